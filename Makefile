@@ -1,0 +1,28 @@
+# Two commands: `make demo` trains the built-in example, `make test` passes the tests. Each sets up what it needs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: demo test lint clean
+demo: $(VENV)/.demo
+	$(BIN)/etude train examples/native/digits.yaml
+
+test: $(VENV)/.test lint
+	$(BIN)/python -m pytest tests -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	$(BIN)/pip install -q -c constraints.txt -e ".[test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs

@@ -1,0 +1,1 @@
+"""Étude: a small, fast, exact training engine for PyTorch, driven by configuration files."""

@@ -1,0 +1,71 @@
+"""What the config files say: plain values, each with the file and line it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from etude.plan import NOWHERE, Place
+
+#: The way to a value: keys of mappings and indices of lists.
+Path = tuple[str | int, ...]
+
+
+@dataclass
+class Tree:
+    """Plain values (dicts, lists, scalars; Python configs may hold any object) and where each was written.
+
+    ``history`` keeps, for a path, every value that was set there, oldest first, so that ``etude config KEY`` can tell
+    what overrode what.
+    """
+
+    values: dict[str, Any]
+    places: dict[Path, Place] = field(default_factory=dict)
+    history: dict[Path, list[tuple[Place, Any]]] = field(default_factory=dict)
+    #: Absolute path → text of every file that was read, in order.
+    files: dict[str, str] = field(default_factory=dict)
+
+    def place(self, *path: str | int) -> Place:
+        """Where the value at ``path`` was written; for one that nobody wrote, the nearest place above it."""
+        for length in range(len(path), -1, -1):
+            found = self.places.get(tuple(path[:length]))
+            if found is not None:
+                return found
+        return NOWHERE
+
+    def get(self, *path: str | int, default: Any = None) -> Any:
+        """The value at ``path``, or ``default`` where there is none."""
+        value: Any = self.values
+        for key in path:
+            if isinstance(value, Mapping) and key in value:
+                value = value[key]
+            elif isinstance(value, Sequence) and not isinstance(value, str) and isinstance(key, int):
+                if not -len(value) <= key < len(value):
+                    return default
+                value = value[key]
+            else:
+                return default
+        return value
+
+    def walk(self) -> Iterator[tuple[Path, Any]]:
+        """Every path and value below the root, parents before children."""
+        yield from _walk((), self.values)
+
+
+def dotted(path: Path) -> str:
+    """``("data", "train", 0)`` → ``data.train.0``."""
+    return ".".join(str(part) for part in path)
+
+
+def _walk(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    items: Iterator[tuple[str | int, Any]]
+    if isinstance(value, Mapping):
+        items = iter(value.items())
+    elif isinstance(value, list | tuple):
+        items = iter(enumerate(value))
+    else:
+        return
+    for key, child in items:
+        yield (*path, key), child
+        yield from _walk((*path, key), child)

@@ -1,0 +1,124 @@
+"""Serves the import names of other systems (``mmcv.runner``, ``mmengine`` …) when they are not installed.
+
+Each dialect's ``names.py`` is a table: module name → attribute → ``"etude.module:attr"``. A served module is made of
+that table and looks its attributes up when they are first asked for, so importing ``mmcv`` imports nothing heavy.
+Files of the user below a folder of the same name (``mmtrack/core/my_optimizer.py``) stay importable beside it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from etude.errors import OutOfScope, suggest
+from etude.registry import resolve
+
+#: Dialects that answer to import names, each with ``names.MODULES`` and ``names.OUT_OF_SCOPE``.
+SPEAKERS = ("mmcv1", "mmengine", "libai", "mcquic")
+
+
+class Served(ModuleType):
+    """A module made of a table of names; unknown names are answered with the near ones."""
+
+    _table: Mapping[str, str]
+    _out: Mapping[str, str]
+
+    def __getattr__(self, name: str) -> Any:
+        table: Mapping[str, str] = self.__dict__.get("_table", {})
+        if name in table:
+            target = table[name]
+            value = resolve(target) if ":" in target else importlib.import_module(target)
+            setattr(self, name, value)
+            return value
+        full = f"{self.__name__}.{name}"
+        if full in _modules():
+            return importlib.import_module(full)
+        reason = _out_of_scope(full)
+        if reason:
+            raise OutOfScope(f"{full} is out of Étude's scope: {reason}")
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"module {self.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}")
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(super().__dir__()) | set(self.__dict__.get("_table", {})))
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds served modules. Stands last, so a real package wins; first when ``force`` was asked for."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname in _modules():
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        reason = _out_of_scope(fullname)
+        if reason:
+            raise OutOfScope(f"{fullname} is out of Étude's scope: {reason}", name=fullname)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = Served(spec.name)
+        table = _modules()[spec.name]
+        module._table = table
+        module.__all__ = [name for name in table if not name.startswith("_")]  # type: ignore[attr-defined]
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__path__ = _user_folders(module.__name__)
+
+
+def install(*, force: bool = False) -> None:
+    """Make the old import names work. ``force`` serves them even where the original package is installed."""
+    if any(isinstance(finder, Finder) for finder in sys.meta_path):
+        return
+    if force:
+        sys.meta_path.insert(0, Finder())
+    else:
+        sys.meta_path.append(Finder())
+
+
+_table: dict[str, Mapping[str, str]] | None = None
+_out: dict[str, str] = {}
+
+
+def _modules() -> dict[str, Mapping[str, str]]:
+    global _table
+    if _table is None:
+        _table = {}
+        for dialect in SPEAKERS:
+            try:
+                names = importlib.import_module(f"etude.dialects.{dialect}.names")
+            except ModuleNotFoundError as error:
+                if error.name != f"etude.dialects.{dialect}" and error.name != f"etude.dialects.{dialect}.names":
+                    raise
+                continue
+            _table.update(names.MODULES)
+            _out.update(names.OUT_OF_SCOPE)
+        for name in list(_table):
+            parent = name.rpartition(".")[0]
+            while parent:
+                _table.setdefault(parent, {})
+                parent = parent.rpartition(".")[0]
+    return _table
+
+
+def _out_of_scope(name: str) -> str:
+    _modules()
+    while name:
+        if name in _out:
+            return _out[name]
+        name = name.rpartition(".")[0]
+    return ""
+
+
+def _user_folders(name: str) -> list[str]:
+    relative = name.replace(".", os.sep)
+    return [folder for entry in sys.path if os.path.isdir(folder := os.path.join(entry or os.getcwd(), relative))]

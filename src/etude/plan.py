@@ -1,0 +1,177 @@
+"""What will run: frozen, typed, complete. Made by a dialect's ``lower``, read by check, explain, diff and build.
+
+A plan holds no torch object and no default left to guess. Each :class:`Spec` names one object to build and the place
+in the config that asks for it, so that any later complaint can point there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from etude.units import Amount
+
+PRIORITIES = {
+    "HIGHEST": 0, "VERY_HIGH": 10, "HIGH": 30, "ABOVE_NORMAL": 40, "NORMAL": 50,
+    "BELOW_NORMAL": 60, "LOW": 70, "VERY_LOW": 90, "LOWEST": 100,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value stands: ``train.yaml:14``, or ``override 'optim.lr=1'`` for the command line."""
+
+    file: str
+    line: int = 0
+    key: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+NOWHERE = Place("")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One object to build: which registry (``kind``), its name there, its arguments, and the place that asks for it.
+
+    Arguments may hold specs again; they are built first, innermost first.
+    """
+
+    kind: str
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    at: Place = NOWHERE
+    #: Place of each argument, where it is known, for messages about one of them.
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+    def place(self, argument: str) -> Place:
+        return self.places.get(argument, self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loader:
+    """How one split of the data becomes batches."""
+
+    dataset: Spec
+    batch_size: int = 1
+    shuffle: bool = False
+    drop_last: bool = False
+    workers: int = 0
+    sampler: Spec | None = None
+    collate: Spec | None = None
+    #: ``stop``, ``skip`` or ``retry`` for a sample that raises; ``bad_samples`` bounds how many.
+    on_bad_sample: str = "stop"
+    bad_samples: int = 10
+    options: Mapping[str, Any] = field(default_factory=dict)
+    at: Place = NOWHERE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A rule for parameter groups: which parameters, and what is different for them."""
+
+    match: str = ""
+    module: str = ""
+    kind: str = ""
+    depth_decay: float | None = None
+    lr_mult: float = 1.0
+    decay_mult: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    at: Place = NOWHERE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """One optimizer and what belongs to its step."""
+
+    spec: Spec
+    groups: tuple[Group, ...] = ()
+    #: Patterns of the parameters that are its own, when a run has several; empty: all.
+    params: tuple[str, ...] = ()
+    clip_norm: float | None = None
+    clip_value: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """One piece of a schedule: a curve and the window it applies in. Units are steps or epochs, as written."""
+
+    curve: Spec
+    begin: Amount | None = None
+    until: Amount | None = None
+    by: str = "step"
+    at: Place = NOWHERE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Phases for one value: ``lr``, ``momentum``, ``weight_decay``, any group option, or ``model.some.attribute``."""
+
+    target: str
+    phases: tuple[Phase, ...]
+    optimizer: str = ""
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HookPlan:
+    """A hook in its order. ``every`` is None when it acts whenever its points come."""
+
+    spec: Spec
+    priority: int = 50
+    every: Amount | None = None
+    essential: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How long, in which numbers, on what."""
+
+    epochs: int | None = None
+    steps: int | None = None
+    accumulate: int = 1
+    precision: str = "fp32"
+    #: ``stop``, ``skip`` or ``rollback`` when a loss is not finite.
+    nonfinite: str = "stop"
+    nonfinite_limit: int = 3
+    seed: int = 0
+    deterministic: bool = False
+    device: str = "auto"
+    compile: bool = False
+    #: Batches per epoch at most (``--limit-batches``); None: all.
+    limit_batches: int | None = None
+    #: Train on the first N batches only, again and again (``--overfit``).
+    overfit: int | None = None
+    max_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that a run needs to know before it exists."""
+
+    dialect: str
+    #: Name in the BUILDERS table of who turns this plan into a run.
+    builder: str = "native"
+    name: str = "run"
+    folder: str = "runs"
+    imports: tuple[str, ...] = ()
+    model: Spec
+    losses: tuple[Spec, ...] = ()
+    data: Mapping[str, Loader] = field(default_factory=dict)
+    optimizers: Mapping[str, Optimizer] = field(default_factory=dict)
+    schedules: tuple[Schedule, ...] = ()
+    update: Spec
+    loop: Spec
+    hooks: tuple[HookPlan, ...] = ()
+    metrics: tuple[Spec, ...] = ()
+    writers: tuple[Spec, ...] = ()
+    train: Training
+    #: Weights to start from (not a resume): path, prefix maps, strictness; see ``checkpoint.warm``.
+    init_from: Mapping[str, Any] = field(default_factory=dict)
+    #: The config in its own dialect's words, resolved; what the dialect's own builder and ``plan.yaml`` use.
+    source: Mapping[str, Any] = field(default_factory=dict)
+    #: The files it was read from.
+    files: tuple[str, ...] = ()

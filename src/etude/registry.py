@@ -1,0 +1,251 @@
+"""Named factories of one kind, and the tables that a config's names are looked up in.
+
+A name is a registered one (``AdamW``), an alias, one with a scope (``mmdet.SomeHead``), or any dotted path to a
+class or function (``my_pkg.nets.Tiny``). Entries may be lazy (``"package.module:attribute"``), so that a table can
+list what comes with torch without importing it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+from etude.errors import ConfigError, UserCodeError, suggest
+
+T = TypeVar("T")
+Factory = Callable[..., Any]
+
+
+class Registry:
+    """Factories by name: ``@HOOKS.register`` adds one, ``HOOKS.build(spec)`` makes what a config asked for.
+
+    >>> PETS = Registry("pet")
+    >>> @PETS.register
+    ... class Cat:
+    ...     def __init__(self, lives=9): self.lives = lives
+    >>> PETS.build({"type": "Cat", "lives": 7}).lives
+    7
+    >>> PETS.get("Cta")
+    Traceback (most recent call last):
+    etude.errors.ConfigError: no pet is called 'Cta'; did you mean 'Cat'?
+    """
+
+    def __init__(self, kind: str, *, parent: Registry | None = None, scope: str = "", base: str = "") -> None:
+        self.kind, self.parent, self.scope = kind, parent, scope
+        #: ``module:attr`` of the class that a dotted path must lead to (a subclass of); empty: anything callable.
+        self.base = base
+        self.children: dict[str, Registry] = {}
+        self._entries: dict[str, Factory | str] = {}
+        self._aliases: dict[str, str] = {}
+        if parent is not None:
+            if not scope:
+                raise ValueError("a registry with a parent needs a scope")
+            parent.children[scope] = self
+
+    # -- filling -------------------------------------------------------------------------------------------------
+
+    @overload
+    def register(self, target: T, /) -> T: ...
+    @overload
+    def register(
+        self, target: str | None = None, /, *, name: str | None = None, force: bool = False
+    ) -> Callable[[T], T]: ...
+    def register(self, target: Any = None, /, *, name: str | None = None, force: bool = False) -> Any:
+        """``@R.register``, ``@R.register("name")`` or ``@R.register(name="name", force=True)``."""
+        if target is None or isinstance(target, str):
+            given = target if target is not None else name
+
+            def decorate(factory: T) -> T:
+                self.add(given or factory.__name__, factory, force=force)  # type: ignore[attr-defined,arg-type]
+                return factory
+
+            return decorate
+        self.add(target.__name__, target, force=force)
+        return target
+
+    def add(self, name: str, factory: Factory | str, *, aliases: tuple[str, ...] = (), force: bool = False) -> None:
+        """Enter ``factory`` (an object, or ``"module:attr"`` to be imported when asked for) under ``name``."""
+        taken = self._entries.get(name)
+        if taken is not None and taken is not factory and not force and not _same_source(taken, factory):
+            raise ValueError(f"{self.kind} {name!r} is taken by {origin_of(taken)}; pass force=True to replace it")
+        self._entries[name] = factory
+        for alias in aliases:
+            self._aliases[alias] = name
+
+    def add_all(self, entries: Mapping[str, str]) -> None:
+        """Enter many lazy entries at once: name → ``module:attr``."""
+        self._entries.update(entries)
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._find(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, name: str, *, at: str = "") -> Factory:
+        """The factory called ``name``; a :class:`~etude.errors.ConfigError` with the near names when there is none."""
+        entry = self._find(name)
+        if entry is None:
+            entry = self._dotted(name, at) if "." in name else None
+        if entry is None:
+            raise ConfigError(f"no {self.kind} is called {name!r}", at=at, hint=suggest(name, self.names()))
+        return resolve(entry) if isinstance(entry, str) else entry
+
+    def origin(self, name: str) -> str:
+        """Where ``name`` comes from, as ``module:attr``, without importing it."""
+        entry = self._find(name)
+        return "" if entry is None else origin_of(entry)
+
+    def names(self) -> list[str]:
+        """Every name that :meth:`get` knows here or in a parent, sorted."""
+        names = set(self._entries) | set(self._aliases)
+        return sorted(names | set(self.parent.names() if self.parent else ()))
+
+    def build(self, spec: Any, /, *args: Any, **extra: Any) -> Any:
+        """Make what ``spec`` asks for: a :class:`~etude.plan.Spec`, a mapping with ``type``, or a bare name.
+
+        ``args`` and ``extra`` are what the engine adds (``params`` of an optimizer). A ``TypeError`` of the call is
+        the config's mistake and says where it stands.
+        """
+        name, given, at = _parts(spec)
+        factory = self.get(name, at=at)
+        try:
+            return factory(*args, **{**given, **extra})
+        except ConfigError:
+            raise
+        except TypeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                raise UserCodeError(f"{at or self.kind}: {name} raised TypeError: {error}") from error
+            raise ConfigError(f"{self.kind} {name!r}: {error}", at=at) from error
+
+    def summary(self) -> str:
+        """One line per entry: name and where it comes from."""
+        width = max((len(name) for name in self._entries), default=0)
+        return "\n".join(f"{name:<{width}}  {origin_of(self._entries[name])}" for name in sorted(self._entries))
+
+    # -- finding -------------------------------------------------------------------------------------------------
+
+    def _find(self, name: str) -> Factory | str | None:
+        scope, _, rest = name.partition(".")
+        if rest and scope in self.children:
+            return self.children[scope]._find(rest)
+        if rest and scope == self.scope:
+            return self._find(rest)
+        entry = self._entries.get(self._aliases.get(name, name))
+        if entry is None and self.parent is not None:
+            return self.parent._find(name)
+        return entry
+
+    def _dotted(self, name: str, at: str) -> Factory | None:
+        module, _, attribute = name.rpartition(".")
+        try:
+            found = getattr(importlib.import_module(module), attribute, None)
+        except ImportError as error:
+            if (error.name or "").split(".")[0] == module.split(".")[0]:
+                return None
+            raise ConfigError(f"{name!r} cannot be imported: {error}", at=at) from error
+        if found is None:
+            return None
+        self._require_kind(name, found, at)
+        return found  # type: ignore[no-any-return]
+
+    def _require_kind(self, name: str, found: Any, at: str) -> None:
+        """A dotted path in a config may name a class of the right kind, or a function of a module the user imported."""
+        if self.base:
+            base = resolve(self.base)
+            if isinstance(found, type) and issubclass(found, base):
+                return
+        elif isinstance(found, type):
+            return
+        if getattr(found, "__module__", None) in _trusted or name.rpartition(".")[0] in _trusted:
+            return
+        raise ConfigError(
+            f"{name!r} is not a {self.kind}", at=at, hint="list its module under `imports` if this function is meant"
+        )
+
+
+_trusted: set[str] = set()
+
+
+def trust(module: str) -> None:
+    """Let configs name plain functions of ``module``: it is one that the user listed under ``imports``."""
+    _trusted.add(module)
+
+
+def resolve(path: str) -> Any:
+    """``"package.module:attr"`` → the object."""
+    module, _, attribute = path.partition(":")
+    found: Any = importlib.import_module(module)
+    for name in attribute.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def origin_of(entry: Factory | str) -> str:
+    """``module:attr`` of an entry, whether it has been imported or not."""
+    if isinstance(entry, str):
+        return entry
+    return f"{getattr(entry, '__module__', '?')}:{getattr(entry, '__qualname__', type(entry).__name__)}"
+
+
+def import_file(path: str, name: str) -> Any:
+    """Import the Python file ``path`` as module ``name`` (again an import of the same name gives the same module)."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _same_source(one: Factory | str, other: Factory | str) -> bool:
+    return origin_of(one) == origin_of(other)
+
+
+def _parts(spec: Any) -> tuple[str, dict[str, Any], str]:
+    if isinstance(spec, str):
+        return spec, {}, ""
+    if isinstance(spec, Mapping):
+        args = dict(spec)
+        if "type" not in args:
+            raise ConfigError(f"{args!r} has no `type`")
+        return args.pop("type"), args, ""
+    return spec.name, dict(spec.args), str(spec.at or "")
+
+
+MODELS = Registry("model", base="torch.nn:Module")
+LOSSES = Registry("loss", base="torch.nn:Module")
+DATASETS = Registry("dataset")
+TRANSFORMS = Registry("transform")
+SAMPLERS = Registry("sampler")
+COLLATES = Registry("collate function")
+OPTIMIZERS = Registry("optimizer", base="torch.optim:Optimizer")
+SCHEDULES = Registry("schedule")
+LOOPS = Registry("loop")
+UPDATES = Registry("update")
+HOOKS = Registry("hook")
+METRICS = Registry("metric")
+WRITERS = Registry("writer")
+BUILDERS = Registry("builder")
+
+#: Every table of the native config, by the word that ``etude list`` takes.
+TABLES: dict[str, Registry] = {
+    "models": MODELS, "losses": LOSSES, "datasets": DATASETS, "transforms": TRANSFORMS, "samplers": SAMPLERS,
+    "collates": COLLATES, "optimizers": OPTIMIZERS, "schedules": SCHEDULES, "loops": LOOPS, "updates": UPDATES,
+    "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS, "builders": BUILDERS,
+}  # fmt: skip

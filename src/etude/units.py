@@ -1,0 +1,59 @@
+"""Amounts of training as people write them: ``3ep``, ``500step``, ``2h``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from etude.errors import ConfigError
+
+_SUFFIXES = {
+    "ep": "epoch", "epoch": "epoch", "epochs": "epoch",
+    "step": "step", "steps": "step", "it": "step", "iter": "step", "iters": "step",
+    "s": "second", "sec": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day",
+}  # fmt: skip
+_SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+_PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number of epochs or steps, or a time in seconds. ``str()`` gives back what a person would write."""
+
+    value: float
+    unit: str
+
+    def __str__(self) -> str:
+        number = int(self.value) if self.value == int(self.value) else self.value
+        return f"{number}{ {'epoch': 'ep', 'step': 'step', 'second': 's'}[self.unit] }"
+
+    def steps(self, steps_per_epoch: int | None) -> int:
+        """This amount in steps; a part of an epoch is rounded to the nearest step."""
+        if self.unit == "step":
+            return int(self.value)
+        if self.unit != "epoch":
+            raise ConfigError(f"{self} is a time, where a number of steps or epochs is needed")
+        if steps_per_epoch is None:
+            raise ConfigError(f"{self} needs a dataset with a length; give steps instead")
+        return round(self.value * steps_per_epoch)
+
+
+def parse(text: str | int | float | Amount, *, default: str = "step", at: str = "") -> Amount:
+    """``"3ep"``, ``"500step"``, ``"2h"`` or a bare number (of ``default`` units) as an :class:`Amount`."""
+    if isinstance(text, Amount):
+        return text
+    if isinstance(text, bool):
+        raise ConfigError(f"{text!r} is not an amount", at=at, hint="write 1ep, 500step or 2h")
+    if isinstance(text, int | float):
+        amount = Amount(float(text), default)
+    else:
+        match = _PATTERN.fullmatch(text)
+        unit = _SUFFIXES.get(match[2].lower()) if match else None
+        if match is None or unit is None:
+            raise ConfigError(f"{text!r} is not an amount", at=at, hint="write 1ep, 500step or 2h")
+        amount = Amount(float(match[1]) * _SECONDS.get(unit, 1.0), "second" if unit in _SECONDS else unit)
+    if amount.value <= 0:
+        raise ConfigError(f"{text!r} must be more than zero", at=at)
+    if amount.unit == "step" and amount.value != int(amount.value):
+        raise ConfigError(f"{text!r}: steps come whole", at=at)
+    return amount
