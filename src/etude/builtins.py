@@ -1,0 +1,72 @@
+"""What comes with Étude, on one page: registered name → ``"module:attribute"``. Nothing is imported until asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from etude.registry import TABLES
+
+
+def _same(module: str, names: str) -> dict[str, str]:
+    """Entries whose registered name is the attribute's own."""
+    return {name: f"{module}:{name}" for name in names.split()}
+
+
+MODELS: dict[str, str] = {}
+
+LOSSES: dict[str, str] = _same(
+    "torch.nn",
+    "BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss "
+    "HuberLoss KLDivLoss L1Loss MSELoss MarginRankingLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss "
+    "MultiMarginLoss NLLLoss PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss "
+    "TripletMarginWithDistanceLoss",
+)
+
+DATASETS: dict[str, str] = {}
+
+TRANSFORMS: dict[str, str] = {}
+
+SAMPLERS: dict[str, str] = {}
+
+COLLATES: dict[str, str] = {}
+
+OPTIMIZERS: dict[str, str] = _same(
+    "torch.optim",
+    "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD SparseAdam",
+)
+
+SCHEDULES: dict[str, str] = {}
+
+LOOPS: dict[str, str] = {}
+
+UPDATES: dict[str, str] = {}
+
+HOOKS: dict[str, str] = {}
+
+METRICS: dict[str, str] = {}
+
+WRITERS: dict[str, str] = {}
+
+BUILDERS: dict[str, str] = {}
+
+#: The same words as :data:`etude.registry.TABLES`.
+ENTRIES: Mapping[str, Mapping[str, str]] = {
+    "models": MODELS, "losses": LOSSES, "datasets": DATASETS, "transforms": TRANSFORMS, "samplers": SAMPLERS,
+    "collates": COLLATES, "optimizers": OPTIMIZERS, "schedules": SCHEDULES, "loops": LOOPS, "updates": UPDATES,
+    "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS, "builders": BUILDERS,
+}  # fmt: skip
+
+_loaded = False
+
+
+def load() -> None:
+    """Fill the registries with what comes with Étude; again is harmless, and what a user registered stays."""
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    for word, entries in ENTRIES.items():
+        table = TABLES[word]
+        for name, target in entries.items():
+            if name not in table:
+                table.add(name, target)
