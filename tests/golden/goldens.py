@@ -1,0 +1,60 @@
+"""Recorded behaviour of the original systems, for the replayers beside this file.
+
+A replayer writes ``@pytest.mark.parametrize("case", params("mmcv1", "config_files"))``: one test per case, its id
+beginning with the dialect's name. Asking for a file claims it; ``test_claims.py`` fails for a file nobody claims.
+``ETUDE_GOLDEN=DIR`` replays ``DIR/<dialect>/*.json`` instead of the files here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+
+#: (dialect, file stem) pairs that some replayer knows how to replay.
+CLAIMS: set[tuple[str, str]] = set()
+
+
+def root() -> Path:
+    """The folder that holds one folder of JSON files per dialect."""
+    return Path(os.environ.get("ETUDE_GOLDEN") or HERE)
+
+
+def claim(dialect: str, stem: str) -> None:
+    """Say that this replayer replays every case of that file."""
+    CLAIMS.add((dialect, stem))
+
+
+def data(dialect: str, stem: str) -> dict[str, Any]:
+    """The whole file as it stands. Under ``ETUDE_GOLDEN`` a file that is not there counts as one without cases."""
+    claim(dialect, stem)
+    path = root() / dialect / f"{stem}.json"
+    if root() != HERE and not path.exists():
+        return {"cases": []}
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def cases(dialect: str, stem: str) -> list[dict[str, Any]]:
+    """The cases of one file, as they stand (see :func:`untag`)."""
+    return data(dialect, stem)["cases"]
+
+
+def params(dialect: str, stem: str, *, key: str = "id") -> list[Any]:
+    """The cases of one file as ``pytest.param``; ids read ``<dialect>-<stem>-<case[key]>``."""
+    return [pytest.param(case, id=f"{dialect}-{stem}-{case[key]}") for case in cases(dialect, stem)]
+
+
+def untag(value: Any) -> Any:
+    """JSON → Python: ``{"__tuple__": [...]}`` is a tuple, ``{"__float__": "nan"}`` a float that JSON cannot write."""
+    if isinstance(value, dict):
+        if set(value) == {"__tuple__"}:
+            return tuple(untag(item) for item in value["__tuple__"])
+        if set(value) == {"__float__"}:
+            return float(value["__float__"])
+        return {key: untag(item) for key, item in value.items()}
+    return [untag(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,23 @@
+"""Every recorded file is replayed by somebody."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from tests.golden import goldens
+
+FILES = sorted(path for path in goldens.root().glob("*/*.json"))
+
+
+@pytest.fixture(scope="module")
+def claims() -> set[tuple[str, str]]:
+    for path in sorted(goldens.HERE.rglob("test_*.py")):
+        importlib.import_module(".".join(path.relative_to(goldens.HERE.parent.parent).with_suffix("").parts))
+    return goldens.CLAIMS
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in FILES])
+def test_a_replayer_knows_the_file(path, claims: set[tuple[str, str]]) -> None:
+    assert (path.parent.name, path.stem) in claims, f"no replayer in tests/golden replays {path.name}"
