@@ -1,0 +1,24 @@
+"""The import names that MMEngine's users write, and where Étude keeps what they mean. No torch.
+
+The table is kept in pieces, one per area of the package; a module whose names come from several pieces is united.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from etude.dialects.mmengine import names_common, names_engine, names_parts
+
+_PIECES = (names_common, names_parts, names_engine)
+
+
+def _united(tables: list[Mapping[str, Mapping[str, str]]]) -> dict[str, dict[str, str]]:
+    united: dict[str, dict[str, str]] = {}
+    for table in tables:
+        for module, names in table.items():
+            united.setdefault(module, {}).update(names)
+    return united
+
+
+MODULES: dict[str, dict[str, str]] = _united([piece.MODULES for piece in _PIECES])
+OUT_OF_SCOPE: dict[str, str] = {name: why for piece in _PIECES for name, why in piece.OUT_OF_SCOPE.items()}
