@@ -142,10 +142,27 @@ def suggest(name: str, known: Iterable[str], *, most: int = 12) -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that ``name`` was probably meant to be; letters' case does not count."""
+    """The known name that ``name`` was probably meant to be; letters' case does not count.
+
+    One slip of the fingers (a letter dropped, doubled, swapped or wrong) beats likeness as a whole, so that even a
+    name of two letters is found.
+    """
     by_fold = {candidate.casefold(): candidate for candidate in known}
-    found = get_close_matches(name.casefold(), by_fold, n=1, cutoff=0.6)
+    folded = name.casefold()
+    slips = [candidate for candidate in by_fold if _is_one_slip(folded, candidate)]
+    found = get_close_matches(folded, slips or by_fold, n=1, cutoff=0.0 if slips else 0.6)
     return by_fold[found[0]] if found else None
+
+
+def _is_one_slip(one: str, other: str) -> bool:
+    """Whether one letter more, less, different or exchanged with its neighbour leads from one to the other."""
+    if abs(len(one) - len(other)) > 1 or not set(one) & set(other):
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    a, b = one[start:], other[start:]
+    if len(a) != len(b):
+        return a[1:] == b or a == b[1:]
+    return a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
 
 
 def printable(text: str) -> str:

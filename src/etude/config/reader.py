@@ -1,0 +1,227 @@
+"""Takes the keys of a config's section one by one, and tells of everything that is wrong with them at once.
+
+A lowering asks for what it knows; whatever nobody asked for is a mistake, and is answered with the nearest key:
+
+>>> from etude.config.tree import Tree
+>>> from etude.plan import Place
+>>> tree = Tree({"train": {"epochs": "3", "sede": 1}}, {("train", "epochs"): Place("a.yaml", 2)})
+>>> fields = Fields(tree, ("train",))
+>>> fields.take("epochs", int, default=None), fields.take("seed", int, default=0)
+(None, 0)
+>>> fields.done()
+>>> for finding in fields.findings: print(finding)
+a.yaml:2: train.epochs must be a whole number, not the string '3'; write 3 without quotes
+unknown key train.sede; did you mean 'seed'?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, overload
+
+from etude.config.conform import Misfit, conform
+from etude.config.tree import Path, Tree, dotted
+from etude.errors import ConfigError, Finding, suggest
+from etude.plan import PRIORITIES, Place, Spec
+from etude.units import Amount, parse
+
+T = TypeVar("T")
+
+#: Arguments that hold a component of another kind, by the argument's name (its plural too).
+ARGUMENT_KINDS = {
+    "model": "model", "backbone": "model", "neck": "model", "head": "model", "module": "model", "network": "model",
+    "loss": "loss", "dataset": "dataset", "transform": "transform", "sampler": "sampler", "collate": "collate function",
+    "optimizer": "optimizer", "schedule": "schedule", "curve": "schedule", "loop": "loop", "update": "update",
+    "hook": "hook", "metric": "metric", "writer": "writer",
+}  # fmt: skip
+#: Arguments where a bare name means the component of that name.
+_NAMED_BY_STRING = {"transform", "transforms"}
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Any = _Required()
+
+
+class Fields:
+    """The keys of the mapping at ``path``. Mistakes go to ``findings``, which sections of one config share.
+
+    A key that does not fit yields the default (None where there is none), so that reading goes on to the next one;
+    :meth:`raise_findings` at the end of the lowering makes them one error.
+    """
+
+    def __init__(self, tree: Tree, path: Path = (), findings: list[Finding] | None = None) -> None:
+        self.tree, self.path = tree, path
+        self.findings: list[Finding] = [] if findings is None else findings
+        self._asked: dict[str, None] = {}
+        value = tree.get(*path) if path else tree.values
+        self.present = value is not None
+        if value is not None and not isinstance(value, Mapping):
+            self.error(f"{dotted(path)} must be a mapping, not {value!r}")
+            value = {}
+        self.values: dict[Any, Any] = dict(value or {})
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.values
+
+    def place(self, key: str | int | None = None) -> Place:
+        """Where ``key`` (or the section itself) was written."""
+        return self.tree.place(*self.path) if key is None else self.tree.place(*self.path, key)
+
+    def name(self, key: str | int) -> str:
+        """``key`` with the way to it: ``optim.lr``."""
+        return dotted((*self.path, key))
+
+    def error(self, message: str, *, key: str | int | None = None, hint: str = "", severity: str = "error") -> None:
+        self.findings.append(Finding(str(self.place(key)), message, hint, severity))
+
+    # -- taking --------------------------------------------------------------------------------------------------
+
+    @overload
+    def take(self, key: str, kind: type[T], *, default: None, choices: Iterable[T] = ()) -> T | None: ...
+    @overload
+    def take(self, key: str, kind: type[T], *, default: T = ..., choices: Iterable[T] = ()) -> T: ...
+    @overload
+    def take(self, key: str, kind: str = "Any", *, default: Any = ..., choices: Iterable[Any] = ()) -> Any: ...
+    def take(self, key: str, kind: type | str = "Any", *, default: Any = REQUIRED, choices: Iterable[Any] = ()) -> Any:
+        """The value of ``key``, of a type or of an annotation's text (``"float | list[float]"``); without a
+        ``default`` it must be there. ``null`` stands for the default where that is None."""
+        self._asked[key] = None
+        if key not in self.values:
+            return self._absent(key, default)
+        value = self.values[key]
+        if value is None and default is None:
+            return None
+        annotation = kind if isinstance(kind, str) else kind.__name__
+        options = tuple(choices)
+        try:
+            return conform(value, f"Literal[{', '.join(map(repr, options))}]" if options else annotation)
+        except Misfit as misfit:
+            self.error(f"{self.name(key)} must be {misfit}", key=key, hint=misfit.hint)
+            return None if default is REQUIRED else default
+
+    def take_amount(self, key: str, *, default: Any = REQUIRED, unit: str = "step") -> Amount | None:
+        """``1ep``, ``500step``, ``2h`` or a bare number of ``unit``; None where the default or the value is null."""
+        value = self.take(key, default=default)
+        if value is None or isinstance(value, Amount):
+            return value
+        try:
+            return parse(value, default=unit)
+        except (ConfigError, TypeError) as error:
+            first = error.findings[0] if isinstance(error, ConfigError) else Finding("", f"{value!r} is not an amount")
+            self.error(f"{self.name(key)}: {first.message}", key=key, hint=first.hint or "write 1ep, 500step or 2h")
+            return None
+
+    def take_positive(self, key: str, kind: type[T] = int, *, default: Any = REQUIRED, zero: bool = False) -> Any:  # type: ignore[assignment]
+        """A number above zero (or from zero, with ``zero``)."""
+        value: Any = self.take(key, kind, default=default)
+        if isinstance(value, int | float) and (value < 0 or (value == 0 and not zero)):
+            self.error(f"{self.name(key)} must be {'zero or more' if zero else 'more than zero'}, not {value}", key=key)
+            return None if default is REQUIRED else default
+        return value
+
+    def take_list(self, key: str) -> list[Path]:
+        """The paths of the items of ``key``; one item alone is a list of one, an absent key an empty list."""
+        value = self.take(key, default=None)
+        if value is None:
+            return []
+        if isinstance(value, list | tuple):
+            return [(*self.path, key, index) for index in range(len(value))]
+        return [(*self.path, key)]
+
+    def take_priority(self, key: str = "priority", *, default: int = 50) -> int:
+        """A number from 0 to 100, or one of the words ``HIGHEST`` … ``LOWEST``."""
+        value = self.take(key, "int | str", default=default)
+        if isinstance(value, str):
+            if value.upper() not in PRIORITIES:
+                self.error(f"{self.name(key)}: no priority {value!r}", key=key, hint=suggest(value, PRIORITIES))
+            return PRIORITIES.get(value.upper(), default)
+        return int(value)
+
+    def section(self, key: str) -> Fields:
+        """The section below ``key``; empty (and not ``present``) where it is not written."""
+        self._asked[key] = None
+        return Fields(self.tree, (*self.path, key), self.findings)
+
+    def take_spec(self, key: str, kind: str, *, default: Any = REQUIRED) -> Spec | None:
+        """The component at ``key``: a name, or a mapping with ``type`` and its arguments."""
+        value = self.take(key, default=default)
+        return None if value is None else spec_at(self.tree, (*self.path, key), kind, self.findings)
+
+    def take_specs(self, key: str, kind: str) -> tuple[Spec, ...]:
+        """The components in the list at ``key``; one alone is a list of one."""
+        found = (spec_at(self.tree, path, kind, self.findings) for path in self.take_list(key))
+        return tuple(spec for spec in found if spec is not None)
+
+    # -- what is left --------------------------------------------------------------------------------------------
+
+    def rest(self) -> dict[str, Any]:
+        """Every key that was not asked for, as arguments of a component (components inside become specs)."""
+        left = [key for key in self.values if key not in self._asked]
+        self._asked.update(dict.fromkeys(left))
+        return {key: _argument(self.tree, (*self.path, key), self.findings) for key in left}
+
+    def rest_spec(self, kind: str, *, default: str | None = None) -> Spec | None:
+        """This section as a component: its ``type``, and every key that was not asked for as its arguments."""
+        name = self.take("type", str, default=default)
+        places = {key: self.place(key) for key in self.values if key not in self._asked}
+        args = self.rest()
+        if name is None:
+            if default is None and "type" not in self.values:
+                self.error(f"{dotted(self.path)} has no `type`", hint=f"which {kind}?")
+            return None
+        return Spec(kind=kind, name=name, args=args, at=self.place("type"), places=places)
+
+    def done(self, known: Iterable[str] = ()) -> None:
+        """Tell of every key that nobody asked for. ``known`` adds names that would be right here too."""
+        right = [*self._asked, *known]
+        for key in self.values:
+            if key not in right:
+                self.error(f"unknown key {self.name(key)}", key=key, hint=suggest(str(key), right))
+
+    def raise_findings(self) -> None:
+        """One error of all that was found, if any of it is more than a warning."""
+        if any(finding.severity == "error" for finding in self.findings):
+            raise ConfigError(self.findings)
+
+    def _absent(self, key: str, default: Any) -> Any:
+        if default is not REQUIRED:
+            return default
+        self.error(f"{self.name(key)} is missing")
+        return None
+
+
+def spec_at(tree: Tree, path: Path, kind: str, findings: list[Finding]) -> Spec | None:
+    """The component written at ``path``: ``Name`` or ``{type: Name, …}``; None (and a finding) for anything else."""
+    value = tree.get(*path)
+    if isinstance(value, Spec):
+        return value
+    if isinstance(value, str):
+        return Spec(kind=kind, name=value, at=tree.place(*path))
+    if isinstance(value, Mapping):
+        return Fields(tree, path, findings).rest_spec(kind)
+    findings.append(
+        Finding(str(tree.place(*path)), f"{dotted(path)} must be a {kind}: its name, or a mapping with `type`")
+    )
+    return None
+
+
+def _argument(tree: Tree, path: Path, findings: list[Finding], kind: str = "") -> Any:
+    """An argument with every component inside it as a spec."""
+    value, key = tree.get(*path), path[-1]
+    if isinstance(key, str):
+        kind = ARGUMENT_KINDS.get(key) or ARGUMENT_KINDS.get(key.removesuffix("s")) or kind
+    if isinstance(value, Mapping):
+        if isinstance(value.get("type"), str):
+            return spec_at(tree, path, kind, findings)
+        return {name: _argument(tree, (*path, name), findings, kind) for name in value}
+    if isinstance(value, list | tuple):
+        return type(value)(_argument(tree, (*path, index), findings, kind) for index in range(len(value)))
+    if isinstance(value, str) and any(part in _NAMED_BY_STRING for part in path[-2:]):
+        return spec_at(tree, path, kind, findings)
+    return value
