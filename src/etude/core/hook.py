@@ -1,0 +1,303 @@
+"""Hooks, and the table that decides once who acts where.
+
+.. code-block:: text
+
+    before_run
+      before_train
+        before_epoch
+          before_step  →  forward  →  after_forward  →  backward  →  before_update  →  update  →  after_step
+        after_epoch
+        before_eval  ( before_eval_step  after_eval_step )*  after_eval
+      after_train                                   also when training failed
+    after_run
+    before_save · after_load · on_error             when they happen
+
+A step point sees the number of the step it belongs to: ``run.step`` moves on after ``after_step``, ``run.epoch`` after
+``after_epoch``. Hooks of one point act by priority, lower first; equal priorities keep the order they were given in.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from etude.errors import ConfigError, nearest, printable
+from etude.units import Amount, parse
+
+if TYPE_CHECKING:
+    from etude.core.run import Run
+
+STEP_POINTS = ("before_step", "after_forward", "before_update", "after_step")
+EPOCH_POINTS = ("before_epoch", "after_epoch")
+POINTS = (
+    "before_run", "before_train", *EPOCH_POINTS, *STEP_POINTS,
+    "before_eval", "before_eval_step", "after_eval_step", "after_eval",
+    "before_save", "after_load", "after_train", "after_run", "on_error",
+)  # fmt: skip
+
+Call = Callable[["Run"], Any]
+
+
+class Hook:
+    """Something that happens at points of a run; override the points you need, the others are never called.
+
+    ``every`` (``"50step"``, ``"2ep"``, ``"10min"``) calls step or epoch points only when due: after every 50th step,
+    every 2nd epoch. ``essential = False`` turns an exception of this hook into a warning.
+    """
+
+    priority: int = 50
+    every: str | int | Amount | None = None
+    essential: bool = True
+
+    def before_run(self, run: Run) -> None: ...
+    def before_train(self, run: Run) -> None: ...
+    def before_epoch(self, run: Run) -> None: ...
+    def before_step(self, run: Run) -> None: ...
+    def after_forward(self, run: Run) -> None: ...
+    def before_update(self, run: Run) -> None: ...
+    def after_step(self, run: Run) -> None: ...
+    def after_epoch(self, run: Run) -> None: ...
+    def before_eval(self, run: Run) -> None: ...
+    def before_eval_step(self, run: Run) -> None: ...
+    def after_eval_step(self, run: Run) -> None: ...
+    def after_eval(self, run: Run) -> None: ...
+    def before_save(self, run: Run) -> None: ...
+    def after_load(self, run: Run) -> None: ...
+    def after_train(self, run: Run) -> None: ...
+    def after_run(self, run: Run) -> None: ...
+    def on_error(self, run: Run) -> None: ...
+
+    def calls(self) -> Mapping[str, Call]:
+        """Point → what to call there. A hook of another system overrides this with a mapping of its own."""
+        return {point: getattr(self, point) for point in POINTS if _overrides(self, point)}
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    @property
+    def origin(self) -> str:
+        return origin_of(type(self))
+
+
+class FunctionHook(Hook):
+    """A plain function as a hook: called with the run at one point."""
+
+    def __init__(
+        self, function: Call, point: str, *, every: str | int | Amount | None = None, priority: int = 50
+    ) -> None:
+        if point not in POINTS:
+            raise ConfigError(f"no point is called {point!r}", hint=f"did you mean {nearest(point, POINTS)!r}?")
+        self.function, self.point, self.every, self.priority = function, point, every, priority
+
+    def calls(self) -> Mapping[str, Call]:
+        return {self.point: self.function}
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    @property
+    def origin(self) -> str:
+        return origin_of(self.function)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an exception came from: put on it as ``etude_site`` by the table, read by whoever reports it."""
+
+    hook: str
+    point: str
+    step: int
+    origin: str
+
+
+class PointCalls:
+    """Who acts at one point. Periodic hooks cost one comparison of integers while none of them is due."""
+
+    def __init__(self, point: str, entries: list[tuple[Hook, Call]], steps_per_epoch: int | None) -> None:
+        self.point = point
+        self._entries = entries
+        self._counts_epochs = point in EPOCH_POINTS
+        self._periods = [self._period(hook, steps_per_epoch) for hook, _ in entries]
+        self._clocked = any(_clock(hook) for hook, _ in entries)
+        self._last = [monotonic()] * len(entries)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Forget what is due; for counters that jumped back."""
+        periodic = any(period > 1 for period in self._periods) or self._clocked
+        self.always: tuple[Call, ...] = () if periodic else tuple(call for _, call in self._entries)
+        self.next_due: float = -1 if periodic else float("inf")
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def __call__(self, run: Run) -> None:
+        number = run.epoch if self._counts_epochs else run.step
+        calls = self.always if number < self.next_due else self._due(number)
+        call: Call | None = None
+        try:
+            for call in calls:
+                call(run)
+        except Exception as error:
+            self._annotate(error, call, run.step)
+            raise
+
+    def _due(self, number: int) -> tuple[Call, ...]:
+        """The calls of step or epoch ``number``, and from now on the cheap answer until the next periodic one."""
+        count = number + 1
+        periods = self._periods
+        self.always = tuple(
+            call
+            for (hook, call), period in zip(self._entries, periods, strict=True)
+            if period == 1 and not _clock(hook)
+        )
+        ahead = [period - number % period - 1 for period in periods if period > 1]
+        upcoming = [wait if wait > 0 else period for wait, period in zip(ahead, filter(_long, periods), strict=True)]
+        self.next_due = number + 1 if self._clocked else number + min(upcoming, default=1)
+        return tuple(
+            call
+            for index, ((hook, call), period) in enumerate(zip(self._entries, periods, strict=True))
+            if count % period == 0 and self._clock_due(index, hook)
+        )
+
+    def _clock_due(self, index: int, hook: Hook) -> bool:
+        seconds = _clock(hook)
+        if not seconds:
+            return True
+        now = monotonic()
+        if now - self._last[index] < seconds:
+            return False
+        self._last[index] = now
+        return True
+
+    def _period(self, hook: Hook, steps_per_epoch: int | None) -> int:
+        if hook.every is None or self.point not in STEP_POINTS + EPOCH_POINTS:
+            return 1
+        amount = parse(hook.every)
+        if amount.unit == "second":
+            return 1
+        if self._counts_epochs:
+            return int(amount.value) if amount.unit == "epoch" else 1
+        return amount.steps(steps_per_epoch)
+
+    def _annotate(self, error: Exception, call: Call | None, step: int) -> None:
+        if getattr(error, "etude_site", None) is not None:
+            return
+        hook = next((hook for hook, candidate in self._entries if candidate == call), None)
+        if hook is None:
+            return
+        site = Site(hook.name, self.point, step, hook.origin)
+        error.etude_site = site  # type: ignore[attr-defined]
+        error.add_note(f"in hook {site.hook} ({site.origin}) at {site.point}, step {site.step}")
+
+
+class HookTable:
+    """All hooks of a run, in their order; ``table.before_step(run)`` calls those of one point."""
+
+    before_run: PointCalls
+    before_train: PointCalls
+    before_epoch: PointCalls
+    before_step: PointCalls
+    after_forward: PointCalls
+    before_update: PointCalls
+    after_step: PointCalls
+    after_epoch: PointCalls
+    before_eval: PointCalls
+    before_eval_step: PointCalls
+    after_eval_step: PointCalls
+    after_eval: PointCalls
+    before_save: PointCalls
+    after_load: PointCalls
+    after_train: PointCalls
+    after_run: PointCalls
+    on_error: PointCalls
+
+    def __init__(self, hooks: Iterable[Hook] = (), *, steps_per_epoch: int | None = None) -> None:
+        self._hooks: list[Hook] = list(hooks)
+        self.steps_per_epoch = steps_per_epoch
+        self.compile()
+
+    def __iter__(self) -> Any:
+        return iter(self.ordered())
+
+    def __len__(self) -> int:
+        return len(self._hooks)
+
+    def ordered(self) -> list[Hook]:
+        """Hooks as they act: by priority, equal ones as given."""
+        return sorted(self._hooks, key=lambda hook: hook.priority)
+
+    def add(self, hook: Hook) -> None:
+        self._hooks.append(hook)
+        self.compile()
+
+    def remove(self, hook: Hook) -> None:
+        self._hooks.remove(hook)
+        self.compile()
+
+    def compile(self) -> None:
+        """Settle who acts where; after adding hooks, or when a hook's ``every`` or ``priority`` was changed."""
+        entries: dict[str, list[tuple[Hook, Call]]] = {point: [] for point in POINTS}
+        for hook in self.ordered():
+            for point, call in hook.calls().items():
+                entries[point].append((hook, call if hook.essential else _forgiven(hook, point, call)))
+        for point in POINTS:
+            setattr(self, point, PointCalls(point, entries[point], self.steps_per_epoch))
+
+    def rewind(self) -> None:
+        """For counters that jumped (a resume, a rollback)."""
+        for point in POINTS:
+            getattr(self, point).rewind()
+
+
+def misspelt_points(hook: Hook) -> dict[str, str]:
+    """Public methods that look like a point but are none → the point that was probably meant."""
+    own = [name for name, _ in inspect.getmembers(type(hook), inspect.isfunction) if not name.startswith("_")]
+    starts = ("before_", "after_", "on_")
+    strange = [name for name in own if name.startswith(starts) and name not in POINTS and not hasattr(Hook, name)]
+    return {name: near for name in strange if (near := nearest(name, POINTS)) is not None}
+
+
+def origin_of(target: Any) -> str:
+    """``file:line`` where a class or function was written, or its module."""
+    try:
+        return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
+    except (OSError, TypeError):
+        return str(getattr(target, "__module__", "?"))
+
+
+def _overrides(hook: Hook, point: str) -> bool:
+    if point in hook.__dict__:
+        return True
+    return getattr(type(hook), point) is not getattr(Hook, point)
+
+
+def _forgiven(hook: Hook, point: str, call: Call) -> Call:
+    def guarded(run: Run) -> None:
+        try:
+            call(run)
+        except Exception as error:
+            warnings.warn(
+                f"hook {hook.name} failed at {point}, step {run.step}, and is not essential: "
+                f"{type(error).__name__}: {printable(str(error))}",
+                stacklevel=2,
+            )
+
+    return guarded
+
+
+def _clock(hook: Hook) -> float:
+    if hook.every is None:
+        return 0.0
+    amount = parse(hook.every)
+    return amount.value if amount.unit == "second" else 0.0
+
+
+def _long(period: int) -> bool:
+    return period > 1

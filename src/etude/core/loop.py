@@ -1,0 +1,153 @@
+"""Epochs and steps, and every point where hooks act. A loop is a function of the run; users may bring their own.
+
+.. code-block:: text
+
+    fit(run):   before_run  before_train  run.loop  after_train  after_run
+    epochs:     ( before_epoch  step*  after_epoch )*
+    steps:      the same with a length in steps; an epoch may be cut short by the end
+    workflow:   ("train", 2), ("val", 1): epochs of training and of validation losses in turn
+    a step:     before_step  update  after_step  step += 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from etude.core.run import Run
+from etude.errors import ConfigError
+
+
+def fit(run: Run) -> None:
+    """Train from wherever the counters stand. ``after_train`` comes in any case, ``after_run`` only in good order."""
+    hooks = run.hooks
+    hooks.before_run(run)
+    try:
+        hooks.before_train(run)
+        run.loop(run)
+    except BaseException:
+        try:
+            hooks.on_error(run)
+        finally:
+            hooks.after_train(run)
+        raise
+    hooks.after_train(run)
+    hooks.after_run(run)
+
+
+def epochs(run: Run) -> None:
+    """Whole passes over ``run.data["train"]`` until ``run.max_epochs``."""
+    loader = run.data["train"]
+    while run.max_epochs is None or run.epoch < run.max_epochs:
+        if run.stopping or _complete(run):
+            return
+        train_epoch(run, loader)
+
+
+def steps(run: Run) -> None:
+    """Steps until ``run.total_steps``; the data starts again as often as needed."""
+    if run.total_steps is None:
+        raise ConfigError("a loop over steps needs a number of steps")
+    loader = run.data["train"]
+    while run.step < run.total_steps and not run.stopping:
+        before = run.step
+        train_epoch(run, loader)
+        if run.step == before and not run.stopping:
+            raise ConfigError("the training data gave no batch")
+
+
+class Workflow:
+    """Epochs of training and of validation in turn; a validation epoch records losses and changes nothing."""
+
+    def __init__(self, flow: Sequence[tuple[str, int]] = (("train", 1),)) -> None:
+        self.flow = [(str(mode), int(count)) for mode, count in flow]
+        if not any(mode == "train" and count > 0 for mode, count in self.flow):
+            raise ConfigError("a workflow needs a ('train', n) with n > 0")
+        self.position = 0
+
+    def __call__(self, run: Run) -> None:
+        turns = [mode for mode, count in self.flow for _ in range(count)]
+        while not run.stopping and not (run.max_epochs is not None and run.epoch >= run.max_epochs):
+            mode = turns[self.position % len(turns)]
+            if mode == "train":
+                train_epoch(run, run.data["train"])
+                if run.stopping and run.step_in_epoch:
+                    return
+            else:
+                run.evaluation.losses(run, run.data[mode])
+            self.position = (self.position + 1) % len(turns)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.position = int(state["position"])
+
+
+def train_epoch(run: Run, loader: Iterable[Any]) -> None:
+    """One pass over the data, or the rest of it when ``run.step_in_epoch`` says that a part was done before."""
+    run.model.train()
+    if run.step_in_epoch == 0:
+        run.hooks.before_epoch(run)
+    for batch in batches(run, loader):
+        train_step(run, batch)
+        if run.stopping or _complete(run):
+            break
+    if run.stopping and run.step_in_epoch != run.steps_per_epoch:
+        return
+    run.hooks.after_epoch(run)
+    run.epoch += 1
+    run.step_in_epoch = 0
+
+
+def train_step(run: Run, batch: Any) -> None:
+    """One batch through the update, with the hooks around it."""
+    run.batch = batch
+    hooks = run.hooks
+    hooks.before_step(run)
+    run.outputs = run.update(run, batch)
+    hooks.after_step(run)
+    run.step += 1
+    run.step_in_epoch += 1
+
+
+def batches(run: Run, loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of this epoch from the current position on."""
+    place = getattr(loader, "seek", None)
+    if place is not None:
+        place(run.epoch, run.step_in_epoch)
+    return iter(loader)
+
+
+@torch.no_grad()
+def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, float]:
+    """One pass without learning: the model in eval mode, schedule-free optimizers too, and both back afterwards.
+
+    ``evaluation`` has ``begin()``, ``step(run, batch)`` and ``end() -> dict``.
+    """
+    training = run.model.training
+    switches = [opt for opt in run.optimizers.values() if hasattr(opt, "eval") and hasattr(opt, "train")]
+    for optimizer in switches:
+        optimizer.eval()
+    run.model.eval()
+    try:
+        run.hooks.before_eval(run)
+        evaluation.begin()
+        for batch in loader:
+            run.batch = batch
+            run.hooks.before_eval_step(run)
+            run.outputs = evaluation.step(run, batch)
+            run.hooks.after_eval_step(run)
+        run.metrics = evaluation.end()
+        run.hooks.after_eval(run)
+    finally:
+        run.model.train(training)
+        for optimizer in switches:
+            optimizer.train()
+    return run.metrics
+
+
+def _complete(run: Run) -> bool:
+    return run.total_steps is not None and run.step >= run.total_steps

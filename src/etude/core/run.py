@@ -1,0 +1,111 @@
+"""What a training run consists of, while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from etude.core.hook import Hook, HookTable
+from etude.dist.world import World
+from etude.events.record import Events
+
+if TYPE_CHECKING:
+    import torch
+
+    from etude.core.update import Update
+    from etude.plan import Plan
+
+
+@runtime_checkable
+class Part(Protocol):
+    """What a checkpoint holds: anything that can tell its state and take it back."""
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+    def load_state_dict(self, state: Any, /) -> Any: ...
+
+
+@dataclass
+class Run:
+    """State and ``stop()``; the verbs live in ``core.loop``.
+
+    ``step`` and ``epoch`` count what is finished; ``step_in_epoch`` is the position within the epoch. ``total_steps``
+    and ``steps_per_epoch`` are None where the data has no length. ``outputs`` is what the update returned for the
+    last batch, ``metrics`` what the last evaluation gave.
+    """
+
+    model: torch.nn.Module
+    update: Update
+    loop: Callable[[Run], None]
+    hooks: HookTable = field(default_factory=HookTable)
+    data: dict[str, Iterable[Any]] = field(default_factory=dict)
+    optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    evaluation: Any = None
+    events: Events = field(default_factory=Events)
+    store: Any = None
+    world: World = field(default_factory=World)
+    plan: Plan | None = None
+    folder: Path | None = None
+    face: Any = None
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    total_steps: int | None = None
+    max_epochs: int | None = None
+    steps_per_epoch: int | None = None
+
+    batch: Any = None
+    outputs: Any = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    stopping: str | None = None
+    exit_code: int = 0
+    #: Further parts of a checkpoint, by name (a dialect's, a user's); see :meth:`parts`.
+    extra_parts: dict[str, Part] = field(default_factory=dict)
+
+    def stop(self, reason: str, *, exit_code: int = 0) -> None:
+        """End after the current step, in good order. The first reason stays."""
+        if self.stopping is None:
+            self.stopping, self.exit_code = reason, exit_code
+
+    def parts(self) -> dict[str, Part]:
+        """Everything whose state a checkpoint has to hold for an exact resume, in the order it is loaded."""
+        named: dict[str, Any] = {"model": self.model}
+        named |= {f"optimizer.{name}" if name else "optimizer": value for name, value in self.optimizers.items()}
+        named["update"] = self.update
+        named |= {f"data.{split}": loader for split, loader in self.data.items()}
+        named |= {f"hook.{name}": hook for name, hook in named_hooks(self.hooks)}
+        named["events"] = self.events
+        named |= self.extra_parts
+        named["counters"] = Counters(self)
+        return {name: part for name, part in named.items() if isinstance(part, Part)}
+
+
+class Counters:
+    """The run's numbers as a part."""
+
+    NAMES = ("step", "epoch", "step_in_epoch")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self.run, name) for name in self.NAMES} | {"metrics": dict(self.run.metrics)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name in self.NAMES:
+            setattr(self.run, name, int(state[name]))
+        self.run.metrics = dict(state.get("metrics", {}))
+        self.run.hooks.rewind()
+
+
+def named_hooks(hooks: Iterable[Hook]) -> list[tuple[str, Hook]]:
+    """Hooks with names that are unique within the run: ``Ema``, ``Ema#2``."""
+    seen: dict[str, int] = {}
+    named = []
+    for hook in hooks:
+        seen[hook.name] = seen.get(hook.name, 0) + 1
+        count = seen[hook.name]
+        named.append((hook.name if count == 1 else f"{hook.name}#{count}", hook))
+    return named

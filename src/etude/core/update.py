@@ -1,0 +1,250 @@
+"""How a batch becomes new parameters: forward, backward, clip, ``optimizer.step()``, ``zero_grad()``.
+
+This is the seam where training systems differ. The native update is one small object; a dialect or a user brings
+another (a GAN's, say) under a name in the ``UPDATES`` table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from etude.core.run import Run
+from etude.errors import Diverged, UserCodeError
+
+Losses = dict[str, Tensor]
+
+
+class Update(Protocol):
+    """Takes the run and a batch, learns from it, and returns what the hooks may look at as ``run.outputs``."""
+
+    def __call__(self, run: Run, batch: Any) -> Any: ...
+
+
+@dataclass
+class Forward:
+    """How a batch meets the model.
+
+    With a ``loss``: a sequence is inputs then target, a mapping has its target under one of ``target_keys``, and the
+    model gets the rest. Without: the model gets the whole batch and returns its losses, a tensor or a mapping whose
+    keys with ``loss`` in their name are summed.
+    """
+
+    model: torch.nn.Module
+    losses: Mapping[str, Callable[..., Tensor]] = field(default_factory=dict)
+    target_keys: tuple[str, ...] = ("target", "targets", "label", "labels", "y")
+
+    def __call__(self, batch: Any) -> tuple[Losses, Any, Any]:
+        """Losses by name, the model's output, and the target (None where the model keeps it to itself)."""
+        if not self.losses:
+            output = self._call(batch)
+            return named_losses(output), output, self.target(batch)
+        inputs, target = self.split(batch)
+        output = self._call(inputs)
+        return {name: loss(output, target) for name, loss in self.losses.items()}, output, target
+
+    def split(self, batch: Any) -> tuple[Any, Any]:
+        if isinstance(batch, Mapping):
+            key = next((key for key in self.target_keys if key in batch), None)
+            if key is not None:
+                return {name: value for name, value in batch.items() if name != key}, batch[key]
+        elif isinstance(batch, Sequence) and len(batch) >= 2:
+            return batch[:-1], batch[-1]
+        raise UserCodeError(
+            f"a loss needs batches of (inputs, target) or a mapping with one of {', '.join(self.target_keys)}; "
+            f"this batch is {_describe(batch)}"
+        )
+
+    def target(self, batch: Any) -> Any:
+        if isinstance(batch, Mapping):
+            return next((batch[key] for key in self.target_keys if key in batch), None)
+        return batch[-1] if isinstance(batch, Sequence) and len(batch) >= 2 else None
+
+    def _call(self, inputs: Any) -> Any:
+        if isinstance(inputs, Mapping):
+            return self.model(**inputs)
+        if isinstance(inputs, list | tuple):
+            return self.model(*inputs)
+        return self.model(inputs)
+
+
+def named_losses(output: Any) -> Losses:
+    """What a model without a separate loss returned, as losses by name."""
+    if isinstance(output, Tensor) and output.ndim == 0:
+        return {"loss": output}
+    if isinstance(output, Mapping):
+        losses = {key: _mean(value) for key, value in output.items() if "loss" in key}
+        if losses:
+            return losses
+    raise UserCodeError(
+        "the model returned no loss: name one under `loss`, or return a scalar tensor or a mapping with a key "
+        f"that contains 'loss'; it returned {_describe(output)}"
+    )
+
+
+class Step:
+    """The native update: forward, backward and, every ``accumulate`` steps, new parameters.
+
+    The last group of a run may be smaller than ``accumulate``; its gradients are averaged over what it has. A loss
+    that is not finite never reaches the parameters: ``stop`` raises :class:`~etude.errors.Diverged`, ``skip`` drops
+    the group and goes on, ``rollback`` goes back to the newest checkpoint and past this batch, both at most
+    ``nonfinite_limit`` times in a row.
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        optimizers: Mapping[str, torch.optim.Optimizer],
+        *,
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        precision: str = "fp32",
+        nonfinite: str = "stop",
+        nonfinite_limit: int = 3,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.forward, self.optimizers = forward, list(optimizers.values())
+        self.accumulate, self.clip_norm, self.clip_value = accumulate, clip_norm, clip_value
+        self.nonfinite, self.nonfinite_limit = nonfinite, nonfinite_limit
+        self.device = torch.device(device)
+        self.precision = precision
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
+        self.params = [p for opt in self.optimizers for group in opt.param_groups for p in group["params"]]
+        self.pending = 0
+        self.bad = 0
+        self._peeks = self.device.type == "cpu"
+
+    def __call__(self, run: Run, batch: Any) -> dict[str, Any]:
+        with self.autocast():
+            losses, output, target = self.forward(batch)
+        total = _sum(losses)
+        run.outputs = {"losses": losses, "loss": total, "output": output, "target": target}
+        if run.hooks.after_forward:
+            run.hooks.after_forward(run)
+        if not self.is_finite(total):
+            self._refuse(run, losses)
+            return run.outputs  # type: ignore[no-any-return]
+        group = self._group_size(run)
+        self.backward(total if group == 1 else total / group)
+        self.pending += 1
+        self._record(run, losses, total)
+        if self.pending >= group:
+            self.apply(run)
+        return run.outputs  # type: ignore[no-any-return]
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The numbers that the forward pass is done in."""
+        if self.precision == "fp32":
+            return nullcontext()
+        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float16
+        return torch.autocast(self.device.type, dtype=dtype)
+
+    def backward(self, loss: Tensor) -> None:
+        if self.scaler.is_enabled():
+            loss = self.scaler.scale(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def apply(self, run: Run) -> None:
+        """Clip, let hooks look, step, and forget the gradients."""
+        scaled = self.scaler.is_enabled()
+        if scaled:
+            for optimizer in self.optimizers:
+                self.scaler.unscale_(optimizer)
+        if self.clip_norm is not None:
+            run.events.put("grad_norm", torch.nn.utils.clip_grad_norm_(self.params, self.clip_norm))
+        if self.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(self.params, self.clip_value)
+        if run.hooks.before_update:
+            run.hooks.before_update(run)
+        for optimizer in self.optimizers:
+            if scaled:
+                self.scaler.step(optimizer)
+            else:
+                optimizer.step()
+            optimizer.zero_grad()
+        if scaled:
+            self.scaler.update()
+        self.pending = 0
+        self.bad = 0
+
+    def is_finite(self, loss: Tensor) -> bool:
+        """Whether the loss is a number. Memory of the CPU is looked at directly: that is no read of a device."""
+        if self._peeks:
+            return math.isfinite(loss.detach().numpy()) if loss.dtype != torch.bfloat16 else bool(loss.isfinite())
+        return bool(loss.isfinite())
+
+    def _group_size(self, run: Run) -> int:
+        if self.accumulate == 1:
+            return 1
+        first = run.step - self.pending
+        left = self.accumulate if run.total_steps is None else run.total_steps - first
+        return max(1, min(self.accumulate, left))
+
+    def _record(self, run: Run, losses: Losses, total: Tensor) -> None:
+        run.events.put("loss", total.detach())
+        if len(losses) > 1:
+            for name, value in losses.items():
+                run.events.put(f"loss/{name}", value.detach())
+
+    def _refuse(self, run: Run, losses: Losses) -> None:
+        named = ", ".join(f"{name} {float(value.detach())}" for name, value in losses.items())
+        self.bad += 1
+        self.pending = 0
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        run.events.put("nonfinite", 1.0)
+        if self.nonfinite == "stop" or self.bad > self.nonfinite_limit:
+            good = getattr(run.store, "newest", None)
+            where = f"last good checkpoint: {good()}" if good and good() else "no checkpoint was saved yet"
+            times = "" if self.nonfinite == "stop" else f", {self.bad} times in a row"
+            raise Diverged(f"the loss is not finite at step {run.step} ({named}){times}; {where}")
+        if self.nonfinite == "rollback" and run.store is not None:
+            run.store.rollback(run)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Scaler, and the gradients of a group that is not complete."""
+        state: dict[str, Any] = {"pending": self.pending, "bad": self.bad, "scaler": self.scaler.state_dict()}
+        if self.pending:
+            state["grads"] = {str(i): p.grad for i, p in enumerate(self.params) if p.grad is not None}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.pending, self.bad = int(state["pending"]), int(state["bad"])
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(dict(state["scaler"]))
+        for index, grad in state.get("grads", {}).items():
+            param = self.params[int(index)]
+            param.grad = grad.to(param.device).clone()
+
+
+def _sum(losses: Losses) -> Tensor:
+    values = iter(losses.values())
+    total = next(values)
+    for value in values:
+        total = total + value
+    return total
+
+
+def _mean(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value if value.ndim == 0 else value.mean()
+    if isinstance(value, Sequence) and all(isinstance(item, Tensor) for item in value):
+        return _sum({str(index): _mean(item) for index, item in enumerate(value)})
+    raise UserCodeError(f"a loss must be a tensor or a list of tensors, not {_describe(value)}")
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with keys {', '.join(map(str, value)) or 'none'}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"

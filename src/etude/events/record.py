@@ -1,0 +1,142 @@
+"""Recorded values: put from anywhere, kept as they are until a writer is due, then read in one transfer."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from etude.errors import printable
+
+
+@dataclass(frozen=True)
+class Record:
+    """Values of one moment: after ``step`` steps, in ``epoch``; ``split`` says of which data."""
+
+    step: int
+    epoch: int
+    split: str
+    values: Mapping[str, float]
+    time: float
+    #: Images (arrays), histograms (arrays) and texts, by name; writers that cannot take them leave them.
+    media: tuple[tuple[str, str, Any], ...] = ()
+
+
+class Writer(Protocol):
+    """Where records go. May offer ``state_dict``/``load_state_dict`` to forget what came after a checkpoint."""
+
+    def write(self, record: Record) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class Events:
+    """The run's notebook.
+
+    ``put`` costs an append: a tensor stays on its device. ``flush`` averages what was put since the last one
+    (``last=True``: keeps the latest), reads all of it at once, and hands one record to every writer.
+    """
+
+    writers: list[Writer] = field(default_factory=list)
+    latest: dict[str, float] = field(default_factory=dict)
+    _pending: dict[str, list[Any]] = field(default_factory=dict)
+    _last: dict[str, Any] = field(default_factory=dict)
+    _media: list[tuple[str, str, Any]] = field(default_factory=list)
+
+    def put(self, name: str, value: Any, *, last: bool = False) -> None:
+        """Record a number or a scalar tensor under ``name``."""
+        if last:
+            self._last[name] = value
+        elif name in self._pending:
+            self._pending[name].append(value)
+        else:
+            self._pending[name] = [value]
+
+    def put_media(self, kind: str, name: str, value: Any) -> None:
+        """Record an ``image`` (H×W×C array), a ``histogram`` (any array) or a ``text``."""
+        self._media.append((kind, name, value))
+
+    def flush(self, *, step: int, epoch: int, split: str = "train") -> Record:
+        """Read everything that is pending and write it as one record."""
+        values = _read(self._pending, self._last)
+        media = tuple(self._media)
+        self._pending, self._last, self._media = {}, {}, []
+        return self.write(values, step=step, epoch=epoch, split=split, media=media)
+
+    def write(
+        self,
+        values: Mapping[str, float],
+        *,
+        step: int,
+        epoch: int,
+        split: str,
+        media: tuple[tuple[str, str, Any], ...] = (),
+    ) -> Record:
+        """Hand values that are numbers already to every writer."""
+        record = Record(step, epoch, split, dict(values), time.time(), media)
+        self.latest.update(record.values if split == "train" else {f"{split}/{k}": v for k, v in values.items()})
+        for writer in list(self.writers):
+            try:
+                writer.write(record)
+            except OSError as error:
+                self.writers.remove(writer)
+                warnings.warn(
+                    f"{type(writer).__name__} cannot write ({printable(str(error))}) and is switched off; "
+                    "training goes on",
+                    stacklevel=2,
+                )
+        return record
+
+    def close(self) -> None:
+        for writer in self.writers:
+            writer.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was put and not yet written, and how far each writer had come."""
+        return {
+            "pending": {name: numbers_of(values) for name, values in self._pending.items()},
+            "last": dict(zip(self._last, numbers_of(list(self._last.values())), strict=True)),
+            "latest": dict(self.latest),
+            "writers": {name: writer.state_dict() for name, writer in self._stateful()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._pending = {name: list(values) for name, values in state["pending"].items()}
+        self._last = dict(state["last"])
+        self.latest = dict(state["latest"])
+        for name, writer in self._stateful():
+            if name in state["writers"]:
+                writer.load_state_dict(state["writers"][name])
+
+    def _stateful(self) -> Iterable[tuple[str, Any]]:
+        return ((type(w).__name__, w) for w in self.writers if hasattr(w, "state_dict"))
+
+
+def _read(pending: Mapping[str, list[Any]], last: Mapping[str, Any]) -> dict[str, float]:
+    """Every pending value as a number; tensors cross to Python together, in double precision."""
+    flat = [value for values in pending.values() for value in values] + list(last.values())
+    numbers = iter(numbers_of(flat))
+    means = {}
+    for name, values in pending.items():
+        own = [next(numbers) for _ in values]
+        means[name] = math.fsum(own) / len(own) if all(map(math.isfinite, own)) else sum(own) / len(own)
+    return means | {name: next(numbers) for name in last}
+
+
+def numbers_of(values: list[Any]) -> list[float]:
+    """Numbers and scalar tensors as floats, with one transfer for all tensors of a device."""
+    tensors = [value for value in values if hasattr(value, "detach")]
+    if not tensors:
+        return [float(value) for value in values]
+    import torch
+
+    read: dict[int, float] = {}
+    for device in {tensor.device for tensor in tensors}:
+        own = [tensor for tensor in tensors if tensor.device == device]
+        stacked = torch.stack([tensor.detach().reshape(()).double() for tensor in own]).tolist()
+        read.update(zip(map(id, own), stacked, strict=True))
+    return [read[id(value)] if hasattr(value, "detach") else float(value) for value in values]
+

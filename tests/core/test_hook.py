@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+
+from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, misspelt_points
+from etude.errors import ConfigError
+
+
+class FakeRun:
+    """Only the counters: all that a table reads of a run."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.epoch = 0
+
+
+class Note(Hook):
+    def __init__(self, text: str, seen: list, *, priority: int = 50, every: str | None = None) -> None:
+        self.text, self.seen, self.priority, self.every = text, seen, priority, every
+
+    def after_step(self, run) -> None:
+        self.seen.append((run.step, self.text))
+
+    def after_epoch(self, run) -> None:
+        self.seen.append((run.epoch, self.text))
+
+
+def walk(table: HookTable, steps: range) -> None:
+    run = FakeRun()
+    for run.step in steps:
+        table.after_step(run)
+
+
+def test_hooks_act_by_priority_and_equal_ones_in_given_order():
+    seen: list = []
+    walk(HookTable([Note("b", seen), Note("c", seen), Note("a", seen, priority=10)]), range(1))
+    assert seen == [(0, "a"), (0, "b"), (0, "c")]
+
+
+@pytest.mark.parametrize("every", ["1step", "2step", "3step", "7step"])
+@pytest.mark.parametrize("start", [0, 1, 5, 6])
+def test_a_periodic_hook_acts_after_every_nth_step_from_any_start(every, start):
+    seen: list = []
+    walk(HookTable([Note("x", seen, every=every)]), range(start, 40))
+    period = int(every.removesuffix("step"))
+    assert [step for step, _ in seen] == [step for step in range(start, 40) if (step + 1) % period == 0]
+
+
+def test_periodic_and_constant_hooks_keep_the_order_of_priorities():
+    seen: list = []
+    hooks = [Note("late", seen, priority=90), Note("third", seen, every="3step"), Note("early", seen, priority=1)]
+    walk(HookTable([*hooks, Note("second", seen, priority=60, every="2step")]), range(6))
+    expected = []
+    for step in range(6):
+        due = ["early", *(["third"] if step % 3 == 2 else []), *(["second"] if step % 2 else []), "late"]
+        expected += [(step, name) for name in due]
+    assert seen == expected
+
+
+def test_an_interval_in_epochs_means_whole_epochs_at_step_points():
+    seen: list = []
+    walk(HookTable([Note("x", seen, every="2ep")], steps_per_epoch=3), range(13))
+    assert [step for step, _ in seen] == [5, 11]
+
+
+def test_only_overridden_points_are_called():
+    table = HookTable([Note("x", [])])
+    assert {point for point in POINTS if getattr(table, point)} == {"after_step", "after_epoch"}
+
+
+def test_counters_that_jump_back_are_seen_after_rewind():
+    seen: list = []
+    table = HookTable([Note("x", seen, every="4step")])
+    walk(table, range(8))
+    table.rewind()
+    walk(table, range(4))
+    assert [step for step, _ in seen] == [3, 7, 3]
+
+
+def test_an_exception_keeps_its_class_and_tells_hook_point_and_step():
+    def broken(run):
+        raise KeyError("gone")
+
+    table = HookTable([FunctionHook(broken, "after_step")])
+    run = FakeRun()
+    run.step = 12
+    with pytest.raises(KeyError) as caught:
+        table.after_step(run)
+    site = caught.value.etude_site
+    assert (site.hook, site.point, site.step) == ("broken", "after_step", 12)
+    assert "test_hook.py" in site.origin
+    assert "in hook broken" in caught.value.__notes__[0]
+
+
+def test_a_hook_that_is_not_essential_only_warns():
+    def broken(run):
+        raise KeyError("gone")
+
+    hook = FunctionHook(broken, "after_step")
+    hook.essential = False
+    with pytest.warns(UserWarning, match="broken failed at after_step"):
+        HookTable([hook]).after_step(FakeRun())
+
+
+def test_an_unknown_point_is_answered_with_the_near_one():
+    with pytest.raises(ConfigError, match="after_step"):
+        FunctionHook(print, "after_stp")
+
+
+def test_methods_that_look_like_points_are_noticed():
+    class Typo(Hook):
+        def after_stpe(self, run) -> None: ...
+
+    assert misspelt_points(Typo()) == {"after_stpe": "after_step"}
+    assert misspelt_points(Note("x", [])) == {}

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from etude.core.hook import POINTS, FunctionHook, Hook, HookTable
+from etude.core.loop import Workflow, epochs, fit, steps
+from etude.core.run import Run
+from etude.core.update import Forward, Step
+from etude.errors import Diverged, UserCodeError
+
+
+def make_run(n_batches=4, loop=epochs, hooks=(), loss=None, model=None, data=None, **options) -> Run:
+    torch.manual_seed(0)
+    model = model or torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    update = Step(Forward(model, {"loss": loss or torch.nn.CrossEntropyLoss()}), {"": optimizer}, **options)
+    data = data or [(torch.randn(5, 3), torch.randint(2, (5,))) for _ in range(n_batches)]
+    table = HookTable(hooks, steps_per_epoch=len(data))
+    run = Run(model, update, loop, table, {"train": data}, {"": optimizer}, steps_per_epoch=len(data))
+    run.max_epochs, run.total_steps = 2, 2 * len(data)
+    return run
+
+
+class Trace(Hook):
+    def __init__(self) -> None:
+        self.seen: list = []
+
+    def calls(self):
+        return {point: lambda run, point=point: self.seen.append((point, run.epoch, run.step)) for point in POINTS}
+
+
+def test_points_come_in_the_documented_order_and_see_their_own_numbers():
+    trace = Trace()
+    run = make_run(2, hooks=[trace])
+    run.max_epochs, run.total_steps = 1, 2
+    fit(run)
+    step = ["before_step", "after_forward", "before_update", "after_step"]
+    assert [point for point, *_ in trace.seen] == [
+        "before_run", "before_train", "before_epoch", *step, *step, "after_epoch", "after_train", "after_run",
+    ]  # fmt: skip
+    assert ("after_step", 0, 1) in trace.seen and ("after_epoch", 0, 2) in trace.seen
+    assert (run.epoch, run.step, run.step_in_epoch) == (1, 2, 0)
+
+
+def test_after_train_comes_also_when_training_failed():
+    def broken(run):
+        raise ValueError("no")
+
+    trace = Trace()
+    run = make_run(hooks=[trace, FunctionHook(broken, "after_step")])
+    with pytest.raises(ValueError):
+        fit(run)
+    assert [point for point, *_ in trace.seen][-2:] == ["on_error", "after_train"]
+
+
+def test_a_loop_over_steps_starts_the_data_again_and_ends_in_the_middle_of_an_epoch():
+    run = make_run(3, loop=steps)
+    run.total_steps, run.max_epochs = 7, None
+    fit(run)
+    assert (run.step, run.epoch) == (7, 3)
+
+
+def test_stop_ends_after_the_step_in_which_it_was_asked():
+    run = make_run(hooks=[FunctionHook(lambda run: run.stop("enough") if run.step == 4 else None, "after_step")])
+    fit(run)
+    assert (run.step, run.stopping) == (5, "enough")
+
+
+def test_a_workflow_takes_turns():
+    seen = []
+
+    class Evaluation:
+        def losses(self, run, loader):
+            seen.append(("val", run.epoch))
+
+    run = make_run(loop=Workflow([("train", 2), ("val", 1)]))
+    run.hooks.add(FunctionHook(lambda run: seen.append(("train", run.epoch)), "before_epoch"))
+    run.data["val"] = []
+    run.evaluation = Evaluation()
+    run.max_epochs, run.total_steps = 4, None
+    fit(run)
+    assert seen == [("train", 0), ("train", 1), ("val", 2), ("train", 2), ("train", 3)]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3, 4])
+def test_accumulation_averages_over_the_group_and_the_last_group_over_what_it_has(accumulate):
+    run = make_run(5, accumulate=accumulate)
+    run.max_epochs, run.total_steps = 1, 5
+    reference = torch.nn.Linear(3, 2)
+    reference.load_state_dict(run.model.state_dict())
+    batches = list(run.data["train"])
+    fit(run)
+    optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+    for start in range(0, 5, accumulate):
+        group = batches[start : start + accumulate]
+        for inputs, target in group:
+            (torch.nn.functional.cross_entropy(reference(inputs), target) / len(group)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    for ours, theirs in zip(run.model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_update():
+    data = [(torch.ones(2, 3), torch.zeros(2, dtype=torch.long)), (torch.full((2, 3), float("nan")), torch.zeros(2, dtype=torch.long))]  # fmt: skip
+    run = make_run(data=data)
+    weights = []
+    run.hooks.add(FunctionHook(lambda run: weights.append(run.model.weight.clone()), "after_step"))
+    with pytest.raises(Diverged, match="step 1 .*nan.*no checkpoint was saved yet"):
+        fit(run)
+    assert torch.equal(run.model.weight, weights[-1])
+
+
+def test_bad_batches_are_skipped_on_request_but_not_for_ever():
+    good = (torch.ones(2, 3), torch.zeros(2, dtype=torch.long))
+    bad = (torch.full((2, 3), float("inf")), torch.zeros(2, dtype=torch.long))
+    run = make_run(data=[good, bad, good, bad], nonfinite="skip")
+    fit(run)
+    assert run.step == 8 and torch.isfinite(run.model.weight).all()
+    with pytest.raises(Diverged, match="4 times in a row"):
+        fit(make_run(data=[bad] * 9, nonfinite="skip", nonfinite_limit=3))
+
+
+def test_every_loss_of_a_model_is_summed():
+    class Both(torch.nn.Linear):
+        def forward(self, x, y):
+            return {"loss_a": super().forward(x).mean(), "loss_b": [super(Both, self).forward(x).sum()], "acc": y.sum()}
+
+    model = Both(3, 2)
+    run = make_run(model=model)
+    run.update.forward.losses = {}
+    fit(run)
+    losses = run.outputs["losses"]
+    assert set(losses) == {"loss_a", "loss_b"}
+    torch.testing.assert_close(run.outputs["loss"], losses["loss_a"] + losses["loss_b"])
+
+
+def test_a_model_without_a_loss_is_told_what_to_do():
+    run = make_run()
+    run.update.forward.losses = {}
+    run.update.forward.model = torch.nn.Identity()
+    run.data["train"] = [(torch.ones(2, 3),)]
+    with pytest.raises(UserCodeError, match="the model returned no loss.*shape"):
+        fit(run)
+
+
+def test_clipping_bounds_and_records_the_norm():
+    run = make_run(clip_norm=1e-3)
+    seen = []
+    run.hooks.add(FunctionHook(lambda run: seen.append(torch.cat([p.grad.flatten() for p in run.model.parameters()]).norm()), "before_update"))  # fmt: skip
+    fit(run)
+    assert all(norm <= 1.001e-3 for norm in seen)
+    assert "grad_norm" in run.events.flush(step=1, epoch=1).values
+
+
+def test_bf16_autocast_runs_on_the_cpu():
+    dtypes = []
+    run = make_run(precision="bf16")
+    run.hooks.add(FunctionHook(lambda run: dtypes.append(run.outputs["output"].dtype), "after_forward"))
+    fit(run)
+    assert set(dtypes) == {torch.bfloat16}
