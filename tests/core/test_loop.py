@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from etude.core.hook import POINTS, FunctionHook, Hook, HookTable
+from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, Periodic
 from etude.core.loop import Workflow, epochs, fit, steps
 from etude.core.run import Run
 from etude.core.update import Forward, Step
@@ -160,3 +160,16 @@ def test_bf16_autocast_runs_on_the_cpu():
     run.hooks.add(FunctionHook(lambda run: dtypes.append(run.outputs["output"].dtype), "after_forward"))
     fit(run)
     assert set(dtypes) == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(("every", "expected"), [("3step", [3, 6, 8]), ("4step", [4, 8]), ("1ep", [4, 8]), (None, list(range(1, 9)))])  # fmt: skip
+def test_a_periodic_hook_acts_when_due_and_once_more_at_the_end(every, expected):
+    class Count(Periodic):
+        def act(self, run):
+            seen.append(run.done)
+
+    seen: list = []
+    hook = Count()
+    hook.every = every
+    fit(make_run(4, hooks=[hook]))
+    assert seen == expected

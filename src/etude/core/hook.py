@@ -106,6 +106,39 @@ class FunctionHook(Hook):
         return origin_of(self.function)
 
 
+class Periodic(Hook):
+    """A hook with one thing to do every so often: after every Nth step or epoch, and once more at the end.
+
+    Override :meth:`act`. With ``every`` in epochs it acts at ``after_epoch``, otherwise at ``after_step``. When a run
+    ends in good order and the last step was not due, :meth:`act` comes once more at ``after_train`` if ``at_end``.
+    """
+
+    at_end = True
+    _acted_at = -1
+
+    def act(self, run: Run) -> None:
+        """Do it. ``run.done`` is the number of steps that are finished, whatever the point."""
+        raise NotImplementedError
+
+    def calls(self) -> Mapping[str, Call]:
+        unit = "step" if self.every is None else parse(self.every).unit
+        point = "after_epoch" if unit == "epoch" else "after_step"
+        return {**super().calls(), point: self._act, **({"after_train": self._finish} if self.at_end else {})}
+
+    def _act(self, run: Run) -> None:
+        self._acted_at = run.done
+        self.act(run)
+
+    def _finish(self, run: Run) -> None:
+        self.after_train(run)
+        if run.error is None and run.done != self._acted_at and run.done > 0 and self.wants_end(run):
+            self._act(run)
+
+    def wants_end(self, run: Run) -> bool:
+        """Whether to act once more at the end; not after a signal, which leaves only time to save."""
+        return run.exit_code == 0
+
+
 @dataclass(frozen=True)
 class Site:
     """Where an exception came from: put on it as ``etude_site`` by the table, read by whoever reports it."""

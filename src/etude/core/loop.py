@@ -27,7 +27,8 @@ def fit(run: Run) -> None:
     try:
         hooks.before_train(run)
         run.loop(run)
-    except BaseException:
+    except BaseException as error:
+        run.error = error
         try:
             hooks.on_error(run)
         finally:
@@ -108,6 +109,7 @@ def train_step(run: Run, batch: Any) -> None:
     hooks = run.hooks
     hooks.before_step(run)
     run.outputs = run.update(run, batch)
+    run.done = run.step + 1
     hooks.after_step(run)
     run.step += 1
     run.step_in_epoch += 1

@@ -59,8 +59,12 @@ class Run:
     batch: Any = None
     outputs: Any = None
     metrics: dict[str, float] = field(default_factory=dict)
+    #: Steps that are finished as a hook sees it: at ``after_step`` the current one counts.
+    done: int = 0
     stopping: str | None = None
     exit_code: int = 0
+    #: What ended the run, when it did not end in good order; set before ``on_error`` and ``after_train``.
+    error: BaseException | None = None
     #: Further parts of a checkpoint, by name (a dialect's, a user's); see :meth:`parts`.
     extra_parts: dict[str, Part] = field(default_factory=dict)
 
@@ -96,6 +100,7 @@ class Counters:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in self.NAMES:
             setattr(self.run, name, int(state[name]))
+        self.run.done = self.run.step
         self.run.metrics = dict(state.get("metrics", {}))
         self.run.hooks.rewind()
 
