@@ -1,0 +1,235 @@
+"""Every file-system call that checkpoints make, in one place, so that a test can fail, delay or tear the n-th of them.
+
+A *gate* is asked before each call. It may raise (the call fails), sleep (the disk is slow), end the process (a crash
+right there), or raise :class:`Torn` (only the first bytes of a write arrive). There is none in a normal run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, Protocol, cast
+
+#: Writes are cut into pieces of this size: small enough to be hashed in parallel, large enough to cost nothing.
+PIECE = 8 << 20
+
+
+class Gate(Protocol):
+    """Asked before every call: its name (``write``, ``fsync``, ``rename`` …), the path, the bytes to be written."""
+
+    def __call__(self, call: str, path: str, size: int) -> None: ...
+
+
+class Torn(Exception):
+    """Raised by a gate at a write: ``keep`` bytes arrive, then ``error`` is raised."""
+
+    def __init__(self, keep: int, error: OSError) -> None:
+        self.keep, self.error = keep, error
+        super().__init__(f"torn after {keep} bytes")
+
+
+_gate: Gate | None = None
+_last_call = ""
+
+
+@contextmanager
+def gated(gate: Gate) -> Iterator[None]:
+    """All calls inside the block, of any thread, pass ``gate`` first."""
+    before = set_gate(gate)
+    try:
+        yield
+    finally:
+        set_gate(before)
+
+
+def set_gate(gate: Gate | None) -> Gate | None:
+    """Put ``gate`` (or none) in front of all calls; returns the one that was there."""
+    global _gate
+    before, _gate = _gate, gate
+    return before
+
+
+def last_call() -> str:
+    """The call that was made last, ``fsync …/model.safetensors``: what a save that does not come back waits for."""
+    return _last_call
+
+
+def _ask(call: str, path: str, size: int = 0) -> None:
+    global _last_call
+    _last_call = f"{call} {path}"
+    if _gate is not None:
+        _gate(call, path, size)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """A new file, opened so that neither a link nor a file that is there already can be written through."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        _ask("create", path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        self._fd = os.open(path, flags, 0o600)
+
+    def write(self, data: memoryview | bytes) -> int:
+        """All of ``data``, in pieces; the number of bytes."""
+        view = memoryview(data).cast("B")
+        for begin in range(0, len(view), PIECE):
+            self._write_piece(view[begin : begin + PIECE])
+        return len(view)
+
+    def _write_piece(self, view: memoryview) -> None:
+        try:
+            _ask("write", self.path, len(view))
+        except Torn as torn:
+            self._write_all(view[: torn.keep])
+            raise torn.error from None
+        self._write_all(view)
+
+    def _write_all(self, view: memoryview) -> None:
+        while len(view):
+            view = view[os.write(self._fd, view) :]
+
+    def sync(self) -> None:
+        """Return when the bytes are on the disk."""
+        _ask("fsync", self.path)
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Give the file back; does not sync."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def make_folder(path: str) -> None:
+    """``path`` and what is missing above it, readable by the owner alone; no error when it is there."""
+    _ask("mkdir", path)
+    os.makedirs(path, mode=0o700, exist_ok=True)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in ``path`` durable: a rename is safe only after this."""
+    _ask("fsync_folder", path)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def rename(source: str, target: str) -> None:
+    """One name for another on the same file system; a file that has the target's name is replaced."""
+    _ask("rename", target)
+    os.rename(source, target)
+
+
+def remove(path: str) -> None:
+    """A file or link; no error when it is gone already."""
+    _ask("remove", path)
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+def remove_tree(path: str) -> None:
+    """A folder with all that is in it, never following a link; no error when it is gone already."""
+    try:
+        info = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(info.st_mode):
+        remove(path)
+        return
+    for name in os.listdir(path):
+        remove_tree(os.path.join(path, name))
+    _ask("rmdir", path)
+    os.rmdir(path)
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], Any]) -> None:
+    """``path`` gets the content that ``write(file)`` writes, whole or not at all.
+
+    A temporary file beside the target is filled, synced and renamed; when anything fails it is removed and what was
+    at ``path`` before is untouched. A link at ``path`` is followed once, so that its target is replaced.
+    """
+    target = os.path.realpath(path)
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f".{name[:200]}.tmp-{os.getpid()}-{threading.get_ident()}")
+    remove(temporary)
+    writer = Writer(temporary)
+    try:
+        with os.fdopen(os.dup(writer._fd), "wb") as file:
+            write(cast(IO[bytes], _Gated(file, temporary)))
+        writer.sync()
+        writer.close()
+        rename(temporary, target)
+        sync_folder(folder or ".")
+    except BaseException:
+        writer.close()
+        _quietly(remove, temporary)
+        raise
+
+
+class _Gated:
+    """A binary file whose writes pass the gate; everything else is the file's own."""
+
+    def __init__(self, file: IO[bytes], path: str) -> None:
+        self._file, self._path = file, path
+
+    def write(self, data: Any) -> int:
+        try:
+            _ask("write", self._path, len(data))
+        except Torn as torn:
+            self._file.write(memoryview(data)[: torn.keep])
+            raise torn.error from None
+        return self._file.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _quietly(call: Callable[..., Any], *args: Any) -> None:
+    """Clean up without hiding the error that made it necessary."""
+    try:
+        call(*args)
+    except OSError:
+        return
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def open_file(path: str) -> IO[bytes]:
+    """An ordinary file for reading; a link, a pipe or a device in its place is refused."""
+    _ask("open", path)
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not an ordinary file", path)
+    return os.fdopen(fd, "rb", buffering=0)
+
+
+def names(path: str) -> list[str]:
+    """What is in a folder, sorted; nothing when there is no such folder."""
+    _ask("list", path)
+    try:
+        return sorted(os.listdir(path))
+    except FileNotFoundError:
+        return []
+
+
+def free_bytes(path: str) -> int | None:
+    """Room left for this user where ``path`` is; None when nobody knows."""
+    try:
+        info = os.statvfs(path)
+    except OSError:
+        return None
+    return info.f_bavail * info.f_frsize

@@ -1,0 +1,194 @@
+"""Checkpoints of other systems, read as data: ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors``.
+
+What a file is, its first bytes tell, never its name. Pickles, zipped or of torch's older kind, go through a reader that
+knows a short table of names (:mod:`etude.checkpoint.inert`) and refuses every other, so that opening a file from
+anywhere runs nothing from it. ``trust=True`` hands one file to torch's own reader, which runs whatever it says.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from typing import IO, Any
+
+import torch
+
+from etude.checkpoint import disk, inert, tensors
+from etude.errors import ResumeError, printable
+
+#: The pickled part of a file holds names and shapes; more than this is no honest one.
+MAX_PICKLE = 1 << 30
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+_LEGACY_PROTOCOL = 1001
+
+
+def read(path: str | os.PathLike[str], *, trust: bool = False) -> dict[Any, Any]:
+    """The content of ``path`` on the CPU: a dict of plain data and tensors.
+
+    Raises :class:`~etude.errors.ResumeError` for a file that is damaged, of no known kind, or names something outside
+    the table (``refused: global os.system``).
+    """
+    name = os.fspath(path)
+    if os.path.isdir(name):
+        raise ResumeError(f"{printable(name)}: {_about_folder(name)}")
+    if trust:
+        return _as_dict(torch.load(name, map_location="cpu", weights_only=False), name)
+    try:
+        with disk.open_file(os.path.realpath(name)) as raw, io.BufferedReader(raw) as file:  # type: ignore[type-var]
+            return _as_dict(_reader(file)(file), name)
+    except ResumeError as error:
+        raise ResumeError(f"{printable(name)}: {error}") from None
+    except FileNotFoundError:
+        raise ResumeError(f"{printable(name)}: no such file") from None
+    except Exception as error:  # whatever a damaged file makes the readers trip over
+        raise ResumeError(f"{printable(name)}: damaged or not a checkpoint ({_short(error)})") from error
+
+
+def _reader(file: IO[bytes]) -> Callable[[IO[bytes]], Any]:
+    start = file.read(16)
+    file.seek(0)
+    if start.startswith(b"PK\x03\x04"):
+        return _read_zip
+    if start[:1] == b"\x80":
+        return _read_legacy
+    if len(start) >= 10 and start[8:9] == b"{":
+        return tensors.read
+    if not start:
+        raise ResumeError("the file is empty")
+    raise ResumeError("neither a torch file nor safetensors")
+
+
+def _about_folder(name: str) -> str:
+    if os.path.exists(os.path.join(name, ".metadata")):
+        return (
+            "a folder of torch.distributed.checkpoint, whose .metadata is a pickle; turn it into one file with "
+            "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+        )
+    return "a folder, where a file is needed"
+
+
+def _as_dict(value: Any, name: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise ResumeError(f"{printable(name)}: holds a {type(value).__name__}, where a dict is needed")
+    return value
+
+
+class _Unpickler(pickle.Unpickler):
+    """A reader of pickles that knows only the inert table, and storages through ``storage(saved_id)``."""
+
+    def __init__(self, file: Any, storage: Callable[[tuple[Any, ...]], Any] | None = None) -> None:
+        super().__init__(file, encoding="utf-8")
+        self._storage = storage
+
+    def find_class(self, module: str, name: str) -> Any:
+        return inert.find(module, name)
+
+    def persistent_load(self, saved_id: Any) -> Any:
+        if self._storage is None or not isinstance(saved_id, tuple) or saved_id[0] not in ("storage", b"storage"):
+            raise ResumeError("refused: an outside reference")
+        return self._storage(saved_id)
+
+
+# -- torch's zip files -------------------------------------------------------------------------------------------------
+
+
+def _read_zip(file: IO[bytes]) -> Any:
+    with zipfile.ZipFile(file) as archive:
+        prefix = _check_archive(archive, os.fstat(file.fileno()).st_size)
+        loaded: dict[str, torch.Tensor] = {}
+
+        def storage(saved_id: tuple[Any, ...]) -> torch.Tensor:
+            _, kind, key, _, numel = saved_id[:5]
+            if key not in loaded:
+                loaded[key] = _zip_storage(archive, f"{prefix}data/{key}", kind, int(numel))
+            return loaded[key]
+
+        with archive.open(f"{prefix}data.pkl") as content:
+            return inert.plain(_Unpickler(io.BytesIO(content.read(MAX_PICKLE)), storage).load())
+
+
+def _check_archive(archive: zipfile.ZipFile, size: int) -> str:
+    """The folder inside the archive; what torch never writes (compression, overlaps, code) is refused."""
+    entries = archive.infolist()
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        raise ResumeError("refused: a compressed archive")
+    if sum(entry.file_size for entry in entries) > size:
+        raise ResumeError("refused: the archive's entries are larger than the archive")
+    names = [entry.filename for entry in entries]
+    if any("/code/" in name or name.endswith("constants.pkl") for name in names):
+        raise ResumeError("a TorchScript program, not a checkpoint")
+    found = [name for name in names if name == "data.pkl" or name.endswith("/data.pkl")]
+    if not found:
+        raise ResumeError("a zip file, but not one of torch")
+    order = found[0].removesuffix("data.pkl") + "byteorder"
+    if order in names and archive.read(order) not in (b"little", b"little\n"):
+        raise ResumeError("written on a machine of the other byte order")
+    return found[0].removesuffix("data.pkl")
+
+
+def _zip_storage(archive: zipfile.ZipFile, name: str, kind: Any, numel: int) -> torch.Tensor:
+    dtype = _dtype_of(kind)
+    if archive.getinfo(name).file_size < numel * dtype.itemsize or numel < 0:
+        raise ResumeError(f"the storage {printable(name)} is cut short")
+    with archive.open(name) as content:
+        return _fill(content, dtype, numel)
+
+
+def _dtype_of(kind: Any) -> torch.dtype:
+    if not isinstance(kind, torch.dtype):
+        raise ResumeError("refused: a storage of an unknown kind")
+    return kind
+
+
+def _fill(content: Any, dtype: torch.dtype, numel: int) -> torch.Tensor:
+    made = torch.empty(numel, dtype=dtype)
+    view = tensors.bytes_of(made)
+    got = 0
+    while got < len(view):
+        count = content.readinto(view[got : got + disk.PIECE])
+        if not count:
+            raise ResumeError("a storage is cut short")
+        got += count
+    return made
+
+
+# -- torch's files from before 1.6 -------------------------------------------------------------------------------------
+
+
+def _read_legacy(file: IO[bytes]) -> Any:
+    """Magic, protocol and machine, then the object, the keys of its storages, and their bytes, one after the other."""
+    if _Unpickler(file).load() != _LEGACY_MAGIC:
+        raise ResumeError("a pickle, but not one of torch")
+    if _Unpickler(file).load() != _LEGACY_PROTOCOL or not _Unpickler(file).load().get("little_endian", True):
+        raise ResumeError("a torch file of an unknown protocol or byte order")
+    size = os.fstat(file.fileno()).st_size
+    made: dict[str, torch.Tensor] = {}
+
+    def storage(saved_id: tuple[Any, ...]) -> torch.Tensor:
+        _, kind, key, _, numel, view = (*saved_id, None)[:6]
+        dtype = _dtype_of(kind)
+        if int(numel) < 0 or int(numel) * dtype.itemsize > size:
+            raise ResumeError("refused: a storage larger than the file")
+        whole = made.setdefault(str(key), torch.empty(int(numel), dtype=dtype))
+        if view is None:
+            return whole
+        _, offset, length = view
+        return whole[int(offset) : int(offset) + int(length)]
+
+    content = _Unpickler(file, storage).load()
+    for key in _Unpickler(file).load():
+        _fill_legacy(file, made[str(key)])
+    return inert.plain(content)
+
+
+def _fill_legacy(file: IO[bytes], target: torch.Tensor) -> None:
+    if int.from_bytes(file.read(8), "little") != target.numel():
+        raise ResumeError("a storage has another size than was said")
+    target.copy_(_fill(file, target.dtype, target.numel()))
+
+
+def _short(error: Exception) -> str:
+    return printable(f"{type(error).__name__}: {error}")[:200]

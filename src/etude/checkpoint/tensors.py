@@ -1,0 +1,115 @@
+"""The safetensors format, written and read without a detour: from buffers as they lie, into tensors of their own.
+
+A file is eight bytes of length, a JSON header, and the tensors' bytes without gaps. Reading checks every number in the
+header against the size of the file before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import torch
+
+from etude.checkpoint.disk import PIECE
+from etude.errors import ResumeError, printable
+
+MAX_HEADER = 100 << 20
+_CODES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
+    "I16": "int16", "I8": "int8", "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64",
+}  # fmt: skip
+DTYPES: dict[str, torch.dtype] = {code: getattr(torch, name) for code, name in _CODES.items()}
+CODES: dict[torch.dtype, str] = {dtype: code for code, dtype in DTYPES.items()}
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The memory of a contiguous CPU tensor, as writable bytes."""
+    array: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return memoryview(array)
+
+
+def header(layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str]) -> bytes:
+    """Length and header for tensors that follow in the order of ``layout``; padded so that the data is aligned."""
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    begin = 0
+    for name, (dtype, shape) in layout.items():
+        end = begin + math.prod(shape) * dtype.itemsize
+        entries[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def write(file: IO[bytes], named: Mapping[str, torch.Tensor], *, metadata: Mapping[str, str] | None = None) -> None:
+    """``named`` into an open file; larger items come first, so that each begins at a multiple of its item's size."""
+    order = sorted(named, key=lambda name: (-named[name].dtype.itemsize, name))
+    kept = {name: named[name].detach().cpu().contiguous() for name in order}
+    unknown = [name for name in order if kept[name].dtype not in CODES]
+    if unknown:
+        raise ValueError(f"{unknown[0]}: safetensors has no {kept[unknown[0]].dtype}")
+    file.write(header({name: (t.dtype, tuple(t.shape)) for name, t in kept.items()}, metadata or {}))
+    for tensor in kept.values():
+        file.write(bytes_of(tensor))
+
+
+def read(file: IO[bytes], *, watch: Callable[[memoryview], Any] | None = None) -> dict[str, torch.Tensor]:
+    """The tensors of an open file, each in memory of its own. ``watch`` sees all bytes, in order."""
+    size = os.fstat(file.fileno()).st_size
+    length, text = _read_header(file, size)
+    if watch is not None:
+        watch(memoryview(length + text))
+    made: dict[str, torch.Tensor] = {}
+    for name, (dtype, shape) in parse_header(text, size - 8 - len(text)).items():
+        made[name] = torch.empty(shape, dtype=dtype)
+        _fill(file, bytes_of(made[name]), watch)
+    return made
+
+
+def _read_header(file: IO[bytes], size: int) -> tuple[bytes, bytes]:
+    length = file.read(8)
+    count = int.from_bytes(length, "little")
+    if len(length) < 8 or count > min(MAX_HEADER, size - 8):
+        raise ResumeError("the safetensors header is cut short or too large")
+    text = file.read(count)
+    if len(text) < count:
+        raise ResumeError("the safetensors header is cut short")
+    return length, text
+
+
+def parse_header(text: bytes, room: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """Names, dtypes and shapes in the order of the data, which must fill ``room`` bytes without gap or overlap."""
+    try:
+        entries = json.loads(text)
+        entries.pop("__metadata__", None)
+        spans = sorted((*entry["data_offsets"], name) for name, entry in entries.items())
+        layout = {name: (DTYPES[entries[name]["dtype"]], tuple(entries[name]["shape"])) for _, _, name in spans}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ResumeError(f"the safetensors header is damaged ({printable(str(error))[:80]})") from None
+    at = 0
+    for begin, end, name in spans:
+        dtype, shape = layout[name]
+        if not all(type(n) is int and n >= 0 for n in (begin, end, *shape)):
+            raise ResumeError(f"the safetensors header is damaged ({printable(name)})")
+        if begin != at or end - begin != math.prod(shape) * dtype.itemsize:
+            raise ResumeError(f"the safetensors header does not fit its data ({printable(name)})")
+        at = end
+    if at != room:
+        raise ResumeError(f"{room} bytes of data where the safetensors header says {at}")
+    return layout
+
+
+def _fill(file: IO[bytes], view: memoryview, watch: Callable[[memoryview], Any] | None) -> None:
+    got = 0
+    while got < len(view):
+        count = file.readinto(view[got : got + PIECE])  # type: ignore[attr-defined]
+        if not count:
+            raise ResumeError("the file is cut short")
+        if watch is not None:
+            watch(view[got : got + count])
+        got += count

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import pickle
+import struct
+import sys
+import types
+import zipfile
+from collections import Counter, OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from etude.checkpoint import foreign
+from etude.errors import ResumeError
+
+
+def rich_content() -> dict[str, Any]:
+    shared = torch.arange(6.0).reshape(2, 3)
+    return {
+        "state_dict": torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).state_dict(),
+        "shared": [shared, shared[0], shared.t()],
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "wide": torch.tensor([1, 2], dtype=torch.uint16),
+        "empty": torch.zeros(0, 4),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "lr": np.float64(0.1),
+        "history": np.arange(6, dtype=np.int32).reshape(2, 3),
+        "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "milestones": Counter({3: 1}),
+        "size": torch.Size([1, 2]),
+        "dtype": torch.float16,
+        "args": argparse.Namespace(batch=4, nested={"a": (1, None, True)}),
+        "names": {"a", "b"},
+        "bytes": b"\x00\xff",
+        "key types": {0: "int", (1, 2): "tuple"},
+    }
+
+
+def check_rich(got: dict[str, Any]) -> None:
+    want = rich_content()
+    assert isinstance(got["state_dict"], OrderedDict)
+    assert got["state_dict"]._metadata[""] == {"version": 1}
+    assert list(got["state_dict"]) == list(want["state_dict"])
+    assert got["shared"][2].tolist() == want["shared"][2].tolist()
+    assert got["shared"][0].data_ptr() == got["shared"][1].data_ptr()
+    for key in ("half", "wide", "empty", "parameter"):
+        assert torch.equal(got[key], want[key].detach()) and got[key].dtype == want[key].dtype
+    assert got["lr"] == 0.1
+    for key in ("history", "fortran"):
+        assert np.array_equal(got[key], want[key]) and got[key].dtype == want[key].dtype
+    for key in ("milestones", "size", "dtype", "names", "bytes", "key types"):
+        assert got[key] == want[key]
+    assert got["args"] == {"batch": 4, "nested": {"a": (1, None, True)}}
+
+
+def test_a_file_of_torch_is_read_as_plain_data(tmp_path: Path) -> None:
+    torch.save(rich_content(), tmp_path / "new.pth")
+    check_rich(foreign.read(tmp_path / "new.pth"))
+
+
+def test_a_file_of_torch_from_before_zip_is_read_as_plain_data(tmp_path: Path) -> None:
+    torch.save(rich_content(), tmp_path / "old.pth", _use_new_zipfile_serialization=False)
+    check_rich(foreign.read(tmp_path / "old.pth"))
+
+
+def test_safetensors_are_told_by_content_not_by_name(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"w": torch.ones(2, 2)}, tmp_path / "model.bin")
+    assert torch.equal(foreign.read(tmp_path / "model.bin")["w"], torch.ones(2, 2))
+
+
+def test_a_history_buffer_becomes_a_dict_and_no_module_is_imported(tmp_path: Path) -> None:
+    module = types.ModuleType("mmengine.logging.history_buffer")
+    exec(
+        "class HistoryBuffer:\n"
+        "    def __init__(self):\n"
+        "        self._log_history, self._count_history, self._max_length = [0.5, 0.25], [1, 1], 10\n"
+        "        self.statistics_methods = {'mean': HistoryBuffer.mean}\n"
+        "    def mean(self): ...\n",
+        module.__dict__,
+    )
+    names = ("mmengine", "mmengine.logging", "mmengine.logging.history_buffer")
+    before = {name: sys.modules.get(name) for name in names}
+    sys.modules.update(dict.fromkeys(names, module))
+    try:
+        module.logging = module.history_buffer = module  # type: ignore[attr-defined]
+        content = {"message_hub": {"log_scalars": OrderedDict(loss=module.HistoryBuffer())}}
+        torch.save(content, tmp_path / "a.pth")
+        torch.save(content, tmp_path / "b.pth", pickle_protocol=4)
+    finally:
+        for name, module_before in before.items():
+            sys.modules.pop(name) if module_before is None else sys.modules.__setitem__(name, module_before)
+    for name in ("a.pth", "b.pth"):
+        loss = foreign.read(tmp_path / name)["message_hub"]["log_scalars"]["loss"]
+        assert loss["_log_history"] == [0.5, 0.25] and loss["_max_length"] == 10
+
+
+class Hostile:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.marker}",)
+
+
+def hostile_files(folder: Path, marker: Path) -> list[Path]:
+    payload = {"state_dict": {}, "meta": Hostile(marker)}
+    torch.save(payload, folder / "zip.pth")
+    torch.save(payload, folder / "legacy.pth", _use_new_zipfile_serialization=False)
+    (folder / "plain.pkl").write_bytes(pickle.dumps(payload))
+    (folder / "magic.pth").write_bytes(pickle.dumps(Hostile(marker), protocol=2))
+    return sorted(folder.glob("*.p*"))
+
+
+def test_a_hostile_pickle_is_refused_by_name_and_not_run(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    for path in hostile_files(tmp_path, marker):
+        with pytest.raises(ResumeError, match=r"refused: global (os|posix)\.system"):
+            foreign.read(path)
+        assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["builtins eval", "builtins getattr", "torch load", "torch.serialization load", "numpy load", "os system",
+             "collections namedtuple", "builtins __import__", "torch.hub load", "operator attrgetter", "copyreg __newobj__"],
+)  # fmt: skip
+def test_names_outside_the_table_are_refused(tmp_path: Path, name: str) -> None:
+    module, attribute = name.split()
+    code = b"c" + module.encode() + b"\n" + attribute.encode() + b"\n(S'os'\nS'system'\ntR."
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02" + code)
+    (tmp_path / "x.pth").write_bytes(buffer.getvalue())
+    with pytest.raises(ResumeError, match="refused: global"):
+        foreign.read(tmp_path / "x.pth")
+
+
+def test_a_marked_file_is_read_with_trust_alone(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    path = hostile_files(tmp_path, marker)[-1]
+    with pytest.raises(ResumeError):
+        foreign.read(path)
+    assert foreign.read(path, trust=True)["state_dict"] == {}
+    assert marker.exists()
+
+
+def test_an_archive_that_would_unpack_to_more_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"\0" * 10_000_000)
+    with pytest.raises(ResumeError, match="compressed"):
+        foreign.read(tmp_path / "bomb.pth")
+
+
+def test_a_tensor_beyond_its_storage_is_refused(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(4)}, tmp_path / "w.pth")
+    with zipfile.ZipFile(tmp_path / "w.pth") as archive:
+        entries = {info.filename: archive.read(info) for info in archive.infolist()}
+    name = next(name for name in entries if name.endswith("data.pkl"))
+    entries[name] = entries[name].replace(b"K\x04\x85", b"J\xff\xff\xff\x7f\x85", 1)
+    with zipfile.ZipFile(tmp_path / "big.pth", "w") as archive:
+        for entry, data in entries.items():
+            archive.writestr(entry, data)
+    with pytest.raises(ResumeError, match="elements"):
+        foreign.read(tmp_path / "big.pth")
+
+
+def test_a_safetensors_header_that_lies_is_refused(tmp_path: Path) -> None:
+    cases = {
+        "huge": struct.pack("<Q", 1 << 60) + b"{" * 20,
+        "overlap": b'{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}}',
+        "shape": b'{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,6]}}',
+        "negative": b'{"a":{"dtype":"U8","shape":[-1,-6],"data_offsets":[0,6]}}',
+    }
+    for name, text in cases.items():
+        data = text if name == "huge" else struct.pack("<Q", len(text)) + text + b"\0" * 6
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ResumeError, match="header"):
+            foreign.read(tmp_path / name)
+
+
+def test_every_truncation_of_a_file_is_an_error_and_never_wrong_data(tmp_path: Path) -> None:
+    torch.save({"w": torch.arange(40.0)}, tmp_path / "w.pth")
+    whole = (tmp_path / "w.pth").read_bytes()
+    for keep in range(0, len(whole), 37):
+        (tmp_path / "cut.pth").write_bytes(whole[:keep])
+        with pytest.raises(ResumeError):
+            foreign.read(tmp_path / "cut.pth")
+
+
+def test_what_is_no_checkpoint_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / ".metadata").write_bytes(b"\x80")
+    (tmp_path / "text").write_text("hello, this is a text")
+    (tmp_path / "empty").write_bytes(b"")
+    torch.save([1, 2], tmp_path / "list")
+    for name, words in {
+        "folder": "torch.distributed.checkpoint",
+        "text": "neither",
+        "empty": "empty",
+        "missing": "no such file",
+        "list": "holds a list",
+    }.items():
+        with pytest.raises(ResumeError, match=words):
+            foreign.read(tmp_path / name)
