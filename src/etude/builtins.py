@@ -22,11 +22,18 @@ LOSSES: dict[str, str] = _same(
     "TripletMarginWithDistanceLoss",
 )
 
-DATASETS: dict[str, str] = {}
+DATASETS: dict[str, str] = {
+    "Csv": "etude.data.csv:Csv",
+    "Digits": "etude.data.digits:Digits",
+    "Idx": "etude.data.idx:Idx",
+    "ImageFolder": "etude.data.images:ImageFolder",
+    "TensorData": "etude.data.memory:TensorData",
+    "Transformed": "etude.data.transforms:Transformed",
+}
 
-TRANSFORMS: dict[str, str] = {}
+TRANSFORMS: dict[str, str] = _same("etude.data.transforms", "Chain Normalize RandomFlip RandomShift")
 
-SAMPLERS: dict[str, str] = {}
+SAMPLERS: dict[str, str] = _same("torch.utils.data", "SubsetRandomSampler WeightedRandomSampler")
 
 COLLATES: dict[str, str] = {}
 

@@ -1,0 +1,247 @@
+"""From a task to a batch: fetching, seeding and collating, and what happens to a sample that raises.
+
+A :class:`Fetcher` runs in the process of the run or in a worker; it gives the same batch in both.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from etude.data.order import Task
+from etude.data.seeds import kept_generators, mix, seed_process
+from etude.errors import ConfigError, printable, suggest
+
+POLICIES = ("stop", "skip", "retry", "replace")
+Collate = Callable[[list[Any]], Any]
+_COLLATE = -3
+
+
+@dataclass
+class Bad:
+    """A sample that could not be had."""
+
+    index: Any
+    reason: str
+
+
+@dataclass
+class Fetched:
+    """What became of a task. A failure crosses process borders as words, so that it arrives whole."""
+
+    batch: Any = None
+    bad: list[Bad] = field(default_factory=list)
+    failure: str = ""
+    details: str = ""
+    error: BaseException | None = None
+    end: bool = False
+    state: Any = None
+
+
+class _Refused(Exception):
+    """Not raised by user code: ends a batch with the message that the run will stop with."""
+
+
+class Fetcher:
+    """Makes batches of a dataset that is asked by index.
+
+    The fastest way that the dataset offers is taken: ``fetch(indices: Tensor)`` gives a batch; ``__getitems__`` gives
+    a batch, or a list of samples; ``__getitem__`` gives a sample. Samples are collated, batches are not. A dataset
+    with ``deterministic = True`` draws no random numbers, and then none are seeded.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        collate: Collate | None = None,
+        seed: int = 0,
+        on_bad_sample: str = "stop",
+        retries: int = 3,
+    ) -> None:
+        if on_bad_sample not in POLICIES:
+            raise ConfigError(f"on_bad_sample: {on_bad_sample!r} is no policy", hint=suggest(on_bad_sample, POLICIES))
+        self.dataset, self.seed, self.policy, self.retries = dataset, seed, on_bad_sample, retries
+        self.collate: Collate = collate or default_collate
+        self.fixed = bool(getattr(dataset, "deterministic", False)) and collate is None
+        self._take = self._way(collate)
+        self._set_epoch = getattr(dataset, "set_epoch", None)
+        self._epoch: int | None = None
+
+    def _way(self, collate: Collate | None) -> Callable[[Task, list[Bad]], Any]:
+        if collate is None and callable(getattr(self.dataset, "fetch", None)):
+            return self._by_tensor
+        if callable(getattr(self.dataset, "__getitems__", None)):
+            return self._by_list
+        return self._one_by_one
+
+    def __call__(self, task: Task) -> Fetched:
+        if self._set_epoch is not None and task.epoch != self._epoch:
+            self._set_epoch(task.epoch)
+            self._epoch = task.epoch
+        if self.fixed:
+            return self._guarded(task)
+        with kept_generators():
+            return self._guarded(task)
+
+    def _guarded(self, task: Task) -> Fetched:
+        bad: list[Bad] = []
+        try:
+            return Fetched(self._take(task, bad), bad)
+        except _Refused as refused:
+            error = refused.__cause__ or refused
+            return Fetched(bad=bad, failure=str(refused), details=_traceback(error), error=error)
+        except Exception as error:
+            where = f"epoch {task.epoch}, batch {task.batch}"
+            return Fetched(bad=bad, failure=f"{where}: {_said(error)}", details=_traceback(error), error=error)
+
+    # -- three ways to a batch -----------------------------------------------------------------------------------
+
+    def _by_tensor(self, task: Task, bad: list[Bad]) -> Any:
+        indices = task.indices if isinstance(task.indices, Tensor) else Tensor(task.indices).long()
+        try:
+            return self.dataset.fetch(indices)
+        except Exception:
+            return self._one_by_one(task, bad)
+
+    def _by_list(self, task: Task, bad: list[Bad]) -> Any:
+        indices = _plain(task.indices)
+        if not self.fixed:
+            seed_process(mix(self.seed, task.epoch, _number(indices[0])))
+        try:
+            got = self.dataset.__getitems__(indices)
+        except Exception:
+            return self._one_by_one(task, bad)
+        return self._collated(task, got) if isinstance(got, list) and len(got) == len(indices) else got
+
+    def _one_by_one(self, task: Task, bad: list[Bad]) -> Any:
+        samples: list[Any] = []
+        for index in _plain(task.indices):
+            samples.extend(self._sample(task, index, bad))
+        if not samples:
+            raise _Refused(
+                f"no sample of epoch {task.epoch}, batch {task.batch} can be had; the last: {bad[-1].reason}"
+            )
+        return self._collated(task, samples)
+
+    def _collated(self, task: Task, samples: list[Any]) -> Any:
+        if not self.fixed:
+            seed_process(mix(self.seed, task.epoch, _COLLATE, task.batch))
+        return self.collate(samples)
+
+    # -- one sample, good or bad ---------------------------------------------------------------------------------
+
+    def _sample(self, task: Task, index: Any, bad: list[Bad]) -> Iterator[Any]:
+        """The sample, or what the policy puts in its place: nothing, itself after some tries, or another one."""
+        for candidate in self._candidates(task, index):
+            try:
+                yield self._get(task, candidate)
+                return
+            except Exception as error:
+                bad.append(Bad(candidate, _said(error)))
+                last = error
+        if self.policy != "skip":
+            place = f"sample {index} (epoch {task.epoch}, batch {task.batch})"
+            raise _Refused(f"{place}: {_said(last)}") from last
+
+    def _candidates(self, task: Task, index: Any) -> Iterator[Any]:
+        yield index
+        for attempt in range(1, self.retries + 1):
+            if self.policy == "retry":
+                time.sleep(0.02 * 2**attempt)
+                yield index
+            elif self.policy == "replace":
+                yield mix(self.seed, task.epoch, _number(index), attempt) % len(self.dataset)
+
+    def _get(self, task: Task, index: Any) -> Any:
+        if not self.fixed:
+            seed_process(mix(self.seed, task.epoch, _number(index)))
+        return self.dataset[index]
+
+
+class StreamFetcher:
+    """Makes batches of a dataset that can only be iterated.
+
+    Each sample is drawn under a seed of (seed, epoch, position). A dataset with ``state_dict`` says after every batch
+    where it stands, so that it can go on there; another one is read again from the beginning of the epoch.
+    """
+
+    def __init__(
+        self, dataset: Any, *, batch_size: int, drop_last: bool = False, collate: Collate | None = None, seed: int = 0
+    ) -> None:
+        self.dataset, self.batch_size, self.drop_last, self.seed = dataset, batch_size, drop_last, seed
+        self.collate: Collate = collate or default_collate
+        self.fixed = bool(getattr(dataset, "deterministic", False)) and collate is None
+        self.stateful = hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
+        self._samples: Iterator[Any] = iter(())
+
+    def __call__(self, task: Task) -> Fetched:
+        if self.fixed:
+            return self._guarded(task)
+        with kept_generators():
+            return self._guarded(task)
+
+    def _guarded(self, task: Task) -> Fetched:
+        try:
+            if task.state is not None:
+                self._begin(task)
+            return self._next(task)
+        except Exception as error:
+            position = task.batch * self.batch_size
+            failure = f"samples from {position} (epoch {task.epoch}, batch {task.batch}): {_said(error)}"
+            return Fetched(failure=failure, details=_traceback(error), error=error)
+
+    def _begin(self, task: Task) -> None:
+        _, start, state = task.state
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(task.epoch)
+        if self.stateful and state is not None:
+            self.dataset.load_state_dict(state)
+        self._samples = self._seeded(task.epoch, start * self.batch_size if state is not None else 0)
+        if state is None:
+            for _ in islice(self._samples, start * self.batch_size):
+                pass
+
+    def _next(self, task: Task) -> Fetched:
+        samples = list(islice(self._samples, self.batch_size))
+        if not samples or (self.drop_last and len(samples) < self.batch_size):
+            return Fetched(end=True)
+        if not self.fixed:
+            seed_process(mix(self.seed, task.epoch, _COLLATE, task.batch))
+        return Fetched(self.collate(samples), state=self.dataset.state_dict() if self.stateful else None)
+
+    def _seeded(self, epoch: int, position: int) -> Iterator[Any]:
+        samples = iter(self.dataset)
+        while True:
+            if not self.fixed:
+                seed_process(mix(self.seed, epoch, position))
+            try:
+                sample = next(samples)
+            except StopIteration:
+                return
+            yield sample
+            position += 1
+
+
+def _plain(indices: Any) -> list[Any]:
+    return indices.tolist() if isinstance(indices, Tensor) else list(indices)
+
+
+def _number(index: Any) -> int:
+    """A number for an index of any kind; strings and tuples must not depend on Python's hash seed."""
+    return index if isinstance(index, int) else mix(*repr(index).encode())
+
+
+def _said(error: BaseException) -> str:
+    return printable(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))

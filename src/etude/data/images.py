@@ -1,0 +1,67 @@
+"""Pictures in folders, one folder per class, read through Pillow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from etude.errors import ConfigError, MissingExtra
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+
+
+class ImageFolder:
+    """``folder/<class>/<name>.png``: classes are numbered by the sorted names of their folders.
+
+    A sample is float32 in [0, 1] of shape (channels, height, width) and its label. ``size`` resizes: a number for
+    squares, or (height, width). ``mode`` is Pillow's: ``RGB``, ``L`` … ``transform`` gets and gives the image tensor;
+    what it draws at random depends on the seed, the epoch and the sample.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        size: int | tuple[int, int] | None = None,
+        mode: str = "RGB",
+        transform: Callable[[Tensor], Any] | None = None,
+    ) -> None:
+        root = Path(folder).expanduser()
+        if not root.is_dir():
+            raise ConfigError(f"ImageFolder: there is no folder {folder}")
+        self.classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+        self.samples = [
+            (path, label)
+            for label, name in enumerate(self.classes)
+            for path in sorted((root / name).rglob("*"))
+            if path.suffix.lower() in SUFFIXES
+        ]
+        self.size = (size, size) if isinstance(size, int) else tuple(size) if size else None
+        self.mode, self.transform = mode, transform
+        self.deterministic = transform is None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        path, label = self.samples[index]
+        image = read_image(path, mode=self.mode, size=self.size)
+        return (image if self.transform is None else self.transform(image)), label
+
+
+def read_image(path: Path | str, *, mode: str = "RGB", size: tuple[int, ...] | None = None) -> Tensor:
+    """A picture as float32 in [0, 1], channels first."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("pillow", "image", "reading pictures") from None
+    with Image.open(path) as picture:
+        image = picture.convert(mode)
+    if size is not None:
+        image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image, dtype=np.float32) / 255.0
+    return torch.from_numpy(np.atleast_3d(pixels).transpose(2, 0, 1).copy())

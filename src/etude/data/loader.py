@@ -1,0 +1,197 @@
+"""A dataset as batches: in an order, with draws and from a position that (seed, epoch, batch) determine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from etude.data.fetch import Collate, Fetched, Fetcher, StreamFetcher
+from etude.data.move import ahead, move
+from etude.data.order import Endless, Sampled, SampledBatches, Shuffled, Source
+from etude.data.pool import Pool
+from etude.errors import ConfigError, DataError
+
+_log = logging.getLogger("etude.data")
+
+
+class Loader:
+    """Iterating it goes through one epoch.
+
+    The order is a permutation drawn from (seed, epoch), and what a sample draws depends on (seed, epoch, index). So the
+    batches are the same with any number of ``workers``, the generators of the run are left alone, and
+    :meth:`load_state_dict` continues in the middle of an epoch without replaying what came before.
+
+    ``set_epoch`` says which epoch comes next; without it, epochs follow one another.
+
+    >>> from etude.data.memory import TensorData
+    >>> import torch
+    >>> loader = Loader(TensorData(torch.arange(5)), batch_size=2)
+    >>> [batch.tolist() for batch in loader], len(loader)
+    ([[0, 1], [2, 3], [4]], 3)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        workers: int = 0,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        collate: Collate | None = None,
+        seed: int = 0,
+        on_bad_sample: str = "stop",
+        bad_samples: int = 10,
+        retries: int = 3,
+        deadline: float = 300.0,
+        restarts: int = 0,
+        start_method: str | None = None,
+        device: Any = None,
+        shard: tuple[int, int] = (0, 1),
+        at: str = "",
+    ) -> None:
+        self.dataset, self.batch_size, self.seed, self.at = dataset, batch_size, seed, at
+        self.device, self.bad_samples, self.bad = device, bad_samples, 0
+        #: Read a checkpoint's position although the data have changed since.
+        self.allow_change = False
+        self._require(batch_size > 0, f"batch_size is {batch_size}; a batch needs at least one sample")
+        self._require(workers >= 0, f"workers is {workers}; it cannot be negative")
+        self._require(sampler is None or not shuffle, "sampler and shuffle contradict each other; give one of them")
+        self.stream = not hasattr(dataset, "__getitem__") or _is_torch_iterable(dataset)
+        self._make: Callable[[Any], Fetched]
+        self._source: Source
+        if self.stream:
+            self._require(hasattr(dataset, "__iter__"), f"{type(dataset).__name__} has no __getitem__ and no __iter__")
+            self._require(not shuffle and sampler is None, "a stream comes in its own order; drop shuffle and sampler")
+            self._source = Endless()
+            self._make = StreamFetcher(dataset, batch_size=batch_size, drop_last=drop_last, collate=collate, seed=seed)
+        else:
+            self._source = self._ordered(sampler, batch_sampler, shuffle=shuffle, drop_last=drop_last, shard=shard)
+            self._make = Fetcher(dataset, collate=collate, seed=seed, on_bad_sample=on_bad_sample, retries=retries)
+        # A stream is read by one worker: only then is its order the same with any number.
+        self.workers = min(workers, 1) if self.stream else workers
+        self._pool_options: dict[str, Any] = {
+            "deadline": deadline,
+            "restarts": 0 if self.stream else restarts,
+            "start_method": start_method,
+        }
+        self._pool: Pool | None = None
+        self.epoch = 0
+        self._batch = self._start = 0
+        self._stream_state: Any = None
+
+    def _ordered(
+        self, sampler: Any, batch_sampler: Any, *, shuffle: bool, drop_last: bool, shard: tuple[int, int]
+    ) -> Source:
+        if batch_sampler is not None:
+            return SampledBatches(batch_sampler, self.seed)
+        if sampler is not None:
+            return Sampled(sampler, self.batch_size, drop_last, self.seed)
+        size = len(self.dataset)
+        self._require(size > 0, f"the dataset {type(self.dataset).__name__} is empty")
+        source = Shuffled(size, self.batch_size, shuffle, drop_last, self.seed, shard)
+        self._require(
+            len(source) > 0,
+            f"drop_last leaves no batch: {size} samples do not fill one batch of {self.batch_size * shard[1]}",
+        )
+        return source
+
+    def _require(self, condition: bool, message: str) -> None:
+        if not condition:
+            raise ConfigError(message, at=self.at)
+
+    # -- iterating -----------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Batches of an epoch; a TypeError for a stream."""
+        return len(self._source)
+
+    def __iter__(self) -> Iterator[Any]:
+        start, state = self._start, self._stream_state
+        self._start, self._stream_state, self._batch = 0, None, start
+        results = self._results(self._source.tasks(self.epoch, start, state))
+        for fetched in results if self.device is None else ahead(results, self._moved):
+            if fetched.end:
+                break
+            self._batch += 1
+            self._stream_state = fetched.state
+            yield fetched.batch
+        self.epoch += 1
+        self._batch, self._stream_state = 0, None
+
+    def _results(self, tasks: Iterator[Any]) -> Iterator[Fetched]:
+        made: Iterable[Fetched]
+        if self.workers:
+            self._pool = self._pool or Pool(self._make, self.workers, **self._pool_options)
+            made = self._pool.run(tasks)
+        else:
+            made = map(self._make, tasks)
+        for fetched in made:
+            if fetched.bad or fetched.failure:
+                self._count(fetched)
+            yield fetched
+            if fetched.end:
+                return
+
+    def _count(self, fetched: Fetched) -> None:
+        """Stop for what cannot be had, or for too much of it; otherwise say what was left out."""
+        if fetched.failure:
+            if fetched.error is None and fetched.details:
+                _log.error("in a data worker:\n%s", fetched.details)
+            raise DataError(fetched.failure) from fetched.error
+        self.bad += len(fetched.bad)
+        for bad in fetched.bad:
+            _log.warning("bad sample %s: %s", bad.index, bad.reason)
+        if self.bad > self.bad_samples:
+            last = fetched.bad[-1]
+            raise DataError(
+                f"{self.bad} bad samples, {self.bad_samples} are allowed; the last: sample {last.index}: {last.reason}"
+            )
+
+    def _moved(self, fetched: Fetched) -> Fetched:
+        return replace(fetched, batch=move(fetched.batch, self.device))
+
+    # -- position ------------------------------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration is this epoch. A position inside it, set by :meth:`load_state_dict`, is kept."""
+        if epoch != self.epoch:
+            self.epoch, self._batch, self._start, self._stream_state = epoch, 0, 0, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch and how many batches of it were handed out."""
+        state: dict[str, Any] = {"epoch": self.epoch, "batch": self._batch, "seed": self.seed}
+        if self.stream:
+            state["stream"] = self._stream_state
+        else:
+            state["samples"] = len(self.dataset) if hasattr(self.dataset, "__len__") else None
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration begin where ``state`` stood."""
+        samples = state.get("samples")
+        if samples is not None and not self.allow_change and samples != len(self.dataset):
+            raise ConfigError(
+                f"the dataset has {len(self.dataset)} samples, the checkpoint was made with {samples}",
+                at=self.at,
+                hint="--allow-change data accepts this",
+            )
+        self.epoch = state["epoch"]
+        self._batch = self._start = state["batch"]
+        self._stream_state = state.get("stream")
+
+    def close(self) -> None:
+        """End the workers. They are started again if the loader is iterated again."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def _is_torch_iterable(dataset: Any) -> bool:
+    from torch.utils.data import IterableDataset
+
+    return isinstance(dataset, IterableDataset)

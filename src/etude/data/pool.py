@@ -1,0 +1,205 @@
+"""Processes that make batches ahead of the run.
+
+Task ``n`` goes to worker ``n % workers`` and is taken from it in that order, so what arrives does not depend on who is
+fast. Every wait watches the worker itself: one that dies is noticed at once, one that hangs after ``deadline`` seconds.
+(torch's own loader raises from a signal handler when a worker dies, at any line of the main thread, a save included.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import queue
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+import torch.multiprocessing as multiprocessing
+
+from etude.data.fetch import Fetched
+from etude.data.order import Task
+from etude.errors import DataError
+
+Make = Callable[[Task], Fetched]
+
+
+class Worker:
+    """One process and the two ends of its pipe. ``pending`` are the tasks it was given and has not answered."""
+
+    def __init__(self, number: int, make: Make, context: Any) -> None:
+        self.number, self.make, self.context = number, make, context
+        self.pending: deque[Task] = deque()
+        self.start()
+
+    def start(self) -> None:
+        self.connection, theirs = self.context.Pipe()
+        self.process = self.context.Process(
+            target=_serve, args=(self.number, self.make, theirs), daemon=True, name=f"etude-data-{self.number}"
+        )
+        self.process.start()
+        theirs.close()
+
+    def give(self, task: Task) -> None:
+        self.pending.append(task)
+        with contextlib.suppress(OSError):  # a dead worker is noticed, and named, where its answer is awaited
+            self.connection.send(task)
+
+    def take(self, deadline: float) -> Fetched | None:
+        """The answer to the oldest task; None if the process died. Raises TimeoutError after ``deadline`` seconds."""
+        ready = wait([self.connection, self.process.sentinel], timeout=deadline)
+        if not ready:
+            raise TimeoutError
+        if self.connection not in ready:
+            return None
+        try:
+            answer: Fetched = self.connection.recv()
+        except (EOFError, OSError):
+            return None
+        self.pending.popleft()
+        return answer
+
+    def restart(self) -> None:
+        """A new process in the place of a dead one, with the same work; seeds per sample make it the same result."""
+        self.connection.close()
+        self.start()
+        for task in self.pending:
+            with contextlib.suppress(OSError):
+                self.connection.send(task)
+
+    def fate(self) -> str:
+        self.process.join(timeout=2.0)
+        code = self.process.exitcode
+        if code is None:
+            return "closed its pipe"
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.send(None)
+        self.process.join(timeout=0.5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join(timeout=5.0)
+        self.connection.close()
+
+
+class Pool:
+    """``workers`` processes that stay between epochs. ``ahead`` tasks are given to each before they are needed."""
+
+    def __init__(
+        self,
+        make: Make,
+        workers: int,
+        *,
+        ahead: int = 2,
+        deadline: float = 300.0,
+        restarts: int = 0,
+        start_method: str | None = None,
+    ) -> None:
+        context = multiprocessing.get_context(start_method)
+        self.ahead, self.deadline, self.restarts = ahead, deadline, restarts
+        self.workers = [Worker(number, make, context) for number in range(workers)]
+
+    def run(self, tasks: Iterator[Task]) -> Iterator[Fetched]:
+        """The answers to ``tasks``, in order."""
+        self._forget()
+        for turn in range(self.ahead * len(self.workers)):
+            self._give(turn, tasks)
+        turn = 0
+        while (worker := self.workers[turn % len(self.workers)]).pending:
+            answer = self._take(worker)
+            self._give(turn, tasks)
+            yield answer
+            turn += 1
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.stop()
+        self.workers = []
+
+    def _give(self, turn: int, tasks: Iterator[Task]) -> None:
+        task = next(tasks, None)
+        if task is not None:
+            self.workers[turn % len(self.workers)].give(task)
+
+    def _forget(self) -> None:
+        """Throw away what was made for an epoch that was broken off."""
+        for worker in self.workers:
+            while worker.pending:
+                self._take(worker)
+
+    def _take(self, worker: Worker) -> Fetched:
+        task = worker.pending[0]
+        while True:
+            try:
+                answer = worker.take(self.deadline)
+            except TimeoutError:
+                raise DataError(self._hung(worker, task)) from None
+            if answer is not None:
+                return answer
+            if self.restarts <= 0:
+                raise DataError(_died(worker, task))
+            self.restarts -= 1
+            worker.restart()
+
+    def _hung(self, worker: Worker, task: Task) -> str:
+        pid = worker.process.pid
+        if pid is not None:
+            os.kill(pid, signal.SIGUSR1)  # prints its stack, see _serve
+        return (
+            f"data worker {worker.number} (pid {pid}) has not made epoch {task.epoch}, batch {task.batch} "
+            f"within {self.deadline:g} s; its stack is on stderr"
+        )
+
+
+def _died(worker: Worker, task: Task) -> str:
+    fate = worker.fate()
+    code = worker.process.exitcode
+    hint = {
+        -signal.SIGKILL: "out of memory? try fewer workers or smaller batches",
+        -signal.SIGBUS: "not enough shared memory? enlarge /dev/shm or use fewer workers",
+    }.get(code or 0, "workers=0 shows its error in this process")
+    return (
+        f"data worker {worker.number} (pid {worker.process.pid}) {fate} "
+        f"while making epoch {task.epoch}, batch {task.batch}; {hint}"
+    )
+
+
+def _serve(number: int, make: Make, connection: Connection) -> None:
+    """What a worker does: answer tasks until the pipe closes. Ctrl-C is for the process of the run."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
+    torch.set_num_threads(1)
+    inbox: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
+    while (task := inbox.get()) is not None:
+        answer = make(task)
+        answer.error = None  # words cross over; exceptions of the user may not be picklable
+        try:
+            connection.send(answer)
+        except OSError:
+            return
+        except Exception as error:
+            connection.send(Fetched(failure=f"epoch {task.epoch}, batch {task.batch} cannot leave its worker: {error}"))
+
+
+def _listen(connection: Connection, inbox: queue.SimpleQueue[Task | None]) -> None:
+    """Take tasks from the pipe as they come, so that the run never waits to give one; end with the run."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    while True:
+        try:
+            ready = wait([connection, parent.sentinel])
+            if parent.sentinel in ready:
+                os._exit(0)
+            inbox.put(connection.recv())
+        except (EOFError, OSError):
+            inbox.put(None)
+            return

@@ -1,0 +1,116 @@
+"""What comes with the package, and files of the user."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from etude.data.csv import Csv
+from etude.data.digits import Digits
+from etude.data.idx import Idx, read_idx
+from etude.data.images import ImageFolder
+from etude.data.loader import Loader
+from etude.data.memory import TensorData
+from etude.data.transforms import Chain, Normalize, RandomFlip, RandomShift, Transformed
+from etude.errors import ConfigError, DataError
+
+
+def test_digits_are_those_of_scikit_learn_in_a_fixed_split():
+    from sklearn.datasets import load_digits
+
+    images, labels = Digits("all").tensors
+    np.testing.assert_array_equal(images.numpy() * 16, load_digits().data)
+    np.testing.assert_array_equal(labels.numpy(), load_digits().target)
+    train, val = Digits("train"), Digits("val", flat=False)
+    assert (len(train), len(val)) == (1437, 360)
+    assert val[0][0].shape == (1, 8, 8) and val[0][0].dtype == torch.float32 and val[0][1].dtype == torch.int64
+    rows = torch.cat([train.tensors[0], val.tensors[0].flatten(1)])
+    torch.testing.assert_close(rows.sum(0), images.sum(0))
+    with pytest.raises(ConfigError, match="did you mean 'train'"):
+        Digits("trian")
+
+
+def test_changing_a_batch_leaves_the_data_alone():
+    data = TensorData(torch.zeros(4))
+    for batch in Loader(data, batch_size=4):
+        batch += 1
+    assert data.tensors[0].sum() == 0
+    with pytest.raises(ConfigError, match="different lengths"):
+        TensorData(torch.zeros(2), torch.zeros(3))
+
+
+def write_idx(path, array: np.ndarray, *, zipped: bool) -> None:
+    data = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    path.write_bytes(gzip.compress(data) if zipped else data)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_idx_files_are_read_from_any_folder(tmp_path, zipped):
+    images = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
+    end = ".gz" if zipped else ""
+    write_idx(tmp_path / f"train-images-idx3-ubyte{end}", images, zipped=zipped)
+    write_idx(tmp_path / f"train-labels-idx1-ubyte{end}", np.arange(5, dtype=np.uint8), zipped=zipped)
+    data = Idx(str(tmp_path))
+    batch, labels = next(iter(Loader(data, batch_size=5)))
+    assert batch.shape == (5, 1, 4, 3) and labels.tolist() == [0, 1, 2, 3, 4]
+    torch.testing.assert_close(batch[:, 0] * 255, torch.from_numpy(images).float())
+    assert Idx(str(tmp_path), flat=True)[2][0].shape == (12,)
+    with pytest.raises(ConfigError, match="no t10k-images"):
+        Idx(str(tmp_path), "test")
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", b"\0\0\x08\x01\0\0\0\x09abc", b"\0\0\x08\x03\0"])
+def test_a_damaged_idx_file_is_refused(tmp_path, data):
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(DataError, match="idx file|cut short"):
+        read_idx(tmp_path / "x")
+
+
+def test_image_folders_are_numbered_by_name_and_a_torn_picture_is_named(tmp_path):
+    for name, grey in (("cat", 255), ("ant", 0)):
+        (tmp_path / name).mkdir()
+        Image.new("L", (6, 4), grey).save(tmp_path / name / "1.png")
+    data = ImageFolder(str(tmp_path), size=(2, 3))
+    assert data.classes == ["ant", "cat"]
+    images, labels = next(iter(Loader(data, batch_size=2)))
+    assert images.shape == (2, 3, 2, 3) and labels.tolist() == [0, 1] and images[1].min() == 1.0
+    (tmp_path / "cat" / "2.png").write_bytes(b"not a picture")
+    with pytest.raises(DataError, match=r"sample 2 \(epoch 0, batch 0\): UnidentifiedImageError"):
+        list(Loader(ImageFolder(str(tmp_path)), batch_size=3))
+    with pytest.raises(ConfigError, match="no folder"):
+        ImageFolder(str(tmp_path / "dog"))
+
+
+def test_csv_files_give_numbers_and_classes(tmp_path):
+    path = tmp_path / "flowers.csv"
+    path.write_text("a,b,kind,size\n1,2,rose,0.5\n3,4,iris,1\n\n5,6,rose,2\n")
+    by_name = Csv(str(path), target="kind", columns=["b", "a"])
+    assert by_name.classes == ["iris", "rose"] and by_name.tensors[1].tolist() == [1, 0, 1]
+    assert by_name[1][0].tolist() == [4.0, 3.0]
+    assert Csv(str(path), target="size", columns=["a"]).tensors[1].dtype == torch.float32
+    assert Csv(str(path), target="a", columns=["b"]).tensors[1].dtype == torch.int64
+    with pytest.raises(ConfigError, match=r"flowers.csv:1: no column is called 'knd'; did you mean 'kind'"):
+        Csv(str(path), target="knd")
+    with pytest.raises(DataError, match=r"flowers.csv:2: 'rose' in column 'kind' is not a number"):
+        Csv(str(path), target="size")
+    path.write_text("a,b\n1,2\n3\n")
+    with pytest.raises(DataError, match=r"flowers.csv:3: 1 values for 2 columns"):
+        Csv(str(path), target="a")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Csv(str(tmp_path / "none.csv"))
+
+
+def test_transforms_draw_by_epoch_and_sample():
+    chain = Chain([RandomFlip(), RandomShift(1), Normalize([0.5], [0.25])])
+    loader = Loader(Transformed(Digits("val", flat=False), chain), batch_size=360)
+    (first,), (second,) = list(loader), list(loader)
+    assert first[0].shape == (360, 1, 8, 8) and first[0].min() == -2.0
+    assert torch.equal(first[1], second[1]) and not torch.equal(first[0], second[0])
+    loader.set_epoch(0)
+    (again,) = list(loader)
+    assert torch.equal(again[0], first[0])

@@ -1,0 +1,291 @@
+"""The loader: order, draws, position, and what it does when the data misbehave."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from etude.data.digits import Digits
+from etude.data.loader import Loader
+from etude.data.memory import TensorData
+from etude.errors import ConfigError, DataError
+from tests.data.conftest import Broken, Deadly, Noisy, NoisyStream, StatefulStream
+
+
+def plain(batches) -> list:
+    return [
+        [part.tolist() for part in batch] if isinstance(batch, list | tuple) else batch.tolist() for batch in batches
+    ]
+
+
+def epochs(loader: Loader, count: int = 2) -> list:
+    return [plain(loader) for _ in range(count)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 50),
+    batch_size=st.integers(1, 12),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+    seed=st.integers(0, 2**40),
+    epoch=st.integers(0, 9),
+)
+def test_an_epoch_holds_every_sample_once_and_can_start_anywhere(size, batch_size, shuffle, drop_last, seed, epoch):
+    options = {"batch_size": batch_size, "shuffle": shuffle, "drop_last": drop_last, "seed": seed}
+    if drop_last and size < batch_size:
+        with pytest.raises(ConfigError):
+            Loader(TensorData(torch.arange(size)), **options)
+        return
+    loader = Loader(TensorData(torch.arange(size)), **options)
+    loader.set_epoch(epoch)
+    whole = plain(loader)
+    assert len(whole) == len(loader)
+    seen = [index for batch in whole for index in batch]
+    assert len(set(seen)) == len(seen) == (size // batch_size * batch_size if drop_last else size)
+    for start in range(len(whole) + 1):
+        again = Loader(TensorData(torch.arange(size)), **options)
+        again.load_state_dict({"epoch": epoch, "batch": start, "samples": size})
+        again.set_epoch(epoch)
+        assert plain(again) == whole[start:]
+
+
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 40), batch_size=st.integers(1, 6), world=st.integers(1, 5))
+def test_shards_cover_the_data_with_equally_many_batches(size, batch_size, world):
+    shards = [
+        plain(Loader(TensorData(torch.arange(size)), batch_size=batch_size, shuffle=True, shard=(rank, world)))
+        for rank in range(world)
+    ]
+    assert len({tuple(len(batch) for batch in shard) for shard in shards}) == 1
+    seen = [index for shard in shards for batch in shard for index in batch]
+    assert set(seen) == set(range(size)) and len(seen) < size + world
+
+
+def test_epochs_differ_and_follow_one_another_or_set_epoch():
+    loader = Loader(TensorData(torch.arange(30)), batch_size=30, shuffle=True)
+    first, second = epochs(loader)
+    assert first != second
+    loader.set_epoch(0)
+    assert plain(loader) == first
+
+
+@pytest.mark.parametrize("dataset", [Noisy(), NoisyStream(), Digits("val")], ids=["map", "stream", "memory"])
+def test_batches_do_not_depend_on_the_number_of_workers(dataset):
+    def read(workers: int) -> list:
+        loader = Loader(dataset, batch_size=3, shuffle=not isinstance(dataset, NoisyStream), workers=workers, seed=5)
+        try:
+            return epochs(loader)
+        finally:
+            loader.close()
+
+    assert read(0) == read(2)
+
+
+def test_the_generators_of_the_run_are_left_alone():
+    def draws(workers: int, read: bool) -> tuple[float, float, float]:
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+        if read:
+            loader = Loader(Noisy(), batch_size=4, shuffle=True, workers=workers)
+            list(loader)
+            loader.close()
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    assert draws(0, False) == draws(0, True) == draws(2, True)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_sample_draws_is_kept_when_an_epoch_is_continued(workers):
+    whole = epochs(Loader(Noisy(), batch_size=4, shuffle=True, seed=3))
+    loader = Loader(Noisy(), batch_size=4, shuffle=True, seed=3, workers=workers)
+    list(loader)
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = loader.state_dict()
+    assert (state["epoch"], state["batch"]) == (1, 2)
+    loader.close()
+    again = Loader(Noisy(), batch_size=4, shuffle=True, seed=3, workers=workers)
+    again.load_state_dict(state)
+    assert plain(again) == whole[1][2:]
+    again.close()
+
+
+def test_an_epoch_that_was_broken_off_leaves_nothing_behind():
+    loader = Loader(Noisy(), batch_size=2, workers=2)
+    whole = plain(loader)
+    next(iter(loader))
+    loader.set_epoch(0)
+    assert plain(loader) == whole
+    loader.close()
+
+
+@pytest.mark.parametrize("kind", [NoisyStream, StatefulStream])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_continues_where_it_stood(kind, workers):
+    whole = plain(Loader(kind(), batch_size=3))
+    loader = Loader(kind(), batch_size=3, workers=workers)
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = loader.state_dict()
+    loader.close()
+    again = Loader(kind(), batch_size=3, workers=workers)
+    again.load_state_dict(state)
+    assert plain(again) == whole[2:]
+    again.close()
+
+
+def test_a_stream_has_no_length_and_no_order():
+    with pytest.raises(TypeError):
+        len(Loader(NoisyStream(), batch_size=2))
+    with pytest.raises(ConfigError, match="own order"):
+        Loader(NoisyStream(), batch_size=2, shuffle=True)
+
+
+class Whole:
+    """Answers for whole batches: with a batch if ``batched``, else with a list of samples."""
+
+    def __init__(self, batched: bool) -> None:
+        self.batched, self.calls = batched, 0
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int):
+        raise AssertionError("taken sample by sample")
+
+    def __getitems__(self, indices: list[int]):
+        self.calls += 1
+        return {"x": torch.tensor(indices)} if self.batched else [{"x": index} for index in indices]
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_getitems_is_asked_once_per_batch(batched):
+    dataset = Whole(batched)
+    assert [batch["x"].tolist() for batch in Loader(dataset, batch_size=4)] == [[0, 1, 2, 3], [4, 5]]
+    assert dataset.calls == 2
+
+
+def test_samplers_of_the_user_are_drawn_from_seed_and_epoch():
+    weights = torch.utils.data.WeightedRandomSampler([1.0] * 20, 10)
+    batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(range(20)), 4, False)
+    for options in ({"sampler": weights, "batch_size": 4}, {"batch_sampler": batches}):
+        first = epochs(Loader(Noisy(), **options, seed=1))
+        torch.manual_seed(99)
+        assert epochs(Loader(Noisy(), **options, seed=1)) == first
+        assert epochs(Loader(Noisy(), **options, seed=2)) != first
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bad_sample_is_named(workers):
+    loader = Loader(Broken(), batch_size=2, workers=workers)
+    with pytest.raises(DataError, match=r"sample 7 \(epoch 0, batch 3\): ValueError: torn file") as caught:
+        list(loader)
+    assert caught.value.exit_code == 5
+    loader.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_bad_sample_is_skipped_replaced_or_tried_again(workers):
+    def read(policy: str, times: int = 10**9) -> list:
+        loader = Loader(Broken(times=times), batch_size=20, on_bad_sample=policy, workers=workers)
+        try:
+            return plain(loader)[0]
+        finally:
+            loader.close()
+
+    assert read("skip") == [index for index in range(20) if index != 7]
+    assert len(read("replace")) == 20 and 7 not in read("replace")
+    assert read("retry", times=2) == list(range(20))
+    with pytest.raises(DataError, match="sample 7"):
+        read("retry")
+
+
+def test_bad_samples_are_bounded():
+    loader = Loader(Broken(), batch_size=20, on_bad_sample="skip", bad_samples=1)
+    list(loader)
+    with pytest.raises(DataError, match="2 bad samples, 1 are allowed"):
+        list(loader)
+
+
+def test_a_batch_without_any_good_sample_stops():
+    with pytest.raises(DataError, match="no sample of epoch 0, batch 7"):
+        list(Loader(Broken(), batch_size=1, on_bad_sample="skip"))
+
+
+@pytest.mark.parametrize(("how", "says"), [("kill", "killed by SIGKILL.*memory"), ("exit", "exit code 3")])
+def test_a_worker_that_dies_is_named_at_once(tmp_path, how, says):
+    loader = Loader(Deadly(tmp_path, how), batch_size=2, workers=2)
+    begin = time.monotonic()
+    with pytest.raises(DataError, match=rf"data worker 0 \(pid \d+\) .*{says}"):
+        list(loader)
+    assert time.monotonic() - begin < 5.0
+    loader.close()
+
+
+def test_a_worker_can_be_restarted_and_does_the_same_work_again(tmp_path):
+    want = plain(Loader(Deadly(tmp_path, "hang"), batch_size=2)) if (tmp_path / "died").touch() is None else None
+    (tmp_path / "died").unlink()
+    loader = Loader(Deadly(tmp_path, "kill"), batch_size=2, workers=2, restarts=1)
+    assert plain(loader) == want
+    loader.close()
+
+
+def test_a_worker_that_hangs_is_named_after_the_deadline(tmp_path):
+    loader = Loader(Deadly(tmp_path, "hang"), batch_size=2, workers=1, deadline=0.5)
+    with pytest.raises(DataError, match="has not made epoch 0, batch 2 within 0.5 s"):
+        list(loader)
+    loader.close()
+
+
+def test_workers_end_when_the_loader_is_closed():
+    loader = Loader(Noisy(), batch_size=2, workers=2)
+    list(loader)
+    pids = [worker.process.pid for worker in loader._pool.workers]
+    loader.close()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"dataset": TensorData(torch.empty(0))}, "is empty"),
+        ({"dataset": Noisy(3), "batch_size": 4, "drop_last": True}, "3 samples do not fill one batch of 4"),
+        ({"dataset": Noisy(), "batch_size": 0}, "at least one sample"),
+        ({"dataset": Noisy(), "workers": -1}, "negative"),
+        ({"dataset": Noisy(), "shuffle": True, "sampler": [1]}, "contradict"),
+        ({"dataset": Noisy(), "on_bad_sample": "skp"}, "did you mean 'skip'"),
+        ({"dataset": object()}, "no __getitem__"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_first_batch(options, says):
+    dataset = options.pop("dataset")
+    with pytest.raises(ConfigError, match=says) as caught:
+        Loader(dataset, **options, at="train.yaml:4")
+    assert "train.yaml:4" in str(caught.value) or "skip" in says
+
+
+def test_a_position_in_other_data_is_refused():
+    loader = Loader(Noisy(20), batch_size=4)
+    state = loader.state_dict()
+    changed = Loader(Noisy(21), batch_size=4)
+    with pytest.raises(ConfigError, match="21 samples, the checkpoint was made with 20"):
+        changed.load_state_dict(state)
+    changed.allow_change = True
+    changed.load_state_dict(state)
+
+
+def test_batches_are_moved_one_ahead_and_counted_when_handed_out():
+    loader = Loader(TensorData(torch.arange(6)), batch_size=2, device="meta")
+    iterator = iter(loader)
+    assert next(iterator).device.type == "meta"
+    assert loader.state_dict()["batch"] == 1
+    assert len(list(iterator)) == 2
