@@ -1,0 +1,47 @@
+"""Text → Tree: config files, inheritance, overrides and references, with the file and line of every value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from etude.config.tree import Path, Tree, copied, dotted
+
+__all__ = ["Path", "Tree", "dotted", "read", "redact", "snapshot"]
+
+
+def read(
+    paths: str | Iterable[str],
+    overrides: Iterable[str] = (),
+    *,
+    python: bool = True,
+    environment: Mapping[str, str] | None = None,
+) -> Tree:
+    """One or several config files, the later over the earlier, then the overrides, then references resolved.
+
+    ``python=False`` refuses Python configs, which run code. ``environment`` stands in for ``os.environ``.
+    """
+    from etude.config.merge import load, merge
+    from etude.config.overrides import override
+    from etude.config.references import resolve_references
+
+    tree = Tree({})
+    for path in [paths] if isinstance(paths, str) else paths:
+        tree = merge(tree, load(path, python=python))
+    tree.values = copied(tree.values)
+    override(tree, overrides)
+    resolve_references(tree, environment)
+    return tree
+
+
+def snapshot(tree: Tree) -> str:
+    """The tree as plain YAML for a run's folder, without secrets."""
+    from etude.config import dump
+
+    return dump.snapshot(tree)
+
+
+def redact(values: object) -> object:
+    """Plain values with the texts of keys that are called like secrets hidden."""
+    from etude.config import dump
+
+    return dump.redact(values)

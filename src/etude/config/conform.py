@@ -225,7 +225,7 @@ def _rewritten(value: Any, kind: str) -> str:
             float(value)
         except ValueError:
             return ""
-        return f"write {value.strip()} without quotes"
+        return f"write {value.strip().replace('_', '')} without quotes"
     if kind == "bool" and isinstance(value, str | int):
         spelled = str(value).lower()
         if spelled in ("yes", "on", "true", "y", "1"):

@@ -25,6 +25,8 @@ class Tree:
     history: dict[Path, list[tuple[Place, Any]]] = field(default_factory=dict)
     #: Absolute path → text of every file that was read, in order.
     files: dict[str, str] = field(default_factory=dict)
+    #: What a snapshot writes in place of a value that came from the environment.
+    secrets: dict[Path, str] = field(default_factory=dict)
 
     def place(self, *path: str | int) -> Place:
         """Where the value at ``path`` was written; for one that nobody wrote, the nearest place above it."""
@@ -56,6 +58,15 @@ class Tree:
 def dotted(path: Path) -> str:
     """``("data", "train", 0)`` → ``data.train.0``."""
     return ".".join(str(part) for part in path)
+
+
+def copied(value: Any) -> Any:
+    """A copy of the containers all the way down, mappings as dicts; what they hold stays the same objects."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(copied(item) for item in value)
+    return value
 
 
 def _walk(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:

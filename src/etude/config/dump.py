@@ -1,0 +1,105 @@
+"""A config as text that may lie in a run's folder: plain YAML, resolved, without secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from etude.config.tree import Path, Tree
+
+REDACTED = "***"
+_SECRET_KEY = re.compile(r"token(?!i[sz])|secret|passw|api_?key|_key$|^key$", re.IGNORECASE)
+#: A value of the environment shorter than this could stand anywhere by chance.
+_SHORTEST_SECRET = 6
+
+
+def snapshot(tree: Tree) -> str:
+    """The tree as YAML. Values of the environment stand as the reference they came from; values of keys that are
+    called like secrets, and any text that repeats a value of the environment, are redacted."""
+    hidden = [str(tree.get(*path)) for path in tree.secrets]
+    spoken = [text for text in hidden if len(text) >= _SHORTEST_SECRET]
+    return to_yaml(_public(tree.values, (), tree.secrets, spoken))
+
+
+def redact(values: Any) -> Any:
+    """``values`` with the texts of keys that are called like secrets hidden; for anything that is written or shown."""
+    return _public(values, (), {}, [])
+
+
+def to_yaml(values: Any) -> str:
+    """Plain YAML in the order given. Objects of a Python config are written as their dotted path or repr."""
+    return yaml.dump(_plain(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _public(value: Any, path: Path, secrets: Mapping[Path, str], spoken: list[str]) -> Any:
+    if path in secrets:
+        return secrets[path]
+    if isinstance(value, Mapping):
+        return {
+            key: _hidden(item) if _is_secret(key, item) and (*path, key) not in secrets
+            else _public(item, (*path, key), secrets, spoken)
+            for key, item in value.items()
+        }  # fmt: skip
+    if isinstance(value, list | tuple):
+        return [_public(item, (*path, index), secrets, spoken) for index, item in enumerate(value)]
+    if isinstance(value, str):
+        for text in spoken:
+            value = value.replace(text, REDACTED)
+    return value
+
+
+def _is_secret(key: Any, value: Any) -> bool:
+    return isinstance(key, str) and bool(_SECRET_KEY.search(key)) and isinstance(value, str | list | tuple)
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_hidden(item) for item in value]
+    return REDACTED if isinstance(value, str) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, type) or callable(value):
+        return f"{getattr(value, '__module__', '?')}.{getattr(value, '__qualname__', repr(value))}"
+    return str(value) if isinstance(value, str | int | float) else repr(value)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Numbers and texts so that the YAML 1.2 reader reads the same back; lists of plain values on one line."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
+    if value != value or value in (float("inf"), float("-inf")):
+        text = ".nan" if value != value else ".inf" if value > 0 else "-.inf"
+    else:
+        text = repr(value)
+    return dumper.represent_scalar("tag:yaml.org,2002:float", text)
+
+
+def _string(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    from etude.config.from_yaml import scalar
+
+    style = "'" if not isinstance(scalar(value), str) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+def _list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.SequenceNode:
+    flat = not any(isinstance(item, dict | list) for item in value)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=flat)
+
+
+_Dumper.add_representer(float, _float)
+_Dumper.add_representer(str, _string)
+_Dumper.add_representer(list, _list)

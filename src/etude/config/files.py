@@ -1,0 +1,70 @@
+"""One config file → Tree: its language is told by its ending."""
+
+from __future__ import annotations
+
+import os
+
+from etude.config.tree import Tree
+from etude.errors import ConfigError, suggest
+
+ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py")
+
+
+def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
+    """The file's own values, without its bases. ``asked_by`` is the place that names the file, for messages."""
+    text, shown = read_text(path, asked_by=asked_by), display(path)
+    tree = _parse(text, shown, os.path.splitext(path)[1].lower(), python)
+    tree.files = {os.path.abspath(path): text}
+    return tree
+
+
+def read_text(path: str, *, asked_by: str = "") -> str:
+    """The text of a config file, or a message that says why there is none and which file was probably meant."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        folder = os.path.dirname(path) or "."
+        raise ConfigError(f"there is no file {display(path)}", at=asked_by, hint=_neighbours(path, folder)) from None
+    except IsADirectoryError:
+        raise ConfigError(f"{display(path)} is a folder", at=asked_by, hint="name a config file in it") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{display(path)} is not UTF-8 text (byte {error.start})", at=asked_by) from None
+    except OSError as error:
+        raise ConfigError(f"{display(path)} cannot be read: {error.strerror}", at=asked_by) from None
+
+
+def display(path: str) -> str:
+    """``path`` as messages show it: relative where it lies below the current folder."""
+    absolute = os.path.abspath(path)
+    relative = os.path.relpath(absolute)
+    return absolute if relative.startswith("..") else relative
+
+
+def _parse(text: str, shown: str, ending: str, python: bool) -> Tree:
+    if ending in (".yaml", ".yml"):
+        from etude.config.from_yaml import parse_yaml
+
+        return parse_yaml(text, shown)
+    if ending == ".json":
+        from etude.config.from_json import parse_json
+
+        return parse_json(text, shown)
+    if ending == ".toml":
+        from etude.config.from_toml import parse_toml
+
+        return parse_toml(text, shown)
+    if ending == ".py":
+        if not python:
+            raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=shown)
+        from etude.config.from_python import parse_python
+
+        return parse_python(text, shown)
+    raise ConfigError(f"a config ends in {', '.join(ENDINGS)}, not in {ending or 'nothing'!r}", at=shown)
+
+
+def _neighbours(path: str, folder: str) -> str:
+    if not os.path.isdir(folder):
+        return f"there is no folder {folder} either"
+    names = [name for name in os.listdir(folder) if name.endswith(ENDINGS)]
+    return suggest(os.path.basename(path), names, most=5) if names else ""

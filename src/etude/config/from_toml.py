@@ -1,0 +1,89 @@
+"""TOML → values with the line of every table and key; values inside one line or array share the line of their key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import Any
+
+from etude.config.tree import Path, Tree, dotted
+from etude.errors import ConfigError
+from etude.plan import Place
+
+_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+_KEY = rf"{_PART}(?:\s*\.\s*{_PART})*"
+_HEADER = re.compile(rf"\s*(\[\[?)\s*({_KEY})\s*\]\]?")
+_ASSIGNMENT = re.compile(rf"\s*({_KEY})\s*=")
+_STRING = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*', re.DOTALL)
+
+
+def parse_toml(text: str, file: str) -> Tree:
+    """The table that ``text`` holds, with places."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = str(error)
+        found = re.search(r"\s*\(at line (\d+), column \d+\)|\s*\(at end of document\)", message)
+        line = int(found[1]) if found and found[1] else text.count("\n") + 1
+        bare = message[: found.start()] if found else message
+        raise ConfigError(f"not valid TOML: {bare}", at=f"{file}:{line}") from None
+    except RecursionError:
+        raise ConfigError("nested too deeply", at=file) from None
+    return Tree(values, _places(text, file))
+
+
+def _places(text: str, file: str) -> dict[Path, Place]:
+    places: dict[Path, Place] = {(): Place(file, 1)}
+    table: Path = ()
+    counts: dict[Path, int] = {}
+    for number, line in _statements(text):
+        header, assignment = _HEADER.match(line), _ASSIGNMENT.match(line)
+        if header:
+            table = _table_path(_split(header[2]), header[1] == "[[", counts)
+            path = table
+        elif assignment:
+            path = (*table, *_split(assignment[1]))
+        else:
+            continue
+        for length in range(len(path), 0, -1):
+            places.setdefault(path[:length], Place(file, number, dotted(path[:length])))
+    return places
+
+
+def _table_path(keys: Path, appended: bool, counts: dict[Path, int]) -> Path:
+    """The way to a table; the parts that are arrays of tables lead to their newest item."""
+    path: Path = ()
+    for position, key in enumerate(keys):
+        path = (*path, key)
+        if appended and position == len(keys) - 1:
+            counts[path] = counts.get(path, -1) + 1
+        if path in counts:
+            path = (*path, counts[path])
+    return path
+
+
+def _statements(text: str) -> list[tuple[int, str]]:
+    """The lines on which a statement begins, with their numbers: those not inside a string, array or inline table."""
+    blanked = _STRING.sub(lambda found: _blank(found[0]), text)
+    lines, depth, found = text.splitlines(), 0, []
+    for number, (line, bare) in enumerate(zip(lines, blanked.splitlines(), strict=False), 1):
+        if depth == 0 and bare.strip(" \t\x00"):
+            found.append((number, line))
+        depth += sum(bare.count(mark) for mark in "[{") - sum(bare.count(mark) for mark in "]}")
+    return found
+
+
+def _blank(text: str) -> str:
+    """Strings and comments as nothing that counts, newlines kept; a one-line string may be a key."""
+    return re.sub(r"[^\n]", "\x00", text) if "\n" in text or text.startswith("#") else "_" * len(text)
+
+
+def _split(key: str) -> tuple[str, ...]:
+    return tuple(_unquoted(part) for part in re.findall(_PART, key))
+
+
+def _unquoted(part: str) -> str:
+    if part[:1] in "\"'":
+        value: Any = tomllib.loads(f"key = {part}")["key"]
+        return str(value)
+    return part

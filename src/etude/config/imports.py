@@ -1,0 +1,85 @@
+"""The ``imports`` of a config: modules by name, or files beside it, that register components of the user's own.
+
+Here they are only found, not imported, so that ``check`` can look into them without running them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from etude.errors import Finding
+from etude.plan import Place
+
+
+@dataclass(frozen=True)
+class Import:
+    """One entry: as it was written, the name it is imported as, and the file it leads to (None for a compiled one)."""
+
+    written: str
+    module: str
+    file: str | None
+    at: Place
+
+
+def find_imports(
+    entries: Iterable[str], files: Sequence[str], places: Sequence[Place] = ()
+) -> tuple[list[Import], list[Finding]]:
+    """Every entry of ``imports`` with the file it leads to, and a finding for each that leads nowhere.
+
+    ``files`` are those the config was read from: an import is looked for beside them.
+    """
+    found: list[Import] = []
+    findings: list[Finding] = []
+    folders = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in files)) or [os.getcwd()]
+    for index, entry in enumerate(entries):
+        place = places[index] if index < len(places) else Place(files[0] if files else "")
+        located = next(filter(None, (locate(entry, place, folder) for folder in folders)), None)
+        if located is None:
+            findings.append(Finding(str(place), f"imports: no module or file {entry!r} can be found", _hint(entry)))
+        else:
+            found.append(located)
+    return found, findings
+
+
+def locate(entry: str, place: Place, folder: str) -> Import | None:
+    """A file (``nets.py``, ``parts/nets.py``) is looked for beside its config, a module there and on ``sys.path``."""
+    if entry.endswith(".py"):
+        path = os.path.abspath(os.path.join(folder, os.path.expanduser(entry)))
+        name = os.path.splitext(os.path.basename(path))[0]
+        return Import(entry, name, path, place) if os.path.isfile(path) else None
+    relative = entry.replace(".", os.sep)
+    for base in (folder, os.getcwd()):
+        for candidate in (f"{relative}.py", os.path.join(relative, "__init__.py")):
+            if os.path.isfile(path := os.path.join(base, candidate)):
+                return Import(entry, entry, path, place)
+    return _installed(entry, place)
+
+
+def _installed(entry: str, place: Place) -> Import | None:
+    """A module of ``sys.path``; its parents are not imported to find it, unless there is no other way."""
+    top, *rest = entry.split(".")
+    if top in sys.builtin_module_names and not rest:
+        return Import(entry, entry, None, place)
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    if not rest:
+        return Import(entry, entry, spec.origin, place)
+    for folder in spec.submodule_search_locations or ():
+        for candidate in (os.path.join(*rest) + ".py", os.path.join(*rest, "__init__.py")):
+            if os.path.isfile(path := os.path.join(folder, candidate)):
+                return Import(entry, entry, path, place)
+    return None
+
+
+def _hint(entry: str) -> str:
+    if os.sep in entry and not entry.endswith(".py"):
+        return f"a file is written with its ending: {entry}.py"
+    return ""

@@ -1,0 +1,145 @@
+"""Changes from the command line: ``key=value``, ``+key=value`` for a new key, ``~key`` to take one away.
+
+Keys go down through mappings and lists (``hooks.0.momentum=0.1``); values are YAML (``sizes=[64, 10]``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from etude.config.from_yaml import parse_value
+from etude.config.merge import put_places
+from etude.config.tree import Path, Tree, dotted
+from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.plan import Place
+
+
+class _Deleted:
+    """Stands in a key's history where an override took the key away."""
+
+    def __repr__(self) -> str:
+        return "(taken away)"
+
+
+DELETED = _Deleted()
+
+
+def override(tree: Tree, overrides: Iterable[str]) -> None:
+    """Apply ``overrides`` to ``tree`` in order; every one that cannot be applied is told, all at once."""
+    findings: list[Finding] = []
+    for text in overrides:
+        try:
+            _apply(tree, text)
+        except ConfigError as error:
+            findings.extend(error.findings)
+    if findings:
+        raise ConfigError(findings)
+
+
+def _apply(tree: Tree, text: str) -> None:
+    key, equals, written = text.partition("=")
+    new, away = key.startswith("+"), key.startswith("~")
+    key = key[1:] if new or away else key
+    place = Place(f"override {text!r}", 0, key)
+    if not key or (not equals and not away):
+        raise ConfigError(f"{text!r} is not an override", hint="write key=value, +key=value for a new key, or ~key")
+    path = _path(key)
+    if away:
+        _remove(tree, path, place)
+    else:
+        _set(tree, path, parse_value(written, str(place)), place, new=new)
+
+
+def _path(key: str) -> Path:
+    return tuple(int(part) if part.lstrip("-").isdigit() else part for part in key.split("."))
+
+
+def _set(tree: Tree, path: Path, value: Any, place: Place, *, new: bool) -> None:
+    holder, path = _holder(tree, path, place, new=new)
+    last = path[-1]
+    if isinstance(holder, list):
+        last = _index(tree, holder, path, place, room=1 if new else 0)
+        path = (*path[:-1], last)
+        if last == len(holder):
+            holder.append(None)
+    elif last not in holder and not new:
+        raise _unknown(tree, path, holder, place)
+    holder[last] = value
+    source = Tree({}, {path: place})
+    put_places(tree.places, path, value, source)
+    for below, leaf in Tree({"": value}).walk():
+        tree.history.setdefault((*path, *below[1:]), []).append((place, leaf))
+
+
+def _remove(tree: Tree, path: Path, place: Place) -> None:
+    holder, path = _holder(tree, path, place, new=False)
+    if isinstance(holder, list):
+        path = (*path[:-1], _index(tree, holder, path, place, room=0))
+    elif path[-1] not in holder:
+        raise _unknown(tree, path, holder, place)
+    del holder[path[-1]]
+    for old in [known for known in tree.places if known[: len(path)] == path]:
+        del tree.places[old]
+    if isinstance(holder, list):
+        _close_gap(tree, path, len(holder))
+    tree.history.setdefault(path, []).append((place, DELETED))
+
+
+def _close_gap(tree: Tree, path: Path, left: int) -> None:
+    """The items after a removed one move up, and their places with them."""
+    *above, index = path
+    for later in range(int(index) + 1, left + 1):
+        old = (*above, later)
+        for known in [known for known in tree.places if known[: len(old)] == old]:
+            tree.places[(*above, later - 1, *known[len(old) :])] = tree.places.pop(known)
+
+
+def _holder(tree: Tree, path: Path, place: Place, *, new: bool) -> tuple[Any, Path]:
+    """The mapping or list that holds the last part of ``path``, made on the way where ``new`` allows; and ``path``
+    with its indices counted from the front."""
+    value: Any = tree.values
+    way: Path = ()
+    for depth, part in enumerate(path[:-1]):
+        if isinstance(value, list):
+            part = _index(tree, value, (*way, part), place, room=0)
+        elif value.get(part) is None:
+            if not new:
+                raise _unknown(tree, path, value, place, part=part)
+            value[part] = {}
+            tree.places[(*way, part)] = place
+        value, way = value[part], (*way, part)
+        if not isinstance(value, dict | list):
+            raise _no_room(value, way, path[depth + 1 :], place)
+    return value, (*way, path[-1])
+
+
+def _no_room(value: Any, way: Path, rest: Path, place: Place) -> ConfigError:
+    hint = f"write {dotted(way)}={{type: {value}, {dotted(rest)}: …}}" if isinstance(value, str) else ""
+    return ConfigError(f"{dotted(way)} is {value!r} and holds no {dotted(rest)}", at=str(place), hint=hint)
+
+
+def _index(tree: Tree, items: list[Any], way: Path, place: Place, *, room: int) -> int:
+    index = way[-1]
+    if not isinstance(index, int):
+        raise ConfigError(f"{dotted(way[:-1])} is a list: {index!r} must be an index from 0", at=str(place))
+    if not -len(items) <= index < len(items) + room:
+        raise ConfigError(f"{dotted(way[:-1])} has {len(items)} items and no {index}", at=str(place))
+    return index % len(items) if index < 0 else index
+
+
+def _unknown(
+    tree: Tree, path: Path, holder: Mapping[Any, Any], place: Place, *, part: str | int | None = None
+) -> ConfigError:
+    """A key that is not there: the near one beside it, else one of the same name elsewhere, else how to add it."""
+    wrong = path[-1] if part is None else part
+    depth = path.index(wrong)
+    names = [str(key) for key in holder]
+    here = nearest(str(wrong), names)
+    elsewhere = [dotted(known) for known, _ in tree.walk() if known[-1] == path[-1]]
+    if here:
+        meant = f"did you mean {dotted((*path[:depth], here, *path[depth + 1 :]))!r}?"
+    else:
+        meant = f"did you mean {elsewhere[0]!r}?" if elsewhere else suggest(str(wrong), names)
+    hint = f"{meant} (+{dotted(path)}=… adds a new key)"
+    return ConfigError(f"there is no key {dotted(path)}", at=str(place), hint=hint)
