@@ -1,1 +1,66 @@
 """Étude: a small, fast, exact training engine for PyTorch, driven by configuration files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+#: Public name → where it lives; loaded on first use, so that torch can wait.
+_NAMES = {
+    "train": "etude.api", "load_plan": "etude.api", "Options": "etude.build", "build": "etude.build",
+    "Hook": "etude.core.hook", "FunctionHook": "etude.core.hook", "HookTable": "etude.core.hook",
+    "Run": "etude.core.run", "fit": "etude.core.loop", "evaluate": "etude.core.loop",
+    "Forward": "etude.core.update", "Step": "etude.core.update", "Evaluation": "etude.core.evaluation",
+    "Loader": "etude.data.loader", "Plan": "etude.plan", "Spec": "etude.plan", "ConfigError": "etude.errors",
+    "MODELS": "etude.registry", "LOSSES": "etude.registry", "DATASETS": "etude.registry",
+    "OPTIMIZERS": "etude.registry", "SCHEDULES": "etude.registry", "LOOPS": "etude.registry",
+    "UPDATES": "etude.registry", "HOOKS": "etude.registry", "METRICS": "etude.registry", "WRITERS": "etude.registry",
+    "Trainer": "etude.trainer",
+}  # fmt: skip
+
+__all__ = ["__version__", *_NAMES]
+
+if TYPE_CHECKING:
+    from etude.api import load_plan as load_plan
+    from etude.api import train as train
+    from etude.build import Options as Options
+    from etude.build import build as build
+    from etude.core.evaluation import Evaluation as Evaluation
+    from etude.core.hook import FunctionHook as FunctionHook
+    from etude.core.hook import Hook as Hook
+    from etude.core.hook import HookTable as HookTable
+    from etude.core.loop import evaluate as evaluate
+    from etude.core.loop import fit as fit
+    from etude.core.run import Run as Run
+    from etude.core.update import Forward as Forward
+    from etude.core.update import Step as Step
+    from etude.data.loader import Loader as Loader
+    from etude.errors import ConfigError as ConfigError
+    from etude.plan import Plan as Plan
+    from etude.plan import Spec as Spec
+    from etude.registry import DATASETS as DATASETS
+    from etude.registry import HOOKS as HOOKS
+    from etude.registry import LOOPS as LOOPS
+    from etude.registry import LOSSES as LOSSES
+    from etude.registry import METRICS as METRICS
+    from etude.registry import MODELS as MODELS
+    from etude.registry import OPTIMIZERS as OPTIMIZERS
+    from etude.registry import SCHEDULES as SCHEDULES
+    from etude.registry import UPDATES as UPDATES
+    from etude.registry import WRITERS as WRITERS
+    from etude.trainer import Trainer as Trainer
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        import importlib
+
+        value = getattr(importlib.import_module(_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'etude' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,192 @@
+"""The command line: one verb, one file. Only the file of the verb that was asked for is imported."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from etude import __version__
+from etude.errors import EtudeError, HookError, UserCodeError, printable, suggest
+
+#: verb → (module, one line for --help), in the order a new user meets them.
+VERBS = {
+    "train": ("train", "train what a config says"),
+    "check": ("check", "find every mistake in a config; nothing is built"),
+    "plan": ("plan", "what exactly will happen: steps, curves, hooks, saves"),
+    "config": ("config", "the resolved config, and where a value came from"),
+    "list": ("list", "what can be named in a config"),
+    "schema": ("schema", "JSON Schema of the config, for editors"),
+    "init": ("init", "a small project of your own that runs at once"),
+    "convert": ("convert", "an old config as a native one that trains the same"),
+    "exec": ("exec", "run a script written for another system"),
+    "ckpt": ("ckpt", "look at, verify, convert, average checkpoints"),
+    "verify-resume": ("verify_resume", "prove that a resumed run ends in the same bits"),
+    "env": ("env", "versions and machine, for a bug report"),
+    "completion": ("completion", "shell completion"),
+}
+
+EPILOG = """\
+first steps:
+  etude init my_project && cd my_project && etude train config.yaml
+  etude check config.yaml                 all mistakes at once, with file and line
+  etude plan config.yaml                  what will happen, before it does
+  etude train config.yaml optim.lr=0.01   change a value for one run
+  etude train config.yaml --resume        go on where a run was stopped
+
+exit codes: 0 finished, 2 mistake in config or command line, 3 your code raised, 4 diverged, 5 data, 6 checkpoint not
+written, 7 nothing usable to resume from, 75 saved for re-queue, 130 Ctrl-C, 143 SIGTERM
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with the near verb for a misspelt one."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        print(f"etude: error: {message}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code. A user's mistake is one message, never a traceback."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    verb = next((word for word in words if not word.startswith("-")), None)
+    if words and verb is not None and words[0] == verb and verb not in VERBS:
+        print(f"etude: error: no command {printable(verb)!r}; {suggest(verb, VERBS)}", file=sys.stderr)
+        return 2
+    parser = make_parser(only=verb)
+    try:
+        args, rest = parser.parse_known_args(words)
+        place_overrides(args, rest, parser)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    if not hasattr(args, "run"):
+        parser.print_help()
+        return 0
+    return guarded(args)
+
+
+def place_overrides(args: argparse.Namespace, rest: list[str], parser: argparse.ArgumentParser) -> None:
+    """Let ``key=value`` stand anywhere, also after a flag whose value is optional; answer an unknown flag."""
+    overrides = getattr(args, "overrides", None)
+    if overrides is not None:
+        if "=" in (getattr(args, "resume", None) or "") and not os.path.exists(args.resume):
+            overrides.append(args.resume)
+            args.resume = ""
+        overrides += [word for word in rest if _is_override(word)]
+        rest = [word for word in rest if not _is_override(word)]
+    if rest:
+        known = [option for action in _actions(parser) for option in action.option_strings]
+        hint = f"; {suggest(rest[0].split('=')[0], known)}" if rest[0].startswith("-") else ""
+        parser.error(f"unrecognized: {printable(' '.join(rest))}{hint}")
+
+
+def make_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all verbs, or of one: the others then cost nothing."""
+    parser = Parser(
+        prog="etude",
+        description="A small, fast, exact training engine for PyTorch, driven by configuration files.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"etude {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+    if only in VERBS:
+        add_verb(subparsers, str(only))
+        return parser
+    for verb, (_, help_line) in VERBS.items():
+        subparsers.add_parser(verb, help=help_line)
+    return parser
+
+
+def full_parser() -> argparse.ArgumentParser:
+    """The parser with the flags of every verb, as completion needs it."""
+    parser = Parser(prog="etude")
+    subparsers = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for verb in VERBS:
+        add_verb(subparsers, verb)
+    return parser
+
+
+def add_verb(subparsers: Any, verb: str) -> None:
+    loaded: Any = importlib.import_module(f"etude.cli.{VERBS[verb][0]}")
+    loaded.add_parser(subparsers)
+
+
+def guarded(args: argparse.Namespace) -> int:
+    """Call the verb and turn what it raises into a message and an exit code."""
+    try:
+        return int(args.run(args) or 0)
+    except EtudeError as error:
+        return _report(error)
+    except KeyboardInterrupt:
+        print("etude: stopped by Ctrl-C", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        site = getattr(error, "etude_site", None)
+        if site is None:
+            return _report_unexpected(error)
+        return _report(HookError(site.hook, site.point, site.step, site.origin, error), cause=error)
+
+
+def _report(error: EtudeError, cause: BaseException | None = None) -> int:
+    cause = cause or (error.__cause__ if isinstance(error, UserCodeError) else None)
+    if cause is not None:
+        _print_user_frames(cause)
+    for line in str(error).splitlines():
+        print(f"etude: {'error: ' if not line.startswith(' ') else ''}{printable(line)}", file=sys.stderr)
+    return error.exit_code
+
+
+def _report_unexpected(error: Exception) -> int:
+    """An exception nobody planned for: of the user's code (exit 3) if a frame of it is innermost, else ours (1)."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    theirs = [frame for frame in frames if not _is_library(frame.filename, ours)]
+    if theirs:
+        _print_user_frames(error)
+        last = theirs[-1]
+        where = f"{last.filename}:{last.lineno}"
+        print(f"etude: error: {where}: {type(error).__name__}: {printable(str(error))}", file=sys.stderr)
+        return UserCodeError.exit_code
+    traceback.print_exception(error)
+    print("etude: this is a fault of the engine; `etude env` prints what a report needs", file=sys.stderr)
+    return 1
+
+
+def _print_user_frames(error: BaseException) -> None:
+    import traceback
+
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_library(f.filename, ours)]
+    if frames:
+        print("Traceback (your code, most recent call last):", file=sys.stderr)
+        print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
+        print(f"{type(error).__name__}: {printable(str(error))}", file=sys.stderr)
+
+
+def _is_override(word: str) -> bool:
+    return not word.startswith("-") and ("=" in word or word.startswith("~"))
+
+
+def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    found = []
+    for action in parser._actions:
+        choices = getattr(action, "choices", None)
+        if isinstance(action, argparse._SubParsersAction) and choices:
+            found += [inner for sub in choices.values() for inner in sub._actions]
+        found.append(action)
+    return found
+
+
+def _is_library(filename: str, ours: str) -> bool:
+    return filename.startswith((ours, "<frozen", sys.base_prefix)) or "site-packages" in filename

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
@@ -116,9 +117,9 @@ class Periodic(Hook):
     at_end = True
     _acted_at = -1
 
+    @abstractmethod
     def act(self, run: Run) -> None:
         """Do it. ``run.done`` is the number of steps that are finished, whatever the point."""
-        raise NotImplementedError
 
     def calls(self) -> Mapping[str, Call]:
         unit = "step" if self.every is None else parse(self.every).unit
@@ -137,6 +138,12 @@ class Periodic(Hook):
     def wants_end(self, run: Run) -> bool:
         """Whether to act once more at the end; not after a signal, which leaves only time to save."""
         return run.exit_code == 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"acted_at": self._acted_at}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._acted_at = int(state["acted_at"])
 
 
 @dataclass(frozen=True)

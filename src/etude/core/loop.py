@@ -12,12 +12,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
 
 from etude.core.run import Run
 from etude.errors import ConfigError
+
+
+def train(run: Run) -> None:
+    """Train a run that was built; one with a face of another system is driven by that face's own loop."""
+    if run.face is None:
+        fit(run)
+    else:
+        run.loop(run)
 
 
 def fit(run: Run) -> None:
@@ -67,8 +76,10 @@ class Workflow:
         if not any(mode == "train" and count > 0 for mode, count in self.flow):
             raise ConfigError("a workflow needs a ('train', n) with n > 0")
         self.position = 0
+        self._run: Run | None = None
 
     def __call__(self, run: Run) -> None:
+        self._run = run
         turns = [mode for mode, count in self.flow for _ in range(count)]
         while not run.stopping and not (run.max_epochs is not None and run.epoch >= run.max_epochs):
             mode = turns[self.position % len(turns)]
@@ -81,7 +92,9 @@ class Workflow:
             self.position = (self.position + 1) % len(turns)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"position": self.position}
+        """The turn to go on with; one that a save at ``after_epoch`` sees finished is not taken again."""
+        finished = self._run is not None and self._run.epochs_done > self._run.epoch
+        return {"position": self.position + int(finished)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.position = int(state["position"])
@@ -98,6 +111,7 @@ def train_epoch(run: Run, loader: Iterable[Any]) -> None:
             break
     if run.stopping and run.step_in_epoch != run.steps_per_epoch:
         return
+    run.epochs_done = run.epoch + 1
     run.hooks.after_epoch(run)
     run.epoch += 1
     run.step_in_epoch = 0
@@ -116,11 +130,13 @@ def train_step(run: Run, batch: Any) -> None:
 
 
 def batches(run: Run, loader: Iterable[Any]) -> Iterator[Any]:
-    """The batches of this epoch from the current position on."""
-    place = getattr(loader, "seek", None)
-    if place is not None:
-        place(run.epoch, run.step_in_epoch)
-    return iter(loader)
+    """The batches of this epoch from the current position on, at most ``run.steps_per_epoch`` in all."""
+    set_epoch = getattr(loader, "set_epoch", None)
+    if set_epoch is not None:
+        set_epoch(run.epoch)
+    if run.steps_per_epoch is None:
+        return iter(loader)
+    return islice(loader, max(0, run.steps_per_epoch - run.step_in_epoch))
 
 
 @torch.no_grad()

@@ -61,6 +61,8 @@ class Run:
     metrics: dict[str, float] = field(default_factory=dict)
     #: Steps that are finished as a hook sees it: at ``after_step`` the current one counts.
     done: int = 0
+    #: The same for epochs: at ``after_epoch`` the current one counts.
+    epochs_done: int = 0
     stopping: str | None = None
     exit_code: int = 0
     #: What ended the run, when it did not end in good order; set before ``on_error`` and ``after_train``.
@@ -78,6 +80,7 @@ class Run:
         named: dict[str, Any] = {"model": self.model}
         named |= {f"optimizer.{name}" if name else "optimizer": value for name, value in self.optimizers.items()}
         named["update"] = self.update
+        named["loop"] = self.loop
         named |= {f"data.{split}": loader for split, loader in self.data.items()}
         named |= {f"hook.{name}": hook for name, hook in named_hooks(self.hooks)}
         named["events"] = self.events
@@ -87,22 +90,24 @@ class Run:
 
 
 class Counters:
-    """The run's numbers as a part."""
-
-    NAMES = ("step", "epoch", "step_in_epoch")
+    """The run's numbers as a part. Saved at a point, they say where a resumed run has to go on after that point."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self.run, name) for name in self.NAMES} | {"metrics": dict(self.run.metrics)}
+        run = self.run
+        within = 0 if run.epochs_done > run.epoch else run.step_in_epoch + run.done - run.step
+        epoch = max(run.epoch, run.epochs_done)
+        return {"step": run.done, "epoch": epoch, "step_in_epoch": within, "metrics": dict(run.metrics)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for name in self.NAMES:
-            setattr(self.run, name, int(state[name]))
-        self.run.done = self.run.step
-        self.run.metrics = dict(state.get("metrics", {}))
-        self.run.hooks.rewind()
+        run = self.run
+        run.step = run.done = int(state["step"])
+        run.epoch = run.epochs_done = int(state["epoch"])
+        run.step_in_epoch = int(state["step_in_epoch"])
+        run.metrics = dict(state.get("metrics", {}))
+        run.hooks.rewind()
 
 
 def named_hooks(hooks: Iterable[Hook]) -> list[tuple[str, Hook]]:

@@ -43,10 +43,10 @@ class Forward:
     def __call__(self, batch: Any) -> tuple[Losses, Any, Any]:
         """Losses by name, the model's output, and the target (None where the model keeps it to itself)."""
         if not self.losses:
-            output = self._call(batch)
+            output = self.call(batch)
             return named_losses(output), output, self.target(batch)
         inputs, target = self.split(batch)
-        output = self._call(inputs)
+        output = self.call(inputs)
         return {name: loss(output, target) for name, loss in self.losses.items()}, output, target
 
     def split(self, batch: Any) -> tuple[Any, Any]:
@@ -66,7 +66,8 @@ class Forward:
             return next((batch[key] for key in self.target_keys if key in batch), None)
         return batch[-1] if isinstance(batch, Sequence) and len(batch) >= 2 else None
 
-    def _call(self, inputs: Any) -> Any:
+    def call(self, inputs: Any) -> Any:
+        """The model's answer to inputs: a sequence as arguments, a mapping as keywords."""
         if isinstance(inputs, Mapping):
             return self.model(**inputs)
         if isinstance(inputs, list | tuple):

@@ -1,0 +1,57 @@
+"""Foreign config languages, and which of them a file speaks.
+
+Each dialect is a folder: ``lower.py`` (``recognise``, ``read``, ``lower``; no torch), ``live/`` (what their users' code
+touches while running), ``files.py`` (their checkpoint layout), ``names.py`` (which import names they answer to).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from etude.config.tree import Tree
+from etude.errors import ConfigError, UserError, suggest
+from etude.plan import Plan
+
+#: In the order they are asked whether a file is theirs; the native form takes what is left.
+DIALECTS = ("mcquic", "libai", "mmengine", "mmcv1", "native")
+
+
+def detect(path: str, dialect: str = "") -> str:
+    """The dialect that ``path`` is written in; ``dialect`` overrules the guess."""
+    if dialect:
+        if dialect not in DIALECTS:
+            raise UserError(f"no dialect is called {dialect!r}; {suggest(dialect, DIALECTS)}")
+        return dialect
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no file {path}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    return next(name for name in DIALECTS if (module := _lowering(name)) and module.recognise(path, text))
+
+
+def read(
+    path: str, overrides: Sequence[str] = (), *, dialect: str = "", options: Mapping[str, Any] | None = None
+) -> tuple[str, Tree]:
+    """The dialect of ``path`` and what it says, with overrides applied."""
+    name = detect(path, dialect)
+    return name, _lowering(name).read(path, overrides, options=options or {})
+
+
+def lower(name: str, tree: Tree) -> Plan:
+    """What the tree, in dialect ``name``, says will run."""
+    plan: Plan = _lowering(name).lower(tree)
+    return plan
+
+
+def _lowering(name: str) -> Any:
+    try:
+        return importlib.import_module(f"etude.dialects.{name}.lower")
+    except ModuleNotFoundError as error:
+        if error.name not in (f"etude.dialects.{name}", f"etude.dialects.{name}.lower"):
+            raise
+        return None

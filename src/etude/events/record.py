@@ -139,4 +139,3 @@ def numbers_of(values: list[Any]) -> list[float]:
         stacked = torch.stack([tensor.detach().reshape(()).double() for tensor in own]).tolist()
         read.update(zip(map(id, own), stacked, strict=True))
     return [read[id(value)] if hasattr(value, "detach") else float(value) for value in values]
-

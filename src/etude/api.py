@@ -1,0 +1,113 @@
+"""What the command line calls, and what a script may call instead: read, lower, check, build, train."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etude import builtins, dialects, folder
+from etude.config.tree import Tree
+from etude.errors import ConfigError
+from etude.plan import Plan, Training
+
+if TYPE_CHECKING:
+    from etude.build import Options
+    from etude.core.run import Run
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Ways to try a config out: a short run that leaves nothing behind, fewer batches, a few learnt by heart."""
+
+    fast_dev_run: bool = False
+    limit_batches: int | None = None
+    overfit: int | None = None
+    max_seconds: float | None = None
+    device: str = ""
+    seed: int | None = None
+
+
+def load_plan(
+    config: str | Path, overrides: Sequence[str] = (), *, dialect: str = "", options: dict[str, Any] | None = None
+) -> tuple[Plan, Tree]:
+    """The plan that a config file stands for, and the tree it was lowered from."""
+    builtins.load()
+    name, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
+    return dialects.lower(name, tree), tree
+
+
+def train(
+    config: str | Path | Plan,
+    overrides: Sequence[str] = (),
+    *,
+    dialect: str = "",
+    options: Options | None = None,
+    trial: Trial | None = None,
+) -> Run:
+    """Train what ``config`` says and return the finished run.
+
+    >>> import etude                                                   # doctest: +SKIP
+    >>> run = etude.train("digits.yaml", ["train.epochs=3"])           # doctest: +SKIP
+    >>> run.metrics["accuracy"]                                        # doctest: +SKIP
+    """
+    from etude.build import Options, build
+    from etude.session import Session
+
+    options = options or Options()
+    tree: Tree | None = None
+    plan = config if isinstance(config, Plan) else None
+    if plan is None:
+        plan, tree = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))  # type: ignore[arg-type]
+    if trial is not None:
+        plan = apply_trial(plan, trial)
+    require_sound(plan)
+    began = time.monotonic()
+    run = build(plan, options)
+    with Session(run, options, tree=tree, lasting=not (trial and trial.fast_dev_run), began=began) as session:
+        session.train()
+    return run
+
+
+def apply_trial(plan: Plan, trial: Trial) -> Plan:
+    """The plan with what the command line asked to be different for now."""
+    changes: dict[str, Any] = {}
+    if trial.limit_batches is not None:
+        changes["limit_batches"] = trial.limit_batches
+    if trial.overfit is not None:
+        changes["overfit"] = trial.overfit
+    if trial.max_seconds is not None:
+        changes["max_seconds"] = trial.max_seconds
+    if trial.device:
+        changes["device"] = trial.device
+    if trial.seed is not None:
+        changes["seed"] = trial.seed
+    if trial.fast_dev_run:
+        changes |= {"limit_batches": 2, "epochs": 1, "steps": None}
+        plan = dataclasses.replace(
+            plan, hooks=tuple(hook for hook in plan.hooks if hook.spec.name != "Checkpoint"), writers=()
+        )
+    training: Training = dataclasses.replace(plan.train, **changes)
+    return dataclasses.replace(plan, train=training)
+
+
+def require_sound(plan: Plan) -> None:
+    """Raise everything that ``etude check`` would report as an error."""
+    from etude.check import check
+
+    findings = [finding for finding in check(plan) if finding.severity == "error"]
+    if findings:
+        raise ConfigError(findings)
+
+
+def choose_folder(plan: Plan, options: Options) -> Path:
+    """Where this run lives: the folder asked for, the newest one when resuming, or a new one."""
+    if options.folder is not None:
+        return options.folder
+    if options.resume is not None:
+        newest = folder.newest_folder(plan.folder, plan.name)
+        if newest is not None:
+            return newest
+    return folder.new_folder(plan.folder, plan.name)

@@ -1,0 +1,268 @@
+"""Plan → Run: model, data, optimizers, schedules, hooks, in order of need. The only module that knows the parts."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude import builtins
+from etude.core.evaluation import Evaluation, metric_name
+from etude.core.hook import FunctionHook, Hook, HookTable, misspelt_points
+from etude.core.run import Run
+from etude.core.update import Forward
+from etude.data.loader import Loader
+from etude.dist.world import World
+from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
+from etude.optim.factory import build_optimizer
+from etude.plan import HookPlan, Plan, Spec, Training
+from etude.plan import Loader as LoaderPlan
+from etude.registry import BUILDERS, TABLES, Registry, import_file, trust
+
+KINDS: dict[str, Registry] = {table.kind: table for table in TABLES.values()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line (or ``etude.train``) adds to a plan: where to, and where from."""
+
+    folder: Path | None = None
+    #: None: start anew; ``""``: the newest usable checkpoint of this run; else the one at this path.
+    resume: str | None = None
+    restart: bool = False
+    quiet: bool = False
+    trust: bool = False
+    allow_change: tuple[str, ...] = ()
+    chaos: str = ""
+    #: Flags of a dialect's own front end (``work_dir``, ``no_validate``, ``amp`` …).
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+
+def build(plan: Plan, options: Options | None = None) -> Run:
+    """Everything that the plan names, made and wired. Nothing is written and nothing trained."""
+    options = options or Options()
+    builtins.load()
+    if plan.builder != "native":
+        return BUILDERS.get(plan.builder)(plan, options)  # type: ignore[no-any-return]
+    import_modules(plan)
+    seed_everything(plan.train)
+    world, device = World.from_environment(), pick_device(plan.train.device)
+    model = make(plan.model).to(device)
+    data: dict[str, Any] = {split: _loader(loader, plan.train, device) for split, loader in plan.data.items()}
+    optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
+    called = torch.compile(model) if plan.train.compile else model
+    forward = Forward(called, {_loss_name(spec): make(spec).to(device) for spec in plan.losses})
+    update = _update(plan, forward, optimizers, device)
+    steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
+    run = Run(
+        model=model,
+        update=update,
+        loop=_loop(plan.loop),
+        hooks=HookTable(steps_per_epoch=steps_per_epoch),
+        data=data,
+        optimizers=optimizers,
+        world=world,
+        plan=plan,
+        steps_per_epoch=steps_per_epoch,
+        max_epochs=plan.train.epochs,
+        total_steps=_total_steps(plan.train, steps_per_epoch),
+    )
+    autocast = getattr(update, "autocast", nullcontext)
+    run.evaluation = Evaluation(forward, _metrics(plan, device), autocast=autocast)
+    for hook in [_hook(hook_plan, run) for hook_plan in plan.hooks]:
+        run.hooks.add(hook)
+    return run
+
+
+def make(spec: Spec, *args: Any, **extra: Any) -> Any:
+    """The object that ``spec`` names; specs among its arguments are made first."""
+    if spec.kind not in KINDS:
+        return _table_with(spec).build(_filled(spec), *args, **extra)
+    try:
+        return KINDS[spec.kind].build(_filled(spec), *args, **extra)
+    except EtudeError:
+        raise
+    except Exception as error:
+        raise UserCodeError(f"{spec.at}: {spec.kind} {spec.name} raised {type(error).__name__}: {error}") from error
+
+
+def import_modules(plan: Plan) -> None:
+    """Modules and files that the config lists under ``imports``: what they register becomes usable by name."""
+    roots = [Path(file).parent for file in plan.files[:1]]
+    for entry in plan.imports:
+        if entry.endswith(".py"):
+            path = next((p for root in [*roots, Path.cwd()] if (p := root / entry).is_file()), None)
+            if path is None:
+                raise ConfigError(f"imports: there is no file {entry}", at=_file(plan))
+            trust(_guarded(plan, entry, lambda path=path: import_file(str(path), path.stem)).__name__)
+            continue
+        for root in [str(root) for root in roots if str(root) not in sys.path]:
+            sys.path.insert(0, root)
+        _guarded(plan, entry, lambda entry=entry: importlib.import_module(entry))
+        trust(entry)
+
+
+def seed_everything(training: Training) -> None:
+    """Python's, numpy's and torch's generators from one seed."""
+    random.seed(training.seed)
+    np.random.seed(training.seed % 2**32)
+    torch.manual_seed(training.seed)
+    if training.deterministic:
+        torch.use_deterministic_algorithms(True)
+
+
+def pick_device(name: str) -> torch.device:
+    """``auto`` is the accelerator that is there, or the CPU."""
+    if name != "auto":
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise ConfigError(f"train.device: {str(error).splitlines()[0]}") from error
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _loader(plan: LoaderPlan, training: Training, device: torch.device) -> Loader:
+    dataset = make(plan.dataset)
+    return Loader(
+        dataset,
+        batch_size=plan.batch_size,
+        shuffle=plan.shuffle and training.overfit is None and plan.sampler is None,
+        drop_last=plan.drop_last,
+        workers=plan.workers,
+        sampler=make(plan.sampler, dataset) if plan.sampler else None,
+        collate=make(plan.collate) if plan.collate else None,
+        seed=training.seed,
+        on_bad_sample=plan.on_bad_sample,
+        bad_samples=plan.bad_samples,
+        device=None if device.type == "cpu" else device,
+        at=str(plan.at),
+        **plan.options,
+    )
+
+
+def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device: torch.device) -> Any:
+    first = next(iter(plan.optimizers.values()), None)
+    training = plan.train
+    known = {
+        "accumulate": training.accumulate,
+        "clip_norm": first.clip_norm if first else None,
+        "clip_value": first.clip_value if first else None,
+        "precision": training.precision,
+        "nonfinite": training.nonfinite,
+        "nonfinite_limit": training.nonfinite_limit,
+        "device": device,
+    }
+    if plan.update.name == "Step":
+        return make(plan.update, forward, optimizers, **known)
+    return make(plan.update, forward, optimizers)
+
+
+def _loop(spec: Spec) -> Callable[[Run], None]:
+    """A loop is a function of the run, or a class whose objects are."""
+    found = KINDS["loop"].get(spec.name, at=str(spec.at))
+    return make(spec) if isinstance(found, type) or spec.args else found
+
+
+def _metrics(plan: Plan, device: torch.device) -> dict[str, Any]:
+    made = [make(spec) for spec in plan.metrics]
+    return {metric_name(m): m.to(device) if isinstance(m, torch.nn.Module) else m for m in made}
+
+
+def _hook(plan: HookPlan, run: Run) -> Hook:
+    factory = KINDS["hook"].get(plan.spec.name, at=str(plan.spec.at))
+    if isinstance(factory, type) and issubclass(factory, Hook):
+        hook = make(plan.spec)
+    elif callable(factory) and not isinstance(factory, type):
+        args = dict(plan.spec.args)
+        hook = FunctionHook(factory, args.pop("point", "after_step"))
+    else:
+        raise ConfigError(f"{plan.spec.name} is not a hook", at=str(plan.spec.at), hint="derive it from etude.Hook")
+    hook.priority, hook.essential = plan.priority, plan.essential
+    if plan.every is not None:
+        hook.every = plan.every
+    wrong = misspelt_points(hook)
+    if wrong:
+        raise ConfigError(
+            [
+                Finding(
+                    str(plan.spec.at),
+                    f"hook {hook.name} has a method {name}, which is no point",
+                    f"did you mean {near!r}?",
+                )
+                for name, near in wrong.items()
+            ]
+        )
+    attach = getattr(hook, "attach", None)
+    if attach is not None:
+        attach(run)
+    return hook  # type: ignore[no-any-return]
+
+
+def _filled(spec: Spec) -> Spec:
+    return Spec(kind=spec.kind, name=spec.name, args={k: _fill(v) for k, v in spec.args.items()}, at=spec.at)
+
+
+def _fill(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return make(value)
+    if isinstance(value, Mapping):
+        return {key: _fill(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_fill(item) for item in value)
+    return value
+
+
+def _table_with(spec: Spec) -> Registry:
+    for table in KINDS.values():
+        if spec.name in table:
+            return table
+    return KINDS["model"]
+
+
+def _loss_name(spec: Spec) -> str:
+    return spec.name.rpartition(".")[2]
+
+
+def _steps_per_epoch(loader: Any, training: Training) -> int | None:
+    limit = training.overfit or training.limit_batches
+    try:
+        length = len(loader)
+    except TypeError:
+        return limit
+    return min(length, limit) if limit else length
+
+
+def _total_steps(training: Training, steps_per_epoch: int | None) -> int | None:
+    if training.steps is not None:
+        return training.steps
+    if training.epochs is None or steps_per_epoch is None:
+        return None
+    return training.epochs * steps_per_epoch
+
+
+def _file(plan: Plan) -> str:
+    return plan.files[0] if plan.files else ""
+
+
+def _guarded(plan: Plan, entry: str, load: Callable[[], Any]) -> Any:
+    """Import code of the user; a mistake in it is told with its own place, not with a trace of ours."""
+    try:
+        return load()
+    except EtudeError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name == entry.split(".")[0] or error.name == entry:
+            raise ConfigError(f"imports: no module {entry!r}", at=_file(plan)) from error
+        raise UserCodeError(f"imports: {entry} raised {type(error).__name__}: {error}") from error
+    except Exception as error:
+        raise UserCodeError(f"imports: {entry} raised {type(error).__name__}: {error}") from error

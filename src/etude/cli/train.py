@@ -1,0 +1,114 @@
+"""``etude train CONFIG [key=value …]``"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from etude.errors import UserError
+from etude.units import parse
+
+HELP = """\
+Train what CONFIG says. Values are changed for this run by key=value after the config:
+
+  etude train digits.yaml optim.lr=0.01 train.epochs=5
+  etude train digits.yaml +train.accumulate=2      a key that the config does not have yet
+  etude train digits.yaml hooks.0.momentum=0.01    an item of a list
+
+The config may also be one of mmcv 1.x, MMEngine, LiBai/detectron2 or McQuic; their flags work too.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "train", help="train what a config says", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help="YAML, TOML, JSON or Python")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this run")
+    parser.add_argument("--resume", nargs="?", const="", metavar="PATH", help="go on with the newest run, or from PATH")
+    parser.add_argument("--restart", action="store_true", help="begin at step 0 although the folder holds a run")
+    parser.add_argument("--folder", "--work-dir", metavar="DIR", help="the run's folder (default runs/NAME/TIME)")
+    parser.add_argument("--max-time", metavar="3h", help="stop and save after this time, exit 75")
+    parser.add_argument("--seed", type=int, help="train.seed for this run")
+    parser.add_argument("--device", default="", help="cpu, cuda, cuda:1 …")
+    parser.add_argument("-D", "--debug", action="store_true", help="print every registry with its entries first")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument(
+        "--dialect", default="", help="native, mmcv1, mmengine, libai, mcquic (default: told by its keys)"
+    )
+    trying = parser.add_argument_group("trying things out")
+    trying.add_argument("--fast-dev-run", action="store_true", help="two batches of everything; leaves nothing behind")
+    trying.add_argument("--limit-batches", type=int, metavar="N", help="at most N batches of an epoch")
+    trying.add_argument("--overfit", type=int, metavar="N", help="train on the same N batches again and again")
+    trying.add_argument("--chaos", default="", metavar="FAULT", help="kill@step=37, nan@step=12, enospc@save=2 …")
+    safety = parser.add_argument_group("safety")
+    safety.add_argument(
+        "--allow-change", action="append", default=[], metavar="KEY", help="accept a changed KEY on resume"
+    )
+    safety.add_argument("--trust", action="store_true", help="load checkpoints that hold code; it will be executed")
+    safety.add_argument("--no-python-config", action="store_true", help="refuse configs that are programs")
+    foreign = parser.add_argument_group("flags of other systems' train scripts")
+    foreign.add_argument("--resume-from", metavar="FILE", help="mmcv 1.x")
+    foreign.add_argument("--auto-resume", action="store_true", help="mmcv 1.x")
+    foreign.add_argument("--load-from", metavar="FILE", help="mmcv 1.x, MMEngine")
+    foreign.add_argument("--no-validate", action="store_true", help="mmcv 1.x")
+    foreign.add_argument("--deterministic", action="store_true", help="mmcv 1.x")
+    foreign.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="mmcv 1.x, MMEngine")
+    foreign.add_argument("--amp", action="store_true", help="MMEngine")
+    foreign.add_argument("--auto-scale-lr", action="store_true", help="MMEngine")
+    foreign.add_argument(
+        "--launcher", default="none", choices=["none", "pytorch", "slurm", "mpi"], help="mmcv, MMEngine"
+    )
+    foreign.add_argument("--eval-only", action="store_true", help="LiBai, detectron2")
+    foreign.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
+    foreign.add_argument("--gpus", type=int, help=argparse.SUPPRESS)
+    foreign.add_argument("--gpu-ids", type=int, nargs="+", help=argparse.SUPPRESS)
+    foreign.add_argument("--gpu-id", type=int, help=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.config is None:
+        raise UserError("which config? `etude train CONFIG`; `etude init DIR` makes one")
+    from etude import compat
+    from etude.api import train
+    from etude.build import Options
+
+    compat.install()
+    if args.debug:
+        print_registries()
+    options = Options(
+        folder=Path(args.folder) if args.folder else None,
+        resume=args.resume,
+        restart=args.restart,
+        quiet=args.quiet,
+        trust=args.trust,
+        allow_change=tuple(args.allow_change),
+        chaos=args.chaos,
+        extras=vars(args),
+    )
+    return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code
+
+
+def print_registries() -> None:
+    """Every table and its entries, as ``-D`` asks for."""
+    from etude import builtins
+    from etude.registry import TABLES
+
+    builtins.load()
+    for word, table in TABLES.items():
+        print(f"{word}:\n" + "\n".join(f"  {line}" for line in table.summary().splitlines()))
+
+
+def _trial(args: argparse.Namespace) -> Any:
+    from etude.api import Trial
+
+    return Trial(
+        fast_dev_run=args.fast_dev_run,
+        limit_batches=args.limit_batches,
+        overfit=args.overfit,
+        max_seconds=parse(args.max_time, default="second").value if args.max_time else None,
+        device=args.device,
+        seed=args.seed,
+    )

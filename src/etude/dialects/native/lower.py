@@ -1,0 +1,316 @@
+"""The native config → Plan. One function per section; every key that nobody asks for is a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etude.config import read as read_files
+from etude.config.reader import Fields, spec_at
+from etude.config.tree import Path, Tree, dotted
+from etude.errors import Finding, suggest
+from etude.plan import Group, HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
+from etude.units import Amount, parse
+
+SECTIONS = (
+    "name", "folder", "imports", "model", "loss", "data", "optim", "schedule", "train", "metrics", "hooks",
+    "checkpoint", "log", "update", "loop", "init_from",
+)  # fmt: skip
+#: Keys that every config file may have beside the sections; reading has used them up.
+READING_KEYS = ("_base_", "env", "extra")
+SPLITS = ("train", "val", "test")
+PRECISIONS = ("fp32", "bf16", "fp16")
+#: Keys of an optimizer's section that are not arguments of the optimizer.
+STEP_KEYS = ("clip_norm", "clip_value", "groups", "params")
+GROUP_KINDS = ("bias", "norm", "weight", "embedding")
+#: Order in which the hooks of the config's own sections act; hooks of the user default to 50.
+PRIORITY = {"Schedule": 10, "Timer": 20, "Log": 60, "Evaluate": 70, "Checkpoint": 90}
+END = "end"
+
+
+def recognise(path: str, text: str) -> bool:
+    """The native form is what is left when no other dialect claims a file."""
+    return True
+
+
+def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
+    return read_files([path], overrides, python=not (options or {}).get("no_python_config", False))
+
+
+def lower(tree: Tree) -> Plan:
+    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    findings: list[Finding] = []
+    root = Fields(tree, (), findings)
+    model = root.take_spec("model", "model")
+    training, validate, workflow = _train(root.section("train"))
+    data = _data(root.section("data"))
+    optimizers = _optimizers(tree, root)
+    metrics = root.take_specs("metrics", "metric")
+    timed = _log(root)
+    hooks = [
+        *_schedule_hook(root), timed[0], timed[1],
+        *_evaluate(root, validate, data), *_checkpoint(root, metrics), *_hooks(tree, root),
+    ]  # fmt: skip
+    plan = Plan(
+        dialect="native",
+        name=root.take("name", str, default=_name_of(tree)),
+        folder=root.take("folder", str, default="runs"),
+        imports=tuple(_strings(root, "imports")),
+        model=model or _nothing("model"),
+        losses=_losses(tree, root),
+        data=data,
+        optimizers=optimizers,
+        schedules=_schedules(tree, root, optimizers),
+        update=root.take_spec("update", "update", default=None) or Spec(kind="update", name="Step"),
+        loop=_loop(root, training, workflow),
+        hooks=tuple(sorted(hooks, key=lambda hook: hook.priority)),
+        metrics=metrics,
+        writers=timed[2],
+        train=training,
+        init_from=_init_from(root),
+        source=tree.values,
+        files=tuple(tree.files),
+    )
+    root.done(known=(*SECTIONS, *READING_KEYS))
+    root.raise_findings()
+    return plan
+
+
+def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
+    epochs = fields.take_positive("epochs", default=None)
+    steps = fields.take_positive("steps", default=None)
+    if fields.present and (epochs is None) == (steps is None) and not fields.findings:
+        fields.error("train needs either `epochs` or `steps`" + (", not both" if epochs else ""))
+    if not fields.present:
+        fields.error("the section `train` is missing", hint="write train: {epochs: 10}")
+    validate = fields.take_amount("validate", default=None, unit="epoch")
+    workflow = fields.take("workflow", default=None)
+    limit = fields.take_amount("max_time", default=None, unit="second")
+    training = Training(
+        epochs=epochs,
+        steps=steps,
+        accumulate=fields.take_positive("accumulate", default=1) or 1,
+        precision=fields.take("precision", str, default="fp32", choices=PRECISIONS),
+        nonfinite=fields.take("nonfinite", str, default="stop", choices=("stop", "skip", "rollback")),
+        nonfinite_limit=fields.take_positive("nonfinite_limit", default=3),
+        seed=fields.take("seed", int, default=0),
+        deterministic=fields.take("deterministic", bool, default=False),
+        device=fields.take("device", str, default="auto"),
+        compile=fields.take("compile", bool, default=False),
+        limit_batches=fields.take_positive("limit_batches", default=None),
+        overfit=fields.take_positive("overfit", default=None),
+        max_seconds=limit.value if limit else None,
+    )
+    fields.done()
+    return training, validate, workflow
+
+
+def _data(fields: Fields) -> dict[str, Loader]:
+    if not fields.present:
+        fields.error("the section `data` is missing", hint="write data: {train: {dataset: …, batch_size: …}}")
+    loaders = {}
+    for split in SPLITS:
+        section = fields.section(split)
+        if section.present:
+            loaders[split] = _loader(section, split)
+    if fields.present and "train" not in loaders:
+        fields.error("data.train is missing", hint=suggest("train", map(str, fields.values)))
+    fields.done()
+    return loaders
+
+
+def _loader(fields: Fields, split: str) -> Loader:
+    loader = Loader(
+        dataset=fields.take_spec("dataset", "dataset") or _nothing("dataset"),
+        batch_size=fields.take_positive("batch_size", default=1) or 1,
+        shuffle=fields.take("shuffle", bool, default=split == "train"),
+        drop_last=fields.take("drop_last", bool, default=False),
+        workers=fields.take_positive("workers", default=0, zero=True) or 0,
+        sampler=fields.take_spec("sampler", "sampler", default=None),
+        collate=fields.take_spec("collate", "collate function", default=None),
+        on_bad_sample=fields.take("on_bad_sample", str, default="stop", choices=("stop", "skip", "retry")),
+        bad_samples=fields.take_positive("bad_samples", default=10),
+        options=_taken(fields, {"pin_memory": bool, "timeout": float, "persistent_workers": bool}),
+        at=fields.place(),
+    )
+    fields.done()
+    return loader
+
+
+def _optimizers(tree: Tree, root: Fields) -> dict[str, Optimizer]:
+    fields = root.section("optim")
+    if not fields.present:
+        root.error("the section `optim` is missing", hint="write optim: {type: AdamW, lr: 1e-3}")
+        return {}
+    if isinstance(tree.get("optim"), str) or "type" in fields or not _all_mappings(fields.values):
+        return {"": _optimizer(fields)}
+    return {str(name): _optimizer(fields.section(name)) for name in fields.values}
+
+
+def _optimizer(fields: Fields) -> Optimizer:
+    groups = tuple(_group(Fields(fields.tree, path, fields.findings)) for path in fields.take_list("groups"))
+    optimizer = Optimizer(
+        groups=groups,
+        params=tuple(_strings(fields, "params")),
+        clip_norm=fields.take_positive("clip_norm", float, default=None),
+        clip_value=fields.take_positive("clip_value", float, default=None),
+        spec=fields.rest_spec("optimizer") or _nothing("optimizer"),
+    )
+    fields.done()
+    return optimizer
+
+
+def _group(fields: Fields) -> Group:
+    group = Group(
+        match=fields.take("match", str, default=""),
+        module=fields.take("module", str, default=""),
+        kind=fields.take("kind", str, default="", choices=("", *GROUP_KINDS)),
+        depth_decay=fields.take("depth_decay", float, default=None),
+        lr_mult=fields.take("lr_mult", float, default=1.0),
+        decay_mult=fields.take("decay_mult", float, default=1.0),
+        options=fields.rest(),
+        at=fields.place(),
+    )
+    if not (group.match or group.module or group.kind or group.depth_decay):
+        fields.error(f"{dotted(fields.path)} says no parameters", hint="give match, module, kind or depth_decay")
+    return group
+
+
+def _schedules(tree: Tree, root: Fields, optimizers: Mapping[str, Optimizer]) -> tuple[Schedule, ...]:
+    fields = root.section("schedule")
+    found = []
+    for key in list(fields.values):
+        phases = [_phase(Fields(tree, path, fields.findings)) for path in fields.take_list(str(key))]
+        optimizer, _, target = str(key).partition(".")
+        if not target or optimizer not in optimizers:
+            optimizer, target = "", str(key)
+        groups = tuple(name for phase in phases for name in phase[1])
+        found.append(Schedule(target=target, optimizer=optimizer, phases=tuple(p[0] for p in phases), groups=groups))
+    return tuple(found)
+
+
+def _phase(fields: Fields) -> tuple[Phase, list[str]]:
+    until = fields.take("until", default=END)
+    by = fields.take("by", str, default="step", choices=("step", "epoch"))
+    begin = fields.take_amount("begin", default=None)
+    groups = _strings(fields, "groups")
+    curve = fields.rest_spec("schedule") or _nothing("schedule")
+    end = None if until in (END, None) else _amount(fields, "until", until)
+    return Phase(curve=curve, begin=begin, until=end, by=by, at=fields.place()), groups
+
+
+def _amount(fields: Fields, key: str, value: Any) -> Amount | None:
+    try:
+        return parse(value)
+    except Exception as error:
+        fields.error(f"{fields.name(key)}: {error}", key=key, hint="write 1ep, 500step or end")
+        return None
+
+
+def _losses(tree: Tree, root: Fields) -> tuple[Spec, ...]:
+    return root.take_specs("loss", "loss")
+
+
+def _loop(root: Fields, training: Training, workflow: Any) -> Spec:
+    given = root.take_spec("loop", "loop", default=None)
+    if given is not None:
+        return given
+    if workflow is not None:
+        return Spec(kind="loop", name="Workflow", args={"flow": workflow}, at=root.tree.place("train", "workflow"))
+    return Spec(kind="loop", name="epochs" if training.steps is None else "steps")
+
+
+def _schedule_hook(root: Fields) -> list[HookPlan]:
+    if "schedule" not in root:
+        return []
+    spec = Spec(kind="hook", name="Schedule", at=root.place("schedule"))
+    return [HookPlan(spec=spec, priority=PRIORITY["Schedule"])]
+
+
+def _log(root: Fields) -> tuple[HookPlan, HookPlan, tuple[Spec, ...]]:
+    fields = root.section("log")
+    every = fields.take_amount("every", default=None) or Amount(50, "step")
+    writers = fields.take_specs("to", "writer")
+    fields.done()
+    log = Spec(kind="hook", name="Log", at=root.place("log"))
+    timer = Spec(kind="hook", name="Timer", at=root.place("log"))
+    plans = (
+        HookPlan(spec=timer, priority=PRIORITY["Timer"]),
+        HookPlan(spec=log, every=every, priority=PRIORITY["Log"]),
+    )
+    return plans[0], plans[1], writers
+
+
+def _evaluate(root: Fields, every: Amount | None, data: Mapping[str, Loader]) -> list[HookPlan]:
+    if "val" not in data:
+        if every is not None:
+            root.findings.append(
+                Finding(str(root.tree.place("train", "validate")), "train.validate needs data.val, which is missing")
+            )
+        return []
+    spec = Spec(kind="hook", name="Evaluate", args={"split": "val"}, at=root.tree.place("train", "validate"))
+    return [HookPlan(spec=spec, every=every or Amount(1, "epoch"), priority=PRIORITY["Evaluate"])]
+
+
+def _checkpoint(root: Fields, metrics: Sequence[Spec]) -> list[HookPlan]:
+    if root.values.get("checkpoint") is False:
+        root.take("checkpoint", bool)
+        return []
+    fields = root.section("checkpoint")
+    every = fields.take_amount("every", default=None, unit="epoch") or Amount(1, "epoch")
+    spec = Spec(kind="hook", name="Checkpoint", args=fields.rest(), at=fields.place(), places=_places(fields))
+    return [HookPlan(spec=spec, every=every, priority=PRIORITY["Checkpoint"])]
+
+
+def _hooks(tree: Tree, root: Fields) -> list[HookPlan]:
+    return [plan for path in root.take_list("hooks") if (plan := _hook(tree, path, root.findings)) is not None]
+
+
+def _hook(tree: Tree, path: Path, findings: list[Finding]) -> HookPlan | None:
+    if not isinstance(tree.get(*path), Mapping):
+        spec = spec_at(tree, path, "hook", findings)
+        return HookPlan(spec=spec) if spec else None
+    fields = Fields(tree, path, findings)
+    every = fields.take_amount("every", default=None)
+    priority = fields.take_priority()
+    essential = fields.take("essential", bool, default=True)
+    spec = fields.rest_spec("hook")
+    return HookPlan(spec=spec, every=every, priority=priority, essential=essential) if spec else None
+
+
+def _init_from(root: Fields) -> dict[str, Any]:
+    value = root.take("init_from", default=None)
+    if value is None:
+        return {}
+    return {"path": value} if isinstance(value, str) else dict(value)
+
+
+def _strings(fields: Fields, key: str) -> list[str]:
+    value = fields.take(key, default=None)
+    values = [value] if isinstance(value, str) else list(value or [])
+    for item in values:
+        if not isinstance(item, str):
+            fields.error(f"{fields.name(key)}: {item!r} is not a string", key=key)
+    return [item for item in values if isinstance(item, str)]
+
+
+def _taken(fields: Fields, kinds: Mapping[str, type]) -> dict[str, Any]:
+    return {key: fields.take(key, kind) for key, kind in kinds.items() if key in fields}
+
+
+def _places(fields: Fields) -> dict[str, Any]:
+    return {str(key): fields.place(key) for key in fields.values}
+
+
+def _all_mappings(values: Mapping[Any, Any]) -> bool:
+    return bool(values) and all(isinstance(value, Mapping) for value in values.values())
+
+
+def _nothing(kind: str) -> Spec:
+    """Stands where a finding says that something is missing; never built."""
+    return Spec(kind=kind, name="")
+
+
+def _name_of(tree: Tree) -> str:
+    first = next(iter(tree.files), "run")
+    return first.replace("\\", "/").rsplit("/", 1)[-1].rsplit(".", 1)[0] or "run"

@@ -1,0 +1,129 @@
+"""What a person sees: a live line on a terminal, plain periodic lines elsewhere, and the same lines in ``log.txt``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from etude.errors import printable
+from etude.events.jsonl import TIMING_PREFIXES
+from etude.events.record import Record
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class Console:
+    """Lines of the log on standard error, above a live progress line when that is a terminal.
+
+    The live line is drawn ten times a second by a thread of its own; a step of training does nothing for it.
+    """
+
+    def __init__(self, *, log: str | Path | None = None, stream: TextIO | None = None, quiet: bool = False) -> None:
+        self.stream = stream or sys.stderr
+        self.quiet = quiet
+        self.log = open(log, "a", encoding="utf-8", buffering=1) if log else None  # noqa: SIM115
+        self.progress: Progress | None = None
+        self._read: Callable[[], Mapping[str, Any]] | None = None
+
+    def watch(self, read: Callable[[], Mapping[str, Any]]) -> None:
+        """Start the live line; ``read`` tells step, steps, epoch, epochs, loss, lr and steps per second."""
+        self._read = read
+        if not self.quiet and self.stream.isatty():
+            self.progress = _live(self.stream, read)
+            self.progress.start()
+
+    def write(self, record: Record) -> None:
+        where = dict(self._read()) if self._read else {}
+        self.say(format_record(record, where))
+
+    def say(self, text: str) -> None:
+        """One line to the screen and to ``log.txt``."""
+        line = printable(text)
+        if self.log is not None:
+            self.log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+        if self.quiet:
+            return
+        if self.progress is not None:
+            self.progress.console.print(line, markup=False, highlight=False)
+            return
+        try:
+            print(line, file=self.stream, flush=True)
+        except OSError:
+            self.quiet = True
+
+    def rest(self) -> None:
+        """Take the live line away, for a summary or a question."""
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
+
+    def close(self) -> None:
+        self.rest()
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+
+
+def format_record(record: Record, where: Mapping[str, Any]) -> str:
+    """``epoch 3/20  step 60/460  loss 0.4312  lr 9.8e-04  812 steps/s  0:01 left``"""
+    epoch = min(record.epoch + 1, where["epochs"]) if where.get("epochs") else record.epoch + 1
+    head = f"epoch {_of(epoch, where.get('epochs'))}  step {_of(record.step, where.get('steps'))}"
+    values = {n: v for n, v in record.values.items() if not n.startswith(TIMING_PREFIXES)}
+    shown = "  ".join(f"{name} {number(value)}" for name, value in values.items())
+    if record.split != "train":
+        return f"{head}  {record.split}: {shown}"
+    rate = record.values.get("throughput/steps_per_second")
+    tail = f"  {rate:.0f} steps/s" if rate else ""
+    steps = where.get("steps")
+    if rate and steps:
+        tail += f"  {duration((steps - record.step) / rate)} left"
+    return f"{head}  {shown}{tail}"
+
+
+def number(value: float) -> str:
+    """Four significant digits, small ones with an exponent."""
+    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e5):
+        return f"{value:.2e}"
+    return f"{value:.4f}"
+
+
+def duration(seconds: float) -> str:
+    """``1:02:03``, ``0:07``"""
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _of(value: int, total: int | None) -> str:
+    return f"{value:>{len(str(total))}}/{total}" if total else str(value)
+
+
+def _live(stream: TextIO, read: Callable[[], Mapping[str, Any]]) -> Progress:
+    from rich.console import Console as RichConsole
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task
+    from rich.text import Text
+
+    class Facts(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            where = read()
+            task.completed = where["step"]
+            parts = [f"epoch {_of(min(where['epoch'] + 1, where['epochs'] or 10**9), where['epochs'])}"]
+            parts.append(f"step {_of(where['step'], where['steps'])}")
+            parts += [f"{name} {number(where[name])}" for name in ("loss", "lr") if where.get(name) is not None]
+            rate = where.get("rate")
+            if rate:
+                parts.append(f"{rate:.0f} steps/s")
+                if where["steps"]:
+                    parts.append(f"{duration((where['steps'] - where['step']) / rate)} left")
+            return Text("  ".join(parts))
+
+    total = read()["steps"]
+    progress = Progress(
+        BarColumn(bar_width=24), Facts(), console=RichConsole(file=stream), refresh_per_second=10, transient=True
+    )
+    progress.add_task("train", total=total)
+    return progress

@@ -1,0 +1,110 @@
+"""A run's folder: what was asked for, in full, and where it ran. Made only once everything else could be built.
+
+.. code-block:: text
+
+    runs/<name>/<time>/
+      plan.yaml  config/  env.json      what was asked for; where it ran (never secrets)
+      log.txt    metrics.jsonl          what happened, for people and for programs
+      timing.jsonl                      what the clock said
+      checkpoints/                      see etude.checkpoint
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from etude import __version__
+from etude.errors import ConfigError, printable
+
+_UNSAFE = re.compile(r"[^\w.+-]+")
+_RESERVED = {"con", "prn", "aux", "nul", ".", ".."}
+
+
+def safe_name(name: str) -> str:
+    """``name`` as one component of a path, below its parent whatever it says."""
+    cleaned = _UNSAFE.sub("-", name).strip("-. ")[:100]
+    if not cleaned or cleaned.lower() in _RESERVED:
+        raise ConfigError(f"{printable(name)!r} cannot be the name of a run", hint="use letters, digits, - and _")
+    return cleaned
+
+
+def new_folder(root: str | Path, name: str) -> Path:
+    """A path that does not exist yet: ``root/name/20261115-204250``."""
+    parent = Path(root) / safe_name(name)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    candidate = parent / stamp
+    count = 1
+    while candidate.exists():
+        count += 1
+        candidate = parent / f"{stamp}-{count}"
+    return candidate
+
+
+def newest_folder(root: str | Path, name: str) -> Path | None:
+    """The run that ``--resume`` goes on with: the newest one of this name."""
+    parent = Path(root) / safe_name(name)
+    if not parent.is_dir():
+        return None
+    runs = sorted(path for path in parent.iterdir() if (path / "plan.yaml").exists())
+    return runs[-1] if runs else None
+
+
+def make(folder: Path, *, plan_text: str, files: dict[str, str]) -> None:
+    """Create the folder and write down what was asked for. An existing folder keeps its first answers."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not (folder / "plan.yaml").exists():
+            _write_configs(folder / "config", files)
+            (folder / "env.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
+            _write(folder / "plan.yaml", plan_text)
+    except OSError as error:
+        raise ConfigError(
+            f"the run's folder {folder} cannot be written: {error.strerror or error}", hint="choose another --folder"
+        ) from error
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine, and the code's state in git: what a report of a problem needs. No environment variables."""
+    import torch
+
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "etude": __version__,
+        "git": _git(),
+    }
+
+
+def _git() -> dict[str, str] | None:
+    def ask(*words: str) -> str:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True)
+        return done.stdout.strip()
+
+    try:
+        return {"commit": ask("rev-parse", "HEAD"), "changed": ask("diff", "--stat", "HEAD")}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _write_configs(folder: Path, files: dict[str, str]) -> None:
+    folder.mkdir(exist_ok=True)
+    for index, (path, text) in enumerate(files.items()):
+        _write(folder / f"{index:02}-{safe_name(Path(path).name)}", text)
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)

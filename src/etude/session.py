@@ -1,0 +1,131 @@
+"""Everything around the training of a run: folder, writers, checkpoints, signals, last words."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from etude import folder as folders
+from etude.build import Options, make
+from etude.config.tree import Tree
+from etude.core.loop import train
+from etude.core.run import Run
+from etude.events.console import Console, duration, number
+from etude.events.jsonl import Jsonl
+
+
+class Session:
+    """A context around a run that was built: opens what it needs, trains, and always says a last word."""
+
+    def __init__(
+        self, run: Run, options: Options, *, tree: Tree | None = None, lasting: bool = True, began: float | None = None
+    ) -> None:
+        self.run, self.options, self.tree, self.lasting = run, options, tree, lasting
+        self.began = time.monotonic() if began is None else began
+        self.console = Console(quiet=True)
+
+    def __enter__(self) -> Session:
+        run = self.run
+        if self.lasting:
+            self._open_folder()
+        if run.face is None:
+            self.console = Console(log=run.folder / "log.txt" if run.folder else None, quiet=self.options.quiet)
+            run.events.writers += [*self._writers(), self.console]
+            self.console.watch(self._where)
+        return self
+
+    def train(self) -> None:
+        """Train to the end, or to where a signal or a hook stops it."""
+        train(self.run)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.console.rest()
+        for loader in self.run.data.values():
+            close = getattr(loader, "close", None)
+            if close is not None:
+                close()
+        self._say_last_words(error)
+        self.run.events.close()
+
+    def _open_folder(self) -> None:
+        from etude.api import choose_folder
+
+        run = self.run
+        assert run.plan is not None
+        if run.folder is None:
+            run.folder = choose_folder(run.plan, self.options)
+        files = self.tree.files if self.tree else {}
+        folders.make(run.folder, plan_text=self._plan_text(), files=files)
+
+    def _plan_text(self) -> str:
+        from etude.config import snapshot
+
+        return snapshot(self.tree) if self.tree is not None else ""
+
+    def _writers(self) -> list[Any]:
+        run = self.run
+        if run.folder is None:
+            return []
+        assert run.plan is not None
+        own = [Jsonl(run.folder / "metrics.jsonl"), Jsonl(run.folder / "timing.jsonl", timing=True)]
+        return own + [make(spec, folder=run.folder) for spec in run.plan.writers]
+
+    def _where(self) -> dict[str, Any]:
+        run, latest = self.run, self.run.events.latest
+        return {
+            "step": run.step,
+            "steps": run.total_steps,
+            "epoch": run.epoch,
+            "epochs": run.max_epochs,
+            "loss": latest.get("loss"),
+            "lr": latest.get("lr"),
+            "rate": latest.get("throughput/steps_per_second"),
+        }
+
+    def _say_last_words(self, error: BaseException | None) -> None:
+        run = self.run
+        if run.face is not None:
+            return
+        if error is None:
+            reason = run.stopping or "finished"
+            self.console.say(f"{reason}: {run.step} steps in {duration(time.monotonic() - self.began)}")
+            for line in summary(run):
+                self.console.say(line)
+        else:
+            self.console.say(f"ended by {type(error).__name__} at step {run.step}: {error}")
+        if run.folder is not None:
+            self.console.say(f"  run     {relative(run.folder)}")
+            if error is not None or run.exit_code:
+                self.console.say(f"  resume  {resume_command()}")
+
+
+def summary(run: Run) -> list[str]:
+    """What a person wants to know at the end: the last and best results, and where the time went."""
+    lines = []
+    if run.metrics:
+        lines.append("  last    " + "  ".join(f"{name} {number(value)}" for name, value in run.metrics.items()))
+    for hook in run.hooks:
+        describe = getattr(hook, "summary", None)
+        if callable(describe) and (text := describe()):
+            lines.append(f"  {text}")
+    return lines
+
+
+def resume_command() -> str:
+    """The command that was typed, with ``--resume``."""
+    words = [Path(sys.argv[0]).name or "etude", *sys.argv[1:]]
+    return shlex.join(words if "--resume" in words else [*words, "--resume"])
+
+
+def relative(path: Path) -> str:
+    """``path`` as seen from here, when it is below."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
