@@ -1,0 +1,169 @@
+"""What the registries of both systems have in common: a tree of tables of callables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Any, ClassVar
+
+from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
+from etude.errors import suggest
+from etude.registry import resolve
+
+Entry = Callable[..., Any]
+
+
+class RegistryTree:
+    """Entries by name, a parent, and children by scope. How a name is looked up is the subclass's matter."""
+
+    #: What ``register_module`` calls things that it refuses.
+    wants: ClassVar[str] = "Callable"
+
+    def __init__(
+        self, name: str, build_func: Entry | None = None, parent: Any = None, scope: str | None = None
+    ) -> None:
+        self._name = name
+        self._module_dict: dict[str, Any] = {}
+        self._lazy: dict[str, str] = {}
+        self._children: dict[str, Any] = {}
+        if scope is not None and not isinstance(scope, str):
+            raise AssertionError(f"scope must be a string or None, but got {type(scope)}")
+        self._scope = self.infer_scope() if scope is None else scope
+        self.parent: Any = None
+        if parent is not None:
+            if not isinstance(parent, type(self)):
+                raise AssertionError(f"parent must be a Registry or None, but got {type(parent)}")
+            parent._add_child(self)
+            self.parent = parent
+        self.build_func: Entry = build_func or (parent.build_func if parent is not None else self._default_build())
+
+    def _default_build(self) -> Entry:
+        raise NotImplementedError
+
+    # -- looks ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._module_dict)
+
+    def __contains__(self, key: str) -> bool:
+        return self.get(key) is not None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def scope(self) -> str:
+        return self._scope
+
+    @property
+    def module_dict(self) -> dict[str, Any]:
+        return self._module_dict
+
+    @property
+    def children(self) -> dict[str, Any]:
+        return self._children
+
+    @property
+    def root(self) -> Any:
+        return self._get_root_registry()
+
+    # -- lookup --------------------------------------------------------------------------------------------------
+
+    def get(self, key: str) -> Any:
+        raise NotImplementedError
+
+    def known(self) -> list[str]:
+        """Every name that a bare key could mean here, for suggestions."""
+        return sorted({*self._module_dict, *self._lazy, *(self.parent.known() if self.parent is not None else ())})
+
+    def hint(self, key: str) -> str:
+        return suggest(key.rpartition(".")[2], self.known())
+
+    def build(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        """What ``cfg`` asks for, by this registry's build function."""
+        return self.build_func(cfg, *args, **kwargs, registry=self)
+
+    def _own(self, key: str) -> Any:
+        """The entry of this very table; lazy ones are imported now."""
+        found = self._module_dict.get(key)
+        if found is None and key in self._lazy:
+            found = resolve(self._lazy[key])
+            self._module_dict.setdefault(key, found)
+        return found
+
+    def _get_root_registry(self) -> Any:
+        root = self
+        while root.parent is not None:
+            root = root.parent
+        return root
+
+    @staticmethod
+    def infer_scope() -> str:
+        """The top package of the module that makes the registry."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and isinstance(frame.f_locals.get("self"), RegistryTree):
+            frame = frame.f_back
+        name = frame.f_globals.get("__name__", "__main__") if frame is not None else "__main__"
+        return str(name).split(".")[0]
+
+    @staticmethod
+    def split_scope_key(key: str) -> tuple[str | None, str]:
+        """``"mmdet.Net"`` → ``("mmdet", "Net")``; ``"Net"`` → ``(None, "Net")``."""
+        scope, dot, rest = key.partition(".")
+        return (scope, rest) if dot else (None, key)
+
+    def _add_child(self, registry: Any) -> None:
+        if not isinstance(registry, RegistryTree):
+            raise AssertionError(f"a child must be a Registry, but got {type(registry)}")
+        if registry.scope in self._children:
+            raise AssertionError(f"scope {registry.scope} exists in {self.name} registry")
+        self._children[registry.scope] = registry
+
+    # -- registration --------------------------------------------------------------------------------------------
+
+    def add_lazy(self, entries: Mapping[str, str]) -> None:
+        """Names that are imported (``"module:attr"``) when they are first asked for."""
+        self._lazy.update(entries)
+
+    def register_module(self, name: str | Sequence[str] | None = None, force: bool = False, module: Any = None) -> Any:
+        """``@R.register_module()``, with ``name`` (one or several) and ``force``, or called with ``module=Cls``."""
+        if not isinstance(force, bool):
+            raise ConfigTypeError(f"force must be a boolean, but got {type(force)}")
+        if not (name is None or isinstance(name, str) or _strings(name)):
+            raise ConfigTypeError(f"name must be None, an instance of str, or a sequence of str, but got {type(name)}")
+        if module is not None:
+            self._register_module(module, name, force)
+            return module
+
+        def decorate(entry: Any) -> Any:
+            self._register_module(entry, name, force)
+            return entry
+
+        return decorate
+
+    def _register_module(
+        self, module: Any, module_name: str | Sequence[str] | None = None, force: bool = False
+    ) -> None:
+        if not self._accepts(module):
+            raise ConfigTypeError(f"module must be {self.wants}, but got {type(module)}")
+        names = (
+            [module.__name__] if module_name is None else [module_name] if isinstance(module_name, str) else module_name
+        )
+        for one in names:
+            taken = self._module_dict.get(one)
+            if taken is not None and not force:
+                at = getattr(taken, "__module__", "?")
+                raise ConfigKeyError(
+                    f"{one} is already registered in {self.name} at {at}", hint="pass force=True to replace it"
+                )
+            self._module_dict[one] = module
+
+    @classmethod
+    def _accepts(cls, module: Any) -> bool:
+        return callable(module)
+
+
+def _strings(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)

@@ -1,0 +1,244 @@
+"""Checks and conversions of values, imports by name, and what marks functions as deprecated."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import itertools
+import shutil
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import getfullargspec, ismodule
+from types import ModuleType
+from typing import Any, TypeVar
+
+from etude.dialects.openmm.errors import ConfigImportError, ConfigTypeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def is_str(x: Any) -> bool:
+    return isinstance(x, str)
+
+
+def iter_cast(inputs: Any, dst_type: Any, return_type: type | None = None) -> Any:
+    """Every item as ``dst_type``; a lazy iterator, or a ``return_type`` of them."""
+    if not isinstance(inputs, Iterable):
+        raise TypeError("inputs must be an iterable object")
+    if not isinstance(dst_type, type):
+        raise TypeError('"dst_type" must be a valid type')
+    cast: Iterator[Any] = map(dst_type, inputs)
+    return cast if return_type is None else return_type(cast)
+
+
+list_cast = functools.partial(iter_cast, return_type=list)
+tuple_cast = functools.partial(iter_cast, return_type=tuple)
+
+
+def is_seq_of(seq: Any, expected_type: Any, seq_type: type | None = None) -> bool:
+    """Whether ``seq`` is a sequence (of ``seq_type``) whose items are all of ``expected_type``."""
+    if seq_type is not None and not isinstance(seq_type, type):
+        raise AssertionError("seq_type must be a type")
+    wanted: Any = seq_type or Sequence
+    return isinstance(seq, wanted) and all(isinstance(item, expected_type) for item in seq)
+
+
+is_list_of = functools.partial(is_seq_of, seq_type=list)
+is_tuple_of = functools.partial(is_seq_of, seq_type=tuple)
+
+
+def slice_list(in_list: list[Any], lens: int | list[int]) -> list[list[Any]]:
+    """Cut a list into pieces of the given lengths."""
+    if isinstance(lens, int):
+        if len(in_list) % lens:
+            raise AssertionError(f"{len(in_list)} items cannot be cut into pieces of {lens}")
+        lens = [lens] * (len(in_list) // lens)
+    if not isinstance(lens, list):
+        raise TypeError('"indices" must be an integer or a list of integers')
+    if sum(lens) != len(in_list):
+        raise ValueError(f"sum of lens and list length does not match: {sum(lens)} != {len(in_list)}")
+    ends = list(itertools.accumulate(lens))
+    return [in_list[end - length : end] for end, length in zip(ends, lens, strict=True)]
+
+
+def concat_list(in_list: list[list[Any]]) -> list[Any]:
+    return list(itertools.chain(*in_list))
+
+
+def to_ntuple(n: int) -> Callable[[Any], Any]:
+    """A function that repeats a single value ``n`` times and leaves an iterable alone."""
+
+    def parse(x: Any) -> Any:
+        return x if isinstance(x, Iterable) else tuple(itertools.repeat(x, n))
+
+    return parse
+
+
+to_1tuple, to_2tuple, to_3tuple, to_4tuple = to_ntuple(1), to_ntuple(2), to_ntuple(3), to_ntuple(4)
+_ntuple = to_ntuple
+
+
+def import_modules_from_strings(imports: Any, allow_failed_imports: bool = False) -> Any:
+    """Import one module (a string) or several (a list); a failed one raises, or warns when failures are allowed."""
+    if not imports:
+        return None
+    names = [imports] if isinstance(imports, str) else imports
+    if not isinstance(names, list):
+        raise ConfigTypeError(f"custom_imports must be a list but got type {type(imports)}")
+    modules = [_imported(name, imports, allow_failed_imports) for name in names]
+    return modules[0] if isinstance(imports, str) else modules
+
+
+def _imported(name: Any, imports: Any, allow_failed: bool) -> ModuleType | None:
+    if not isinstance(name, str):
+        raise ConfigTypeError(f"{name} is of type {type(name)} and cannot be imported.")
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if allow_failed:
+            warnings.warn(f"{name} failed to import and is ignored.", UserWarning, stacklevel=3)
+            return None
+        raise ConfigImportError(f"Failed to import {name}: {error}", hint=_import_hint(name)) from error
+
+
+def _import_hint(name: str) -> str:
+    if name.endswith(".py"):
+        return f"give the module's name, {name[:-3].replace('/', '.')!r}, not its file"
+    return "is it on the path (PYTHONPATH, or the folder of the script)?"
+
+
+def check_prerequisites(
+    prerequisites: str | Sequence[str],
+    checker: Callable[[str], bool],
+    msg_tmpl: str = 'Prerequisites "{}" are required in method "{}" but not found, please install them first.',
+) -> Callable[[F], F]:
+    """A decorator that refuses the call when ``checker`` says that something is missing."""
+
+    def wrap(func: F) -> F:
+        @functools.wraps(func)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            required = [prerequisites] if isinstance(prerequisites, str) else prerequisites
+            missing = [item for item in required if not checker(item)]
+            if missing:
+                message = msg_tmpl.format(", ".join(missing), func.__name__)
+                print(message)
+                raise RuntimeError(message)
+            return func(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    return wrap
+
+
+def _has_package(package: str) -> bool:
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        return False
+    return True
+
+
+def requires_package(prerequisites: str | Sequence[str]) -> Callable[[F], F]:
+    return check_prerequisites(prerequisites, checker=_has_package)
+
+
+def requires_executable(prerequisites: str | Sequence[str]) -> Callable[[F], F]:
+    return check_prerequisites(prerequisites, checker=lambda name: shutil.which(name) is not None)
+
+
+def deprecated_api_warning(name_dict: Mapping[str, str], cls_name: str | None = None) -> Callable[[F], F]:
+    """A decorator that renames keyword arguments which users still call by an old name, with a warning."""
+
+    def wrap(old_func: F) -> F:
+        @functools.wraps(old_func)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            func_name = f"{cls_name}.{old_func.__name__}" if cls_name else old_func.__name__
+            names = getfullargspec(old_func).args[: len(args)]
+            for old, new in name_dict.items():
+                if old in names or old in kwargs:
+                    warnings.warn(
+                        f'"{old}" is deprecated in `{func_name}`, please use "{new}" instead',
+                        DeprecationWarning,
+                        stacklevel=2,
+                    )
+                if old in kwargs:
+                    if new in kwargs:
+                        raise AssertionError(f'`{func_name}` got both "{old}" and "{new}"; use "{new}" alone')
+                    kwargs[new] = kwargs.pop(old)
+            return old_func(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    return wrap
+
+
+def deprecated_function(since: str, removed_in: str, instructions: str) -> Callable[[F], F]:
+    """A decorator that marks a function as deprecated: a warning at the call, a note in its docstring."""
+
+    def decorator(function: F) -> F:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            from etude.dialects.openmm.logging import print_log
+
+            print_log(
+                f"'{function.__module__}.{function.__name__}' is deprecated in version {since} and will be removed in "
+                f"version {removed_in}. Please {instructions}.",
+                logger="current",
+                level=30,
+            )
+            return function(*args, **kwargs)
+
+        indent = "    "
+        note = f".. deprecated:: {since}\n{indent}Deprecated and will be removed in version {removed_in}. "
+        wrapper.__doc__ = (
+            f"{note}\n{indent}Please {instructions}.\n\n{indent}{textwrap.dedent(function.__doc__ or '').strip()}"
+        )
+        return wrapper  # type: ignore[return-value]
+
+    return decorator
+
+
+def is_method_overridden(method: str, base_class: type, derived_class: Any) -> bool:
+    """Whether ``derived_class`` (or the class of that object) has its own ``method``."""
+    if not isinstance(base_class, type):
+        raise AssertionError("base_class doesn't accept instance, Please pass class instead.")
+    cls = derived_class if isinstance(derived_class, type) else type(derived_class)
+    return bool(getattr(cls, method) != getattr(base_class, method))
+
+
+def has_method(obj: object, method: str) -> bool:
+    return callable(getattr(obj, method, None))
+
+
+def apply_to(data: Any, expr: Callable[[Any], bool], apply_func: Callable[[Any], Any]) -> Any:
+    """``apply_func`` on every leaf of nested dicts, lists, tuples and named tuples for which ``expr`` holds."""
+    if isinstance(data, dict):
+        result = type(data)()
+        for key, value in data.items():
+            result[key] = apply_to(value, expr, apply_func)
+        return result
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(apply_to(item, expr, apply_func) for item in data))
+    if isinstance(data, tuple | list):
+        return type(data)(apply_to(item, expr, apply_func) for item in data)
+    return apply_func(data) if expr(data) else data
+
+
+def get_object_from_string(obj_name: str) -> Any:
+    """What ``package.module.attribute`` leads to, or None. A function wins over a module of the same name."""
+    parts = obj_name.split(".")
+    if len(parts) < 2 or not all(parts):
+        return None
+    module_name, rest = parts[0], parts[1:]
+    try:
+        found: Any = importlib.import_module(module_name)
+        while rest:
+            following = getattr(found, rest[0], None)
+            if following is not None and not ismodule(following):
+                return functools.reduce(getattr, rest, found)
+            module_name = f"{module_name}.{rest.pop(0)}"
+            found = importlib.import_module(module_name)
+    except (ImportError, AttributeError):
+        return None
+    return found

@@ -1,0 +1,164 @@
+"""A progress bar in text, and functions that show it while they work."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing import Pool
+from shutil import get_terminal_size
+from typing import Any, TextIO
+
+from etude.dialects.openmm.utils.timer import Timer
+
+
+class ProgressBar:
+    """``[>>>   ] 3/6, 1.5 task/s, elapsed: 2s, ETA: 2s``; without a number of tasks only a count."""
+
+    def __init__(self, task_num: int = 0, bar_width: int = 50, start: bool = True, file: TextIO = sys.stdout) -> None:
+        self.task_num, self.bar_width, self.completed, self.file = task_num, bar_width, 0, file
+        if start:
+            self.start()
+
+    @property
+    def terminal_width(self) -> int:
+        return get_terminal_size()[0]
+
+    def start(self) -> None:
+        if self.task_num > 0:
+            self.file.write(f"[{' ' * self.bar_width}] 0/{self.task_num}, elapsed: 0s, ETA:")
+        else:
+            self.file.write("completed: 0, elapsed: 0s")
+        self.file.flush()
+        self.timer = Timer()
+
+    def update(self, num_tasks: int = 1) -> None:
+        if num_tasks <= 0:
+            raise AssertionError("num_tasks must be more than zero")
+        self.completed += num_tasks
+        elapsed = self.timer.since_start()
+        speed = self.completed / elapsed if elapsed > 0 else float("inf")
+        if self.task_num > 0:
+            self.file.write(self._bar(elapsed, speed))
+        else:
+            self.file.write(f"completed: {self.completed}, elapsed: {int(elapsed + 0.5)}s, {speed:.1f} tasks/s")
+        self.file.flush()
+
+    def _bar(self, elapsed: float, speed: float) -> str:
+        share = self.completed / float(self.task_num)
+        eta = int(elapsed * (1 - share) / share + 0.5)
+        text = (
+            f"\r[{{}}] {self.completed}/{self.task_num}, {speed:.1f} task/s, "
+            f"elapsed: {int(elapsed + 0.5)}s, ETA: {eta:5}s"
+        )
+        width = min(self.bar_width, self.terminal_width - len(text) + 2, int(self.terminal_width * 0.6))
+        width = max(2, width)
+        done = int(width * share)
+        return text.format(">" * done + " " * (width - done))
+
+
+def _sized(tasks: Any) -> tuple[Iterable[Any], int]:
+    if isinstance(tasks, tuple) and len(tasks) == 2 and isinstance(tasks[0], Iterable) and isinstance(tasks[1], int):
+        return tasks[0], tasks[1]
+    if isinstance(tasks, Sequence):
+        return tasks, len(tasks)
+    raise TypeError('"tasks" must be an iterable object or a (iterator, int) tuple')
+
+
+def track_progress(
+    func: Callable[..., Any], tasks: Any, bar_width: int = 50, file: TextIO = sys.stdout, **kwargs: Any
+) -> list[Any]:
+    """``[func(task, **kwargs) for task in tasks]`` with a bar. ``tasks``: a sequence, or (iterator, length)."""
+    return [func(task, **kwargs) for task in track_iter_progress(tasks, bar_width, file)]
+
+
+def track_iter_progress(tasks: Any, bar_width: int = 50, file: TextIO = sys.stdout) -> Iterator[Any]:
+    """The tasks one by one, the bar moving on after each."""
+    items, number = _sized(tasks)
+    bar = ProgressBar(number, bar_width, file=file)
+    for task in items:
+        yield task
+        bar.update()
+    file.write("\n")
+
+
+def init_pool(
+    process_num: int, initializer: Callable[..., Any] | None = None, initargs: tuple[Any, ...] | None = None
+) -> Any:
+    if initializer is None:
+        return Pool(process_num)
+    if initargs is not None and not isinstance(initargs, tuple):
+        raise TypeError('"initargs" must be a tuple')
+    return Pool(process_num, initializer, initargs or ())
+
+
+def track_parallel_progress(
+    func: Callable[..., Any],
+    tasks: Any,
+    nproc: int,
+    initializer: Callable[..., Any] | None = None,
+    initargs: tuple[Any, ...] | None = None,
+    bar_width: int = 50,
+    chunksize: int = 1,
+    skip_first: bool = False,
+    keep_order: bool = True,
+    file: TextIO = sys.stdout,
+) -> list[Any]:
+    """The same in ``nproc`` processes. ``skip_first`` leaves the first chunk out of the estimate of speed."""
+    items, number = _sized(tasks)
+    bar = ProgressBar(number - (nproc * chunksize if skip_first else 0), bar_width, start=not skip_first, file=file)
+    results: list[Any] = []
+    with init_pool(nproc, initializer, initargs) as pool:
+        walk = pool.imap if keep_order else pool.imap_unordered
+        for result in walk(func, items, chunksize):
+            results.append(result)
+            if skip_first and len(results) < nproc * chunksize:
+                continue
+            if skip_first and len(results) == nproc * chunksize:
+                bar.start()
+                continue
+            bar.update()
+    file.write("\n")
+    return results
+
+
+def track_progress_rich(
+    func: Callable[..., Any],
+    tasks: Iterable[Any] = (),
+    task_num: int | None = None,
+    nproc: int = 1,
+    chunksize: int = 1,
+    description: str = "Processing",
+    color: str = "blue",
+) -> list[Any]:
+    """``[func(*task) …]`` with a bar drawn by rich; ``task_num`` bounds the tasks, or repeats a call without any."""
+    from rich.progress import track
+
+    if not callable(func):
+        raise TypeError("func must be a callable object")
+    if not isinstance(tasks, Iterable):
+        raise TypeError(f"tasks must be an iterable object, but got {type(tasks)}")
+    if nproc <= 0:
+        raise ValueError("nproc must be a positive number")
+    jobs = _jobs(tasks, task_num)
+    label = f"[{color}]{description}"
+    if nproc == 1:
+        return [_call((func, job)) for job in track(jobs, description=label)]
+    with Pool(nproc) as pool:
+        calls = [(func, job) for job in jobs]
+        return list(track(pool.imap(_call, calls, chunksize), description=label, total=len(calls)))
+
+
+def _jobs(tasks: Iterable[Any], task_num: int | None) -> list[Any]:
+    jobs = list(tasks)
+    if not jobs:
+        if task_num is None:
+            raise ValueError("If tasks is an empty iterable, task_num must be set")
+        return [() for _ in range(task_num)]
+    if task_num is not None and task_num > len(jobs):
+        raise ValueError("task_num does not match the length of tasks")
+    return jobs[: task_num or None]
+
+
+def _call(pair: tuple[Callable[..., Any], Any]) -> Any:
+    func, task = pair
+    return func(*task) if isinstance(task, tuple) else func(task)

@@ -1,0 +1,61 @@
+"""Version numbers that can be compared, and the commit of a working copy."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+_PARTS = re.compile(
+    r"v?(?P<release>\d+(?:\.\d+)*)(?:[-_.]?(?P<pre>alpha|beta|preview|pre|a|b|c|rc)[-_.]?(?P<pre_n>\d*))?"
+    r"(?:[-_.]?(?P<post>post|rev|r)[-_.]?(?P<post_n>\d*)|-(?P<post_m>\d+))?(?P<dev>[-_.]?dev\d*)?(?:\+.*)?",
+    re.IGNORECASE,
+)
+_NAMES = {"alpha": "a", "beta": "b", "preview": "rc", "pre": "rc", "c": "rc"}
+_RANK = {"a": -3, "b": -2, "rc": -1}
+
+
+def _parse(version: str) -> tuple[list[int], tuple[str, int] | None, int | None, bool]:
+    match = _PARTS.fullmatch(version.strip())
+    if match is None:
+        raise AssertionError(f"failed to parse version {version}")
+    release = [int(part) for part in match["release"].split(".")]
+    pre = match["pre"] and (_NAMES.get(match["pre"].lower(), match["pre"].lower()), int(match["pre_n"] or 0))
+    post = int(match["post_n"] or match["post_m"] or 0) if match["post"] or match["post_m"] else None
+    return release, pre or None, post, bool(match["dev"])
+
+
+def digit_version(version_str: str, length: int = 4) -> tuple[int, ...]:
+    """``"1.7.2rc1"`` → ``(1, 7, 2, 0, -1, 1)``: the release, then what ranks before or after it."""
+    if "parrots" in version_str:
+        raise AssertionError(f"{version_str} is not a version of torch")
+    release, pre, post, dev = _parse(version_str)
+    release = (release + [0] * length)[: max(length, 0)]
+    if pre is not None:
+        return (*release, _RANK[pre[0]], pre[1])
+    if dev:
+        return (*release, -4, 0)
+    return (*release, 1, post) if post is not None else (*release, 0, 0)
+
+
+def parse_version_info(version_str: str, length: int = 4) -> tuple[int | str, ...]:
+    """``"2.0.0rc1"`` → ``(2, 0, 0, 0, 'rc', 1)``."""
+    release, pre, post, _ = _parse(version_str)
+    release = (release + [0] * length)[: max(length, 0)]
+    if pre is not None:
+        return (*release, *pre)
+    return (*release, "post", post) if post is not None else (*release, 0, 0)
+
+
+def get_git_hash(fallback: str = "unknown", digits: int | None = None) -> str:
+    """The commit of the working copy that the current folder lies in."""
+    if digits is not None and not isinstance(digits, int):
+        raise TypeError("digits must be None or an integer")
+    environment = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "HOME") if name in os.environ}
+    environment.update(LANGUAGE="C", LANG="C", LC_ALL="C")
+    try:
+        run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, env=environment, check=False)
+    except OSError:
+        return fallback
+    sha = run.stdout.strip().decode("ascii", "replace")
+    return (sha[:digits] if digits is not None else sha) if sha else fallback
