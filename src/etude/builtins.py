@@ -42,7 +42,11 @@ OPTIMIZERS: dict[str, str] = _same(
     "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD SparseAdam",
 )
 
-SCHEDULES: dict[str, str] = {}
+SCHEDULES: dict[str, str] = _same(
+    "etude.schedules.curves",
+    "Constant Cosine CosineRestarts Cyclic Exponential FlatCosine Inverse Linear MultiStep OneCycle Plateau Poly Step "
+    "WarmupStableDecay",
+)
 
 LOOPS: dict[str, str] = {}
 

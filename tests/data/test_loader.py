@@ -238,7 +238,7 @@ def test_a_worker_can_be_restarted_and_does_the_same_work_again(tmp_path):
 
 
 def test_a_worker_that_hangs_is_named_after_the_deadline(tmp_path):
-    loader = Loader(Deadly(tmp_path, "hang"), batch_size=2, workers=1, deadline=0.5)
+    loader = Loader(Deadly(tmp_path, "hang"), batch_size=2, workers=1, timeout=0.5)
     with pytest.raises(DataError, match="has not made epoch 0, batch 2 within 0.5 s"):
         list(loader)
     loader.close()

@@ -47,7 +47,7 @@ class Loader:
         on_bad_sample: str = "stop",
         bad_samples: int = 10,
         retries: int = 3,
-        deadline: float = 300.0,
+        timeout: float = 300.0,
         restarts: int = 0,
         start_method: str | None = None,
         device: Any = None,
@@ -75,7 +75,7 @@ class Loader:
         # A stream is read by one worker: only then is its order the same with any number.
         self.workers = min(workers, 1) if self.stream else workers
         self._pool_options: dict[str, Any] = {
-            "deadline": deadline,
+            "deadline": timeout,
             "restarts": 0 if self.stream else restarts,
             "start_method": start_method,
         }

@@ -1,0 +1,1 @@
+"""Values over the course of a run: curves, and the phases in which they apply."""
