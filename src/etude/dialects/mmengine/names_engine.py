@@ -101,3 +101,23 @@ OUT_OF_SCOPE: dict[str, str] = {
     "mmengine._strategy.colossalai": "ColossalAI; use FSDPStrategy, or the native config's sharding",
     "mmengine.optim.optimizer._deepspeed": "DeepSpeed; use FSDPStrategy",
 }
+
+#: What the root registries know without being told: registry → name → where it is.
+REGISTERED: dict[str, dict[str, str]] = {
+    "RUNNERS": _RUNNER | _FLEXIBLE,
+    "LOOPS": _from("loops", "EpochBasedTrainLoop IterBasedTrainLoop ValLoop TestLoop"),
+    "HOOKS": {
+        name: target
+        for name, target in MODULES["mmengine.hooks"].items()
+        if name not in ("Hook", "build_runner_with_tta")
+    },
+    "OPTIM_WRAPPERS": _from("optim_wrapper.plain", "OptimWrapper")
+    | _from("optim_wrapper.amp", "AmpOptimWrapper")
+    | _from("optim_wrapper.apex", "ApexOptimWrapper"),
+    "MODELS": _TTA
+    | _from("model.averaged", "ExponentialMovingAverage MomentumAnnealingEMA StochasticWeightAverage CosineEMA"),
+    "MODEL_WRAPPERS": {"DistributedDataParallel": "torch.nn.parallel:DistributedDataParallel"}
+    | {"DataParallel": "torch.nn:DataParallel"}
+    | {name: target for name, target in _ALL_WRAPPERS.items() if name != "is_model_wrapper"},
+    "STRATEGIES": {name: target for name, target in _STRATEGIES.items() if name != "BaseStrategy"},
+}
