@@ -1,0 +1,164 @@
+"""A scalar over the iterations, and statistics of its last entries.
+
+A tensor stays a tensor until somebody reads the buffer. :func:`settle` turns what waits in many buffers into numbers
+at once, so that a log line costs one transfer from the device, not one per scalar and iteration.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+#: A buffer nobody reads settles by itself after so many entries, so that waiting tensors do not pile up.
+_MOST_WAITING = 4096
+
+
+class HistoryBuffer:
+    """Values and how many samples each stands for. The mean divides the values' sum by the counts' sum."""
+
+    _statistics_methods: ClassVar[OrderedDict[str, Callable[..., Any]]] = OrderedDict()
+
+    def __init__(
+        self, log_history: Sequence[Any] = (), count_history: Sequence[Any] = (), max_length: int = 1000000
+    ) -> None:
+        if len(log_history) != len(count_history):
+            raise AssertionError("The lengths of log_history and count_history should be equal")
+        self._max_length = max_length
+        self._values, self._counts = array("d", _floats(log_history)), array("d", _floats(count_history))
+        self._waiting: list[Any] = []
+        self._waiting_counts: list[float] = []
+        self._trim()
+
+    # -- filling -------------------------------------------------------------------------------------------------
+
+    def update(self, log_val: float, count: float = 1) -> None:
+        """Add a number."""
+        if not isinstance(log_val, (int, float)) or not isinstance(count, (int, float)):
+            raise TypeError(f"log_val must be int or float, got {type(log_val)}; count got {type(count)}")
+        self.append(log_val, count)
+
+    def append(self, value: Any, count: float = 1) -> None:
+        """Add a number, or a detached tensor of one element that nobody will change any more.
+
+        The tensor is read when somebody reads the buffer.
+        """
+        self._waiting.append(value)
+        self._waiting_counts.append(count)
+        if len(self._waiting) >= _MOST_WAITING:
+            settle((self,))
+
+    def _trim(self) -> None:
+        extra = len(self._values) - self._max_length
+        if extra > 0:
+            del self._values[:extra], self._counts[:extra]
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    @property
+    def _log_history(self) -> np.ndarray:
+        settle((self,))
+        return np.array(self._values)
+
+    @property
+    def _count_history(self) -> np.ndarray:
+        settle((self,))
+        return np.array(self._counts)
+
+    @property
+    def data(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values and counts."""
+        return self._log_history, self._count_history
+
+    def __len__(self) -> int:
+        return min(len(self._values) + len(self._waiting), self._max_length)
+
+    def _last(self, window_size: int | None) -> slice:
+        """The last ``window_size`` entries; all of them for None and 0."""
+        settle((self,))
+        if window_size is None:
+            return slice(None)
+        if not isinstance(window_size, int):
+            raise AssertionError(f"window_size should be an int or None, but got {type(window_size)}")
+        return slice(-window_size, None) if window_size else slice(None)
+
+    def mean(self, window_size: int | None = None) -> float:
+        last = self._last(window_size)
+        return float(np.sum(np.array(self._values[last])) / np.sum(np.array(self._counts[last])))
+
+    def max(self, window_size: int | None = None) -> float:
+        return max(self._values[self._last(window_size)])
+
+    def min(self, window_size: int | None = None) -> float:
+        return min(self._values[self._last(window_size)])
+
+    def current(self) -> float:
+        """The newest value."""
+        settle((self,))
+        if not self._values:
+            raise ValueError("HistoryBuffer is empty: call update first")
+        return self._values[-1]
+
+    def statistics(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
+        """The statistic of that name: ``mean``, ``max``, ``min``, ``current`` or one that was registered."""
+        if method_name not in self._statistics_methods:
+            raise KeyError(
+                f"{method_name} has not been registered in HistoryBuffer; known: {', '.join(self._statistics_methods)}"
+            )
+        return self._statistics_methods[method_name](self, *args, **kwargs)
+
+    @classmethod
+    def register_statistics(cls, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Make ``method(buffer, ...)`` available to :meth:`statistics` and to log configs, under its own name."""
+        name = method.__name__
+        if name in cls._statistics_methods:
+            raise AssertionError(f"method_name {name} has already been registered")
+        cls._statistics_methods[name] = method
+        return method
+
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        values, counts = self.data
+        return {"_max_length": self._max_length, "_log_history": values, "_count_history": counts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_log_history"], state["_count_history"], state["_max_length"])  # type: ignore[misc]
+
+
+for _method in (HistoryBuffer.min, HistoryBuffer.max, HistoryBuffer.current, HistoryBuffer.mean):
+    HistoryBuffer.register_statistics(_method)
+
+
+def settle(buffers: Iterable[HistoryBuffer]) -> None:
+    """Turn the waiting tensors of all ``buffers`` into numbers: one transfer per device and kind of number."""
+    unsettled = [buffer for buffer in buffers if buffer._waiting]
+    kinds: dict[tuple[torch.device, torch.dtype], list[tuple[list[Any], int]]] = {}
+    for buffer in unsettled:
+        for index, value in enumerate(buffer._waiting):
+            if isinstance(value, torch.Tensor):
+                kinds.setdefault((value.device, value.dtype), []).append((buffer._waiting, index))
+    for places in kinds.values():
+        numbers = torch.stack([_dimensionless(waiting[index]) for waiting, index in places]).tolist()
+        for (waiting, index), number in zip(places, numbers, strict=True):
+            waiting[index] = number
+    for buffer in unsettled:
+        buffer._values.extend(buffer._waiting)
+        buffer._counts.extend(buffer._waiting_counts)
+        buffer._waiting.clear()
+        buffer._waiting_counts.clear()
+        buffer._trim()
+
+
+def _dimensionless(value: torch.Tensor) -> torch.Tensor:
+    return value if value.dim() == 0 else value.reshape(())
+
+
+def _floats(history: Sequence[Any]) -> list[float]:
+    if isinstance(history, (np.ndarray, torch.Tensor)):
+        return [float(value) for value in history.tolist()]
+    return [float(value) for value in history]

@@ -1,0 +1,159 @@
+"""MMEngine's logger: its own lines on the console and in a file, quiet on all ranks but the first."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import socket
+import sys
+from collections.abc import Callable
+from logging import Formatter, Logger, LogRecord
+from typing import Any
+
+import torch
+
+from etude.dialects.openmm.logging import print_log, use_manager
+from etude.dialects.openmm.managers import ManagerMixin
+
+__all__ = ["FilterDuplicateWarning", "MMFormatter", "MMLogger", "print_log"]
+
+_COLOURS = {"ERROR": "31", "WARNING": "33", "INFO": "37", "DEBUG": "36"}
+
+
+class FilterDuplicateWarning(logging.Filter):
+    """Lets equal warnings through once."""
+
+    def __init__(self, name: str = "mmengine") -> None:
+        super().__init__(name)
+        self.seen: set[Any] = set()
+
+    def filter(self, record: LogRecord) -> bool:
+        if record.levelno != logging.WARNING:
+            return True
+        if record.msg in self.seen:
+            return False
+        self.seen.add(record.msg)
+        return True
+
+
+class MMFormatter(Formatter):
+    """``time - name - LEVEL - text``; errors also say where they were logged."""
+
+    def __init__(self, color: bool = True, blink: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        assert color or not blink, "blink is only possible with color"
+        self.color, self.blink = color, blink
+
+    def _level(self, name: str) -> str:
+        code = _COLOURS.get(name)
+        if not self.color or code is None:
+            return name
+        style = ";".join(["1"] * (name == "ERROR") + ["5"] * self.blink + [code])
+        return f"\x1b[{style}m{name}\x1b[0m"
+
+    def format(self, record: LogRecord) -> str:
+        where = "%(pathname)s - %(funcName)s - %(lineno)d - " if record.levelno == logging.ERROR else ""
+        self._style._fmt = f"%(asctime)s - %(name)s - {self._level(record.levelname)} - {where}%(message)s"
+        return super().format(record)
+
+
+class MMLogger(Logger, ManagerMixin):
+    """A logger by name (``get_instance``), of which the newest is the current one.
+
+    Lines carry ``logger_name``, not the instance's. All ranks but 0 print errors only; they have files of their own
+    with ``distributed`` or at debug level.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        logger_name: str = "mmengine",
+        log_file: str | os.PathLike[str] | None = None,
+        log_level: int | str = "INFO",
+        file_mode: str = "w",
+        distributed: bool = False,
+        file_handler_cfg: dict[str, Any] | None = None,
+    ) -> None:
+        Logger.__init__(self, logger_name)
+        ManagerMixin.__init__(self, name)
+        level = logging._nameToLevel[log_level] if isinstance(log_level, str) else log_level
+        rank, world_size = _rank_and_world_size()
+        console = logging.StreamHandler(stream=sys.stdout)
+        self._add(console, MMFormatter(color=True, datefmt="%m/%d %H:%M:%S"), level if rank == 0 else logging.ERROR)
+        each_rank = (level <= logging.DEBUG or distributed) and world_size > 1
+        if log_file is not None:
+            log_file = _file_of_rank(os.fspath(log_file), rank) if each_rank else os.fspath(log_file)
+            if rank == 0 or each_rank:
+                handler = _file_handler(log_file, file_mode, file_handler_cfg)
+                self._add(handler, MMFormatter(color=False, datefmt="%Y/%m/%d %H:%M:%S"), level)
+        self._log_file = log_file
+
+    def _add(self, handler: logging.Handler, formatter: Formatter, level: int) -> None:
+        handler.setFormatter(formatter)
+        handler.setLevel(level)
+        handler.addFilter(FilterDuplicateWarning(self.name))
+        self.handlers.append(handler)
+
+    @property
+    def log_file(self) -> str | None:
+        """The file the lines go to."""
+        return self._log_file
+
+    @classmethod
+    def get_current_instance(cls) -> MMLogger:
+        """The newest logger; one named ``mmengine`` when there is none."""
+        if not cls._instance_dict:
+            cls.get_instance("mmengine")
+        logger: MMLogger = super().get_current_instance()
+        return logger
+
+    def callHandlers(self, record: LogRecord) -> None:
+        """Give the record to the own handlers only: there is no parent."""
+        for handler in self.handlers:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+
+    def setLevel(self, level: int | str) -> None:
+        """Set the level; what all loggers remember about enabled levels is forgotten."""
+        self.level = logging._checkLevel(level)  # type: ignore[attr-defined]
+        for logger in list(type(self)._instance_dict.values()):
+            logger._cache.clear()
+        self._cache.clear()  # type: ignore[attr-defined]
+
+
+use_manager(MMLogger)
+
+
+def _rank_and_world_size() -> tuple[int, int]:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
+
+
+def _file_of_rank(path: str, rank: int) -> str:
+    folder, name = os.path.split(path)
+    stem, suffix = os.path.splitext(name)
+    host = socket.gethostname()
+    device = os.environ.get("LOCAL_RANK", "0")
+    return os.path.join(folder, "_".join(filter(None, [stem, host, f"device{device}", f"rank{rank}"])) + suffix)
+
+
+def _file_handler(path: str, mode: str, options: dict[str, Any] | None) -> logging.Handler:
+    if options is None:
+        return logging.FileHandler(path, mode)
+    assert "type" in options, "`file_handler_cfg` needs a `type`"
+    options = {"filename": path, **options}
+    name = options.pop("type")
+    found: Callable[..., logging.Handler] | None = _file_handlers().get(name)
+    if found is None:
+        raise ValueError(f"`logging.handlers` does not contain {name!r}; known: {', '.join(_file_handlers())}")
+    return found(**options)
+
+
+def _file_handlers() -> dict[str, Callable[..., logging.Handler]]:
+    return {
+        name: value
+        for name, value in {**vars(logging), **vars(logging.handlers)}.items()
+        if isinstance(value, type) and issubclass(value, logging.FileHandler)
+    }

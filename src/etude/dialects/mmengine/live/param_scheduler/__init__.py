@@ -1,0 +1,1 @@
+"""MMEngine's parameter schedulers: ten curves, each on the learning rate, on the momentum, or on any entry."""

@@ -1,0 +1,180 @@
+"""What all parameter schedulers share: the window, the counters, and when a group is written.
+
+A scheduler acts at once when it is made (global step 0) and then once per :meth:`_ParamScheduler.step`. Inside its
+window it turns the *current* value of every group into the next one, so schedulers that overlap multiply, and a
+value that a hook has written is carried on. Outside the window nothing is written.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar, Self
+
+from etude.dialects.mmengine.live.logging.logger import print_log
+
+#: The end of a scheduler that was given none.
+INF = int(1e9)
+
+_HOW_TO = "see https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
+
+
+class _ParamScheduler:
+    """Changes one entry (``param_name``) of all parameter groups; subclasses give the new values.
+
+    ``optimizer`` is a torch optimizer or an optim wrapper: anything with ``param_groups`` and ``step``.
+    """
+
+    need_val_args: bool = False
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        if not hasattr(optimizer, "param_groups"):
+            raise TypeError(f"``optimizer`` should be an Optimizer, but got {type(optimizer).__name__}")
+        self.optimizer = optimizer
+        self.param_name = param_name
+        if end <= begin:
+            raise ValueError(f"end should be larger than begin, but got begin={begin}, end={end}")
+        self.begin, self.end, self.by_epoch = begin, end, by_epoch
+        if not isinstance(last_step, int) or last_step < -1:
+            raise AssertionError(f"last_step must be an integer from -1 on, but got {last_step!r}")
+        self.base_values = self._base_values(resuming=last_step != -1)
+        self.last_step = last_step
+        _note_first_step(optimizer)
+        self._global_step = -1
+        self.verbose = verbose
+        self._last_value: list[float] = []
+        self._initial_step()
+
+    def _base_values(self, *, resuming: bool) -> list[float]:
+        """The value of every group before any scheduler, kept in the group so that all schedulers share it."""
+        key = f"initial_{self.param_name}"
+        groups = self.optimizer.param_groups
+        for index, group in enumerate(groups):
+            if not resuming:
+                group.setdefault(key, group[self.param_name])
+            elif key not in group:
+                raise KeyError(f"param {key!r} is not specified in param_groups[{index}] when resuming an optimizer")
+        return [group[key] for group in groups]
+
+    def _initial_step(self) -> None:
+        self.step()
+
+    def _get_value(self) -> list[float]:
+        """The next value of every group, from its current one and ``self.last_step``."""
+        raise NotImplementedError(f"{type(self).__name__} gives no values")
+
+    def step(self) -> None:
+        """Count on; inside the window, give every group its next value."""
+        if self._global_step == 0 and getattr(self.optimizer, "_global_step", 0) < 0:
+            warnings.warn(
+                f"scheduler.step() was called before optimizer.step(), so the first value is skipped, or "
+                f"optimizer.step was replaced after the scheduler was made; {_HOW_TO}",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._global_step += 1
+        groups = self.optimizer.param_groups
+        if self.begin <= self._global_step < self.end:
+            self.last_step += 1
+            self._write(groups, self._get_value())
+        self._last_value = [group[self.param_name] for group in groups]
+
+    def _write(self, groups: list[dict[str, Any]], values: list[float]) -> None:
+        for index, (group, value) in enumerate(zip(groups, values, strict=False)):
+            group[self.param_name] = value
+            if self.verbose:
+                self.print_value(True, index, value)
+
+    def get_last_value(self) -> list[float]:
+        """The values after the last :meth:`step`, one per group."""
+        return self._last_value
+
+    def print_value(self, is_verbose: bool, group: int, value: float) -> None:
+        """Tell the log what a group got, if ``is_verbose``."""
+        if is_verbose:
+            print_log(f"Adjusting parameter value of group {group} to {value:.4e}.", logger="current")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the optimizer."""
+        return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Pour a state of :meth:`state_dict` over this scheduler."""
+        self.__dict__.update(state_dict)
+
+
+class Recurrence(_ParamScheduler):
+    """A scheduler whose groups go on independently of each other, and which can count epochs in iterations."""
+
+    #: Arguments that count steps (numbers or lists of them) and are multiplied when epochs become iterations.
+    in_steps: ClassVar[tuple[str, ...]] = ()
+
+    def _next(self, value: float, base: float) -> float:
+        """The next value of a group from its current ``value`` and its ``base`` value."""
+        raise NotImplementedError
+
+    def _get_value(self) -> list[float]:
+        groups = self.optimizer.param_groups
+        return [self._next(group[self.param_name], base) for group, base in zip(groups, self.base_values, strict=False)]
+
+    @classmethod
+    def build_iter_from_epoch(
+        cls,
+        *args: Any,
+        begin: float = 0,
+        end: float = INF,
+        by_epoch: bool = True,
+        epoch_length: int | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """The same schedule, written in epochs, as one that moves every iteration."""
+        if not by_epoch:
+            raise AssertionError("Only epoch-based kwargs whose `by_epoch=True` can be converted to iter-based.")
+        if epoch_length is None or epoch_length <= 0:
+            raise AssertionError(f"`epoch_length` must be a positive integer, but got {epoch_length}.")
+        for key in cls.in_steps:
+            if kwargs.get(key) is not None:
+                kwargs[key] = _times(kwargs[key], epoch_length)
+        kwargs["begin"] = int(begin * epoch_length)
+        kwargs["end"] = INF if end == INF else int(end * epoch_length)
+        kwargs["by_epoch"] = False
+        return cls(*args, **kwargs)
+
+
+def _times(steps: Any, length: int) -> Any:
+    return [each * length for each in steps] if isinstance(steps, (list, tuple)) else steps * length
+
+
+def _note_first_step(optimizer: Any) -> None:
+    """Know whether the optimizer has stepped yet: ``_global_step`` is -1 until its first step, then 0.
+
+    The counter removes itself at the first call, so that no later step pays for it.
+    """
+    optimizer._global_step = -1
+    step: Callable[..., Any] = optimizer.step
+    if getattr(step, "_with_counter", False):
+        return
+    own = "step" in vars(optimizer)
+
+    @wraps(step)
+    def first(*args: Any, **kwargs: Any) -> Any:
+        optimizer._global_step = 0
+        if vars(optimizer).get("step") is first:
+            if own:
+                optimizer.step = step
+            else:
+                del optimizer.step
+        return step(*args, **kwargs)
+
+    first._with_counter = True  # type: ignore[attr-defined]
+    optimizer.step = first

@@ -1,0 +1,266 @@
+"""The curves, each as a recurrence on any entry of the groups (``param_name``).
+
+In the formulas v is the group's current value, b its base value, i the step inside the window (from 0), and n the
+last step of the window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from etude.dialects.mmengine.live.param_scheduler.base import INF, Recurrence
+from etude.dialects.mmengine.live.registry import PARAM_SCHEDULERS
+
+
+@PARAM_SCHEDULERS.register_module()
+class ConstantParamScheduler(Recurrence):
+    """v·factor from the first step on, given back in the last step of the window."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        factor: float = 1.0 / 3,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        if not 0 <= factor <= 1.0:
+            raise ValueError(f"Constant multiplicative factor should be between 0 and 1, but got {factor}.")
+        self.factor = factor
+        self.total_iters = end - begin - 1
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _next(self, value: float, base: float) -> float:
+        if self.last_step == 0:
+            return value * self.factor
+        return value * (1.0 / self.factor) if self.last_step == self.total_iters else value
+
+
+@PARAM_SCHEDULERS.register_module()
+class LinearParamScheduler(Recurrence):
+    """From b·start_factor to b·end_factor in equal steps."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        for name, factor in (("start", start_factor), ("end", end_factor)):
+            if not 0 <= factor <= 1.0:
+                raise ValueError(f"{name}_factor should be between 0 and 1, but got {factor}.")
+        self.start_factor, self.end_factor = start_factor, end_factor
+        self.total_iters = end - begin - 1
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _next(self, value: float, base: float) -> float:
+        if self.last_step == 0:
+            return value * self.start_factor
+        rise = self.end_factor - self.start_factor
+        return value * (1.0 + rise / (self.total_iters * self.start_factor + (self.last_step - 1) * rise))
+
+
+@PARAM_SCHEDULERS.register_module()
+class StepParamScheduler(Recurrence):
+    """v·gamma every ``step_size`` steps."""
+
+    in_steps = ("step_size",)
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        step_size: int,
+        gamma: float = 0.1,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _next(self, value: float, base: float) -> float:
+        return value if self.last_step == 0 or self.last_step % self.step_size else value * self.gamma
+
+
+@PARAM_SCHEDULERS.register_module()
+class MultiStepParamScheduler(Recurrence):
+    """v·gamma at every milestone, as often as it is listed."""
+
+    in_steps = ("milestones",)
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        milestones: Sequence[int],
+        gamma: float = 0.1,
+        last_step: int = -1,
+        begin: int = 0,
+        end: int = INF,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _next(self, value: float, base: float) -> float:
+        times = self.milestones.get(self.last_step, 0)
+        return value * self.gamma**times if times else value
+
+
+@PARAM_SCHEDULERS.register_module()
+class ExponentialParamScheduler(Recurrence):
+    """v·gamma every step."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        gamma: float,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _next(self, value: float, base: float) -> float:
+        return value if self.last_step == 0 else value * self.gamma
+
+
+@PARAM_SCHEDULERS.register_module()
+class PolyParamScheduler(Recurrence):
+    """From b down to ``eta_min`` along ``(1 - progress) ** power``; there in the last step of the window."""
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        eta_min: float = 0,
+        power: float = 1.0,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        self.eta_min, self.power = eta_min, power
+        self.total_iters = end - begin - 1
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _next(self, value: float, base: float) -> float:
+        if self.last_step == 0:
+            return value
+        share: float = (1 - 1 / (self.total_iters - self.last_step + 1)) ** self.power
+        return (value - self.eta_min) * share + self.eta_min
+
+
+def _along_cosine(value: float, floor: float, step: int, period: int) -> float:
+    """One step down a half cosine of ``period`` steps, from wherever ``value`` is."""
+    now, before = 1 + math.cos(math.pi * step / period), 1 + math.cos(math.pi * (step - 1) / period)
+    return now / before * (value - floor) + floor
+
+
+@PARAM_SCHEDULERS.register_module()
+class CosineAnnealingParamScheduler(Recurrence):
+    """A cosine from b to ``eta_min`` in ``T_max`` steps (default: the window), and back up after that."""
+
+    in_steps = ("T_max",)
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        T_max: int | None = None,
+        eta_min: float | None = None,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+        eta_min_ratio: float | None = None,
+    ) -> None:
+        if eta_min is None and eta_min_ratio is None:
+            eta_min = 0.0
+        elif eta_min is not None and eta_min_ratio is not None:
+            raise AssertionError("Either `eta_min` or `eta_min_ratio` should be specified, not both.")
+        self.T_max = T_max or (end - begin)
+        self.eta_min, self.eta_min_ratio = eta_min, eta_min_ratio
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _next(self, value: float, base: float) -> float:
+        if self.last_step == 0:
+            return value
+        floor = self._floor(base)
+        if (self.last_step - 1 - self.T_max) % (2 * self.T_max) == 0:
+            return value + (base - floor) * (1 - math.cos(math.pi / self.T_max)) / 2
+        return _along_cosine(value, floor, self.last_step, self.T_max)
+
+    def _floor(self, base: float) -> float:
+        if self.eta_min_ratio is not None:
+            return base * self.eta_min_ratio
+        assert self.eta_min is not None
+        return self.eta_min
+
+
+@PARAM_SCHEDULERS.register_module()
+class CosineRestartParamScheduler(Recurrence):
+    """Cosines one after the other, each from b times its restart weight; after the last one v stays."""
+
+    in_steps = ("periods",)
+
+    def __init__(
+        self,
+        optimizer: Any,
+        param_name: str,
+        periods: list[int],
+        restart_weights: Sequence[float] = (1,),
+        eta_min: float | None = None,
+        eta_min_ratio: float | None = None,
+        begin: int = 0,
+        end: int = INF,
+        last_step: int = -1,
+        by_epoch: bool = True,
+        verbose: bool = False,
+    ) -> None:
+        if (eta_min is None) == (eta_min_ratio is None):
+            raise AssertionError("Exactly one of `eta_min` and `eta_min_ratio` should be specified.")
+        if len(periods) != len(restart_weights):
+            raise AssertionError("periods and restart_weights should have the same length.")
+        self.periods, self.restart_weights = periods, restart_weights
+        self.eta_min, self.eta_min_ratio = eta_min, eta_min_ratio
+        self.cumulative_periods = [sum(periods[: index + 1]) for index in range(len(periods))]
+        super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
+
+    def _next(self, value: float, base: float) -> float:
+        index = self.get_position_from_periods(self.last_step, self.cumulative_periods)
+        if index is None:
+            return value
+        step = self.last_step - (self.cumulative_periods[index - 1] if index else 0)
+        if step == 0:
+            return base * self.restart_weights[index]
+        floor = self.eta_min if self.eta_min_ratio is None else base * self.eta_min_ratio
+        assert floor is not None
+        return _along_cosine(value, floor, step, self.periods[index])
+
+    @staticmethod
+    def get_position_from_periods(iteration: int, cumulative_periods: list[int]) -> int | None:
+        """The number of the period that ``iteration`` lies in; None after the last."""
+        return next((index for index, end in enumerate(cumulative_periods) if iteration < end), None)
