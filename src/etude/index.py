@@ -1,0 +1,190 @@
+"""What every component takes, known without importing it.
+
+Signatures of torch are kept in ``index.json`` (``python -m etude.index`` writes it anew); they are used while the
+installed version is the one they were taken from. Everything else, and another version, is read from its source.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from etude import scan
+from etude.config.imports import Import
+from etude.errors import ConfigError, nearest
+from etude.registry import TABLES, Registry
+from etude.scan import Parameter, Registered, Signature
+
+FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "index.json")
+#: Packages whose signatures are kept, and the modules of them that components are named from.
+KEPT = {"torch": ("torch.nn", "torch.optim", "torch.utils.data")}
+#: Other names that lead to the same class, as base classes are often written.
+_SAME = {
+    "torch.nn.modules.module:Module": "torch.nn:Module",
+    "torch.nn.modules:Module": "torch.nn:Module",
+    "torch.optim.optimizer:Optimizer": "torch.optim:Optimizer",
+    "torch.utils.data.dataset:Dataset": "torch.utils.data:Dataset",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered component: where it comes from, and what it takes (None where that cannot be known)."""
+
+    kind: str
+    name: str
+    origin: str
+    signature: Signature | None
+
+
+class Index:
+    """What a config's names lead to: the registries, and what the config's ``imports`` would add to them."""
+
+    def __init__(self, imports: Sequence[Import] = (), folders: Sequence[str] = ()) -> None:
+        self.folders = tuple(folders)
+        self.added = _added_by(imports, self.folders)
+        self.imported = {entry.module for entry in imports}
+        self._signatures: dict[str, Signature | None] = {}
+
+    def origin(self, table: Registry, name: str) -> str:
+        """``module:attr`` of what ``name`` would build; empty where nothing is called so."""
+        registered = self.added.get(table.kind, {}).get(name)
+        if registered is not None:
+            return registered.target
+        return table.origin(name)
+
+    def names(self, table: Registry) -> list[str]:
+        return sorted({*table.names(), *self.added.get(table.kind, ())})
+
+    def signature(self, origin: str) -> Signature | None:
+        """What ``module:attr`` takes; None where its source does not show it."""
+        if origin not in self._signatures:
+            self._signatures[origin] = scan.signature(origin, folders=self.folders, known=kept)
+        return self._signatures[origin]
+
+    def entries(self, table: Registry) -> list[Entry]:
+        """Every component of a table, sorted by name."""
+        found = []
+        for name in self.names(table):
+            origin = self.origin(table, name)
+            found.append(Entry(table.kind, name, origin, self.signature(origin)))
+        return found
+
+    def dotted(self, path: str) -> str:
+        """``my_pkg.nets.Tiny`` → ``my_pkg.nets:Tiny``, whether that exists or not."""
+        module, _, attribute = path.rpartition(".")
+        return f"{module}:{attribute}"
+
+
+def table_of(kind: str) -> Registry | None:
+    """The registry for a spec's kind: ``hook`` or the word that ``etude list`` takes, ``hooks``."""
+    return TABLES.get(kind) or next((table for table in TABLES.values() if table.kind == kind), None)
+
+
+def tables_asked(word: str | None) -> dict[str, Registry]:
+    """The tables that ``etude list WORD`` means; all of them without a word."""
+    if word is None:
+        return dict(TABLES)
+    for name, table in TABLES.items():
+        if word in (name, table.kind):
+            return {name: table}
+    near = nearest(word, list(TABLES))
+    hint = f"did you mean {near!r}?" if near else f"there are {', '.join(TABLES)}"
+    raise ConfigError(f"there are no components of the kind {word!r}", hint=hint)
+
+
+def kept(target: str) -> Signature | None:
+    """The kept signature of ``module:attr``, while the installed package is the one it was taken from."""
+    entry = _kept().get(_SAME.get(target, target))
+    return None if entry is None else _from_json(entry)
+
+
+@lru_cache(maxsize=1)
+def _kept() -> Mapping[str, Any]:
+    try:
+        with open(FILE, encoding="utf-8") as file:
+            data = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    if any(installed(package) not in (version, "") for package, version in data["versions"].items()):
+        return {}
+    signatures: Mapping[str, Any] = data["signatures"]
+    return signatures
+
+
+def installed(package: str) -> str:
+    """The version of an installed package by the name of its metadata folder, without importing anything."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return ""
+    folder = os.path.dirname(os.path.dirname(spec.origin))
+    for name in os.listdir(folder):
+        if name.startswith(f"{package}-") and name.endswith(".dist-info"):
+            return name.removeprefix(f"{package}-").removesuffix(".dist-info")
+    return ""
+
+
+def _added_by(imports: Sequence[Import], folders: Sequence[str]) -> dict[str, dict[str, Registered]]:
+    """Registry kind → name → what the imports would register there."""
+    kinds = {word.upper(): table.kind for word, table in TABLES.items()}
+    added: dict[str, dict[str, Registered]] = {}
+    for entry in imports:
+        if entry.file is None or not entry.file.endswith(".py"):
+            continue
+        for registered in scan.registrations(entry.module, entry.file, folders=folders):
+            kind = kinds.get(registered.table)
+            if kind is not None:
+                added.setdefault(kind, {})[registered.name] = registered
+    return added
+
+
+def _to_json(signature: Signature) -> dict[str, Any]:
+    parameters = [[p.name, p.annotation, p.default, p.word] for p in signature.parameters]
+    data: dict[str, Any] = {"parameters": parameters, "doc": signature.doc, "bases": list(signature.bases)}
+    return data | ({"open": True} if signature.open else {}) | ({} if signature.is_class else {"is_class": False})
+
+
+def _from_json(data: Mapping[str, Any]) -> Signature:
+    return Signature(
+        parameters=tuple(Parameter(*fields) for fields in data["parameters"]),
+        open=data.get("open", False),
+        bases=tuple(data["bases"]),
+        is_class=data.get("is_class", True),
+        doc=data["doc"],
+    )
+
+
+def make() -> dict[str, Any]:
+    """What ``index.json`` should hold: the public classes of torch's modules, read from their source."""
+    signatures: dict[str, Any] = {}
+    for package, modules in KEPT.items():
+        for module in modules:
+            for name in _public_names(package, module):
+                found = scan.signature(f"{module}:{name}")
+                if found is not None and found.is_class:
+                    signatures[f"{module}:{name}"] = _to_json(found)
+    return {"versions": {package: installed(package) for package in KEPT}, "signatures": signatures}
+
+
+def _public_names(package: str, module: str) -> list[str]:
+    source = scan.find_source(module)
+    names = set(source.names) if source else set()
+    for star in source.stars if source else ():
+        inner = scan.find_source(star)
+        names |= set(inner.names) if inner else set()
+    return sorted(name for name in names if name[:1].isupper())
+
+
+def main() -> None:
+    with open(FILE, "w", encoding="utf-8") as file:
+        json.dump(make(), file, indent=None, separators=(",", ":"), sort_keys=True)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,411 @@
+"""Reads signatures and registrations from source files, without importing anything.
+
+``check`` asks here what a component takes, so that it needs neither torch nor the user's own code. Names are followed
+through imports and base classes as far as the source shows them; where it does not, a signature is *open* and
+nothing about its arguments is held against a config.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from etude.config.imports import locate
+from etude.plan import NOWHERE
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_MOST_HOPS = 12
+#: Methods of a registry that enter what they decorate, here and in the systems whose configs are read.
+_REGISTERING = ("register", "register_module")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """``default`` is its source text; None where the parameter is required. ``word`` False: by position only."""
+
+    name: str
+    annotation: str = ""
+    default: str | None = None
+    word: bool = True
+
+    @property
+    def required(self) -> bool:
+        return self.default is None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a class or function takes. ``open``: also arguments that cannot be known from here."""
+
+    parameters: tuple[Parameter, ...] = ()
+    open: bool = False
+    #: ``module:attr`` of the ancestors of a class, as far as they are known; empty for a function.
+    bases: tuple[str, ...] = ()
+    is_class: bool = True
+    doc: str = ""
+
+    def __str__(self) -> str:
+        shown = [_shown(parameter) for parameter in self.parameters]
+        return f"({', '.join([*shown, '…'] if self.open else shown)})"
+
+
+@dataclass(frozen=True)
+class Registered:
+    """One entry that a source file makes: which table (``HOOKS``), under which name, and where."""
+
+    table: str
+    name: str
+    target: str
+    file: str
+    line: int
+
+
+#: Answers for targets that are known already, so that no source has to be read.
+Known = Callable[[str], "Signature | None"]
+
+
+@dataclass
+class Source:
+    """One parsed file: what its top-level names stand for."""
+
+    module: str
+    file: str
+    body: list[ast.stmt]
+    folders: tuple[str, ...] = ()
+    names: dict[str, ast.AST | str] = field(default_factory=dict)
+    stars: list[str] = field(default_factory=list)
+    docs: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for statement in statements(self.body):
+            self._enter(statement)
+
+    def _enter(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if not _is_overload(statement):
+                self.names[statement.name] = statement
+        elif isinstance(statement, ast.Import):
+            for alias in statement.names:
+                self.names[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(statement, ast.ImportFrom):
+            origin = self.absolute(statement)
+            for alias in statement.names:
+                if alias.name == "*":
+                    self.stars.append(origin)
+                else:
+                    self.names[alias.asname or alias.name] = f"{origin}:{alias.name}"
+        elif isinstance(statement, ast.Assign):
+            self._assign(statement.targets[0], statement.value)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self.names[target.id] = value
+        elif isinstance(target, ast.Attribute) and target.attr == "__doc__" and isinstance(target.value, ast.Name):
+            texts = [text for node in ast.walk(value) if isinstance(node, ast.expr) and (text := _constant(node))]
+            self.docs[target.value.id] = _line(max(texts, key=lambda text: text.startswith("Implements"), default=""))
+
+    def absolute(self, statement: ast.ImportFrom) -> str:
+        """The module that a ``from … import`` names, relative ones counted from here."""
+        if not statement.level:
+            return statement.module or ""
+        package = self.module.split(".")
+        keep = len(package) - statement.level + (1 if os.path.basename(self.file) == "__init__.py" else 0)
+        return ".".join([*package[: max(keep, 0)], *([statement.module] if statement.module else [])])
+
+
+def signature(target: str, *, folders: Sequence[str] = (), known: Known = lambda target: None) -> Signature | None:
+    """The signature of ``module:attr``; None where the source does not show it. ``folders`` are searched first."""
+    return _Scan(tuple(folders), known).signature(target)
+
+
+def registrations(module: str, file: str, *, folders: Sequence[str] = ()) -> list[Registered]:
+    """What importing ``file`` as ``module`` would register, also through the files beside it that it imports."""
+    found: list[Registered] = []
+    waiting, seen = [(module, file)], set()
+    while waiting:
+        name, path = waiting.pop(0)
+        source = parse(name, path)
+        if source is None or path in seen:
+            continue
+        seen.add(path)
+        found.extend(_registered(source))
+        waiting.extend(_own_imports(source, tuple(folders)))
+    return found
+
+
+@lru_cache(maxsize=512)
+def parse(module: str, file: str) -> Source | None:
+    """The file's top-level names, or None where it cannot be read as Python."""
+    try:
+        with open(file, encoding="utf-8") as stream:
+            return Source(module, file, ast.parse(stream.read(), file).body)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, also those below ``if`` and ``try``."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If | ast.Try | ast.With):
+            yield from statements(statement.body)
+            yield from statements(getattr(statement, "orelse", []))
+            for handler in getattr(statement, "handlers", []):
+                yield from statements(handler.body)
+
+
+@dataclass
+class _Scan:
+    folders: tuple[str, ...]
+    known: Known
+
+    def signature(self, target: str, hops: int = 0) -> Signature | None:
+        answer = self.known(target)
+        if answer is not None or hops > _MOST_HOPS:
+            return answer
+        module, _, attribute = target.partition(":")
+        source = self.source(module)
+        if source is None or not attribute:
+            return None
+        first, _, rest = attribute.partition(".")
+        node = source.names.get(first)
+        if isinstance(node, str):
+            return self.signature(self.joined(node, rest), hops + 1)
+        if node is None:
+            return self._through_stars(source, attribute, hops)
+        if rest:
+            return None
+        return self._of_node(source, node, hops)
+
+    def joined(self, target: str, rest: str) -> str:
+        """``target`` (a module, or ``module:attr``) and what is asked of it, as ``module:attr``."""
+        module, _, attribute = target.partition(":")
+        if attribute and self.source(f"{module}.{attribute}") is not None:
+            module, attribute = f"{module}.{attribute}", ""
+        parts = [part for part in (*attribute.split("."), *rest.split(".")) if part]
+        while not attribute and len(parts) > 1 and self.source(f"{module}.{parts[0]}") is not None:
+            module = f"{module}.{parts.pop(0)}"
+        return f"{module}:{'.'.join(parts)}"
+
+    def source(self, module: str) -> Source | None:
+        return find_source(module, self.folders)
+
+    def _through_stars(self, source: Source, attribute: str, hops: int) -> Signature | None:
+        for star in source.stars:
+            found = self.signature(f"{star}:{attribute}", hops + 1)
+            if found is not None:
+                return found
+        return None
+
+    def _of_node(self, source: Source, node: ast.AST, hops: int) -> Signature | None:
+        if isinstance(node, ast.ClassDef):
+            return self._of_class(source, node, hops)
+        if isinstance(node, _FUNCTIONS):
+            parameters, is_open = _parameters(node.args, skip=0)
+            return Signature(tuple(parameters), is_open, is_class=False, doc=_first_line(node))
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self.signature(self.target_of(source, node), hops + 1)
+        return None
+
+    def target_of(self, source: Source, expression: ast.expr) -> str:
+        """What a name or dotted name of ``source`` stands for, as ``module:attr``."""
+        text = ast.unparse(expression)
+        head, _, rest = text.partition(".")
+        node = source.names.get(head)
+        if isinstance(node, str):
+            return self.joined(node, rest)
+        return f"{source.module}:{text}"
+
+    def _of_class(self, source: Source, node: ast.ClassDef, hops: int) -> Signature:
+        expressions = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+        targets = [self.target_of(source, base) for base in expressions if isinstance(base, ast.Name | ast.Attribute)]
+        parents = {target: self.signature(target, hops + 1) for target in targets if not _is_builtin(target, source)}
+        above = [base for parent in parents.values() if parent for base in parent.bases]
+        doc = _first_line(node) or source.docs.get(node.name, "")
+        own = Signature(bases=tuple(dict.fromkeys([*parents, *above])), doc=doc)
+        if _is_dataclass(node):
+            return replace(own, parameters=_fields(node, parents), open=None in parents.values())
+        init = next((item for item in node.body if isinstance(item, _FUNCTIONS) and item.name == "__init__"), None)
+        parent = next((p for p in parents.values() if p is None or p.parameters or p.open), Signature())
+        if init is not None:
+            return _with_init(own, init, parent)
+        return replace(own, parameters=parent.parameters, open=parent.open) if parent else replace(own, open=True)
+
+
+def _with_init(own: Signature, init: ast.FunctionDef | ast.AsyncFunctionDef, parent: Signature | None) -> Signature:
+    """``own`` with what its ``__init__`` takes, and what that hands on to ``parent``'s (None: not known)."""
+    parameters, is_open = _parameters(init.args, skip=1)
+    call = _forwarding(init)
+    if not is_open or call is None or parent is None:
+        return replace(own, parameters=tuple(parameters), open=is_open)
+    taken = {parameter.name for parameter in parameters} | {word.arg for word in call.keywords}
+    by_position = len([argument for argument in call.args if ast.unparse(argument) != "self"])
+    more = [p for p in parent.parameters[by_position:] if p.name not in taken and p.word]
+    return replace(own, parameters=(*parameters, *more), open=parent.open)
+
+
+@lru_cache(maxsize=1024)
+def find_source(module: str, folders: tuple[str, ...] = ()) -> Source | None:
+    """The source of a module, beside the config, in the current folder or on ``sys.path``; its parents stay asleep."""
+    for folder in (*folders, os.getcwd()):
+        found = locate(module, NOWHERE, folder) if module else None
+        if found is not None:
+            return parse(module, found.file) if found.file and found.file.endswith(".py") else None
+    return None
+
+
+def _parameters(arguments: ast.arguments, *, skip: int) -> tuple[list[Parameter], bool]:
+    """The parameters of a ``def`` (without ``self``), and whether it takes any other word."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    padding: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
+    defaults = [*padding, *arguments.defaults]
+    found = [
+        _parameter(argument, default, word=argument not in arguments.posonlyargs)
+        for argument, default in list(zip(positional, defaults, strict=True))[skip:]
+    ]
+    found += [_parameter(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    return found, arguments.kwarg is not None
+
+
+def _parameter(argument: ast.arg, default: ast.expr | None, *, word: bool = True) -> Parameter:
+    annotation = ast.unparse(argument.annotation) if argument.annotation else ""
+    return Parameter(argument.arg, annotation, None if default is None else ast.unparse(default), word)
+
+
+def _forwarding(init: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.Call | None:
+    """The call of a parent's ``__init__`` that hands ``**kwargs`` on; None where they go elsewhere."""
+    name = init.args.kwarg.arg if init.args.kwarg else ""
+    for node in ast.walk(init):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
+            for word in node.keywords:
+                if word.arg is None and isinstance(word.value, ast.Name) and word.value.id == name:
+                    return node
+    return None
+
+
+def _is_dataclass(node: ast.ClassDef) -> bool:
+    return any(_tail(item.func if isinstance(item, ast.Call) else item) == "dataclass" for item in node.decorator_list)
+
+
+def _fields(node: ast.ClassDef, parents: Mapping[str, Signature | None]) -> tuple[Parameter, ...]:
+    """The fields of a dataclass after those of its parents, in the order its ``__init__`` has them."""
+    found = {p.name: p for parent in reversed(list(parents.values())) if parent for p in parent.parameters}
+    for item in node.body:
+        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+            continue
+        annotation = ast.unparse(item.annotation)
+        if "ClassVar" in annotation or annotation.endswith("KW_ONLY"):
+            continue
+        wanted, default = _field_default(item.value)
+        if wanted:
+            found[item.target.id] = Parameter(item.target.id, annotation, default)
+        else:
+            found.pop(item.target.id, None)
+    return tuple(found.values())
+
+
+def _field_default(value: ast.expr | None) -> tuple[bool, str | None]:
+    if isinstance(value, ast.Call) and _tail(value.func) == "field":
+        words = {word.arg: word.value for word in value.keywords}
+        wanted = not ("init" in words and ast.unparse(words["init"]) == "False")
+        given = words.get("default", words.get("default_factory"))
+        if given is None:
+            return wanted, None
+        return wanted, ast.unparse(given) + ("()" if "default_factory" in words else "")
+    return True, None if value is None else ast.unparse(value)
+
+
+def _registered(source: Source) -> Iterator[Registered]:
+    for statement in statements(source.body):
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for decorator in statement.decorator_list:
+                entry = _decorated(decorator, statement.name)
+                if entry is not None:
+                    target = f"{source.module}:{statement.name}"
+                    yield Registered(entry[0], entry[1], target, source.file, statement.lineno)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            yield from _added(statement.value, source)
+
+
+def _decorated(decorator: ast.expr, own_name: str) -> tuple[str, str] | None:
+    """``@HOOKS.register``, ``@HOOKS.register("name")``, ``@HOOKS.register_module(name="name")`` → table and name."""
+    call = decorator if isinstance(decorator, ast.Call) else None
+    method = call.func if call else decorator
+    if not isinstance(method, ast.Attribute) or method.attr not in _REGISTERING:
+        return None
+    given = _constant(call.args[0]) if call and call.args else None
+    for word in call.keywords if call else ():
+        given = _constant(word.value) if word.arg == "name" else given
+    return _tail(method.value), given or own_name
+
+
+def _added(call: ast.Call, source: Source) -> Iterator[Registered]:
+    """``HOOKS.add("name", Target)`` and ``HOOKS.register(Target)``."""
+    method = call.func
+    if not isinstance(method, ast.Attribute) or method.attr not in ("add", *_REGISTERING):
+        return
+    values = [*call.args, *(word.value for word in call.keywords if word.arg == "module")]
+    name = next((text for value in values if (text := _constant(value))), "")
+    target = next((ast.unparse(value) for value in values if isinstance(value, ast.Name | ast.Attribute)), "")
+    if name or target:
+        where = f"{source.module}:{target or name}"
+        yield Registered(_tail(method.value), name or target.rpartition(".")[2], where, source.file, call.lineno)
+
+
+def _own_imports(source: Source, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """The modules that a file imports from its own package or from beside it: those may register things too."""
+    beside = os.path.dirname(source.file)
+    top = source.module.partition(".")[0]
+    for statement in statements(source.body):
+        names: list[str] = []
+        if isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            origin = source.absolute(statement)
+            names = [origin, *(f"{origin}.{alias.name}" for alias in statement.names)]
+        for name in names:
+            found = find_source(name, (beside, *folders)) if name else None
+            if found and (name.partition(".")[0] == top or os.path.dirname(found.file).startswith(beside)):
+                yield name, found.file
+
+
+def _is_overload(statement: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(_tail(decorator) == "overload" for decorator in statement.decorator_list)
+
+
+def _is_builtin(target: str, source: Source) -> bool:
+    """``object``, ``Protocol``, ``Generic`` … add no parameters."""
+    module, _, name = target.partition(":")
+    return module in ("typing", "abc", "typing_extensions") or (module == source.module and name not in source.names)
+
+
+def _constant(value: ast.expr) -> str:
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
+
+
+def _tail(expression: ast.expr) -> str:
+    if isinstance(expression, ast.Attribute):
+        return expression.attr
+    return expression.id if isinstance(expression, ast.Name) else ""
+
+
+def _first_line(node: ast.AST) -> str:
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    return _line(ast.get_docstring(node) or "")
+
+
+def _line(text: str) -> str:
+    """The first line of a text that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _shown(parameter: Parameter) -> str:
+    annotation = f": {parameter.annotation}" if parameter.annotation else ""
+    if parameter.default is None:
+        return f"{parameter.name}{annotation}"
+    return f"{parameter.name}{annotation}{' = ' if annotation else '='}{parameter.default}"
