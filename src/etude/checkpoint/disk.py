@@ -58,7 +58,8 @@ def last_call() -> str:
     return _last_call
 
 
-def _ask(call: str, path: str, size: int = 0) -> None:
+def ask(call: str, path: str, size: int = 0) -> None:
+    """Every call comes by here before it is made."""
     global _last_call
     _last_call = f"{call} {path}"
     if _gate is not None:
@@ -73,7 +74,7 @@ class Writer:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        _ask("create", path)
+        ask("create", path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         self._fd = os.open(path, flags, 0o600)
 
@@ -86,7 +87,7 @@ class Writer:
 
     def _write_piece(self, view: memoryview) -> None:
         try:
-            _ask("write", self.path, len(view))
+            ask("write", self.path, len(view))
         except Torn as torn:
             self._write_all(view[: torn.keep])
             raise torn.error from None
@@ -98,7 +99,7 @@ class Writer:
 
     def sync(self) -> None:
         """Return when the bytes are on the disk."""
-        _ask("fsync", self.path)
+        ask("fsync", self.path)
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -110,13 +111,13 @@ class Writer:
 
 def make_folder(path: str) -> None:
     """``path`` and what is missing above it, readable by the owner alone; no error when it is there."""
-    _ask("mkdir", path)
+    ask("mkdir", path)
     os.makedirs(path, mode=0o700, exist_ok=True)
 
 
 def sync_folder(path: str) -> None:
     """Make the names in ``path`` durable: a rename is safe only after this."""
-    _ask("fsync_folder", path)
+    ask("fsync_folder", path)
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -126,13 +127,13 @@ def sync_folder(path: str) -> None:
 
 def rename(source: str, target: str) -> None:
     """One name for another on the same file system; a file that has the target's name is replaced."""
-    _ask("rename", target)
+    ask("rename", target)
     os.rename(source, target)
 
 
 def remove(path: str) -> None:
     """A file or link; no error when it is gone already."""
-    _ask("remove", path)
+    ask("remove", path)
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -150,7 +151,7 @@ def remove_tree(path: str) -> None:
         return
     for name in os.listdir(path):
         remove_tree(os.path.join(path, name))
-    _ask("rmdir", path)
+    ask("rmdir", path)
     os.rmdir(path)
 
 
@@ -186,7 +187,7 @@ class _Gated:
 
     def write(self, data: Any) -> int:
         try:
-            _ask("write", self._path, len(data))
+            ask("write", self._path, len(data))
         except Torn as torn:
             self._file.write(memoryview(data)[: torn.keep])
             raise torn.error from None
@@ -209,7 +210,7 @@ def _quietly(call: Callable[..., Any], *args: Any) -> None:
 
 def open_file(path: str) -> IO[bytes]:
     """An ordinary file for reading; a link, a pipe or a device in its place is refused."""
-    _ask("open", path)
+    ask("open", path)
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -219,7 +220,7 @@ def open_file(path: str) -> IO[bytes]:
 
 def names(path: str) -> list[str]:
     """What is in a folder, sorted; nothing when there is no such folder."""
-    _ask("list", path)
+    ask("list", path)
     try:
         return sorted(os.listdir(path))
     except FileNotFoundError:

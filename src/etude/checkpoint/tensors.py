@@ -58,9 +58,11 @@ def write(file: IO[bytes], named: Mapping[str, torch.Tensor], *, metadata: Mappi
         file.write(bytes_of(tensor))
 
 
-def read(file: IO[bytes], *, watch: Callable[[memoryview], Any] | None = None) -> dict[str, torch.Tensor]:
+def read(
+    file: IO[bytes], *, size: int | None = None, watch: Callable[[memoryview], Any] | None = None
+) -> dict[str, torch.Tensor]:
     """The tensors of an open file, each in memory of its own. ``watch`` sees all bytes, in order."""
-    size = os.fstat(file.fileno()).st_size
+    size = os.fstat(file.fileno()).st_size if size is None else size
     length, text = _read_header(file, size)
     if watch is not None:
         watch(memoryview(length + text))

@@ -1,0 +1,87 @@
+"""Faults on purpose: ``--chaos kill@step=37,enospc@save=2`` tests an engine, and a user's project, as real life does.
+
+.. code-block:: text
+
+    kill@step=N  sigterm@step=N  sigint@step=N  usr1@step=N  raise@step=N  nan@step=N    after N steps are done
+    kill@save=N  enospc@save=N   eio@save=N     slow@save=N  bitflip@save=N              in the N-th save
+    worker-dies@batch=N                                                                  the worker that makes batch N
+
+Inside the engine stand named points that cost nothing while no fault is planned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from etude.errors import ConfigError, suggest
+
+FAULTS = {
+    "kill": ("step", "save"), "sigterm": ("step",), "sigint": ("step",), "usr1": ("step",), "raise": ("step",),
+    "nan": ("step",), "enospc": ("save",), "eio": ("save",), "slow": ("save",), "bitflip": ("save",),
+    "worker-dies": ("batch",),
+}  # fmt: skip
+_PATTERN = re.compile(r"\s*([a-z0-9-]+)@([a-z]+)=(\d+)\s*")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One planned fault: ``kill`` at ``step`` 37."""
+
+    what: str
+    where: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.what}@{self.where}={self.number}"
+
+
+def parse(text: str) -> tuple[Fault, ...]:
+    """``"kill@step=37,nan@step=12"`` as faults; a :class:`~etude.errors.ConfigError` says what may be written."""
+    return tuple(_parse_one(piece) for piece in text.split(",") if piece.strip())
+
+
+def _parse_one(text: str) -> Fault:
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"--chaos: {text!r} is no fault", hint="write kill@step=37 or enospc@save=2")
+    what, where, number = match[1], match[2], int(match[3])
+    if what not in FAULTS:
+        raise ConfigError(f"--chaos: no fault is called {what!r}", hint=suggest(what, FAULTS))
+    if where not in FAULTS[what]:
+        places = " or ".join(f"{what}@{place}={number}" for place in FAULTS[what])
+        raise ConfigError(f"--chaos: {text.strip()!r} cannot happen there", hint=f"write {places}")
+    return Fault(what, where, number)
+
+
+#: Who wants to know when the engine passes a point: name → what to call.
+_listeners: dict[str, Callable[..., Any]] = {}
+
+
+def point(name: str, **facts: Any) -> None:
+    """The engine is here. Does nothing unless somebody listens."""
+    if _listeners:
+        listener = _listeners.get(name)
+        if listener is not None:
+            listener(**facts)
+
+
+def listen(name: str, listener: Callable[..., Any] | None) -> None:
+    """Call ``listener`` whenever the engine passes ``name``; None: no more."""
+    if listener is None:
+        _listeners.pop(name, None)
+    else:
+        _listeners[name] = listener
+
+
+@contextmanager
+def listening(name: str, listener: Callable[..., Any]) -> Iterator[None]:
+    """Listen within a block."""
+    listen(name, listener)
+    try:
+        yield
+    finally:
+        listen(name, None)

@@ -1,0 +1,184 @@
+"""State as plain data: a tree for JSON, and tensors by name. What cannot come back the same is refused at save time.
+
+JSON has fewer kinds of values than Python. A value of another kind is an object with the single key ``"$"`` + kind
+(``{"$tuple": [...]}``, ``{"$tensor": "name"}``); a dict whose own keys could be mistaken for one is written as pairs.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.checkpoint.tensors import CODES
+from etude.errors import ResumeError, UserCodeError, printable
+
+MAX_DEPTH = 200
+
+
+@dataclass
+class Part:
+    """One part of a checkpoint: its tree, its tensors (each memory once), and further names of the same tensors."""
+
+    tree: Any = None
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    _seen: dict[tuple[Any, ...], str] = field(default_factory=dict)
+
+    def name(self, path: tuple[Any, ...], tensor: torch.Tensor) -> str:
+        """Enter ``tensor`` under a name made of its path; one that is there already keeps its first name."""
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device)
+        name = wanted = ".".join(map(str, path)) or "value"
+        if tensor.numel() and key in self._seen:
+            self.aliases[wanted] = self._seen[key]
+            return self._seen[key]
+        while name in self.tensors or name == "__metadata__":
+            name += "'"
+        self.tensors[name] = tensor
+        self._seen[key] = name
+        return name
+
+
+def encode(part: str, state: Any) -> Part:
+    """``state`` of the part called ``part``; a :class:`~etude.errors.UserCodeError` names the first odd value."""
+    made = Part()
+    made.tree = _encode(state, (), part, made)
+    return made
+
+
+def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """The state that :func:`encode` was given."""
+    if isinstance(tree, list):
+        return [decode(item, tensors) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if len(tree) == 1:
+        ((key, value),) = tree.items()
+        if key.startswith("$"):
+            return _decode_kind(key, value, tensors)
+    return {key: decode(value, tensors) for key, value in tree.items()}
+
+
+def _encode(value: Any, path: tuple[Any, ...], part: str, made: Part) -> Any:
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if len(path) > MAX_DEPTH:
+        raise _odd(value, path, part, "nested too deeply")
+    if isinstance(value, torch.Tensor):
+        return _encode_tensor(value, path, part, made)
+    if isinstance(value, Mapping):
+        return _encode_mapping(value, path, part, made)
+    if kind in _SEQUENCES:
+        items = [_encode(item, (*path, index), part, made) for index, item in enumerate(_SEQUENCES[kind](value))]
+        return _wrap_sequence(value, items)
+    return _encode_rare(value, path, part, made)
+
+
+#: Types that are written as lists, and what puts their items in order.
+_SEQUENCES: dict[type, Callable[[Any], Any]] = {
+    list: iter, tuple: iter, torch.Size: iter, deque: iter,
+    set: lambda items: sorted(items, key=repr), frozenset: lambda items: sorted(items, key=repr),
+}  # fmt: skip
+
+
+def _wrap_sequence(value: Any, items: list[Any]) -> Any:
+    if isinstance(value, list):
+        return items
+    if isinstance(value, deque):
+        return {"$deque": [value.maxlen, items]}
+    return {"$tuple" if isinstance(value, tuple) else f"${type(value).__name__}": items}
+
+
+def _encode_mapping(value: Mapping[Any, Any], path: tuple[Any, ...], part: str, made: Part) -> Any:
+    simple = all(type(key) is str and not key.startswith("$") for key in value)
+    items = {key: _encode(item, (*path, key), part, made) for key, item in value.items()}
+    if simple and not isinstance(value, Counter):
+        return items
+    pairs = [[_encode(key, (*path, key), part, made), item] for key, item in items.items()]
+    return {"$counter" if isinstance(value, Counter) else "$dict": pairs}
+
+
+def _encode_tensor(value: torch.Tensor, path: tuple[Any, ...], part: str, made: Part) -> Any:
+    if value.layout is not torch.strided or value.is_quantized:
+        raise _odd(value, path, part, "only dense tensors are stored")
+    if value.dtype is torch.complex128:
+        return {"$complex128": made.name(path, torch.view_as_real(value.detach().resolve_conj()))}
+    if value.dtype not in CODES:
+        raise _odd(value, path, part, f"{value.dtype} has no place in safetensors")
+    return {"$tensor": made.name(path, value.detach())}
+
+
+def _encode_rare(value: Any, path: tuple[Any, ...], part: str, made: Part) -> Any:
+    if isinstance(value, Enum):
+        raise _odd(value, path, part, "store its value")
+    if isinstance(value, np.ndarray):
+        return _encode_array(value, path, part, made)
+    if isinstance(value, np.generic):
+        return _encode_scalar(value, path, part, made)
+    if isinstance(value, bytes | bytearray):
+        return {"$bytes": base64.b64encode(bytes(value)).decode()}
+    if isinstance(value, complex):
+        return {"$complex": [repr(value.real), repr(value.imag)]}
+    if isinstance(value, int | float | str) and not hasattr(value, "__dict__"):
+        base = next(kind for kind in (int, float, str) if isinstance(value, kind))
+        return _encode(base(value), path, part, made)
+    raise _odd(value, path, part, "")
+
+
+def _encode_array(value: np.ndarray[Any, Any], path: tuple[Any, ...], part: str, made: Part) -> Any:
+    try:
+        tensor = torch.from_numpy(np.ascontiguousarray(value).reshape(value.shape))
+    except TypeError:
+        raise _odd(value, path, part, f"an array of {value.dtype} has no place in safetensors") from None
+    return {"$array": _encode_tensor(tensor, path, part, made)}
+
+
+def _encode_scalar(value: np.generic, path: tuple[Any, ...], part: str, made: Part) -> Any:
+    plain = value.item()
+    if type(plain) not in (bool, int, float, str, complex) or (type(value)(plain) != value and plain == plain):
+        raise _odd(value, path, part, "it does not fit a Python number")
+    return _encode(plain, path, part, made)
+
+
+def _odd(value: Any, path: tuple[Any, ...], part: str, why: str) -> UserCodeError:
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    steps = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+    rule = why or "a checkpoint holds numbers, texts, bytes, tensors, arrays, and lists and dicts of these"
+    return UserCodeError(f"cannot save {printable(part + steps)}: it is {kind}; {rule}")
+
+
+def _decode_kind(kind: str, value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    if kind == "$tensor":
+        return tensors[value]
+    if kind == "$complex128":
+        return torch.view_as_complex(tensors[value])
+    if kind == "$array":
+        return decode(value, tensors).numpy()
+    if kind in ("$dict", "$counter"):
+        items = {decode(key, tensors): decode(item, tensors) for key, item in value}
+        return items if kind == "$dict" else Counter(items)
+    if kind in _PLAIN_KINDS:
+        return _PLAIN_KINDS[kind](value)
+    if kind in _ITEM_KINDS:
+        return _ITEM_KINDS[kind](decode(item, tensors) for item in value)
+    if kind == "$deque":
+        return deque((decode(item, tensors) for item in value[1]), maxlen=value[0])
+    raise ResumeError(f"state.json holds an unknown kind {printable(kind)[:40]}; needs a newer etude")
+
+
+_PLAIN_KINDS: dict[str, Callable[[Any], Any]] = {
+    "$float": float,
+    "$bytes": base64.b64decode,
+    "$complex": lambda parts: complex(float(parts[0]), float(parts[1])),
+}
+_ITEM_KINDS: dict[str, Callable[[Any], Any]] = {"$tuple": tuple, "$set": set, "$frozenset": frozenset}

@@ -1,0 +1,168 @@
+"""Reading one checkpoint: every byte is checked against the manifest before any of it is used."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+import torch
+
+from etude.checkpoint import manifest as manifests
+from etude.checkpoint import tensors
+from etude.checkpoint.disk import PIECE
+from etude.checkpoint.encode import decode
+from etude.checkpoint.manifest import Damaged, Manifest, Stored, human
+from etude.checkpoint.places import Disk
+from etude.errors import ResumeError, nearest, printable
+
+MAX_STATE = 1 << 30
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A checkpoint in memory: its parts, and what its manifest says."""
+
+    path: str
+    manifest: Manifest
+    state: dict[str, Any]
+
+
+def read_manifest(disk: Disk, path: str, *, trust_owner: bool = False) -> Manifest:
+    """The manifest of the checkpoint at ``path``; an error says what is wrong, without the path."""
+    try:
+        with disk.open_file(disk.join(path, manifests.NAME)) as file:
+            _check_owner(file, manifests.NAME, trust_owner)
+            text = file.read(manifests.MAX_SIZE + 1)
+    except FileNotFoundError:
+        raise Damaged("it has no manifest.json") from None
+    except OSError as error:
+        raise _unreadable(manifests.NAME, error) from None
+    if len(text) > manifests.MAX_SIZE:
+        raise ResumeError("refused: its manifest is too large")
+    return manifests.parse(text)
+
+
+def verify(disk: Disk, path: str, *, trust_owner: bool = False) -> Manifest:
+    """Check sizes and checksums of all files; raises for the first that is wrong."""
+    manifest = read_manifest(disk, path, trust_owner=trust_owner)
+    for name, stored in manifest.files.items():
+        with _opened(disk, path, name, stored, trust_owner) as file:
+            digest = hashlib.sha256()
+            while piece := _read(file, PIECE, name):
+                digest.update(piece)
+        _check_sum(name, stored, digest.hexdigest())
+    return manifest
+
+
+def load(
+    disk: Disk, path: str, *, need: Collection[str] = (), only: Collection[str] | None = None, trust_owner: bool = False
+) -> Loaded:
+    """Read and verify in one pass. ``need`` names parts that must be there; ``only`` reads these parts alone."""
+    manifest = read_manifest(disk, path, trust_owner=trust_owner)
+    for part in need:
+        if part not in manifest.parts:
+            near = nearest(part, list(manifest.parts))
+            raise ResumeError(f"it has no {printable(part)} state" + (f" (it has {near})" if near else ""))
+    trees = _load_trees(disk, path, manifest, trust_owner)
+    state = {}
+    for part, name in manifest.parts.items():
+        if only is not None and part not in only:
+            continue
+        named = _load_tensors(disk, path, name, manifest.files[name], trust_owner) if name else {}
+        state[part] = _decoded(part, trees, named)
+    return Loaded(path, manifest, state)
+
+
+def _load_trees(disk: Disk, path: str, manifest: Manifest, trust_owner: bool) -> dict[str, Any]:
+    stored = manifest.files["state.json"]
+    if stored.size > MAX_STATE:
+        raise ResumeError("refused: state.json is too large")
+    with _opened(disk, path, "state.json", stored, trust_owner) as file:
+        text = _read_whole(file, stored.size, "state.json")
+    _check_sum("state.json", stored, hashlib.sha256(text).hexdigest())
+    try:
+        trees = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Damaged("state.json is no JSON") from None
+    if not isinstance(trees, dict):
+        raise Damaged("state.json is no JSON object")
+    return trees
+
+
+def _load_tensors(disk: Disk, path: str, name: str, stored: Stored, trust_owner: bool) -> dict[str, torch.Tensor]:
+    digest = hashlib.sha256()
+    with _opened(disk, path, name, stored, trust_owner) as file:
+        try:
+            named = tensors.read(file, size=stored.size, watch=digest.update)
+        except ResumeError as error:
+            raise Damaged(f"{name}: {error}") from None
+        except OSError as error:
+            raise _unreadable(name, error) from None
+    _check_sum(name, stored, digest.hexdigest())
+    return named
+
+
+def _decoded(part: str, trees: Mapping[str, Any], named: Mapping[str, torch.Tensor]) -> Any:
+    try:
+        return decode(trees[part], named)
+    except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
+        raise Damaged(f"the state of {printable(part)} is damaged ({printable(repr(error))[:80]})") from None
+
+
+def _opened(disk: Disk, path: str, name: str, stored: Stored, trust_owner: bool) -> IO[bytes]:
+    try:
+        file = disk.open_file(disk.join(path, name))
+    except FileNotFoundError:
+        raise Damaged(f"{name} is missing") from None
+    except OSError as error:
+        raise _unreadable(name, error) from None
+    try:
+        _check_owner(file, name, trust_owner)
+        size = disk.size(file)
+        if size != stored.size:
+            raise Damaged(f"{name} has {human(size)} of {human(stored.size)} ({size} of {stored.size} bytes)")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _check_owner(file: IO[bytes], name: str, trust_owner: bool) -> None:
+    """A file of another user may have been put there to be read by this one."""
+    try:
+        owner = os.fstat(file.fileno()).st_uid
+    except (OSError, AttributeError):
+        return
+    if owner != os.geteuid() and not trust_owner:
+        raise ResumeError(f"refused: {name} belongs to another user (uid {owner}); --trust-owner accepts it")
+
+
+def _check_sum(name: str, stored: Stored, digest: str) -> None:
+    if digest != stored.sha256:
+        raise Damaged(f"checksum of {name} differs")
+
+
+def _read(file: IO[bytes], size: int, name: str) -> bytes:
+    try:
+        return file.read(size)
+    except OSError as error:
+        raise _unreadable(name, error) from None
+
+
+def _read_whole(file: IO[bytes], size: int, name: str) -> bytes:
+    pieces = []
+    while piece := _read(file, min(PIECE, size + 1), name):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _unreadable(name: str, error: OSError) -> ResumeError:
+    if error.errno == errno.ELOOP:
+        return ResumeError(f"refused: {name} is a link")
+    code = errno.errorcode.get(error.errno or 0, "")
+    return ResumeError(f"{name} cannot be read: {code} {error.strerror or error}".replace("  ", " "))

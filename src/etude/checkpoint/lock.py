@@ -1,0 +1,77 @@
+"""One writer per run folder: a lock that the kernel drops when its owner is gone, however it went."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from types import TracebackType
+
+from etude.errors import UserError, printable
+
+NAME = ".lock"
+_held: dict[int, Lock] = {}
+
+
+class FolderInUse(UserError):
+    """Another process writes to this run's folder."""
+
+
+class Lock:
+    """Holds ``folder`` from construction to :meth:`release`; a second holder is refused, saying who has it.
+
+    The lock belongs to the open file, which children made by ``fork`` (data workers) would keep open, and the folder
+    locked, after their parent's death; so they close it first thing.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.path = Path(folder) / NAME
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = _describe(os.pread(self._fd, 4096, 0))
+            os.close(self._fd)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise FolderInUse(f"run directory {folder} in use by {owner}") from None
+        _held[self._fd] = self
+        self._sign()
+
+    def _sign(self) -> None:
+        facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(facts).encode(), 0)
+
+    def release(self) -> None:
+        """Let others in. Harmless the second time."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            _held.pop(fd, None)
+            os.close(fd)
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
+
+def _describe(text: bytes) -> str:
+    try:
+        facts = json.loads(text)
+        return printable(f"pid {facts['pid']} on {facts['host']} since {facts['since']}")
+    except (ValueError, TypeError, KeyError):
+        return "another process"
+
+
+def _forget() -> None:
+    for lock in list(_held.values()):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,114 @@
+"""``manifest.json``: what a checkpoint is, and the size and checksum of each of its files. Written last, read first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from etude.errors import ResumeError, printable
+
+FORMAT = 1
+NAME = "manifest.json"
+MAX_SIZE = 16 << 20
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#+-]{0,200}")
+
+
+class Damaged(ResumeError):
+    """The content is not what was written; never a question of versions or rights."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One file of a checkpoint."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a checkpoint says about itself. ``parts`` maps each part to its tensor file, or to None."""
+
+    step: int
+    epoch: int
+    kind: str = "full"
+    tag: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, str | None] = field(default_factory=dict)
+    files: Mapping[str, Stored] = field(default_factory=dict)
+    saved: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    etude: str = "0.1.0"
+    world: int = 1
+    format: int = FORMAT
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files.values())
+
+    def to_json(self) -> bytes:
+        body = {
+            "format": self.format, "etude": self.etude, "kind": self.kind, "step": self.step, "epoch": self.epoch,
+            "tag": self.tag, "saved": self.saved, "world": self.world,
+            "metrics": {name: v if math.isfinite(v) else repr(float(v)) for name, v in self.metrics.items()},
+            "parts": dict(self.parts),
+            "files": {name: {"size": f.size, "sha256": f.sha256} for name, f in self.files.items()},
+        }  # fmt: skip
+        return json.dumps(body | {"digest": _digest(body)}, indent=1, ensure_ascii=False).encode()
+
+
+def parse(text: bytes) -> Manifest:
+    """The manifest, when it is whole, of a format that is known, and names files of its own folder only."""
+    try:
+        body = json.loads(text)
+        digest = body.pop("digest", None)
+        version = body["format"]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise Damaged("its manifest is damaged") from None
+    if isinstance(version, int) and version > FORMAT:
+        raise ResumeError(f"its format {version} needs a newer etude (this one reads up to {FORMAT})")
+    if digest != _digest(body):
+        raise Damaged("checksum of manifest.json differs")
+    try:
+        return _from_body(body)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise Damaged(f"its manifest is damaged ({printable(str(error))[:80]})") from None
+
+
+def _from_body(body: dict[str, Any]) -> Manifest:
+    files = {name: Stored(int(file["size"]), str(file["sha256"])) for name, file in body["files"].items()}
+    parts = {str(part): name for part, name in body["parts"].items()}
+    for name in (*files, *(name for name in parts.values() if name is not None)):
+        if not is_plain_name(name):
+            raise ResumeError(f"refused: its manifest names {printable(str(name))[:80]!r}, a file outside of it")
+    missing = [name for name in parts.values() if name is not None and name not in files]
+    if missing or "state.json" not in files:
+        raise Damaged(f"its manifest does not list {(missing or ['state.json'])[0]}")
+    return Manifest(
+        step=int(body["step"]), epoch=int(body["epoch"]), kind=str(body["kind"]), tag=str(body["tag"]),
+        metrics={str(name): float(value) for name, value in body["metrics"].items()}, parts=parts, files=files,
+        saved=str(body["saved"]), etude=str(body["etude"]), world=int(body["world"]), format=int(body["format"]),
+    )  # fmt: skip
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether ``name`` is one component below the checkpoint's folder, whatever the file system makes of it."""
+    return _FILE.fullmatch(name) is not None
+
+
+def human(size: float) -> str:
+    """``5.2 MB``, as people read it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -1,0 +1,78 @@
+"""Which checkpoints stay: the last k, the best k by a metric, every M-th for ever."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from etude.errors import ConfigError
+
+MODES = ("min", "max")
+
+
+class Kept(Protocol):
+    """What retention looks at."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+K = TypeVar("K", bound=Kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """``last`` None keeps all. ``best`` needs ``metric``; ``forever`` counts in steps.
+
+    A metric that is missing or NaN is never best; of two equal values the older checkpoint stays best.
+    """
+
+    last: int | None = None
+    best: int = 0
+    metric: str = ""
+    mode: str = "min"
+    forever: int = 0
+
+    def __post_init__(self) -> None:
+        if self.last is not None and self.last < 1:
+            raise ConfigError(f"keep: {self.last} would leave no checkpoint to resume from", hint="keep at least 1")
+        if self.mode not in MODES:
+            raise ConfigError(f"mode: {self.mode!r} is neither min nor max")
+        if self.best and not self.metric:
+            raise ConfigError("keeping the best checkpoints needs the name of a metric")
+
+    def keep(self, candidates: Iterable[K]) -> list[K]:
+        """Those that stay, oldest first. The newest always does."""
+        ordered = sorted(candidates, key=lambda one: one.step)
+        if self.last is None:
+            return ordered
+        chosen = set(map(id, ordered[-self.last :]))
+        chosen |= set(map(id, self.ranked(ordered)[: self.best]))
+        chosen |= {id(one) for one in ordered if self.forever and one.step and one.step % self.forever == 0}
+        return [one for one in ordered if id(one) in chosen]
+
+    def ranked(self, candidates: Iterable[K]) -> list[K]:
+        """Those that have the metric, best first."""
+        if not self.metric:
+            return []
+        scored = [one for one in candidates if is_score(one.metrics.get(self.metric))]
+        sign = 1 if self.mode == "min" else -1
+        return sorted(scored, key=lambda one: (sign * one.metrics[self.metric], one.step))
+
+
+def is_score(value: float | None) -> bool:
+    """Whether ``value`` can be the best of anything; 0 can, NaN cannot."""
+    return value is not None and not math.isnan(value)
+
+
+def is_better(value: float, than: float | None, mode: str) -> bool:
+    """Strictly better, where there is something to be better than."""
+    if not is_score(value):
+        return False
+    if than is None or math.isnan(than):
+        return True
+    return value < than if mode == "min" else value > than

@@ -1,0 +1,159 @@
+"""A copy of a state in host memory that is used again for every save, so that a save stalls for one copy, not more."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from etude.checkpoint import tensors
+from etude.checkpoint.encode import Part, encode
+
+_ALIGN = 64
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.#+-]+")
+_Layout = tuple[tuple[str, tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]], ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Where one part's tensors lie in the arena, in the order they are written in."""
+
+    begin: int
+    end: int
+    views: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to be written: its name and its bytes, piece after piece."""
+
+    name: str
+    pieces: tuple[memoryview, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(piece) for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that a save writes, independent of what training does from now on."""
+
+    files: tuple[File, ...]
+    #: Part → the file of its tensors, or None.
+    parts: Mapping[str, str | None]
+    regions: Mapping[str, Region]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def unsound(self, part: str, names: Iterable[str]) -> str | None:
+        """The first of ``names`` in ``part`` that holds something not finite. Needs no further memory."""
+        views = self.regions[part].views if part in self.regions else {}
+        for name in names:
+            view = views.get(name)
+            if view is None or not view.numel() or not (view.is_floating_point() and view.dtype.itemsize > 1):
+                continue
+            low, high = torch.aminmax(view)
+            if not (math.isfinite(low) and math.isfinite(high)):
+                return name
+        return None
+
+
+class Arena:
+    """Host memory for snapshots; grows when a state does, and lays out the same state the same way."""
+
+    def __init__(self) -> None:
+        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._layout: _Layout = ()
+        self._regions: dict[str, Region] = {}
+
+    def prepare(self, size: int) -> None:
+        """Have ``size`` bytes ready and touched: the first touch of fresh memory costs more than the copy."""
+        if self._memory.numel() < size:
+            self._memory = torch.zeros(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+            self._layout = ()
+
+    def take(self, state: Mapping[str, Any]) -> Snapshot:
+        """Copy ``state`` (part → tree). The snapshot is good until the next call."""
+        parts = {name: encode(name, value) for name, value in state.items()}
+        regions = self._place(parts)
+        targets = [view for region in regions.values() for view in region.views.values()]
+        sources = [parts[part].tensors[name] for part, region in regions.items() for name in region.views]
+        _copy(targets, sources)
+        names = dict(zip(regions, file_names(regions), strict=True))
+        files = tuple(self._files(parts, regions, names))
+        return Snapshot(files, {part: names.get(part) for part in state}, regions)
+
+    def _place(self, parts: Mapping[str, Part]) -> dict[str, Region]:
+        layout = tuple(
+            (part, tuple((name, t.dtype, tuple(t.shape)) for name, t in in_order(made.tensors)))
+            for part, made in parts.items()
+            if made.tensors
+        )
+        if layout != self._layout:
+            self.prepare(sum(_padded(_size(entries)) for _, entries in layout))
+            self._regions, self._layout = self._views(layout), layout
+        return self._regions
+
+    def _views(self, layout: _Layout) -> dict[str, Region]:
+        regions, at = {}, 0
+        for part, entries in layout:
+            begin, views = at, {}
+            for name, dtype, shape in entries:
+                size = math.prod(shape) * dtype.itemsize
+                views[name] = self._memory[at : at + size].view(dtype).view(shape)
+                at += size
+            regions[part] = Region(begin, at, views)
+            at = begin + _padded(at - begin)
+        return regions
+
+    def _files(
+        self, parts: Mapping[str, Part], regions: Mapping[str, Region], names: Mapping[str, str]
+    ) -> Iterator[File]:
+        whole = tensors.bytes_of(self._memory)
+        for part, region in regions.items():
+            layout = {name: (view.dtype, tuple(view.shape)) for name, view in region.views.items()}
+            head = tensors.header(layout, parts[part].aliases)
+            yield File(names[part], (memoryview(head), whole[region.begin : region.end]))
+        trees = {part: made.tree for part, made in parts.items()}
+        yield File("state.json", (memoryview(json.dumps(trees, ensure_ascii=False, allow_nan=False).encode()),))
+
+
+def in_order(named: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
+    """Larger items first, so that every tensor of a file begins at a multiple of its item's size."""
+    return sorted(named.items(), key=lambda item: -item[1].dtype.itemsize)
+
+
+def file_names(parts: Iterable[str]) -> Iterator[str]:
+    """A file name for each part: its own letters where they are harmless, and no name twice."""
+    taken: set[str] = set()
+    for part in parts:
+        name = wanted = _UNSAFE.sub("_", part).lstrip(".+-#")[:100] or "part"
+        while name.lower() in taken:
+            name = f"{wanted}#{len(taken)}"
+        taken.add(name.lower())
+        yield f"{name}.safetensors"
+
+
+def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    if not targets:
+        return
+    with torch.no_grad():
+        torch._foreach_copy_(targets, sources, non_blocking=True)
+    if any(source.is_cuda for source in sources):
+        torch.cuda.synchronize()
+
+
+def _size(entries: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]) -> int:
+    return sum(math.prod(shape) * dtype.itemsize for _, dtype, shape in entries)
+
+
+def _padded(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN

@@ -1,0 +1,328 @@
+"""Checkpoints of one run: whole and verified, or not there at all.
+
+.. code-block:: text
+
+    save:    snapshot (the caller waits for one copy of memory)
+             then, in the background:  .step-N.tmp-PID/  files, fsync · manifest.json, fsync · fsync of the folder
+             rename to step-N · fsync of the parent · latest · prune (rename to .trash-…, then delete)
+    resume:  newest to oldest by the step in the manifest; the first whose every byte is as written
+
+Once one checkpoint is complete, there is a complete one at every instant. Names that begin with a dot are work in
+progress or rubbish; they are never read, and swept when a store is opened for writing.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from etude import chaos
+from etude.checkpoint import load as reading
+from etude.checkpoint import manifest as manifests
+from etude.checkpoint.disk import last_call
+from etude.checkpoint.load import Loaded
+from etude.checkpoint.manifest import Damaged, Manifest, human
+from etude.checkpoint.places import locate
+from etude.checkpoint.retention import Retention
+from etude.checkpoint.snapshot import Arena
+from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, write_checkpoint
+from etude.errors import ResumeError, SaveError, printable
+
+_STEP = re.compile(r"step-(\d+)(?:\.(\d+))?")
+_log = logging.getLogger("etude.checkpoint")
+
+
+class Store:
+    """The checkpoints in ``folder``: a local path, or a URL that fsspec knows.
+
+    One save is in flight at most; a second waits for it. A save that fails leaves nothing behind and is told by
+    :meth:`poll`, which raises after ``failures`` of them in a row. ``say`` gets the lines that a user should read.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        retention: Retention | None = None,
+        write: bool = True,
+        failures: int = 3,
+        patience: float = 600.0,
+        trust_owner: bool = False,
+        say: Callable[[str], Any] = _log.warning,
+    ) -> None:
+        self.disk, self.folder = locate(folder)
+        self.retention = retention or Retention()
+        self.failures, self.patience, self.trust_owner, self.say = failures, patience, trust_owner, say
+        self._arena = Arena()
+        self._preparing: threading.Thread | None = None
+        self._job: Job | None = None
+        self._outcomes: list[Outcome] = []
+        self._failed_in_a_row = 0
+        self._entries: dict[str, Entry] = {}
+        self._newest: str | None = None
+        self._write = write
+        if write:
+            self.sweep()
+
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        state: Mapping[str, Any],
+        *,
+        step: int,
+        epoch: int = 0,
+        tag: str = "",
+        metrics: Mapping[str, float] | None = None,
+        weights_only: bool = False,
+        watch: Collection[str] = (),
+        world: int = 1,
+    ) -> None:
+        """Copy ``state`` (part → tree of plain values and tensors) and write it in the background.
+
+        A ``tag`` makes a checkpoint apart (``tag-N``), which is neither resumed from nor pruned; so is one with
+        ``weights_only``. ``watch`` names weights of the part ``model``: if one is not finite, the checkpoint becomes
+        ``diverged-N``.
+        """
+        self.wait()
+        if self._preparing is not None:
+            self._preparing.join()
+        started = time.perf_counter()
+        snapshot = self._arena.take({"model": state["model"]} if weights_only else state)
+        kind = "weights" if weights_only else "full"
+        manifest = Manifest(
+            step=step, epoch=epoch, kind=kind, tag=tag, metrics=dict(metrics or {}), world=world,
+            parts=snapshot.parts,
+        )  # fmt: skip
+        outcome = Outcome(step, size=snapshot.size, stall=time.perf_counter() - started)
+        prefix = tag or ("weights" if weights_only else "step")
+        self._job = Job(snapshot, manifest, prefix, watch, outcome)
+        threading.Thread(target=self._work, args=(self._job,), name="etude-save").start()
+
+    def prepare(self, state: Mapping[str, Any]) -> None:
+        """Get memory for snapshots of states like this one ready in the background, before the first save."""
+        size = sum(64 + tensor.numel() * tensor.element_size() for tensor in _tensors(state))
+        self._preparing = threading.Thread(target=self._arena.prepare, args=(size,), name="etude-prepare")
+        self._preparing.start()
+
+    def poll(self) -> list[Outcome]:
+        """What became of saves since the last call. Costs nothing while there is no news."""
+        if not self._outcomes:
+            return []
+        news, self._outcomes = self._outcomes, []
+        for outcome in news:
+            self._report(outcome)
+        return news
+
+    def wait(self) -> None:
+        """Return when no save is in flight; says so when that takes long, and gives up after ``patience`` seconds."""
+        job = self._job
+        if job is None:
+            return
+        begun = time.monotonic()
+        while not job.done.wait(min(10.0, self.patience)):
+            waited = time.monotonic() - begun
+            where = f"the save of step {job.outcome.step} has been waited for {waited:.0f} s, at {last_call()}"
+            if waited >= self.patience:
+                raise SaveError(f"{where}; giving up")
+            self.say(where)
+        self._job = None
+
+    def close(self) -> None:
+        """Wait for the last save and report it."""
+        self.wait()
+        self.poll()
+
+    def _report(self, outcome: Outcome) -> None:
+        if outcome.error is None:
+            self._failed_in_a_row = 0
+            return
+        self._failed_in_a_row += 1
+        message = self._explain(outcome)
+        if self._failed_in_a_row >= self.failures:
+            raise SaveError(f"{message}; {self._failed_in_a_row} saves in a row have failed") from outcome.error
+        self.say(f"{message}; training goes on")
+
+    def _explain(self, outcome: Outcome) -> str:
+        error = outcome.error
+        good = f"last good: {self.newest() or 'none yet'}"
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            have = self.disk.free_bytes(self.folder)
+            room = f", have {human(have)}" if have is not None else ""
+            return f"step {outcome.step} was not saved: no space: need {human(outcome.size)}{room}; {good}"
+        code = f"{errno.errorcode.get(error.errno or 0, '')} " if isinstance(error, OSError) else ""
+        return f"step {outcome.step} was not saved: {code}{printable(str(error))}; {good}"
+
+    def _work(self, job: Job) -> None:
+        """In the background: write, tidy up, and leave the outcome for :meth:`poll`."""
+        started = time.perf_counter()
+        try:
+            entry = write_checkpoint(self.disk, self.folder, job)
+            self._finish(entry, job)
+        except BaseException as error:
+            job.outcome.error = error
+        job.outcome.seconds = time.perf_counter() - started
+        self._outcomes.append(job.outcome)
+        job.done.set()
+
+    def _finish(self, entry: Entry, job: Job) -> None:
+        """The checkpoint is safe; what follows may fail without taking anything back."""
+        if job.prefix != "step":
+            return
+        self._entries[entry.name] = entry
+        self._newest = entry.path
+        latest = self.disk.join(self.folder, "latest")
+        text = f"{entry.name}\n".encode()
+        try:
+            self.disk.write_atomically(latest, lambda file: file.write(text))
+            self.prune()
+        except OSError as error:
+            self.say(f"{entry.name} is saved, but tidying up failed: {printable(str(error))}")
+
+    # -- keeping -------------------------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """Remove what dead saves and half-done deletions left behind."""
+        for name in self.disk.names(self.folder):
+            unfinished = (name.startswith(".") and ".tmp-" in name) or (
+                not self.disk.RENAMES and _STEP.fullmatch(name) is not None and not self._complete(name)
+            )
+            if unfinished and not name.startswith(".latest"):
+                self.say(f"removed unfinished checkpoint {printable(name)}")
+            if unfinished or name.startswith(".trash-"):
+                quietly(self.disk.remove_tree, self.disk.join(self.folder, name))
+
+    def _complete(self, name: str) -> bool:
+        return manifests.NAME in self.disk.names(self.disk.join(self.folder, name))
+
+    def entries(self) -> list[Entry]:
+        """Checkpoints with a readable manifest, oldest first; their files are not looked at."""
+        return [entry for entry, _ in self._candidates() if entry is not None]
+
+    def prune(self) -> list[str]:
+        """Delete what retention does not keep; returns the names. The newest checkpoint is never deleted."""
+        entries = self.entries()
+        kept = {entry.name for entry in self.retention.keep(_latest_of_each_step(entries))}
+        if entries:
+            kept.add(entries[-1].name)
+        gone = [entry.name for entry in entries if entry.name not in kept]
+        for name in gone:
+            self._trash(name)
+        return gone
+
+    def _trash(self, name: str) -> None:
+        """Rename first: a checkpoint that is half deleted has no name any more."""
+        trash = self.disk.join(self.folder, f".trash-{name}-{os.getpid()}-{time.time_ns()}")
+        if self.disk.RENAMES:
+            self.disk.rename(self.disk.join(self.folder, name), trash)
+            self._entries.pop(name, None)
+            chaos.point("prune.before_delete")
+            self.disk.remove_tree(trash)
+            return
+        self._entries.pop(name, None)
+        self.disk.remove(self.disk.join(self.disk.join(self.folder, name), manifests.NAME))
+        self.disk.remove_tree(self.disk.join(self.folder, name))
+
+    def newest(self) -> str | None:
+        """The path of the newest complete checkpoint."""
+        if self._newest is None:
+            entries = self.entries()
+            self._newest = entries[-1].path if entries else None
+        return self._newest
+
+    def set_aside(self, names: Iterable[str], word: str) -> None:
+        """Rename checkpoints to ``word-…``, so that they are not candidates any more but can be looked at."""
+        for name in names:
+            target = free_name(self.disk, self.folder, f"{word}-{name.removeprefix('step-')}")
+            self.disk.rename(self.disk.join(self.folder, name), self.disk.join(self.folder, target))
+            self._entries.pop(name, None)
+            self._newest = None
+            self.say(f"renamed {name} to {target}")
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def resume(self, *, need: Collection[str] = ()) -> Loaded | None:
+        """The newest checkpoint that verifies and has the parts in ``need``; None when there is none at all.
+
+        Each one that is passed over is named with the reason. When there are candidates but none is usable, that is
+        an error: training never starts again at step 0 unasked.
+        """
+        damaged: list[str] = []
+        reasons: list[str] = []
+        for _, name in reversed(self._candidates()):
+            try:
+                loaded = self.load(name, need=need)
+            except ResumeError as error:
+                reasons.append(str(error))
+                self.say(f"skipped {error}")
+                if isinstance(error.__cause__, Damaged):
+                    damaged.append(name)
+                continue
+            if self._write:
+                self.set_aside(damaged, "broken")
+            return loaded
+        if reasons:
+            listed = "\n  ".join(reasons)
+            raise ResumeError(
+                f"no usable checkpoint in {printable(self.folder)}:\n  {listed}\n--restart begins at step 0"
+            )
+        return None
+
+    def load(
+        self, name: str | os.PathLike[str], *, need: Collection[str] = (), only: Collection[str] | None = None
+    ) -> Loaded:
+        """The checkpoint called ``name`` in this store, or at that path; it verifies, or is refused."""
+        text = os.fspath(name).rstrip("/")
+        path = text if "/" in text or os.sep in text else self.disk.join(self.folder, text)
+        try:
+            return reading.load(self.disk, path, need=need, only=only, trust_owner=self.trust_owner)
+        except ResumeError as error:
+            raise ResumeError(f"{printable(os.path.basename(path))}: {error}") from error
+
+    def rewind(self, step: int) -> None:
+        """The run goes on from ``step`` on purpose: what an earlier life saved after it is not newest any more."""
+        self.set_aside([entry.name for entry in self.entries() if entry.step > step], "aside")
+
+    def _candidates(self) -> list[tuple[Entry | None, str]]:
+        """All checkpoints by step, oldest first; without an entry where the manifest cannot be read."""
+        found: list[tuple[int, int, str, Entry | None]] = []
+        for name in self.disk.names(self.folder):
+            match = _STEP.fullmatch(name)
+            if match is None:
+                continue
+            entry = self._entry(name)
+            step = entry.step if entry else int(match[1])
+            found.append((step, int(match[2] or 0), name, entry))
+        return [(entry, name) for _, _, name, entry in sorted(found, key=lambda one: one[:3])]
+
+    def _entry(self, name: str) -> Entry | None:
+        if name in self._entries:
+            return self._entries[name]
+        path = self.disk.join(self.folder, name)
+        try:
+            manifest = reading.read_manifest(self.disk, path, trust_owner=True)
+        except ResumeError:
+            return None
+        return self._entries.setdefault(name, Entry(name, path, manifest))
+
+
+def _latest_of_each_step(entries: list[Entry]) -> list[Entry]:
+    """Of several checkpoints of one step the one that was saved last."""
+    return list({entry.step: entry for entry in entries}.values())
+
+
+def _tensors(value: Any) -> Iterable[Any]:
+    if hasattr(value, "element_size"):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)

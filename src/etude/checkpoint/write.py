@@ -1,0 +1,148 @@
+"""One checkpoint onto the disk, in an order that leaves it whole or absent wherever it is interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from etude import chaos
+from etude.checkpoint import manifest as manifests
+from etude.checkpoint.manifest import Manifest, Stored
+from etude.checkpoint.places import Disk, FileWriter
+from etude.checkpoint.snapshot import File, Snapshot
+from etude.errors import printable
+
+_log = logging.getLogger("etude.checkpoint")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A checkpoint of a store, as its manifest describes it."""
+
+    name: str
+    path: str
+    manifest: Manifest
+
+    @property
+    def step(self) -> int:
+        return self.manifest.step
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        return self.manifest.metrics
+
+
+@dataclass
+class Outcome:
+    """What became of a save; ``error`` is None when it is on the disk."""
+
+    step: int
+    path: str = ""
+    size: int = 0
+    #: Seconds that the caller waited for the copy, and that the background took.
+    stall: float = 0.0
+    seconds: float = 0.0
+    error: BaseException | None = None
+    #: A weight that is not finite: saved apart, never to be resumed from.
+    unsound: str | None = None
+
+
+@dataclass
+class Job:
+    """A save in flight: what to write, under which word (``step``, ``weights``, a tag), and what became of it."""
+
+    snapshot: Snapshot
+    manifest: Manifest
+    prefix: str
+    watch: Collection[str]
+    outcome: Outcome
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
+    """Write ``job`` below ``folder``; when anything fails, what was written is removed and nothing else touched."""
+    job.outcome.unsound = job.snapshot.unsound("model", job.watch)
+    if job.outcome.unsound is not None:
+        job.prefix = "diverged"
+    disk.make_folder(folder)
+    name = free_name(disk, folder, f"{job.prefix}-{job.manifest.step:09}")
+    target = disk.join(folder, name)
+    place = disk.join(folder, f".{name}.tmp-{os.getpid()}") if disk.RENAMES else target
+    chaos.point("save.begin")
+    try:
+        disk.make_folder(place)
+        manifest = _write_files(disk, place, job)
+        chaos.point("save.before_rename")
+        if disk.RENAMES:
+            disk.rename(place, target)
+    except BaseException:
+        quietly(disk.remove_tree, place)
+        raise
+    disk.sync_folder(folder)
+    chaos.point("save.done", path=target)
+    job.outcome.path = target
+    return Entry(name, target, manifest)
+
+
+def _write_files(disk: Disk, place: str, job: Job) -> Manifest:
+    """All files, then the manifest; checksums are computed beside the writing, from the same memory."""
+    files = job.snapshot.files
+    with ThreadPoolExecutor(2, thread_name_prefix="etude-hash") as pool:
+        sums = [pool.submit(_checksum, file) for file in files]
+        writers: list[FileWriter] = []
+        try:
+            for file in files:
+                writers.append(disk.create(disk.join(place, file.name)))
+                _fill(writers[-1], file)
+            for writer in writers:
+                writer.sync()
+        finally:
+            for writer in writers:
+                writer.close()
+    stored = {file.name: Stored(file.size, digest.result()) for file, digest in zip(files, sums, strict=True)}
+    manifest = replace(job.manifest, files=stored)
+    chaos.point("save.before_manifest")
+    writer = disk.create(disk.join(place, manifests.NAME))
+    try:
+        writer.write(manifest.to_json())
+        writer.sync()
+    finally:
+        writer.close()
+    disk.sync_folder(place)
+    return manifest
+
+
+def _fill(writer: FileWriter, file: File) -> None:
+    for piece in file.pieces:
+        writer.write(piece)
+
+
+def _checksum(file: File) -> str:
+    digest = hashlib.sha256()
+    for piece in file.pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def free_name(disk: Disk, folder: str, wanted: str) -> str:
+    """``wanted``, or with a number after it when that is taken."""
+    taken = set(disk.names(folder))
+    name, count = wanted, 0
+    while name in taken:
+        count += 1
+        name = f"{wanted}.{count}"
+    return name
+
+
+def quietly(call: Callable[[str], Any], path: str) -> None:
+    """Clean up without hiding the error that made it necessary."""
+    try:
+        call(path)
+    except OSError as error:
+        _log.warning("%s could not be removed: %s", printable(path), error)
