@@ -168,7 +168,9 @@ class Registry:
         if getattr(found, "__module__", None) in _trusted or name.rpartition(".")[0] in _trusted:
             return
         raise ConfigError(
-            f"{name!r} is not a {self.kind}", at=at, hint="list its module under `imports` if this function is meant"
+            f"{name!r} is not {'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}",
+            at=at,
+            hint="list its module under `imports` if this function is meant",
         )
 
 

@@ -57,9 +57,10 @@ class Session:
         from etude.api import choose_folder
 
         run = self.run
-        assert run.plan is not None
         if run.folder is None:
-            run.folder = choose_folder(run.plan, self.options)
+            run.folder = choose_folder(run.plan, self.options) if run.plan is not None else self.options.folder
+        if run.folder is None:
+            return
         files = self.tree.files if self.tree else {}
         folders.make(run.folder, plan_text=self._plan_text(), files=files)
 
@@ -72,9 +73,8 @@ class Session:
         run = self.run
         if run.folder is None:
             return []
-        assert run.plan is not None
         own = [Jsonl(run.folder / "metrics.jsonl"), Jsonl(run.folder / "timing.jsonl", timing=True)]
-        return own + [make(spec, folder=run.folder) for spec in run.plan.writers]
+        return own + [make(spec, folder=run.folder) for spec in (run.plan.writers if run.plan else ())]
 
     def _where(self) -> dict[str, Any]:
         run, latest = self.run, self.run.events.latest

@@ -1,0 +1,48 @@
+"""What the benchmarks share: a job of fixed size, alternating blocks, and a table."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+
+def small_job(width: int = 64, layers: int = 4, batch: int = 32) -> tuple[Callable[[], torch.nn.Module], list]:
+    """A model of a few layers and some batches: small, so that the engine's own cost shows."""
+    generator = torch.Generator().manual_seed(0)
+    data = [
+        (torch.randn(batch, width, generator=generator), torch.randint(10, (batch,), generator=generator))
+        for _ in range(16)
+    ]
+
+    def model() -> torch.nn.Module:
+        torch.manual_seed(0)
+        blocks = [m for _ in range(layers) for m in (torch.nn.Linear(width, width), torch.nn.ReLU())]
+        return torch.nn.Sequential(*blocks, torch.nn.Linear(width, 10))
+
+    return model, data
+
+
+def compare(contestants: dict[str, Callable[[], None]], *, rounds: int) -> dict[str, list[float]]:
+    """CPU seconds of each contestant in every round, taken in turn so that a busy machine disturbs all alike."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds + 1):
+        for name, work in contestants.items():
+            before = time.process_time()
+            work()
+            if number:
+                times[name].append(time.process_time() - before)
+    return times
+
+
+def ratio(times: dict[str, list[float]], name: str, reference: str) -> float:
+    """The median over rounds of one contestant's time over the reference's in the same round."""
+    return statistics.median(a / b for a, b in zip(times[name], times[reference], strict=True))
+
+
+def table(rows: list[tuple[str, ...]], heads: tuple[str, ...]) -> str:
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [heads, *rows]]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])

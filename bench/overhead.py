@@ -1,0 +1,136 @@
+"""CPU time of a training step against a loop written by hand with the same features and plain torch defaults.
+
+    python bench/overhead.py [--steps 400] [--rounds 9] [--dialect mmcv1|mmengine]
+
+Features of both: 10 user hooks, a learning rate set every step, clipping by norm, the loss logged every 50 steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from _common import compare, ratio, small_job, table
+
+from etude.core.hook import Hook, HookTable
+from etude.core.loop import fit, steps
+from etude.core.run import Run
+from etude.core.update import Forward, Step
+from etude.hooks.log import Log
+from etude.hooks.schedule import Schedule
+from etude.optim.factory import build_optimizer
+from etude.plan import Optimizer, Phase, Spec
+from etude.plan import Schedule as SchedulePlan
+
+LR, CLIP, EVERY = 1e-3, 1.0, 50
+
+
+class UserHook(Hook):
+    """What a user's hook typically does every step: next to nothing."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def after_step(self, run: Run) -> None:
+        self.seen += 1
+
+
+class HandHook:
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def after_step(self, step: int) -> None:
+        self.seen += 1
+
+
+class Idle(Hook):
+    """Not due within the benchmark."""
+
+    every = "1000000step"
+
+    def after_step(self, run: Run) -> None:
+        raise AssertionError("never due here")
+
+
+def by_hand(count: int) -> Callable[[], None]:
+    """The reference: what a careful person writes for one job."""
+    make, data = small_job()
+
+    def work() -> None:
+        model = make()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 + 0.5 * math.cos(step / count))
+        loss_of = torch.nn.CrossEntropyLoss()
+        hooks = [HandHook() for _ in range(10)]
+        losses: list[torch.Tensor] = []
+        model.train()
+        for step in range(count):
+            inputs, target = data[step % len(data)]
+            loss = loss_of(model(inputs), target)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.step()
+            scheduler.step()
+            losses.append(loss.detach())
+            for hook in hooks:
+                hook.after_step(step)
+            if (step + 1) % EVERY == 0:
+                torch.stack(losses).mean().item()
+                losses.clear()
+
+    return work
+
+
+def native(count: int, *, idle: int = 0) -> Callable[[], None]:
+    """The same job on Étude, with everything it does by itself (fused kernels, the check of every loss)."""
+    make, data = small_job()
+
+    def work() -> None:
+        model = make()
+        optimizers = {"": build_optimizer(Optimizer(spec=Spec(kind="optimizer", name="AdamW", args={"lr": LR})), model)}
+        update = Step(Forward(model, {"loss": torch.nn.CrossEntropyLoss()}), optimizers, clip_norm=CLIP)
+        log = Log()
+        log.every = f"{EVERY}step"
+        run = Run(model, update, steps, data={"train": data}, optimizers=optimizers)
+        run.steps_per_epoch, run.total_steps = len(data), count
+        curve = Phase(curve=Spec(kind="schedule", name="Cosine"))
+        schedule = Schedule([SchedulePlan(target="lr", phases=(curve,))])
+        hooks = [schedule, log, *(UserHook() for _ in range(10)), *(Idle() for _ in range(idle))]
+        run.hooks = HookTable(hooks, steps_per_epoch=len(data))
+        fit(run)
+
+    return work
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--dialect", choices=["mmcv1", "mmengine"])
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    contestants = {"by hand": by_hand(args.steps), "etude": native(args.steps)}
+    contestants["etude, 100 hooks not due"] = native(args.steps, idle=100)
+    if args.dialect:
+        contestants[args.dialect] = importlib.import_module(f"overhead_{args.dialect}").contestant(args.steps)
+    times = compare(contestants, rounds=args.rounds)
+    rows = []
+    for name, seconds in times.items():
+        per_step = statistics.median(seconds) / args.steps * 1e6
+        rows.append((name, f"{per_step:.1f}", f"{ratio(times, name, 'by hand'):.2f}"))
+    print(table(rows, ("loop", "µs CPU per step", "of the loop by hand")))
+    extra = [a - b for a, b in zip(times["etude, 100 hooks not due"], times["etude"], strict=True)]
+    print(f"\n100 hooks that are not due cost {statistics.median(extra) / args.steps * 1e6:+.2f} µs per step")
+
+
+if __name__ == "__main__":
+    main()

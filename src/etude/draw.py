@@ -1,0 +1,71 @@
+"""Curves as text for a terminal, and as PNG or SVG files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from etude.errors import MissingExtra, UserError
+
+Curve = Sequence[tuple[float, float]]
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+
+
+def text_plot(curve: Curve, *, width: int = 64, height: int = 8) -> list[str]:
+    """A curve in braille dots with its range on the left.
+
+    >>> print("\\n".join(text_plot([(0, 0.0), (1, 1.0)], width=4, height=1)))
+           1 ┤⣀⠤⠒⠉
+    """
+    if not curve:
+        return []
+    low, high = min(y for _, y in curve), max(y for _, y in curve)
+    cells = [[0] * width for _ in range(height)]
+    for column, level in enumerate(_columns(curve, 2 * width)):
+        share = 0.5 if high == low else (level - low) / (high - low)
+        row = round((1 - share) * (4 * height - 1))
+        cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
+    labels = {0: f"{high:.4g}", height - 1: f"{low:.4g}"} if height > 1 else {0: f"{high:.4g}"}
+    return [
+        f"{labels.get(index, ''):>8} ┤{''.join(chr(0x2800 + cell) for cell in row)}" for index, row in enumerate(cells)
+    ]
+
+
+def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "") -> None:
+    """All curves below one another in a picture; the ending says whether PNG, SVG or PDF."""
+    target = Path(path)
+    if target.suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise UserError(f"{target.name}: a picture ends in .png, .svg or .pdf")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("matplotlib", "plot", "drawing a picture") from error
+    figure = Figure(figsize=(8, 1 + 2 * len(curves)), layout="constrained")
+    for index, (name, curve) in enumerate(curves.items(), 1):
+        axes = figure.add_subplot(len(curves), 1, index)
+        axes.plot([x for x, _ in curve], [y for _, y in curve])
+        axes.set_ylabel(name)
+        axes.grid(alpha=0.3)
+        if index == len(curves):
+            axes.set_xlabel("step")
+    figure.suptitle(title)
+    figure.savefig(target)
+
+
+def _columns(curve: Curve, count: int) -> list[float]:
+    """The curve at ``count`` places, between its points by straight lines."""
+    first, last = curve[0][0], curve[-1][0]
+    values, index = [], 0
+    for column in range(count):
+        x = first + (last - first) * column / max(1, count - 1)
+        while index + 2 < len(curve) and curve[index + 1][0] < x:
+            index += 1
+        values.append(_between(curve[index], curve[min(index + 1, len(curve) - 1)], x))
+    return values
+
+
+def _between(one: tuple[float, float], two: tuple[float, float], x: float) -> float:
+    if two[0] == one[0]:
+        return two[1]
+    share = min(1.0, max(0.0, (x - one[0]) / (two[0] - one[0])))
+    return one[1] + (two[1] - one[1]) * share

@@ -1,0 +1,77 @@
+"""What a built run knows that its plan does not: lengths, groups, who acts where, how large a checkpoint is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from etude.core.hook import Periodic
+from etude.core.run import Run, named_hooks
+from etude.explain import Actor, Facts, GroupFact
+from etude.units import parse
+
+
+def facts_of(run: Run) -> Facts:
+    """For ``explain``, read off a run that was built and has not begun."""
+    return Facts(
+        steps_per_epoch=run.steps_per_epoch,
+        total_steps=run.total_steps,
+        actors=tuple(_actor(name, hook) for name, hook in named_hooks(run.hooks)),
+        groups=tuple(_groups(run)),
+        eval_batches=_length(run.data.get("val")),
+        checkpoint_bytes=checkpoint_bytes(run),
+    )
+
+
+def checkpoint_bytes(run: Run) -> int:
+    """About what one checkpoint takes: parameters and buffers, and what the optimizer will remember of each."""
+    weights = sum(t.numel() * t.element_size() for t in run.model.state_dict().values() if isinstance(t, torch.Tensor))
+    per_parameter = {"SGD": 1, "Adagrad": 1, "RMSprop": 1}
+    remembered = sum(
+        p.numel() * p.element_size() * per_parameter.get(type(optimizer).__name__, 2)
+        for optimizer in run.optimizers.values()
+        for group in optimizer.param_groups
+        for p in group["params"]
+    )
+    averaged = sum(1 for hook in run.hooks if type(hook).__name__ in {"Ema", "Swa"})
+    return int(weights * (1 + averaged) + remembered)
+
+
+def _actor(name: str, hook: Any) -> Actor:
+    return Actor(
+        name=name,
+        priority=hook.priority,
+        points=tuple(hook.calls()),
+        every=None if hook.every is None else parse(hook.every),
+        acting=isinstance(hook, Periodic),
+        at_end=isinstance(hook, Periodic) and hook.at_end,
+    )
+
+
+def _groups(run: Run) -> list[GroupFact]:
+    return [
+        GroupFact(
+            optimizer=name,
+            name=str(group.get("name", index)),
+            tensors=len(group["params"]),
+            numbers=sum(p.numel() for p in group["params"]),
+            values=_values(group),
+        )
+        for name, optimizer in run.optimizers.items()
+        for index, group in enumerate(optimizer.param_groups)
+    ]
+
+
+def _values(group: dict[str, Any]) -> dict[str, float]:
+    values = {k: float(v) for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    if "betas" in group:
+        values["momentum"] = float(group["betas"][0])
+    return values
+
+
+def _length(loader: Any) -> int:
+    try:
+        return len(loader)
+    except TypeError:
+        return 0

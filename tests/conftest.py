@@ -1,0 +1,19 @@
+"""What all tests share: registries filled, and no run folders left in the working directory."""
+
+from __future__ import annotations
+
+import pytest
+
+from etude import builtins
+
+
+@pytest.fixture(scope="session", autouse=True)
+def filled_registries():
+    builtins.load()
+
+
+@pytest.fixture
+def workdir(tmp_path, monkeypatch):
+    """An empty working directory of one's own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

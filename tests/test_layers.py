@@ -1,0 +1,77 @@
+"""Imports point one way: a line of the drawing imports from itself and from lower lines. What has to know no torch, knows none."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "etude"
+#: Highest first. The longest matching prefix of a module decides; ``*`` stands for one component.
+LAYERS = [
+    ["cli", "__main__"],
+    ["api", "session", "trainer", "facts", "compat"],
+    ["build"],
+    ["hooks", "dialects.*.live", "dialects.*.files", "dialects.openmm"],
+    ["core"],
+    ["checkpoint", "data", "events", "metrics", "losses", "models", "optim", "dist", "folder"],
+    ["dialects", "schedules", "check", "explain", "index", "scan", "schema", "draw"],
+    ["config", "plan"],
+    ["registry", "units", "builtins", "chaos"],
+    ["errors", "__init__"],
+]
+TORCH_FREE = (
+    "errors", "units", "registry", "builtins", "plan", "check", "explain", "draw", "config", "schedules",
+    "dialects.__init__", "dialects.imports", "dialects.native.lower", "dialects.mmcv1.lower", "dialects.mmengine.lower",
+    "dialects.libai.lower", "dialects.mcquic.lower", "cli",
+)  # fmt: skip
+TORCH_FREE = tuple(f"{name}." for name in TORCH_FREE)
+
+
+def modules() -> dict[str, Path]:
+    return {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def layer_of(module: str) -> int:
+    best, level = -1, -1
+    for index, names in enumerate(LAYERS):
+        for name in names:
+            wanted, parts = name.split("."), module.split(".")
+            fits = all(w in ("*", p) for w, p in zip(wanted, parts, strict=False)) and len(wanted) <= len(parts)
+            if fits and len(wanted) > best:
+                best, level = len(wanted), index
+    assert level >= 0, f"{module} stands in no layer: add it to the drawing"
+    return level
+
+
+def imports(path: Path) -> set[str]:
+    """Names below ``etude`` that are imported when the module itself is; imports inside functions are for later."""
+    found = set()
+    nodes = list(ast.parse(path.read_text()).body)
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "etude":
+            inner = (node.module or "").split(".")[1:]
+            found |= {".".join([*inner, alias.name]) if not inner else ".".join(inner) for alias in node.names}
+        elif isinstance(node, ast.If | ast.Try | ast.ClassDef):
+            nodes += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+    return found - {"__version__"}
+
+
+@pytest.mark.parametrize("module", modules())
+def test_a_module_imports_only_from_its_own_layer_and_below(module):
+    own = layer_of(module)
+    wrong = {name for name in imports(modules()[module]) if layer_of(name) < own}
+    assert not wrong, f"{module} reaches up to {', '.join(sorted(wrong))}"
+
+
+def test_what_runs_before_training_does_not_import_torch():
+    names = [f"etude.{name}".removesuffix(".__init__") for name in modules() if f"{name}.".startswith(TORCH_FREE)]
+    code = f"import importlib, sys\nfor name in {names!r}:\n    importlib.import_module(name)\n    assert 'torch' not in sys.modules, name"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
