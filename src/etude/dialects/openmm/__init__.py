@@ -11,7 +11,7 @@
     root.py         the 23 root registries of MMEngine (HOOKS, MODELS …)
     build_functions.py  build_model_from_cfg, build_runner_from_cfg, build_scheduler_from_cfg, tree walks
     init.py         ConstantInit … PretrainedInit, initialize, *_init      init_v1.py        the same over INITIALIZERS
-    module.py       BaseModule, Sequential, ModuleList, ModuleDict         module_v1.py      the same, mmcv's order
+    base_module.py  BaseModule, Sequential, ModuleList, ModuleDict         base_module_v1.py  the same, mmcv's order
     checkpoint.py   load_checkpoint, CheckpointLoader, save_checkpoint …   checkpoint_v1.py  the same, mmcv's arguments
     logging.py      print_log, and the seam where MMLogger plugs in        logging_v1.py     get_logger, print_log
     utils.py        is_str … to_ntuple, Timer, ProgressBar, paths, versions: one face for both

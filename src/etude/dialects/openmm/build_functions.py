@@ -36,7 +36,7 @@ def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
     """A model; a list of configs becomes a ``Sequential`` of them."""
     if isinstance(cfg, list):
-        from etude.dialects.openmm.module import Sequential
+        from etude.dialects.openmm.base_module import Sequential
 
         return Sequential(*[build_from_cfg(one, registry, default_args) for one in cfg])
     return build_from_cfg(cfg, registry, default_args)

@@ -46,4 +46,4 @@ WEIGHT_INITIALIZERS.add_lazy(
     }
 )
 for _name in ("Sequential", "ModuleList", "ModuleDict"):
-    MODELS.add_lazy({_name: f"etude.dialects.openmm.module:{_name}"})
+    MODELS.add_lazy({_name: f"etude.dialects.openmm.base_module:{_name}"})

@@ -1,0 +1,100 @@
+"""mmcv 1.x's checkpoint functions: load with a report of what did not fit, read safely, write whole or not at all."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from etude.dialects.openmm.loader import Loader, below, register_all, revised, save_atomically, state_of
+from etude.dialects.openmm.logging_v1 import _rank
+from etude.dialects.openmm.state import get_state_dict, load_fitting, weights_to_cpu
+from etude.dialects.openmm.wrappers import is_wrapper
+
+__all__ = [
+    "MMCV_VERSION", "CheckpointLoader", "_load_checkpoint", "_load_checkpoint_with_prefix", "get_state_dict",
+    "load_checkpoint", "load_state_dict", "save_checkpoint", "weights_to_cpu",
+]  # fmt: skip
+
+#: Wrappers put ``module.`` in front of every key.
+DEFAULT_REVISE = ((r"^module\.", ""),)
+#: The version whose files these are.
+MMCV_VERSION = "1.7.2"
+
+
+class CheckpointLoader(Loader):
+    """Where checkpoints come from; ``register_scheme`` adds sources."""
+
+    _schemes: dict[str, Any] = {}
+
+    @classmethod
+    def load_checkpoint(cls, filename: str, map_location: Any = None, logger: Any = None) -> Any:
+        load = cls._get_checkpoint_loader(filename)
+        name = getattr(load, "__name__", "loader").removeprefix("load_from_")
+        text = f"load checkpoint from {name} path: {filename}"
+        if logger is not None:
+            logger.info(text)
+        return load(filename, map_location)
+
+
+register_all(CheckpointLoader)
+
+
+def load_state_dict(module: nn.Module, state_dict: Any, strict: bool = False, logger: Any = None) -> None:
+    """Load what fits. The rest is one warning on rank 0, or an error when ``strict``."""
+    mismatch = load_fitting(module, state_dict)
+    if not mismatch or _rank() != 0:
+        return
+    if strict:
+        raise RuntimeError(str(mismatch))
+    if logger is not None:
+        logger.warning(str(mismatch))
+    else:
+        warnings.warn(str(mismatch), stacklevel=2)
+
+
+def _load_checkpoint(filename: str, map_location: Any = None, logger: Any = None) -> Any:
+    return CheckpointLoader.load_checkpoint(filename, map_location, logger)
+
+
+def _load_checkpoint_with_prefix(prefix: str, filename: str, map_location: Any = None) -> dict[str, Any]:
+    """The part of a file's state dict below ``prefix``."""
+    return below(prefix, state_of(_load_checkpoint(filename, map_location), filename), filename)
+
+
+def load_checkpoint(
+    model: nn.Module,
+    filename: str,
+    map_location: Any = None,
+    strict: bool = False,
+    logger: Any = None,
+    revise_keys: Any = DEFAULT_REVISE,
+) -> Any:
+    """Load weights into ``model``; returns the whole checkpoint. Own ``revise_keys`` replace the default."""
+    checkpoint = _load_checkpoint(filename, map_location, logger)
+    load_state_dict(model, revised(state_of(checkpoint, filename), revise_keys), strict, logger)
+    return checkpoint
+
+
+def save_checkpoint(
+    model: Any, filename: str, optimizer: Any = None, meta: dict[str, Any] | None = None, file_client_args: Any = None
+) -> None:
+    """``meta``, the weights on the CPU and the state of the optimizer (or of several, by name)."""
+    if meta is None:
+        meta = {}
+    elif not isinstance(meta, dict):
+        raise TypeError(f"meta must be a dict or None, but got {type(meta)}")
+    meta.update(mmcv_version=MMCV_VERSION, time=time.asctime())
+    if is_wrapper(model):
+        model = model.module
+    if getattr(model, "CLASSES", None) is not None:
+        meta.update(CLASSES=model.CLASSES)
+    checkpoint: dict[str, Any] = {"meta": meta, "state_dict": weights_to_cpu(get_state_dict(model))}
+    if isinstance(optimizer, torch.optim.Optimizer):
+        checkpoint["optimizer"] = optimizer.state_dict()
+    elif isinstance(optimizer, dict):
+        checkpoint["optimizer"] = {name: one.state_dict() for name, one in optimizer.items()}
+    save_atomically(checkpoint, filename)

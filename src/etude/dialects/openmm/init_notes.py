@@ -1,0 +1,58 @@
+"""Who initialised which parameter: notes that the outermost ``init_weights`` opens, prints and removes again."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+
+@contextmanager
+def notes_of(module: nn.Module, logger: logging.Logger) -> Iterator[None]:
+    """Keep notes for the whole tree below ``module`` while the block runs, unless an outer one keeps them already."""
+    if hasattr(module, "_params_init_info"):
+        yield
+        return
+    _open(module)
+    try:
+        yield
+        _dump(module, logger)
+    finally:
+        for part in module.modules():
+            vars(part).pop("_params_init_info", None)
+
+
+def _open(module: nn.Module) -> None:
+    notes: defaultdict[nn.Parameter, dict[str, Any]] = defaultdict(dict)
+    for parameter in module.parameters():
+        notes[parameter]["init_info"] = (
+            f"The value is the same before and after calling `init_weights` of {type(module).__name__} "
+        )
+        notes[parameter]["tmp_mean_value"] = parameter.data.mean().cpu()
+    for part in module.modules():
+        object.__setattr__(part, "_params_init_info", notes)
+
+
+def _dump(module: nn.Module, logger: logging.Logger) -> None:
+    """Into the log's file where there is one, which keeps the console short; else line by line to the logger."""
+    notes: Any = module._params_init_info
+    lines = [
+        f"\n{name} - {parameter.shape}: \n{notes[parameter]['init_info']} \n"
+        for name, parameter in module.named_parameters()
+    ]
+    streams = [
+        handler.stream
+        for handler in logger.handlers
+        if isinstance(handler, logging.FileHandler) and handler.stream is not None
+    ]
+    for stream in streams:
+        stream.write("Name of parameter - Initialization information\n")
+        stream.writelines(lines)
+        stream.flush()
+    if not streams:
+        for line in lines:
+            logger.info(line)

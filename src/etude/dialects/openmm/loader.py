@@ -1,0 +1,136 @@
+"""Where checkpoints come from: a file, an address, or a scheme of the user. Nothing in a file is executed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from etude.checkpoint import disk, foreign
+from etude.errors import OutOfScope
+
+Load = Callable[..., Any]
+
+
+class Loader:
+    """Loaders by prefix. Prefixes are regular expressions, tried in reverse alphabetical order, the empty one last."""
+
+    _schemes: dict[str, Load] = {}
+
+    @classmethod
+    def register_scheme(cls, prefixes: Any, loader: Load | None = None, force: bool = False) -> Any:
+        """Let ``loader(filename, map_location)`` read what starts with one of ``prefixes``; also as a decorator."""
+        if loader is not None:
+            cls._register(prefixes, loader, force)
+            return None
+
+        def decorate(function: Load) -> Load:
+            cls._register(prefixes, function, force)
+            return function
+
+        return decorate
+
+    @classmethod
+    def _register(cls, prefixes: Any, loader: Load, force: bool) -> None:
+        for prefix in [prefixes] if isinstance(prefixes, str) else prefixes:
+            if prefix in cls._schemes and not force:
+                raise KeyError(f"{prefix} is already registered as a loader backend, add `force=True` to override it")
+            cls._schemes[prefix] = loader
+        cls._schemes = dict(sorted(cls._schemes.items(), key=lambda item: item[0], reverse=True))
+
+    @classmethod
+    def _get_checkpoint_loader(cls, path: str) -> Load:
+        return next(load for prefix, load in cls._schemes.items() if re.match(prefix, path))
+
+    @classmethod
+    def load_checkpoint(cls, filename: str, map_location: Any = None, logger: Any = None) -> Any:
+        """The checkpoint that ``filename`` leads to, as it stands in the file."""
+        return cls._get_checkpoint_loader(filename)(filename, map_location)
+
+
+def load_from_local(filename: str, map_location: Any = None) -> Any:
+    """A file on this machine, read as data."""
+    path = os.path.expanduser(filename)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path} can not be found.")
+    return _moved(foreign.read(path), map_location)
+
+
+def load_from_http(filename: str, map_location: Any = None, model_dir: str | None = None, progress: bool = True) -> Any:
+    """A file behind an address; kept in torch's cache."""
+    folder = model_dir or os.path.join(torch.hub.get_dir(), "checkpoints")
+    os.makedirs(folder, exist_ok=True)
+    cached = os.path.join(folder, os.path.basename(filename.partition("?")[0]))
+    if not os.path.exists(cached):
+        torch.hub.download_url_to_file(filename, cached, progress=progress)
+    return load_from_local(cached, map_location)
+
+
+def load_from_zoo(filename: str, map_location: Any = None) -> Any:
+    scheme = filename.partition("://")[0]
+    raise OutOfScope(
+        f"{filename}: the model zoo behind {scheme}:// is out of Étude's scope; download the file and give its path"
+    )
+
+
+def register_all(loader: type[Loader]) -> None:
+    """The schemes that both systems know."""
+    loader.register_scheme("", load_from_local)
+    loader.register_scheme(("http://", "https://"), load_from_http)
+    loader.register_scheme(
+        ("modelzoo://", "torchvision://", "open-mmlab://", "openmmlab://", "mmcls://", "pavi://",
+         r"(\S+\:)?s3://", r"(\S+\:)?petrel://"),
+        load_from_zoo,
+    )  # fmt: skip
+
+
+def save_atomically(checkpoint: Any, filename: str) -> None:
+    """Write ``checkpoint`` with torch's format; the file is there whole or not at all."""
+    path = os.path.abspath(os.path.expanduser(filename))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    disk.write_atomically(path, lambda file: torch.save(checkpoint, file))
+
+
+def _moved(value: Any, map_location: Any) -> Any:
+    """Tensors on the device that ``map_location`` names. Files are read to the CPU: other forms need nothing."""
+    if not isinstance(map_location, str | torch.device) or torch.device(map_location).type == "cpu":
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.to(map_location)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            value[key] = _moved(item, map_location)
+        return value
+    if isinstance(value, list):
+        return [_moved(item, map_location) for item in value]
+    return value
+
+
+def state_of(checkpoint: Any, filename: str) -> Any:
+    """The state dict inside a checkpoint, or the checkpoint itself when it is one."""
+    if not isinstance(checkpoint, dict):
+        raise RuntimeError(f"No state_dict found in checkpoint file {filename}")
+    return checkpoint.get("state_dict", checkpoint)
+
+
+def revised(state_dict: Any, revise_keys: Any) -> Any:
+    """The state dict with every (pattern, replacement) applied in turn to its keys."""
+    metadata = getattr(state_dict, "_metadata", None)
+    for pattern, replacement in revise_keys:
+        state_dict = type(state_dict)((re.sub(pattern, replacement, key), item) for key, item in state_dict.items())
+    if metadata is not None:
+        state_dict._metadata = metadata
+    return state_dict
+
+
+def below(prefix: str, state_dict: Any, filename: str) -> dict[str, Any]:
+    """The part of a state dict below ``prefix``, the prefix cut off."""
+    prefix = prefix if prefix.endswith(".") else f"{prefix}."
+    found = {key[len(prefix) :]: value for key, value in state_dict.items() if key.startswith(prefix)}
+    if not found:
+        tops = sorted({key.partition(".")[0] for key in state_dict})
+        raise AssertionError(f"{prefix} is not in the pretrained model {filename}; it has: {', '.join(tops)}")
+    return found

@@ -1,0 +1,97 @@
+"""State dicts into modules and out of them, as both systems do it: what fits is loaded, the rest reported."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from etude.dialects.openmm.wrappers import is_wrapper
+
+
+@dataclass
+class Mismatch:
+    """What did not fit: keys that one side lacks, and errors such as another shape."""
+
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.errors)
+
+    def __str__(self) -> str:
+        lines = ["The model and loaded state dict do not match exactly\n", *self.errors]
+        if self.unexpected:
+            lines.append(f"unexpected key in source state_dict: {', '.join(self.unexpected)}\n")
+        if self.missing:
+            lines.append(f"missing keys in source state_dict: {', '.join(self.missing)}\n")
+        return "\n".join(lines)
+
+
+def load_fitting(module: nn.Module, state_dict: Any) -> Mismatch:
+    """Copy what fits into ``module``, through wrappers; returns what did not."""
+    found = Mismatch()
+    metadata = getattr(state_dict, "_metadata", None)
+    state = OrderedDict(state_dict)
+    if metadata is not None:
+        state._metadata = metadata  # type: ignore[attr-defined]
+    _load(module, state, metadata, "", found)
+    found.missing = [key for key in found.missing if "num_batches_tracked" not in key]
+    return found
+
+
+def _load(module: Any, state: Any, metadata: Any, prefix: str, found: Mismatch) -> None:
+    if is_wrapper(module):
+        module = module.module
+    local = {} if metadata is None else metadata.get(prefix[:-1], {})
+    module._load_from_state_dict(state, prefix, local, True, found.missing, found.unexpected, found.errors)
+    for name, child in module._modules.items():
+        if child is not None:
+            _load(child, state, metadata, f"{prefix}{name}.", found)
+    hooks = getattr(module, "_load_state_dict_post_hooks", {})
+    if hooks:
+        incompatible = nn.modules.module._IncompatibleKeys(found.missing, found.unexpected)
+        for hook in hooks.values():
+            if hook(module, incompatible) is not None:
+                raise AssertionError("hooks registered with `register_load_state_dict_post_hook` return nothing")
+
+
+def get_state_dict(module: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+    """The state dict of ``module`` with wrappers at any level left out, and with buffers that torch would not save."""
+    if is_wrapper(module):
+        module = module.module
+    if destination is None:
+        destination = OrderedDict()
+        destination._metadata = OrderedDict()
+    destination._metadata[prefix[:-1]] = {"version": module._version}
+    _save(module, destination, prefix, keep_vars)
+    for name, child in module._modules.items():
+        if child is not None:
+            get_state_dict(child, destination, f"{prefix}{name}.", keep_vars=keep_vars)
+    for hook in module._state_dict_hooks.values():
+        replaced = hook(module, destination, prefix, destination._metadata[prefix[:-1]])
+        destination = replaced if replaced is not None else destination
+    return destination
+
+
+def _save(module: Any, destination: Any, prefix: str, keep_vars: bool) -> None:
+    tensors = [*module._parameters.items(), *module._buffers.items()]
+    for name, tensor in tensors:
+        if tensor is not None:
+            destination[prefix + name] = tensor if keep_vars else tensor.detach()
+    extra = getattr(type(module), "get_extra_state", nn.Module.get_extra_state)
+    if extra is not nn.Module.get_extra_state:
+        destination[f"{prefix}_extra_state"] = module.get_extra_state()
+
+
+def weights_to_cpu(state_dict: Any) -> Any:
+    """The same state dict with its tensors on the CPU."""
+    moved: Any = OrderedDict(
+        (key, value.cpu() if isinstance(value, torch.Tensor) else value) for key, value in state_dict.items()
+    )
+    moved._metadata = getattr(state_dict, "_metadata", OrderedDict())
+    return moved
