@@ -40,7 +40,7 @@ COLLATES: dict[str, str] = {}
 OPTIMIZERS: dict[str, str] = _same(
     "torch.optim",
     "ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax LBFGS Muon NAdam RAdam RMSprop Rprop SGD SparseAdam",
-)
+) | {"LAMB": "etude.optim.lamb:LAMB", "LARS": "etude.optim.lars:LARS"}
 
 SCHEDULES: dict[str, str] = _same(
     "etude.schedules.curves",

@@ -1,0 +1,1 @@
+"""Optimizers: which parameters get which options, torch's own made fast, and LARS and LAMB."""

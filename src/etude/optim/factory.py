@@ -1,0 +1,93 @@
+"""The optimizer that a plan asks for, with its parameter groups and the fastest kernels that the parameters allow."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
+
+from etude.errors import ConfigError, EtudeError, UserCodeError, suggest
+from etude.optim.groups import make_groups, named_parameters
+from etude.plan import Optimizer as OptimizerPlan
+from etude.plan import Spec
+from etude.registry import OPTIMIZERS
+
+_FUSED_DEVICES = frozenset({"cpu", "cuda", "mps", "xpu"})
+#: Said by the user, one of these settles how the update is computed.
+_WAYS = ("fused", "foreach", "capturable", "differentiable")
+
+
+def build_optimizer(plan: OptimizerPlan, model: nn.Module) -> Optimizer:
+    """What ``plan`` asks for, over the parameters of ``model`` that are its own."""
+    spec = plan.spec
+    factory = OPTIMIZERS.get(spec.name, at=str(spec.at))
+    accepted = _parameters(factory)
+    named = named_parameters(model, plan.params)
+    if not named:
+        raise ConfigError("the model has no parameters to train", at=str(spec.at))
+    args = {**_lists_as_tuples(spec.args), **_way(accepted, spec.args, model, [entry.parameter for entry in named])}
+    defaults = {name: p.default for name, p in accepted.items() if p.default is not inspect.Parameter.empty}
+    groups = make_groups(named, plan.groups, defaults | args)
+    optimizer = _made(Spec(kind=spec.kind, name=spec.name, args=args, at=spec.at), groups)
+    _require_known_options(plan, optimizer)
+    return optimizer
+
+
+def _made(spec: Spec, groups: list[dict[str, Any]]) -> Optimizer:
+    try:
+        made: Optimizer = OPTIMIZERS.build(spec, groups)
+    except EtudeError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{spec.name}: {error}", at=str(spec.at)) from error
+    except Exception as error:
+        raise UserCodeError(f"{spec.at}: {spec.name} raised {type(error).__name__}: {error}") from error
+    return made
+
+
+def _parameters(factory: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def _way(
+    accepted: Mapping[str, Any], given: Mapping[str, Any], model: nn.Module, params: Sequence[nn.Parameter]
+) -> dict[str, bool]:
+    """``fused`` where it can be, else ``foreach``; nothing if the user said."""
+    if any(given.get(way) is not None for way in _WAYS) or isinstance(given.get("lr"), torch.Tensor):
+        return {}
+    if any(isinstance(parameter, UninitializedParameter) for parameter in params) or _is_sparse(model):
+        return {}
+    plain = all(p.is_floating_point() and p.device.type in _FUSED_DEVICES for p in params)
+    if "fused" in accepted and plain and len({parameter.device.type for parameter in params}) == 1:
+        return {"fused": True}
+    return {"foreach": True} if "foreach" in accepted else {}
+
+
+def _is_sparse(model: nn.Module) -> bool:
+    return any(getattr(module, "sparse", False) is True for module in model.modules())
+
+
+def _lists_as_tuples(args: Mapping[str, Any]) -> dict[str, Any]:
+    """A config file has no tuples, and torch compares ``betas`` as one."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in args.items()}
+
+
+def _require_known_options(plan: OptimizerPlan, optimizer: Optimizer) -> None:
+    """torch takes any key into a group and never reads it; a misspelt one has to be found here."""
+    known = [*optimizer.defaults, "name"]
+    for rule in plan.groups:
+        for option in rule.options:
+            if option not in known:
+                raise ConfigError(
+                    f"{plan.spec.name} has no group option {option!r}",
+                    at=str(rule.at),
+                    hint=suggest(option, [*known, "lr_mult", "decay_mult"]),
+                )

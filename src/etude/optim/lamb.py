@@ -1,0 +1,122 @@
+"""LAMB: Adam whose step is made as long as the tensor it moves.
+
+You et al.: *Large Batch Optimization for Deep Learning: Training BERT in 76 minutes*, 2020; with the clipping of the
+whole gradient that training recipes for images added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from etude.optim.tensors import non_negative, norms, with_grads
+
+
+class LAMB(Optimizer):
+    """Adam's direction plus decoupled decay, scaled per tensor by ``|w| / |direction|``.
+
+    Gradients are divided by ``max(1, |all gradients| / max_grad_norm)`` first (None: not). Groups without weight decay
+    are not scaled unless ``always_adapt``; ``trust_clip`` bounds the scale by 1.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        grad_averaging: bool = True,
+        max_grad_norm: float | None = 1.0,
+        trust_clip: bool = False,
+        always_adapt: bool = False,
+    ) -> None:
+        non_negative(lr=lr, eps=eps, weight_decay=weight_decay)
+        if not all(0.0 <= beta < 1.0 for beta in betas):
+            raise ValueError(f"betas are {tuple(betas)}; each must be at least 0 and below 1")
+        defaults = {
+            "lr": lr, "bias_correction": bias_correction, "betas": tuple(betas), "eps": eps,
+            "weight_decay": weight_decay, "grad_averaging": grad_averaging, "max_grad_norm": max_grad_norm,
+            "trust_clip": trust_clip, "always_adapt": always_adapt,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        divisor = self._divisor()
+        for group in self.param_groups:
+            group["step"] = group.get("step", 0) + 1
+            for params, grads in with_grads(group):
+                direction = self._direction(group, params, grads, divisor)
+                if group["weight_decay"] != 0:
+                    torch._foreach_add_(direction, params, alpha=group["weight_decay"])
+                if group["weight_decay"] != 0 or group["always_adapt"]:
+                    torch._foreach_addcmul_(params, direction, _trust(group, params, direction), value=-group["lr"])
+                else:
+                    torch._foreach_add_(params, direction, alpha=-group["lr"])
+        return loss
+
+    def _divisor(self) -> Tensor | None:
+        """What all gradients are divided by, or None."""
+        most = self.defaults["max_grad_norm"]
+        if most is None:
+            return None
+        parts = [norms(grads) for group in self.param_groups for _, grads in with_grads(group)]
+        if not parts:
+            return None
+        whole = torch.linalg.vector_norm(torch.cat([part.to(parts[0]) for part in parts]))
+        return torch.clamp(whole / most, min=1.0)
+
+    def _direction(
+        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], divisor: Tensor | None
+    ) -> list[Tensor]:
+        """Adam's step of length one."""
+        beta1, beta2 = group["betas"]
+        first, second = self._moments(params)
+        if divisor is not None:
+            grads = torch._foreach_div(grads, divisor.to(grads[0]))  # type: ignore[assignment]
+        if group["grad_averaging"]:
+            torch._foreach_lerp_(first, grads, 1.0 - beta1)
+        else:
+            torch._foreach_mul_(first, beta1)
+            torch._foreach_add_(first, grads)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, grads, grads, value=1.0 - beta2)
+        correct1, correct2 = _corrections(group)
+        direction = torch._foreach_sqrt(second)
+        torch._foreach_mul_(direction, correct1 / correct2**0.5)
+        torch._foreach_add_(direction, correct1 * group["eps"])
+        torch._foreach_reciprocal_(direction)
+        torch._foreach_mul_(direction, first)
+        return list(direction)
+
+    def _moments(self, params: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        for parameter in params:
+            state = self.state[parameter]
+            if not state:
+                state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        states = [self.state[parameter] for parameter in params]
+        return [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
+
+
+def _corrections(group: dict[str, Any]) -> tuple[float, float]:
+    if not group["bias_correction"]:
+        return 1.0, 1.0
+    beta1, beta2 = group["betas"]
+    return 1.0 - beta1 ** group["step"], 1.0 - beta2 ** group["step"]
+
+
+def _trust(group: dict[str, Any], params: list[Tensor], direction: list[Tensor]) -> list[Tensor]:
+    weight, length = norms(params), norms(direction)
+    trust = torch.where((weight > 0) & (length > 0), weight / length, torch.ones_like(weight))
+    return list((trust.clamp(max=1.0) if group["trust_clip"] else trust).unbind())

@@ -1,0 +1,122 @@
+"""LARS and LAMB against a plain loop over the published formulas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from etude.optim.lamb import LAMB
+from etude.optim.lars import LARS
+
+SHAPES = [(3, 4), (4,), (2, 3, 2), ()]
+
+
+def tensors(seed: int, dtype=torch.float64) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in SHAPES]
+
+
+def trained(make, *, steps: int = 4) -> list[torch.Tensor]:
+    params = [torch.nn.Parameter(tensor) for tensor in tensors(0)]
+    params[1].data.zero_()
+    optimizer = make(params)
+    for step in range(steps):
+        for number, (parameter, grad) in enumerate(zip(params, tensors(step + 1), strict=True)):
+            late = number == 2 and step == 0
+            parameter.grad = None if late else grad * (0.0 if step == 2 else 1.0)
+        optimizer.step()
+        if step == 1:
+            again = make(params)
+            again.load_state_dict(optimizer.state_dict())
+            optimizer = again
+    return [parameter.detach() for parameter in params]
+
+
+def lars_by_hand(lr, momentum=0.0, weight_decay=0.0, dampening=0.0, eta=0.001, nesterov=False, eps=1e-8, exclude=False):
+    params, buffers = tensors(0), {}
+    params[1].zero_()
+    for step in range(4):
+        for n, (w, g) in enumerate(zip(params, tensors(step + 1), strict=True)):
+            if n == 2 and step == 0:
+                continue
+            g = g * (0.0 if step == 2 else 1.0)
+            local = 1.0
+            if not exclude and w.norm() > 0 and g.norm() > 0:
+                local = eta * w.norm() / (g.norm() + weight_decay * w.norm() + eps)
+            u = (g + weight_decay * w) * (local * lr)
+            if momentum == 0:
+                w -= u
+                continue
+            buffers[n] = momentum * buffers[n] + (1 - dampening) * u if n in buffers else u
+            w -= u + momentum * buffers[n] if nesterov else buffers[n]
+    return params
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": 0.3},
+        {"lr": 0.3, "momentum": 0.9, "weight_decay": 0.1},
+        {"lr": 1.0, "momentum": 0.8, "dampening": 0.3, "eta": 0.01},
+        {"lr": 0.3, "momentum": 0.9, "nesterov": True, "eps": 0.1},
+        {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.05, "exclude": True},
+    ],
+)
+def test_lars_follows_its_formula(options):
+    ours = {**options, "lars_exclude": options.get("exclude", False)}
+    ours.pop("exclude", None)
+    torch.testing.assert_close(trained(lambda params: LARS(params, **ours)), lars_by_hand(**options))
+
+
+def lamb_by_hand(
+    lr=1e-3, bias_correction=True, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, grad_averaging=True,
+    max_grad_norm=1.0, trust_clip=False, always_adapt=False,
+):  # fmt: skip
+    params, moments = tensors(0), {}
+    params[1].zero_()
+    for step in range(4):
+        grads = {n: g * (0.0 if step == 2 else 1.0) for n, g in enumerate(tensors(step + 1)) if n != 2 or step}
+        if max_grad_norm is not None:
+            whole = torch.stack([g.norm() for g in grads.values()]).norm()
+            grads = {n: g / max(1.0, float(whole) / max_grad_norm) for n, g in grads.items()}
+        c1, c2 = (1 - betas[0] ** (step + 1), 1 - betas[1] ** (step + 1)) if bias_correction else (1.0, 1.0)
+        for n, g in grads.items():
+            w = params[n]
+            m, v = moments.get(n, (torch.zeros_like(w), torch.zeros_like(w)))
+            m = betas[0] * m + (1 - betas[0] if grad_averaging else 1.0) * g
+            v = betas[1] * v + (1 - betas[1]) * g * g
+            moments[n] = m, v
+            u = (m / c1) / (v.sqrt() / c2**0.5 + eps) + weight_decay * w
+            if weight_decay != 0 or always_adapt:
+                ratio = w.norm() / u.norm() if w.norm() > 0 and u.norm() > 0 else torch.ones(())
+                u = u * (ratio.clamp(max=1.0) if trust_clip else ratio)
+            w -= lr * u
+    return params
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lr": 0.1, "weight_decay": 0.1, "betas": (0.8, 0.9)},
+        {"lr": 0.1, "weight_decay": 0.0},
+        {"lr": 0.1, "weight_decay": 0.0, "always_adapt": True, "max_grad_norm": None},
+        {"lr": 0.1, "grad_averaging": False, "bias_correction": False, "trust_clip": True, "max_grad_norm": 0.1},
+    ],
+)
+def test_lamb_follows_its_formula(options):
+    torch.testing.assert_close(trained(lambda params: LAMB(params, **options)), lamb_by_hand(**options))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: LARS(p, -0.1),
+        lambda p: LARS(p, 0.1, nesterov=True),
+        lambda p: LAMB(p, -0.1),
+        lambda p: LAMB(p, betas=(1.0, 0.9)),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(make):
+    with pytest.raises(ValueError):
+        make([torch.nn.Parameter(torch.zeros(1))])
