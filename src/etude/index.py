@@ -83,7 +83,7 @@ class Index:
 
 def table_of(kind: str) -> Registry | None:
     """The registry for a spec's kind: ``hook`` or the word that ``etude list`` takes, ``hooks``."""
-    return TABLES.get(kind) or next((table for table in TABLES.values() if table.kind == kind), None)
+    return next((table for word, table in TABLES.items() if kind in (word, table.kind)), None)
 
 
 def tables_asked(word: str | None) -> dict[str, Registry]:

@@ -259,6 +259,11 @@ def find_source(module: str, folders: tuple[str, ...] = ()) -> Source | None:
     return None
 
 
+def has_module(module: str, folders: Sequence[str] = ()) -> bool:
+    """Whether a module can be found, with or without a source that can be read."""
+    return any(locate(module, NOWHERE, folder) is not None for folder in (*folders, os.getcwd()))
+
+
 def _parameters(arguments: ast.arguments, *, skip: int) -> tuple[list[Parameter], bool]:
     """The parameters of a ``def`` (without ``self``), and whether it takes any other word."""
     positional = [*arguments.posonlyargs, *arguments.args]

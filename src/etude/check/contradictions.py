@@ -1,0 +1,177 @@
+"""Parts of a plan that cannot both be meant. What runs, but hardly as meant, is a warning with the numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from etude.errors import Finding, nearest, suggest
+from etude.plan import Phase, Plan, Schedule, Spec
+from etude.units import Amount
+
+#: Arguments of hooks and curves that name a result of an evaluation, and what asks for one of its own.
+_RESULT_ARGUMENTS = ("best", "metric", "monitor")
+#: Arguments that name what a hook writes.
+_WRITES = ("path", "file", "filename")
+_LOSSES = ("loss",)
+
+
+def contradictions(plan: Plan) -> list[Finding]:
+    """Everything in the plan that contradicts something else in it."""
+    found = [*_length(plan)]
+    if plan.builder == "native":
+        found += [*_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan)]
+    return found
+
+
+def _length(plan: Plan) -> Iterator[Finding]:
+    if plan.train.epochs is None and plan.train.steps is None and plan.train.max_seconds is None:
+        yield Finding(_first(plan), "nothing says how long to train", "give `epochs` or `steps`")
+
+
+def length_of(plan: Plan) -> Amount | None:
+    """How long the run is, as the config says it."""
+    if plan.train.steps is not None:
+        return Amount(plan.train.steps, "step")
+    return None if plan.train.epochs is None else Amount(plan.train.epochs, "epoch")
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------
+
+
+def _schedules(plan: Plan) -> Iterator[Finding]:
+    length = length_of(plan)
+    for schedule in plan.schedules:
+        yield from _order_of_phases(schedule)
+        if length is None or not schedule.phases:
+            continue
+        for phase in schedule.phases:
+            if phase.begin is not None and _compare(phase.begin, length) in (0, 1):
+                text = f"a phase of {schedule.target} begins at {phase.begin}, but the run ends at {length}"
+                yield Finding(str(phase.at), text, severity="warning")
+        yield from _end_of_schedule(schedule, schedule.phases[-1], length)
+
+
+def _order_of_phases(schedule: Schedule) -> Iterator[Finding]:
+    end: Amount | None = None
+    for number, phase in enumerate(schedule.phases):
+        if phase.until is None and number < len(schedule.phases) - 1:
+            text = f"this phase of {schedule.target} lasts until the end, but another one follows"
+            yield Finding(str(phase.at), text, "give it an `until`")
+        begin = phase.begin or end
+        if phase.begin is not None and end is not None and _compare(phase.begin, end) == -1:
+            text = (
+                f"this phase of {schedule.target} begins at {phase.begin}, before the one in front of it ends ({end})"
+            )
+            yield Finding(str(phase.at), text)
+        if phase.until is not None and begin is not None and _compare(phase.until, begin) in (-1, 0):
+            yield Finding(
+                str(phase.at), f"this phase of {schedule.target} ends at {phase.until}, but begins at {begin}"
+            )
+        end = phase.until
+
+
+def _end_of_schedule(schedule: Schedule, last: Phase, length: Amount) -> Iterator[Finding]:
+    if last.until is None:
+        return
+    order = _compare(last.until, length)
+    if order == 1:
+        text = f"the schedule of {schedule.target} goes on until {last.until}, but the run ends at {length}"
+        yield Finding(str(last.at), text, "`until: end` follows the run", "warning")
+    elif order == -1 and not _ends_at_base(last.curve):
+        text = f"the schedule of {schedule.target} ends at {last.until}, the run goes on until {length}"
+        yield Finding(str(last.at), text, "the value stays where the schedule leaves it", "warning")
+
+
+def _ends_at_base(curve: Spec) -> bool:
+    """A warmup, after which the base value is meant to stay."""
+    return curve.name in ("Linear", "Constant", "Exponential") and curve.args.get("to", 1.0) == 1.0
+
+
+def _compare(one: Amount, other: Amount) -> int | None:
+    """-1, 0 or 1 as ``one`` is less, the same or more; None for different units."""
+    if one.unit != other.unit:
+        return None
+    return (one.value > other.value) - (one.value < other.value)
+
+
+# -- hooks -------------------------------------------------------------------------------------------------------
+
+
+def _intervals(plan: Plan) -> Iterator[Finding]:
+    length = length_of(plan)
+    for hook in plan.hooks:
+        if length is not None and hook.every is not None and _compare(hook.every, length) == 1 and hook.spec.at.file:
+            text = f"{hook.spec.name} acts every {hook.every}, but the run ends at {length}: it never falls due"
+            yield Finding(str(hook.spec.at), text, severity="warning")
+
+
+def _results(plan: Plan) -> Iterator[Finding]:
+    """``best: accuracy`` needs a metric that makes it, and data to evaluate on."""
+    names, certain = result_names(plan)
+    for spec in _readers(plan):
+        for argument in _RESULT_ARGUMENTS:
+            wanted = spec.args.get(argument)
+            if not isinstance(wanted, str):
+                continue
+            bare = wanted.removeprefix("val/").removeprefix("-").removeprefix("+")
+            if "val" not in plan.data:
+                text = f"{spec.name}: {argument} {wanted!r} needs an evaluation, and data.val is missing"
+                yield Finding(str(spec.place(argument)), text)
+            elif bare not in names and (certain or nearest(bare, sorted(names)) is not None):
+                text = f"{spec.name}: no metric gives {wanted!r}"
+                yield Finding(str(spec.place(argument)), text, suggest(bare, names))
+
+
+def _readers(plan: Plan) -> Iterator[Spec]:
+    yield from (hook.spec for hook in plan.hooks)
+    yield from (phase.curve for schedule in plan.schedules for phase in schedule.phases)
+
+
+def result_names(plan: Plan) -> tuple[set[str], bool]:
+    """The names that an evaluation of this plan records, and whether these are sure to be all."""
+    names = {*_LOSSES, *(_snake(spec.name.rpartition(".")[2]) for spec in plan.losses)}
+    certain = True
+    for spec in plan.metrics:
+        own = spec.args.get("name")
+        names.add(own if isinstance(own, str) else _snake(spec.name.rpartition(".")[2]))
+        certain = certain and "." not in spec.name
+    return names, certain
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _written(plan: Plan) -> Iterator[Finding]:
+    """Two hooks or writers that write to one file would destroy each other's work."""
+    seen: dict[tuple[str, str], Spec] = {}
+    for spec in (*(hook.spec for hook in plan.hooks), *plan.writers):
+        for key in _targets(spec):
+            first = seen.setdefault(key, spec)
+            if first is not spec:
+                text = f"{spec.name} writes {key[1]}, which {first.name} ({first.at}) writes too"
+                yield Finding(str(spec.at), text)
+
+
+def _targets(spec: Spec) -> Iterator[tuple[str, str]]:
+    named = [str(spec.args[word]) for word in _WRITES if isinstance(spec.args.get(word), str)]
+    yield from (("file", name) for name in named)
+    if spec.kind == "writer" and not named:
+        yield ("file", f"the file of {spec.name}")
+    if spec.name == "Checkpoint":
+        yield ("folder", f"the checkpoints in {spec.args.get('folder', 'checkpoints')!r}")
+
+
+def _owners(plan: Plan) -> Iterator[Finding]:
+    """Of several optimizers each has its own parameters."""
+    if len(plan.optimizers) < 2:
+        return
+    for name, optimizer in plan.optimizers.items():
+        if not optimizer.params:
+            text = f"optimizer {name!r} says no `params`: with several optimizers each needs its own"
+            yield Finding(str(optimizer.spec.at), text, 'write params: ["generator.*"]')
+
+
+def _first(plan: Plan) -> str:
+    return plan.files[0] if plan.files else ""
