@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from keyword import iskeyword
 
 from etude.config.imports import locate
 from etude.plan import NOWHERE
@@ -34,6 +35,11 @@ class Parameter:
     @property
     def required(self) -> bool:
         return self.default is None
+
+    @property
+    def key(self) -> str:
+        """The parameter as a config writes it: ``from_``, which Python forces on us, is ``from``."""
+        return self.name[:-1] if self.name.endswith("_") and iskeyword(self.name[:-1]) else self.name
 
 
 @dataclass(frozen=True)
@@ -412,5 +418,5 @@ def _line(text: str) -> str:
 def _shown(parameter: Parameter) -> str:
     annotation = f": {parameter.annotation}" if parameter.annotation else ""
     if parameter.default is None:
-        return f"{parameter.name}{annotation}"
-    return f"{parameter.name}{annotation}{' = ' if annotation else '='}{parameter.default}"
+        return f"{parameter.key}{annotation}"
+    return f"{parameter.key}{annotation}{' = ' if annotation else '='}{parameter.default}"

@@ -127,3 +127,14 @@ def test_a_component_without_a_type_is_a_finding() -> None:
         "model has no `type`",
         "loss must be a loss: its name, or a mapping with `type`",
     ]
+
+
+def test_a_class_of_a_python_config_goes_by_its_dotted_path() -> None:
+    class Local: ...
+
+    fields = Fields(tree({"a": {"type": Fields}, "b": {"type": Local}}))
+    spec = fields.take_spec("a", "model")
+    assert spec is not None
+    assert spec.name == "etude.config.reader.Fields"
+    assert fields.take_spec("b", "model") is None
+    assert "cannot be found again by its name" in str(fields.findings[0])

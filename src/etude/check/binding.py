@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from keyword import iskeyword
 from typing import Any
 
 from etude import scan
@@ -138,7 +137,7 @@ class Binder:
         given |= {p.name for p in signature.parameters if p.name in _BY_NAME.get(spec.kind, ())}
         if spec.kind == "schedule" and not signature.is_class and signature.parameters:
             given = {signature.parameters[0].name}
-        takes = {_config_name(p.name): p for p in signature.parameters if p.name not in given and p.word}
+        takes = {p.key: p for p in signature.parameters if p.name not in given and p.word}
         meant = self._unknown_arguments(spec, takes, given, is_open=signature.open)
         for name, parameter in takes.items():
             if parameter.required and name not in spec.args and name not in meant:
@@ -197,11 +196,6 @@ class Binder:
         finding = Finding(str(at), message, hint)
         if finding not in self.findings:
             self.findings.append(finding)
-
-
-def _config_name(name: str) -> str:
-    """A parameter as a config writes it: ``from_``, which Python forces on us, is ``from``."""
-    return name[:-1] if name.endswith("_") and iskeyword(name[:-1]) else name
 
 
 def _inherited(spec: Spec, name: str) -> str:

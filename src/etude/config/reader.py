@@ -168,7 +168,7 @@ class Fields:
 
     def rest_spec(self, kind: str, *, default: str | None = None) -> Spec | None:
         """This section as a component: its ``type``, and every key that was not asked for as its arguments."""
-        name = self.take("type", str, default=default)
+        name = self._type_name(self.take("type", str, default=default))
         places = {key: self.place(key) for key in self.values if key not in self._asked}
         args = self.rest()
         if name is None:
@@ -176,6 +176,17 @@ class Fields:
                 self.error(f"{dotted(self.path)} has no `type`", hint=f"which {kind}?")
             return None
         return Spec(kind=kind, name=name, args=args, at=self.place("type"), places=places)
+
+    def _type_name(self, given: Any) -> str | None:
+        """A name. A Python config may give the class itself, which then goes by its dotted path."""
+        if given is None or isinstance(given, str):
+            return given
+        module, name = getattr(given, "__module__", ""), getattr(given, "__qualname__", "")
+        if not callable(given) or not module or "<locals>" in name or module == "__etude_config__":
+            hint = "put it into a module of its own, and name that under `imports`"
+            self.error(f"{self.name('type')}: {given!r} cannot be found again by its name", key="type", hint=hint)
+            return None
+        return f"{module}.{name}"
 
     def done(self, known: Iterable[str] = ()) -> None:
         """Tell of every key that nobody asked for. ``known`` adds names that would be right here too."""

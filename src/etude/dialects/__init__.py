@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.tree import Tree
-from etude.errors import ConfigError, UserError, suggest
+from etude.errors import ConfigError, Finding, UserError, suggest
 from etude.plan import Plan
 
 #: In the order they are asked whether a file is theirs; the native form takes what is left.
@@ -46,6 +46,19 @@ def lower(name: str, tree: Tree) -> Plan:
     """What the tree, in dialect ``name``, says will run."""
     plan: Plan = _lowering(name).lower(tree)
     return plan
+
+
+def survey(name: str, tree: Tree) -> tuple[Plan | None, list[Finding]]:
+    """The plan together with everything that is wrong with the tree, for ``etude check``; None where a dialect cannot
+    go on after a mistake."""
+    module = _lowering(name)
+    if hasattr(module, "survey"):
+        plan, findings = module.survey(tree)
+        return plan, list(findings)
+    try:
+        return module.lower(tree), []
+    except ConfigError as error:
+        return None, list(error.findings)
 
 
 def _lowering(name: str) -> Any:

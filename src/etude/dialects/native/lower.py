@@ -8,7 +8,7 @@ from typing import Any
 from etude.config import read as read_files
 from etude.config.reader import Fields, spec_at
 from etude.config.tree import Path, Tree, dotted
-from etude.errors import Finding, suggest
+from etude.errors import ConfigError, Finding, suggest
 from etude.plan import Group, HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
 from etude.units import Amount, parse
 
@@ -39,6 +39,14 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 
 def lower(tree: Tree) -> Plan:
     """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    plan, findings = survey(tree)
+    if any(finding.severity == "error" for finding in findings):
+        raise ConfigError(findings)
+    return plan
+
+
+def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
+    """The plan, with stand-ins where something is missing, and everything that is wrong with the config's keys."""
     findings: list[Finding] = []
     root = Fields(tree, (), findings)
     model = root.take_spec("model", "model")
@@ -72,8 +80,7 @@ def lower(tree: Tree) -> Plan:
         files=tuple(tree.files),
     )
     root.done(known=(*SECTIONS, *READING_KEYS))
-    root.raise_findings()
-    return plan
+    return plan, findings
 
 
 def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:

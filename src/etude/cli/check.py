@@ -1,0 +1,88 @@
+"""``etude check CONFIG…``: every mistake at once, one line each; nothing is built and torch is not imported."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from etude.errors import ConfigError, Finding, printable
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "check",
+        help="find every mistake in a config; nothing is built",
+        description="Find every mistake in one or several configs: unknown keys and names, parameters that a component "
+        "does not take, wrong types, contradictions. Each is told on a line of its own with file and line. Nothing is "
+        "built, no code but that of a Python config is run.",
+        epilog="exit code: 0 when nothing is wrong (warnings may be printed), 2 when something is",
+    )
+    parser.add_argument("configs", metavar="CONFIG", nargs="+", help="config files, and key=value to change a value")
+    parser.add_argument("--dialect", default="", metavar="D", help="read the config as this dialect, not as guessed")
+    parser.add_argument("--no-python-config", action="store_true", help="refuse configs in Python, which run code")
+    parser.set_defaults(run=run, overrides=[])
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when all is well, 2 when a finding is more than a warning."""
+    import os
+
+    changes = [word for word in args.configs if ("=" in word or word[:1] in "+~") and not os.path.exists(word)]
+    configs = [word for word in args.configs if word not in changes]
+    if not configs:
+        raise ConfigError("no config is named", hint="write etude check CONFIG [key=value …]")
+    codes = [
+        report(config, [*changes, *args.overrides], dialect=args.dialect, python=not args.no_python_config)
+        for config in configs
+    ]
+    return max(codes)
+
+
+def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: bool = True) -> int:
+    """Print what is wrong with one config, and whether that is much."""
+    try:
+        findings, ran = inspect(config, overrides, dialect=dialect, python=python)
+    except ConfigError as error:
+        findings, ran = list(error.findings), []
+    if ran:
+        print(f"note: {', '.join(ran)}: Python, run to read it (--no-python-config forbids that)")
+    for finding in sorted(findings, key=_place):
+        print(printable(str(finding)))
+    errors = sum(finding.severity == "error" for finding in findings)
+    warnings = len(findings) - errors
+    told = [_count(errors, "mistake"), _count(warnings, "warning")]
+    print(f"{config}: {', '.join(filter(None, told)) or 'no mistakes found'}")
+    return 2 if errors else 0
+
+
+def inspect(
+    config: str, overrides: Sequence[str] = (), *, dialect: str = "", python: bool = True
+) -> tuple[list[Finding], list[str]]:
+    """Everything that is wrong with a config, and the Python files that were run to find out."""
+    from etude import builtins, dialects
+    from etude.check import check
+
+    builtins.load()
+    if config.endswith(".py"):
+        if not python:
+            raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=config)
+        from etude import compat
+
+        compat.install()
+    name, tree = dialects.read(config, overrides, dialect=dialect, options={"no_python_config": not python})
+    from etude.config.files import display
+
+    ran = [display(file) for file in tree.files if file.endswith(".py")]
+    plan, findings = dialects.survey(name, tree)
+    return [*findings, *(check(plan) if plan is not None else [])], ran
+
+
+def _place(finding: Finding) -> tuple[str, int]:
+    """File and line; findings of the command line come after those of files."""
+    file, _, line = finding.at.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (chr(0x10FFFF), 0)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}" if number else ""

@@ -1,0 +1,85 @@
+"""``etude config CONFIG [KEY]``: the resolved config; for a key, where its value came from and what overrode what."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from etude.errors import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from etude.config.tree import Path, Tree
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "config",
+        help="the resolved config, and where a value came from",
+        description="Print a config with its bases merged, overrides applied and references resolved. With a KEY "
+        "(optim.lr, hooks.0.type): its value, the file and line it came from, and what it overrode. "
+        "Secrets are hidden.",
+    )
+    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("words", metavar="KEY", nargs="*", help="a key to explain, and key=value to change a value")
+    parser.add_argument("--dialect", default="", metavar="D", help="read the config as this dialect, not as guessed")
+    parser.add_argument("--no-python-config", action="store_true", help="refuse configs in Python, which run code")
+    parser.set_defaults(run=run, overrides=[])
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude import config, dialects
+
+    if args.config.endswith(".py") and args.no_python_config:
+        raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=args.config)
+    changes = [word for word in args.words if "=" in word or word[:1] in "+~"]
+    keys = [word for word in args.words if word not in changes]
+    options = {"no_python_config": args.no_python_config}
+    _, tree = dialects.read(args.config, [*changes, *args.overrides], dialect=args.dialect, options=options)
+    if not keys:
+        print(config.snapshot(tree), end="")
+    for key in keys:
+        print("\n".join(explain(tree, key)))
+    return 0
+
+
+def explain(tree: Tree, key: str) -> list[str]:
+    """The value of ``key``, its place, and every value that stood there before, newest first."""
+    path: Path = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+    missing = object()
+    value = tree.get(*path, default=missing)
+    past = list(tree.history.get(path, ()))
+    if value is missing:
+        _require_past(tree, key, past)
+        return [f"{key} is not set", *_before(path, past)]
+    text = shown(tree, path)
+    lines = [f"{key}:", *(f"  {line}" for line in text.splitlines())] if "\n" in text else [f"{key}: {text}"]
+    return [*lines, f"  from {tree.place(*path) or 'nowhere: it is a default'}", *_before(path, past[:-1])]
+
+
+def shown(tree: Tree, path: Path) -> str:
+    """A value as YAML, with secrets hidden."""
+    from etude.config import dump
+    from etude.config.from_yaml import parse_value
+
+    public: Any = parse_value(dump.snapshot(tree), "snapshot")
+    for part in path:
+        public = public[part]
+    return dump.to_yaml(public).removesuffix("...\n").strip()
+
+
+def _before(path: Path, past: list[tuple[Any, Any]]) -> list[str]:
+    from etude.config import dump
+
+    lines = []
+    for place, value in reversed(past):
+        hidden = dump.redact({str(path[-1]): value})[str(path[-1])]
+        lines.append(f"  before: {hidden!r} from {place}")
+    return lines
+
+
+def _require_past(tree: Tree, key: str, past: list[Any]) -> None:
+    from etude.config.tree import dotted
+
+    if not past:
+        known = [dotted(path) for path, _ in tree.walk()]
+        raise ConfigError(f"the config has no key {key}", hint=suggest(key, known, most=6))

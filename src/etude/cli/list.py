@@ -1,0 +1,81 @@
+"""``etude list [KIND]``: everything that can be named in a config, with signature, origin and a line about it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from etude.index import Entry, Index
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "list",
+        help="what can be named in a config",
+        description="Every registered component: its name, what it takes, where it comes from, and a line about it. "
+        "Nothing is imported. Any dotted path (my_pkg.nets.Tiny) works wherever a name does.",
+    )
+    parser.add_argument("kind", metavar="KIND", nargs="?", help="models, losses, optimizers, schedules, hooks, …")
+    parser.add_argument("--config", metavar="CONFIG", help="also what this config's imports would add")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude import builtins
+    from etude.index import tables_asked
+
+    builtins.load()
+    index = _index(args.config)
+    tables = tables_asked(args.kind)
+    show = _table if sys.stdout.isatty() else _lines
+    for word, table in tables.items():
+        entries = index.entries(table)
+        if entries or args.kind:
+            show(word, entries)
+    return 0
+
+
+def _index(config: str | None) -> Index:
+    from etude.index import Index
+
+    if config is None:
+        return Index()
+    import os
+
+    from etude import dialects
+    from etude.config.imports import find_imports
+
+    _, tree = dialects.read(config)
+    listed = tree.get("imports", default=[])
+    imports, _ = find_imports([listed] if isinstance(listed, str) else listed or [], list(tree.files))
+    return Index(imports, [os.path.dirname(file) for file in tree.files])
+
+
+def _lines(word: str, entries: list[Entry]) -> None:
+    """For pipes: one entry per line, fields parted by tabs."""
+    for entry in entries:
+        signature, doc = _described(entry)
+        print("\t".join((word, f"{entry.name}{signature}", entry.origin, doc)))
+
+
+def _table(word: str, entries: list[Entry]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"{word} ({len(entries)})", title_justify="left", box=None, padding=(0, 1), expand=True)
+    for heading, ratio in (("name", 2), ("takes", 4), ("origin", 3), ("", 4)):
+        table.add_column(heading, ratio=ratio, overflow="fold")
+    for entry in entries:
+        signature, doc = _described(entry)
+        cells = (Text(entry.name, "bold"), Text(signature[1:-1]), Text(entry.origin, "dim"), Text(doc))
+        table.add_row(*cells)
+    Console().print(table)
+
+
+def _described(entry: Entry) -> tuple[str, str]:
+    if entry.signature is None:
+        return "(…)", ""
+    return str(entry.signature), entry.signature.doc
