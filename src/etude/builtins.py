@@ -12,7 +12,11 @@ def _same(module: str, names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names.split()}
 
 
-MODELS: dict[str, str] = {}
+MODELS: dict[str, str] = {
+    "CharTransformer": "etude.models.text:CharTransformer",
+    "ConvNet": "etude.models.conv:ConvNet",
+    "MLP": "etude.models.mlp:MLP",
+}
 
 LOSSES: dict[str, str] = _same(
     "torch.nn",
@@ -20,9 +24,10 @@ LOSSES: dict[str, str] = _same(
     "HuberLoss KLDivLoss L1Loss MSELoss MarginRankingLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss "
     "MultiMarginLoss NLLLoss PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss "
     "TripletMarginWithDistanceLoss",
-)
+) | {"SumLoss": "etude.losses.combine:SumLoss"}
 
 DATASETS: dict[str, str] = {
+    "Characters": "etude.data.text:Characters",
     "Csv": "etude.data.csv:Csv",
     "Digits": "etude.data.digits:Digits",
     "Idx": "etude.data.idx:Idx",
@@ -52,9 +57,12 @@ LOOPS: dict[str, str] = {}
 
 UPDATES: dict[str, str] = {}
 
-HOOKS: dict[str, str] = {}
+HOOKS: dict[str, str] = {"Checkpoint": "etude.hooks.checkpoint:Checkpoint"}
 
-METRICS: dict[str, str] = {}
+METRICS: dict[str, str] = {
+    **_same("etude.metrics.classes", "Accuracy Confusion F1"),
+    **_same("etude.metrics.values", "MAE Mean RMSE"),
+}
 
 WRITERS: dict[str, str] = {}
 

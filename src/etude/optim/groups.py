@@ -151,9 +151,8 @@ def _group(
 def _require_use(depth_rules: Sequence[Group], claims: Sequence[Group], named: Sequence[Named], used: set[int]) -> None:
     for rule in (*depth_rules, *claims):
         if not any(fits(rule, parameter) for parameter in named):
-            raise ConfigError(
-                f"the group rule {_told(rule)} fits no parameter", at=str(rule.at), hint=_near(rule, named)
-            )
+            message = f"the group rule {_told(rule)} fits no parameter"
+            raise ConfigError(message, at=str(rule.at), hint=_near(rule, named))
     for number, rule in enumerate(claims):
         if number not in used:
             message = f"the group rule {_told(rule)} fits only parameters that rules before it have taken"
@@ -167,9 +166,8 @@ def _require_use(depth_rules: Sequence[Group], claims: Sequence[Group], named: S
 def _near(rule: Group, named: Sequence[Named]) -> str:
     if rule.match:
         return _hint(rule.match, [parameter.name for parameter in named])
-    near = (
-        nearest(rule.module, sorted({type(parameter.owner).__name__ for parameter in named})) if rule.module else None
-    )
+    owners = sorted({type(parameter.owner).__name__ for parameter in named})
+    near = nearest(rule.module, owners) if rule.module else None
     return f"did you mean {near!r}?" if near else ""
 
 

@@ -1,0 +1,24 @@
+"""Which way is better for a metric."""
+
+from __future__ import annotations
+
+import math
+
+#: Parts of names for which less is more.
+_LOWER = ("loss", "error", "mae", "mse", "perplexity", "nll", "distance", "fid")
+
+
+def lower_is_better(name: str, mode: str = "") -> bool:
+    """As ``mode`` says (``min`` or ``max``), or by the name: losses and errors should fall, the rest should rise."""
+    if mode:
+        return mode == "min"
+    return any(word in name.lower() for word in _LOWER)
+
+
+def improves(value: float, best: float | None, *, lower: bool, by: float = 0.0) -> bool:
+    """Whether ``value`` beats ``best`` by more than ``by``. What is not finite never does."""
+    if not math.isfinite(value):
+        return False
+    if best is None:
+        return True
+    return value < best - by if lower else value > best + by
