@@ -131,13 +131,7 @@ class Binder:
     # -- arguments -----------------------------------------------------------------------------------------------
 
     def _matched(self, spec: Spec, signature: Signature) -> Spec:
-        if not signature.is_class and spec.kind in _OF_FUNCTIONS:
-            signature = Signature(tuple(Parameter(word, "str", "''") for word in _OF_FUNCTIONS[spec.kind]))
-        given = {p.name for p in signature.parameters[: _BY_POSITION.get(spec.kind, 0)]}
-        given |= {p.name for p in signature.parameters if p.name in _BY_NAME.get(spec.kind, ())}
-        if spec.kind == "schedule" and not signature.is_class and signature.parameters:
-            given = {signature.parameters[0].name}
-        takes = {p.key: p for p in signature.parameters if p.name not in given and p.word}
+        takes, given = parameters_of(spec.kind, signature)
         meant = self._unknown_arguments(spec, takes, given, is_open=signature.open)
         for name, parameter in takes.items():
             if parameter.required and name not in spec.args and name not in meant:
@@ -196,6 +190,16 @@ class Binder:
         finding = Finding(str(at), message, hint)
         if finding not in self.findings:
             self.findings.append(finding)
+
+
+def parameters_of(kind: str, signature: Signature) -> tuple[dict[str, Parameter], set[str]]:
+    """What a config may say to a component of this kind, by key; and the names that the engine gives itself."""
+    if not signature.is_class and kind in _OF_FUNCTIONS:
+        return {word: Parameter(word, "str", "''") for word in _OF_FUNCTIONS[kind]}, set()
+    by_position = 1 if kind == "schedule" and not signature.is_class else _BY_POSITION.get(kind, 0)
+    given = {p.name for p in signature.parameters[:by_position]}
+    given |= {p.name for p in signature.parameters if p.name in _BY_NAME.get(kind, ())}
+    return {p.key: p for p in signature.parameters if p.name not in given and p.word}, given
 
 
 def _inherited(spec: Spec, name: str) -> str:

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from etude.index import tables_asked
 
     builtins.load()
-    index = _index(args.config)
+    index = index_of(args.config)
     tables = tables_asked(args.kind)
     show = _table if sys.stdout.isatty() else _lines
     for word, table in tables.items():
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _index(config: str | None) -> Index:
+def index_of(config: str | None) -> Index:
     from etude.index import Index
 
     if config is None:

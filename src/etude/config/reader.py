@@ -16,7 +16,9 @@ unknown key train.sede; did you mean 'seed'?
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from etude.config.conform import Misfit, conform
@@ -36,6 +38,33 @@ ARGUMENT_KINDS = {
 }  # fmt: skip
 #: Arguments where a bare name means the component of that name.
 _NAMED_BY_STRING = {"transform", "transforms"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A key that a lowering asked for: where, and what may stand there. ``*`` as key: the arguments of a component."""
+
+    path: Path
+    key: str
+    annotation: str = "Any"
+    default: Any = None
+    #: The kind of component that is due; ``many`` allows a list of them.
+    kind: str = ""
+    many: bool = False
+
+
+_watchers: list[list[Asked]] = []
+
+
+@contextmanager
+def watch() -> Iterator[list[Asked]]:
+    """Collect what is asked for meanwhile. A lowering that reads a sample so tells what its config may hold."""
+    asked: list[Asked] = []
+    _watchers.append(asked)
+    try:
+        yield asked
+    finally:
+        _watchers.remove(asked)
 
 
 class _Required:
@@ -91,23 +120,24 @@ class Fields:
     def take(self, key: str, kind: type | str = "Any", *, default: Any = REQUIRED, choices: Iterable[Any] = ()) -> Any:
         """The value of ``key``, of a type or of an annotation's text (``"float | list[float]"``); without a
         ``default`` it must be there. ``null`` stands for the default where that is None."""
-        self._asked[key] = None
+        options = tuple(choices)
+        annotation = f"Literal[{', '.join(map(repr, options))}]" if options else getattr(kind, "__name__", str(kind))
+        self._note(key, annotation, default)
         if key not in self.values:
             return self._absent(key, default)
         value = self.values[key]
         if value is None and default is None:
             return None
-        annotation = kind if isinstance(kind, str) else kind.__name__
-        options = tuple(choices)
         try:
-            return conform(value, f"Literal[{', '.join(map(repr, options))}]" if options else annotation)
+            return conform(value, annotation)
         except Misfit as misfit:
             self.error(f"{self.name(key)} must be {misfit}", key=key, hint=misfit.hint)
             return None if default is REQUIRED else default
 
     def take_amount(self, key: str, *, default: Any = REQUIRED, unit: str = "step") -> Amount | None:
         """``1ep``, ``500step``, ``2h`` or a bare number of ``unit``; None where the default or the value is null."""
-        value = self.take(key, default=default)
+        self._note(key, "Amount", default)
+        value = self.values.get(key) if key in self.values else self._absent(key, default)
         if value is None or isinstance(value, Amount):
             return value
         try:
@@ -127,7 +157,8 @@ class Fields:
 
     def take_list(self, key: str) -> list[Path]:
         """The paths of the items of ``key``; one item alone is a list of one, an absent key an empty list."""
-        value = self.take(key, default=None)
+        self._note(key, "list", None)
+        value = self.values.get(key)
         if value is None:
             return []
         if isinstance(value, list | tuple):
@@ -145,23 +176,26 @@ class Fields:
 
     def section(self, key: str) -> Fields:
         """The section below ``key``; empty (and not ``present``) where it is not written."""
-        self._asked[key] = None
+        self._note(key, "dict", None)
         return Fields(self.tree, (*self.path, key), self.findings)
 
     def take_spec(self, key: str, kind: str, *, default: Any = REQUIRED) -> Spec | None:
         """The component at ``key``: a name, or a mapping with ``type`` and its arguments."""
-        value = self.take(key, default=default)
+        self._note(key, "Any", default, kind=kind)
+        value = self.values.get(key) if key in self.values else self._absent(key, default)
         return None if value is None else spec_at(self.tree, (*self.path, key), kind, self.findings)
 
     def take_specs(self, key: str, kind: str) -> tuple[Spec, ...]:
         """The components in the list at ``key``; one alone is a list of one."""
-        found = (spec_at(self.tree, path, kind, self.findings) for path in self.take_list(key))
+        found = [spec_at(self.tree, path, kind, self.findings) for path in self.take_list(key)]
+        self._note(key, "Any", None, kind=kind, many=True)
         return tuple(spec for spec in found if spec is not None)
 
     # -- what is left --------------------------------------------------------------------------------------------
 
     def rest(self) -> dict[str, Any]:
         """Every key that was not asked for, as arguments of a component (components inside become specs)."""
+        self._note("*", "Any", None)
         left = [key for key in self.values if key not in self._asked]
         self._asked.update(dict.fromkeys(left))
         return {key: _argument(self.tree, (*self.path, key), self.findings) for key in left}
@@ -169,6 +203,7 @@ class Fields:
     def rest_spec(self, kind: str, *, default: str | None = None) -> Spec | None:
         """This section as a component: its ``type``, and every key that was not asked for as its arguments."""
         name = self._type_name(self.take("type", str, default=default))
+        self._note("*", "Any", None, kind=kind)
         places = {key: self.place(key) for key in self.values if key not in self._asked}
         args = self.rest()
         if name is None:
@@ -199,6 +234,13 @@ class Fields:
         """One error of all that was found, if any of it is more than a warning."""
         if any(finding.severity == "error" for finding in self.findings):
             raise ConfigError(self.findings)
+
+    def _note(self, key: str, annotation: str, default: Any, *, kind: str = "", many: bool = False) -> None:
+        """Remember that ``key`` was asked for, for :meth:`done` and for who is watching."""
+        if key != "*":
+            self._asked[key] = None
+        for watcher in _watchers:
+            watcher.append(Asked(self.path, key, annotation, default, kind, many))
 
     def _absent(self, key: str, default: Any) -> Any:
         if default is not REQUIRED:

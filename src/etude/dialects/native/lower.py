@@ -24,7 +24,7 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 STEP_KEYS = ("clip_norm", "clip_value", "groups", "params")
 GROUP_KINDS = ("bias", "norm", "weight", "embedding")
 #: Order in which the hooks of the config's own sections act; hooks of the user default to 50.
-PRIORITY = {"Schedule": 10, "Timer": 20, "Log": 60, "Evaluate": 70, "Checkpoint": 90}
+PRIORITY = {"Schedule": 10, "Timer": 20, "Log": 60, "Evaluate": 70, "Checkpoint": 110}
 END = "end"
 
 
@@ -302,7 +302,8 @@ def _strings(fields: Fields, key: str) -> list[str]:
 
 
 def _taken(fields: Fields, kinds: Mapping[str, type]) -> dict[str, Any]:
-    return {key: fields.take(key, kind) for key, kind in kinds.items() if key in fields}
+    taken = {key: fields.take(key, kind, default=None) for key, kind in kinds.items()}
+    return {key: value for key, value in taken.items() if value is not None}
 
 
 def _places(fields: Fields) -> dict[str, Any]:

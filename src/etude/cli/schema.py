@@ -1,0 +1,40 @@
+"""``etude schema``: JSON Schema of the config for editors, or the same as a reference in Markdown."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from etude.errors import UserError
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "schema",
+        help="JSON Schema of the config, for editors",
+        description="Print the JSON Schema (draft 2020-12) of the config: sections, components and their parameters. "
+        "An editor then completes and checks a YAML config as you write it.",
+        epilog="etude schema > etude.schema.json, and as first line of a config:\n"
+        "  # yaml-language-server: $schema=etude.schema.json",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--markdown", action="store_true", help="a reference to read instead")
+    parser.add_argument(
+        "--dialect", default="native", metavar="D", help="the dialect; only the native one has a schema"
+    )
+    parser.add_argument("--config", metavar="CONFIG", help="also what this config's imports would add")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    import json
+
+    from etude import builtins, schema
+    from etude.cli.list import index_of
+
+    if args.dialect != "native":
+        raise UserError(f"there is no schema of {args.dialect!r} configs; `etude check` knows their keys")
+    builtins.load()
+    index = index_of(args.config)
+    print(schema.markdown(index) if args.markdown else json.dumps(schema.schema(index), indent=2, ensure_ascii=False))
+    return 0

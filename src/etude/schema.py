@@ -1,0 +1,279 @@
+"""JSON Schema of the native config, so that an editor completes and checks it.
+
+Sections come from the lowering itself: it reads a sample while someone watches what it asks for. Components come
+from the registries. So the schema knows what the engine knows, and nothing has to be kept in step.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etude import builtins
+from etude.check.binding import parameters_of
+from etude.config.conform import Want, declared
+from etude.config.reader import REQUIRED, Asked, watch
+from etude.config.tree import Tree
+from etude.dialects.native import lower
+from etude.index import Entry, Index, table_of
+from etude.registry import TABLES
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+#: A config that leads the lowering through each of its sections.
+SAMPLE: Mapping[str, Any] = {
+    "model": {"type": "x"},
+    "data": {split: {"dataset": {"type": "x"}} for split in lower.SPLITS},
+    "optim": {"type": "x", "groups": [{"match": "x"}]},
+    "schedule": {"*": [{"type": "x"}]},
+    "train": {"epochs": 1},
+    "hooks": [{"type": "x"}],
+    "checkpoint": {},
+    "log": {},
+}
+#: What stands in each section, for editors and for the reference.
+TEXTS = {
+    "name": "name of the run; its folder is called so",
+    "folder": "where runs are kept",
+    "imports": "modules or files that register components of your own",
+    "env": "names of the environment that ${env:NAME} may read",
+    "extra": "anything you like; the engine does not look at it",
+    "_base_": "config files that this one builds on",
+    "model": "the network",
+    "loss": "what is minimised: one loss, or several that are summed",
+    "data": "datasets and how they become batches",
+    "optim": "the optimizer, its parameter groups and clipping; or several by name",
+    "schedule": "how lr, momentum, weight_decay or any group value moves: one phase or several in a row",
+    "train": "how long, in which numbers, on what",
+    "metrics": "what evaluations measure",
+    "hooks": "what else happens during the run",
+    "checkpoint": "when state is saved and how much of it is kept",
+    "log": "when values are written, and where to",
+    "update": "how a batch becomes new parameters",
+    "loop": "what comes next: epochs, steps, or a loop of your own",
+    "init_from": "weights to start from",
+}
+#: Sections whose arguments are those of one component.
+_FIXED = {("checkpoint",): ("hook", "Checkpoint")}
+_PLAIN = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "none": "null"}
+_AMOUNT = {"type": ["integer", "number", "string"], "description": "1ep, 500step or 2h"}
+_REFERENCE = {"$ref": "#/$defs/reference"}
+_DOTTED = r"^[A-Za-z_]\w*(\.\w+)+$"
+
+
+def schema(index: Index | None = None) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the native config."""
+    builtins.load()
+    index = index or Index()
+    with watch() as asked:
+        lower.survey(Tree(dict(SAMPLE)))
+    sections = _Sections(asked, index)
+    root = sections.mapping(())
+    for key in (*lower.SECTIONS, *lower.READING_KEYS):
+        root["properties"].setdefault(key, {})
+        root["properties"][key] = {"description": TEXTS.get(key, ""), **root["properties"][key]}
+    kinds = sorted({ask.kind for ask in asked if ask.kind})
+    defs = {_ref(kind): _component(kind, index) for kind in kinds}
+    defs["reference"] = {"type": "string", "pattern": r"\$\{.+\}", "description": "another value: ${optim.lr}"}
+    partial = {"properties": dict.fromkeys(root["properties"], {}), "additionalProperties": False}
+    return {
+        "$schema": DIALECT,
+        "title": "Étude config",
+        "type": "object",
+        "if": {"required": ["_base_"]},
+        "then": {"description": "builds on other files, so anything may be left out", **partial},
+        "else": root,
+        "$defs": defs,
+    }
+
+
+class _Sections:
+    """Turns what was asked for into schemas of mappings."""
+
+    def __init__(self, asked: Sequence[Asked], index: Index) -> None:
+        self.asked, self.index = asked, index
+
+    def mapping(self, path: tuple[Any, ...]) -> dict[str, Any]:
+        here = [ask for ask in self.asked if ask.path == path]
+        properties = {ask.key: self._value(ask, path) for ask in here if ask.key != "*"}
+        required = sorted({ask.key for ask in here if ask.default is REQUIRED and ask.key != "*"})
+        made: dict[str, Any] = {"type": "object", "properties": properties}
+        if path == ("schedule",):
+            return {"type": "object", "additionalProperties": properties["*"]} if "*" in properties else made
+        if required:
+            made["required"] = required
+        kinds = [ask.kind for ask in here if ask.key == "*"]
+        component = next(filter(None, kinds), "")
+        if component:
+            properties.pop("type", None)
+            made.pop("required", None)
+            return made | {"$ref": f"#/$defs/{_ref(component)}", "unevaluatedProperties": False}
+        if path in _FIXED:
+            properties |= self._parameters(*_FIXED[path])
+        return made | {"additionalProperties": bool(kinds) and path not in _FIXED}
+
+    def _value(self, ask: Asked, path: tuple[Any, ...]) -> dict[str, Any]:
+        below = (*path, ask.key)
+        if any(other.path == (*below, 0) for other in self.asked):
+            item = self.mapping((*below, 0))
+            kind = next((a.kind for a in self.asked if a.path == (*below, 0) and a.key == "*" and a.kind), "")
+            if kind:
+                item = {"anyOf": [_named(kind, self.index), item]}
+            return {"anyOf": [item, {"type": "array", "items": item}]}
+        if ask.kind:
+            one = _use(ask.kind, self.index)
+            many = any(a.many for a in self.asked if (a.path, a.key) == (ask.path, ask.key))
+            return {"anyOf": [one, {"type": "array", "items": one}]} if many else one
+        if any(other.path == below for other in self.asked):
+            inner = self.mapping(below)
+            if below == ("optim",):
+                return {"anyOf": [inner, {"type": "object", "additionalProperties": inner}]}
+            return inner if below != ("checkpoint",) else {"anyOf": [inner, {"const": False}]}
+        found = to_schema(declared(ask.annotation))
+        simple = isinstance(ask.default, bool | int | float | str)
+        return {**found, "default": ask.default} if simple and ask.default != "" else found
+
+    def _parameters(self, kind: str, name: str) -> dict[str, Any]:
+        table = table_of(kind)
+        signature = self.index.signature(self.index.origin(table, name)) if table is not None else None
+        return _properties(kind, Entry(kind, name, "", signature)) if signature else {}
+
+
+def _component(kind: str, index: Index) -> dict[str, Any]:
+    """A mapping with ``type``; the parameters follow from it."""
+    entries = _entries(kind, index)
+    names = {"anyOf": [{"enum": [entry.name for entry in entries]}, {"type": "string", "pattern": _DOTTED}]}
+    cases = [_case(kind, entry) for entry in entries]
+    other = {"if": {"properties": {"type": {"pattern": r"\."}}}, "then": {"additionalProperties": True}}
+    return {"type": "object", "required": ["type"], "properties": {"type": names}, "allOf": [*cases, other]}
+
+
+def _case(kind: str, entry: Entry) -> dict[str, Any]:
+    condition = {"properties": {"type": {"const": entry.name}}, "required": ["type"]}
+    if entry.signature is None:
+        return {"if": condition, "then": {"additionalProperties": True}}
+    takes, _ = parameters_of(kind, entry.signature)
+    then: dict[str, Any] = {"description": entry.signature.doc, "properties": _properties(kind, entry)}
+    needed = [key for key, parameter in takes.items() if parameter.required]
+    if needed:
+        then["required"] = needed
+    if entry.signature.open:
+        then["additionalProperties"] = True
+    return {"if": condition, "then": then}
+
+
+def _properties(kind: str, entry: Entry) -> dict[str, Any]:
+    assert entry.signature is not None
+    takes, _ = parameters_of(kind, entry.signature)
+    made = {}
+    for key, parameter in takes.items():
+        made[key] = to_schema(declared(parameter.annotation))
+        default = _literal(parameter.default)
+        if default is not None:
+            made[key] = {**made[key], "default": default}
+    return made
+
+
+def _use(kind: str, index: Index) -> dict[str, Any]:
+    """Where a component is due: its name alone, or a mapping."""
+    whole = {"$ref": f"#/$defs/{_ref(kind)}", "unevaluatedProperties": False}
+    return {"anyOf": [_named(kind, index), {"type": "string", "pattern": _DOTTED}, whole]}
+
+
+def _named(kind: str, index: Index) -> dict[str, Any]:
+    return {"enum": [entry.name for entry in _entries(kind, index)]}
+
+
+def _entries(kind: str, index: Index) -> list[Entry]:
+    table = table_of(kind)
+    return index.entries(table) if table is not None else []
+
+
+def _ref(kind: str) -> str:
+    return kind.replace(" ", "_")
+
+
+def to_schema(want: Want) -> dict[str, Any]:
+    """What an annotation declares, as JSON Schema; a reference to another value may stand for any of it."""
+    found = _strict(want)
+    if not found or want[0] in ("str", "any") or {"type": "string"} in found.get("anyOf", ()):
+        return found
+    return {"anyOf": [*(found["anyOf"] if list(found) == ["anyOf"] else [found]), _REFERENCE]}
+
+
+def _strict(want: Want) -> dict[str, Any]:
+    kind = want[0]
+    if kind in _PLAIN:
+        return {"type": _PLAIN[kind]}
+    if kind == "literal":
+        return {"enum": list(want[1:])}
+    if kind == "amount":
+        return dict(_AMOUNT)
+    if kind == "list":
+        return {"type": "array", "items": to_schema(want[1])}
+    if kind == "tuple":
+        return _tuple(want[1:])
+    if kind == "dict":
+        return {"type": "object", "additionalProperties": to_schema(want[1])}
+    if kind == "union":
+        parts = [_strict(part) for part in want[1:]]
+        return {"anyOf": parts} if all(parts) else {}
+    return {}
+
+
+def _tuple(items: Want) -> dict[str, Any]:
+    if not items or items[-1] is ...:
+        return {"type": "array", "items": to_schema(items[0]) if items else {}}
+    count = len(items)
+    return {"type": "array", "prefixItems": [to_schema(i) for i in items], "minItems": count, "maxItems": count}
+
+
+def _literal(text: str | None) -> Any:
+    try:
+        value = None if text is None else ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def markdown(index: Index | None = None) -> str:
+    """The same as a reference to read: sections with their keys, then every component by kind."""
+    builtins.load()
+    index = index or Index()
+    with watch() as asked:
+        lower.survey(Tree(dict(SAMPLE)))
+    lines = ["# The native config", ""]
+    for section in (*lower.SECTIONS, *lower.READING_KEYS):
+        lines += [f"## `{section}`", "", f"{TEXTS.get(section, '')[:1].upper()}{TEXTS.get(section, '')[1:]}.", ""]
+        lines += _key_table([ask for ask in asked if ask.path[:1] == (section,) and ask.key != "*"])
+    for word, table in TABLES.items():
+        entries = index.entries(table)
+        if entries and word != "builders":
+            lines += [f"## {word.capitalize()}", "", "| name | takes | |", "|---|---|---|"]
+            lines += [
+                f"| `{e.name}` | {_takes(table.kind, e)} | {_cell(e.signature.doc if e.signature else '')} |"
+                for e in entries
+            ]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _key_table(asked: Sequence[Asked]) -> list[str]:
+    rows: dict[str, str] = {}
+    for ask in asked:
+        way = ".".join("*" if isinstance(part, int) or part == "*" else str(part) for part in (*ask.path, ask.key))
+        what = f"a {ask.kind}" if ask.kind else _cell(ask.annotation)
+        default = "required" if ask.default is REQUIRED else "" if ask.default in (None, "") else f"`{ask.default!r}`"
+        rows[way] = f"| `{way}` | {what} | {default} |"
+    return ["| key | holds | default |", "|---|---|---|", *rows.values(), ""] if rows else []
+
+
+def _takes(kind: str, entry: Entry) -> str:
+    if entry.signature is None:
+        return "…"
+    takes, _ = parameters_of(kind, entry.signature)
+    return ", ".join(f"`{key}`" if p.required else f"`{key}={_cell(str(p.default))}`" for key, p in takes.items())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
