@@ -53,9 +53,9 @@ SCHEDULES: dict[str, str] = _same(
     "WarmupStableDecay",
 )
 
-LOOPS: dict[str, str] = {}
+LOOPS: dict[str, str] = _same("etude.core.loop", "epochs steps Workflow")
 
-UPDATES: dict[str, str] = {}
+UPDATES: dict[str, str] = _same("etude.core.update", "Step")
 
 HOOKS: dict[str, str] = {"Checkpoint": "etude.hooks.checkpoint:Checkpoint"}
 

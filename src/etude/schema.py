@@ -75,7 +75,7 @@ def schema(index: Index | None = None) -> dict[str, Any]:
     kinds = sorted({ask.kind for ask in asked if ask.kind})
     defs = {_ref(kind): _component(kind, index) for kind in kinds}
     defs["reference"] = {"type": "string", "pattern": r"\$\{.+\}", "description": "another value: ${optim.lr}"}
-    partial = {"properties": dict.fromkeys(root["properties"], {}), "additionalProperties": False}
+    partial = {"properties": {key: {} for key in root["properties"]}, "additionalProperties": False}
     return {
         "$schema": DIALECT,
         "title": "Étude config",
@@ -261,11 +261,19 @@ def markdown(index: Index | None = None) -> str:
 def _key_table(asked: Sequence[Asked]) -> list[str]:
     rows: dict[str, str] = {}
     for ask in asked:
-        way = ".".join("*" if isinstance(part, int) or part == "*" else str(part) for part in (*ask.path, ask.key))
+        way = ".".join(_shown_part(part, ask.path[:1]) for part in (*ask.path, ask.key))
         what = f"a {ask.kind}" if ask.kind else _cell(ask.annotation)
         default = "required" if ask.default is REQUIRED else "" if ask.default in (None, "") else f"`{ask.default!r}`"
-        rows[way] = f"| `{way}` | {what} | {default} |"
+        if ask.key != "type":
+            rows.setdefault(way, f"| `{way}` | {what} | {default} |")
     return ["| key | holds | default |", "|---|---|---|", *rows.values(), ""] if rows else []
+
+
+def _shown_part(part: str | int, section: tuple[str | int, ...]) -> str:
+    """Splits and items as what they stand for."""
+    if section == ("data",) and part in lower.SPLITS:
+        return "SPLIT"
+    return "*" if isinstance(part, int) else part
 
 
 def _takes(kind: str, entry: Entry) -> str:

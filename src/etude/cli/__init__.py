@@ -18,7 +18,7 @@ VERBS = {
     "check": ("check", "find every mistake in a config; nothing is built"),
     "plan": ("plan", "what exactly will happen: steps, curves, hooks, saves"),
     "config": ("config", "the resolved config, and where a value came from"),
-    "list": ("list", "what can be named in a config"),
+    "list": ("components", "what can be named in a config"),
     "schema": ("schema", "JSON Schema of the config, for editors"),
     "init": ("init", "a small project of your own that runs at once"),
     "convert": ("convert", "an old config as a native one that trains the same"),

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     import json
 
     from etude import builtins, schema
-    from etude.cli.list import index_of
+    from etude.cli.components import index_of
 
     if args.dialect != "native":
         raise UserError(f"there is no schema of {args.dialect!r} configs; `etude check` knows their keys")

@@ -65,13 +65,12 @@ def _table(word: str, entries: list[Entry]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{word} ({len(entries)})", title_justify="left", box=None, padding=(0, 1), expand=True)
-    for heading, ratio in (("name", 2), ("takes", 4), ("origin", 3), ("", 4)):
-        table.add_column(heading, ratio=ratio, overflow="fold")
+    table = Table(title=f"{word} ({len(entries)})", title_justify="left", show_header=False, box=None)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
     for entry in entries:
         signature, doc = _described(entry)
-        cells = (Text(entry.name, "bold"), Text(signature[1:-1]), Text(entry.origin, "dim"), Text(doc))
-        table.add_row(*cells)
+        table.add_row(entry.name, Text.assemble(doc or "–", "\n", (signature, "cyan"), "  ", (entry.origin, "dim")))
     Console().print(table)
 
 

@@ -1,0 +1,72 @@
+"""``etude config``: the resolved config, and where a value came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etude.cli import main
+from etude.config.from_yaml import parse_value
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ETUDE_SECRET", "s3cr3t-m4rk3r")
+    Path("base.yaml").write_text("optim: {type: AdamW, lr: 0.1, betas: [0.9, 0.99]}\nwidth: 8\n")
+    Path("a.yaml").write_text(
+        "_base_: base.yaml\noptim:\n  lr: 0.2\nsizes: ['${width}', 10]\nlog: {api_key: abc, x: '${env:ETUDE_SECRET}'}\n"
+    )
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["config", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_whole_config_is_printed_merged_resolved_and_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "a.yaml", "width=3")
+    assert parse_value(out, "output") == {
+        "optim": {"type": "AdamW", "lr": 0.2, "betas": [0.9, 0.99]},
+        "width": 3,
+        "sizes": [3, 10],
+        "log": {"api_key": "***", "x": "${env:ETUDE_SECRET}"},
+    }
+    assert "s3cr3t" not in out
+
+
+def test_a_key_is_told_with_its_place_and_what_it_overrode(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "a.yaml", "optim.lr", "optim.lr=0.3").splitlines() == [
+        "optim.lr: 0.3",
+        "  from override 'optim.lr=0.3'",
+        "  before: 0.2 from a.yaml:3",
+        "  before: 0.1 from base.yaml:1",
+    ]
+
+
+def test_a_section_is_told_as_yaml(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, "a.yaml", "optim").splitlines()
+    assert lines[:2] == ["optim:", "  type: AdamW"]
+    assert "  from a.yaml:2" in lines
+
+
+def test_a_key_that_was_taken_away_tells_by_whom(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "a.yaml", "optim.lr", "~optim.lr").splitlines() == [
+        "optim.lr is not set",
+        "  before: (taken away) from override '~optim.lr'",
+        "  before: 0.2 from a.yaml:3",
+        "  before: 0.1 from base.yaml:1",
+    ]
+
+
+def test_a_secret_stays_hidden_also_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    out = told(capsys, "a.yaml", "log.api_key", "log.x", "log.api_key=xyz")
+    assert "abc" not in out.replace("api_key", "")
+    assert "xyz" not in out.replace("override 'log.api_key=xyz'", "")
+    assert "s3cr3t" not in out
+
+
+def test_an_unknown_key_is_answered_with_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "a.yaml", "optim.rl"]) == 2
+    assert "the config has no key optim.rl; did you mean 'optim.lr'?" in capsys.readouterr().err
