@@ -57,7 +57,7 @@ LOOPS: dict[str, str] = _same("etude.core.loop", "epochs steps Workflow")
 
 UPDATES: dict[str, str] = _same("etude.core.update", "Step")
 
-HOOKS: dict[str, str] = {"Checkpoint": "etude.hooks.checkpoint:Checkpoint"}
+HOOKS: dict[str, str] = {"Log": "etude.hooks.log:Log", "Checkpoint": "etude.hooks.checkpoint:Checkpoint"}
 
 METRICS: dict[str, str] = {
     **_same("etude.metrics.classes", "Accuracy Confusion F1"),
@@ -66,7 +66,9 @@ METRICS: dict[str, str] = {
 
 WRITERS: dict[str, str] = {}
 
-BUILDERS: dict[str, str] = {}
+BUILDERS: dict[str, str] = {
+    name: f"etude.dialects.{name}.live.build:build" for name in ("mmcv1", "mmengine", "libai", "mcquic")
+}
 
 #: The same words as :data:`etude.registry.TABLES`.
 ENTRIES: Mapping[str, Mapping[str, str]] = {
