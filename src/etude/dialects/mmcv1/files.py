@@ -1,0 +1,82 @@
+"""mmcv's checkpoint layout: ``meta``, ``state_dict``, ``optimizer``, written whole or not at all, and found again."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch.optim import Optimizer
+
+from etude.checkpoint import disk, foreign
+from etude.dialects.openmm.checkpoint_v1 import MMCV_VERSION, get_state_dict, weights_to_cpu
+from etude.dialects.openmm.loader import save_atomically
+from etude.dialects.openmm.wrappers import unwrapped
+from etude.errors import ResumeError, SaveError, printable
+
+LATEST = "latest.pth"
+
+
+def content(model: Any, *, optimizer: Any = None, meta: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What a checkpoint holds, in mmcv's order of keys; ``meta`` is completed in place."""
+    meta = {} if meta is None else meta
+    meta.update(mmcv_version=MMCV_VERSION, time=time.asctime())
+    classes = getattr(unwrapped(model), "CLASSES", None)
+    if classes is not None:
+        meta.update(CLASSES=classes)
+    found: dict[str, Any] = {"meta": meta, "state_dict": weights_to_cpu(get_state_dict(model))}
+    if isinstance(optimizer, Optimizer):
+        found["optimizer"] = optimizer.state_dict()
+    elif isinstance(optimizer, dict):
+        found["optimizer"] = {name: one.state_dict() for name, one in optimizer.items()}
+    return found
+
+
+def write(path: str, checkpoint: Mapping[str, Any]) -> None:
+    """Put ``checkpoint`` at ``path``; when that fails, what was there before is untouched."""
+    try:
+        save_atomically(dict(checkpoint), path)
+    except OSError as error:
+        raise SaveError(f"{printable(path)}: {error.strerror or error}") from error
+
+
+def link_latest(folder: str, name: str) -> None:
+    """Make ``latest.pth`` a relative link to ``name``, replacing the old one in one move."""
+    temporary = os.path.join(folder, f".{LATEST}.tmp-{os.getpid()}")
+    disk.remove(temporary)
+    os.symlink(name, temporary)
+    disk.rename(temporary, os.path.join(folder, LATEST))
+
+
+def candidates(folder: str) -> Iterator[str]:
+    """Checkpoints to resume from, best first: what ``latest.pth`` names, then by their trailing number."""
+    latest = os.path.join(folder, LATEST)
+    first = os.path.realpath(latest) if os.path.exists(latest) else None
+    if first is not None:
+        yield first
+    numbered = []
+    for name in disk.names(folder):
+        match = re.fullmatch(r"(?!best_).*_(\d+)\.pth", name)
+        if match and os.path.realpath(os.path.join(folder, name)) != first:
+            numbered.append((int(match[1]), os.path.join(folder, name)))
+    for _, path in sorted(numbered, reverse=True):
+        yield path
+
+
+def newest(folder: str, *, say: Callable[[str], Any]) -> str | None:
+    """The newest checkpoint that can be read; each one that cannot is told of. None when there is none at all."""
+    refused = []
+    for path in candidates(folder):
+        try:
+            found = foreign.read(path)
+            if "state_dict" not in found or "epoch" not in found.get("meta", {}):
+                raise ResumeError(f"{path}: not a checkpoint of a run")
+            return path
+        except ResumeError as error:
+            refused.append(str(error))
+            say(f"skipped {error}")
+    if refused:
+        raise ResumeError("no checkpoint can be used: " + "; ".join(refused))
+    return None

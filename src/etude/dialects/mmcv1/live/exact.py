@@ -1,0 +1,107 @@
+"""What an exact resume needs beside mmcv's own layout: random numbers, the position in the data and in the workflow.
+
+A checkpoint carries it under the top-level key ``etude``, which mmcv does not look at. What happens between the save
+and the end of its stage (an evaluation, say) is noted afterwards in a small file beside it; when that file is missing,
+the run died in between, and a resumed run first does again what was left to do.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.checkpoint import disk, foreign
+from etude.errors import ResumeError
+
+KEY = "etude"
+VERSION = 1
+#: Folder beside the checkpoints for the notes about them.
+NOTES = ".etude"
+
+
+def rng_state() -> dict[str, Any]:
+    """All generators of this process, as plain data and tensors."""
+    kind, words, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    state: dict[str, Any] = {
+        "python": [kind, list(words), gauss],
+        "numpy": [str(name), [int(k) for k in keys], int(position), int(has_gauss), float(cached)],
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def set_rng_state(state: Mapping[str, Any]) -> None:
+    kind, words, gauss = state["python"]
+    random.setstate((kind, tuple(words), gauss))
+    name, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and len(state.get("cuda", ())) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(list(state["cuda"]))
+
+
+@dataclass
+class Pass:
+    """One pass over a loader: the generators at its start, and how many batches were taken since."""
+
+    rng: dict[str, Any] = field(default_factory=rng_state)
+    taken: int = 0
+
+    def state(self) -> dict[str, Any]:
+        return {"rng": self.rng, "taken": self.taken}
+
+
+def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
+    """The iterator of a saved pass at the position it had; the caller puts the generators right afterwards.
+
+    The order of samples, and what workers draw, follow from the generators at the start of the pass.
+    """
+    set_rng_state(saved["rng"])
+    current = Pass(rng=dict(saved["rng"]))
+    batches = iter(loader)
+    for _ in range(int(saved["taken"])):
+        next(batches)
+        current.taken += 1
+    return batches, current
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def write_note(path: str, note: Mapping[str, Any]) -> None:
+    """Note what the stage of the checkpoint at ``path`` has changed since it was saved."""
+    target = _note_path(path)
+    disk.make_folder(os.path.dirname(target))
+    disk.write_atomically(target, lambda file: torch.save(dict(note), file))
+
+
+def read_note(path: str, identity: str) -> dict[str, Any] | None:
+    """The note about the checkpoint at ``path``, if there is one and it is about this very file."""
+    target = _note_path(os.path.realpath(path))
+    if not os.path.isfile(target):
+        return None
+    try:
+        note = foreign.read(target)
+    except ResumeError:
+        return None
+    return note if note.get("id") == identity else None
+
+
+def remove_note(path: str) -> None:
+    disk.remove(_note_path(path))
+
+
+def _note_path(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, NOTES, f"{name}.note")

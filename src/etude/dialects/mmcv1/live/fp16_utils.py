@@ -1,0 +1,98 @@
+"""Half precision by decorators: methods of modules that have ``fp16_enabled`` cast their arguments and run in autocast.
+
+Half precision needs CUDA. On the CPU the decorated method runs as it is, in the numbers that it gets.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from inspect import getfullargspec
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Method = Callable[..., Any]
+
+
+def cast_tensor_type(inputs: Any, src_type: torch.dtype, dst_type: torch.dtype) -> Any:
+    """``inputs`` with every tensor of ``src_type`` inside cast to ``dst_type``."""
+    if isinstance(inputs, nn.Module | str | np.ndarray):
+        return inputs
+    if isinstance(inputs, Tensor):
+        return inputs.to(dst_type) if inputs.dtype == src_type else inputs
+    if isinstance(inputs, Mapping):
+        return type(inputs)({k: cast_tensor_type(v, src_type, dst_type) for k, v in inputs.items()})  # type: ignore[call-arg]
+    if isinstance(inputs, Iterable):
+        return type(inputs)(cast_tensor_type(item, src_type, dst_type) for item in inputs)  # type: ignore[call-arg]
+    return inputs
+
+
+def auto_fp16(
+    apply_to: Iterable[str] | None = None, out_fp32: bool = False, supported_types: tuple[type, ...] = (nn.Module,)
+) -> Callable[[Method], Method]:
+    """Run a method of a module with ``fp16_enabled`` in half precision; ``apply_to`` names the arguments to cast."""
+
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not _wants_half(args, supported_types, "auto_fp16"):
+                return method(*args, **kwargs)
+            args, kwargs = _cast_named(method, args, kwargs, apply_to, torch.float, torch.half)
+            with torch.autocast("cuda"):
+                output = method(*args, **kwargs)
+            return cast_tensor_type(output, torch.half, torch.float) if out_fp32 else output
+
+        return call
+
+    return decorate
+
+
+def force_fp32(apply_to: Iterable[str] | None = None, out_fp16: bool = False) -> Callable[[Method], Method]:
+    """Run a method of a module with ``fp16_enabled`` in single precision."""
+
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not _wants_half(args, (nn.Module,), "force_fp32"):
+                return method(*args, **kwargs)
+            args, kwargs = _cast_named(method, args, kwargs, apply_to, torch.half, torch.float)
+            with torch.autocast("cuda", enabled=False):
+                output = method(*args, **kwargs)
+            return cast_tensor_type(output, torch.float, torch.half) if out_fp16 else output
+
+        return call
+
+    return decorate
+
+
+def wrap_fp16_model(model: nn.Module) -> None:
+    """Switch half precision on in every part of the model that knows about it."""
+    for part in model.modules():
+        if hasattr(part, "fp16_enabled"):
+            setattr(part, "fp16_enabled", True)  # noqa: B010
+
+
+def _wants_half(args: tuple[Any, ...], supported: tuple[type, ...], name: str) -> bool:
+    if not isinstance(args[0], supported):
+        raise TypeError(f"@{name} can only be used to decorate methods of {', '.join(t.__name__ for t in supported)}")
+    return bool(getattr(args[0], "fp16_enabled", False)) and torch.cuda.is_available()
+
+
+def _cast_named(
+    method: Method,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    apply_to: Iterable[str] | None,
+    source: torch.dtype,
+    target: torch.dtype,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    names = getfullargspec(method).args
+    chosen = set(names if apply_to is None else apply_to)
+    cast = [
+        cast_tensor_type(arg, source, target) if i and i < len(names) and names[i] in chosen else arg
+        for i, arg in enumerate(args)
+    ]
+    return tuple(cast), {k: cast_tensor_type(v, source, target) if k in chosen else v for k, v in kwargs.items()}

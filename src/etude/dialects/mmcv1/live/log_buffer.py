@@ -1,0 +1,66 @@
+"""The values that wait to be logged: one history per name, weighted averages on demand."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class LogBuffer:
+    """``update`` appends, ``average`` fills ``output`` and sets ``ready``; loggers write it and clear it.
+
+    A value may be a tensor: it stays on its device until :meth:`average` needs the number.
+    """
+
+    def __init__(self) -> None:
+        self.val_history: OrderedDict[str, list[Any]] = OrderedDict()
+        self.n_history: OrderedDict[str, list[Any]] = OrderedDict()
+        self.output: OrderedDict[str, Any] = OrderedDict()
+        self.ready = False
+
+    def clear(self) -> None:
+        """Forget the histories and the output."""
+        self.val_history.clear()
+        self.n_history.clear()
+        self.clear_output()
+
+    def clear_output(self) -> None:
+        """Forget the output only; the histories go on."""
+        self.output.clear()
+        self.ready = False
+
+    def update(self, vars: Mapping[str, Any], count: int = 1) -> None:
+        """Append one value per name, each with the weight ``count``."""
+        if not isinstance(vars, dict):
+            raise AssertionError(f"log_vars must be a dict, got {type(vars).__name__}")
+        for name, value in vars.items():
+            history = self.val_history.get(name)
+            if history is None:
+                self.val_history[name], self.n_history[name] = [value], [count]
+            else:
+                history.append(value)
+                self.n_history[name].append(count)
+
+    def average(self, n: int = 0) -> None:
+        """The weighted mean of the last ``n`` values of every name (0: of all) into ``output``."""
+        if n < 0:
+            raise AssertionError(f"the number of values to average must not be negative, got {n}")
+        for name, history in self.val_history.items():
+            values = np.array(_numbers(history[-n:]))
+            weights = np.array(self.n_history[name][-n:])
+            self.output[name] = np.sum(values * weights) / np.sum(weights)
+        self.ready = True
+
+
+def _numbers(values: list[Any]) -> list[Any]:
+    """``values`` as numbers; tensors cross from their device in one transfer."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if not tensors:
+        return values
+    if len(tensors) == len(values) and all(value.numel() == 1 for value in tensors):
+        return torch.stack([value.detach().reshape(()).double() for value in tensors]).tolist()
+    return [value.item() if isinstance(value, torch.Tensor) else value for value in values]

@@ -1,0 +1,141 @@
+"""What loggers have in common: when to write, and what a value's step, mode and tag are."""
+
+from __future__ import annotations
+
+import importlib
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from etude.dialects.mmcv1.live.hook import Hook
+from etude.errors import MissingExtra, UserError
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner import BaseRunner
+
+
+class LoggerHook(Hook):
+    """Averages the buffer every ``interval`` iterations (of the epoch, when ``by_epoch``) and calls :meth:`log`.
+
+    All loggers share one buffer: what one of them has averaged, those after it write too, until the last one, which
+    carries ``reset_flag``, clears it.
+    """
+
+    def __init__(
+        self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
+    ) -> None:
+        self.interval, self.ignore_last, self.reset_flag, self.by_epoch = interval, ignore_last, reset_flag, by_epoch
+
+    def log(self, runner: BaseRunner) -> Any:
+        raise AttributeError(f"{type(self).__name__} must define log(runner)")
+
+    @staticmethod
+    def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
+        """Whether ``val`` is one number; arrays and tensors of one element count if asked for."""
+        if isinstance(val, numbers.Number):
+            return True
+        if include_np and isinstance(val, np.ndarray) and val.ndim == 0:
+            return True
+        return bool(include_torch and isinstance(val, torch.Tensor) and len(val) == 1) if _sized(val) else False
+
+    def get_mode(self, runner: BaseRunner) -> str:
+        """``train`` or ``val``; results of an evaluation are told by the missing ``time``."""
+        if runner.mode == "train":
+            return "train" if "time" in runner.log_buffer.output else "val"
+        if runner.mode == "val":
+            return "val"
+        raise ValueError(f"the runner's mode is train or val, got {runner.mode!r}")
+
+    def get_epoch(self, runner: BaseRunner) -> int:
+        """The number of the running epoch, from 1; after a validation epoch the one it belongs to."""
+        if runner.mode == "train":
+            return runner.epoch + 1
+        if runner.mode == "val":
+            return runner.epoch
+        raise ValueError(f"the runner's mode is train or val, got {runner.mode!r}")
+
+    def get_iter(self, runner: BaseRunner, inner_iter: bool = False) -> int:
+        """The number of the iteration, from 1; within the epoch when asked for and ``by_epoch``."""
+        return runner.inner_iter + 1 if self.by_epoch and inner_iter else runner.iter + 1
+
+    def get_lr_tags(self, runner: BaseRunner) -> dict[str, float]:
+        return _first_of_each("learning_rate", runner.current_lr())
+
+    def get_momentum_tags(self, runner: BaseRunner) -> dict[str, float]:
+        return _first_of_each("momentum", runner.current_momentum())
+
+    def get_loggable_tags(
+        self,
+        runner: BaseRunner,
+        allow_scalar: bool = True,
+        allow_text: bool = False,
+        add_mode: bool = True,
+        tags_to_skip: tuple[str, ...] = ("time", "data_time"),
+    ) -> dict[str, Any]:
+        """What a scalar back end gets: ``<mode>/<name>`` of the buffer, the learning rate and the momentum."""
+        tags: dict[str, Any] = {}
+        for name, value in runner.log_buffer.output.items():
+            if name in tags_to_skip or (isinstance(value, str) and not allow_text):
+                continue
+            if self.is_scalar(value) and not allow_scalar:
+                continue
+            tags[f"{self.get_mode(runner)}/{name}" if add_mode else name] = value
+        return tags | self.get_lr_tags(runner) | self.get_momentum_tags(runner)
+
+    def before_run(self, runner: BaseRunner) -> None:
+        for hook in runner.hooks[::-1]:
+            if isinstance(hook, LoggerHook):
+                hook.reset_flag = True
+                break
+
+    def before_epoch(self, runner: BaseRunner) -> None:
+        runner.log_buffer.clear()
+
+    def after_train_iter(self, runner: BaseRunner) -> None:
+        due = self.every_n_inner_iters if self.by_epoch else self.every_n_iters
+        if due(runner, self.interval) or (self.end_of_epoch(runner) and not self.ignore_last):
+            runner.log_buffer.average(self.interval)
+        self._write(runner)
+
+    def after_train_epoch(self, runner: BaseRunner) -> None:
+        self._write(runner)
+
+    def after_val_epoch(self, runner: BaseRunner) -> None:
+        runner.log_buffer.average()
+        self._write(runner)
+
+    def _write(self, runner: BaseRunner) -> None:
+        if runner.log_buffer.ready:
+            self.log(runner)
+            if self.reset_flag:
+                runner.log_buffer.clear_output()
+
+
+class MissingPackage(MissingExtra, ImportError):
+    """The package that a tracker's hook writes to is not installed."""
+
+    def __init__(self, package: str, purpose: str, extra: str | None = None) -> None:
+        if extra is not None:
+            super().__init__(package, extra, purpose)
+        else:
+            UserError.__init__(self, f"{purpose} needs the package {package!r}: pip install {package}")
+
+
+def need(module: str, hook: str, *, package: str | None = None, extra: str | None = None) -> Any:
+    """The module that ``hook`` writes to, imported; a :class:`MissingPackage` when it is not there."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingPackage(package or module.partition(".")[0], hook, extra) from error
+
+
+def _first_of_each(name: str, values: Any) -> dict[str, float]:
+    if isinstance(values, dict):
+        return {f"{name}/{key}": value[0] for key, value in values.items()}
+    return {name: values[0]}
+
+
+def _sized(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or value.ndim > 0

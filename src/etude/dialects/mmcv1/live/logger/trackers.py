@@ -1,0 +1,319 @@
+"""Loggers that hand the values to an experiment tracker, each where its package is installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from etude.dialects.mmcv1.live.checks import ConfigTypeError
+from etude.dialects.mmcv1.live.dist_utils import master_only
+from etude.dialects.mmcv1.live.hook import HOOKS
+from etude.dialects.mmcv1.live.logger.base import LoggerHook, need
+from etude.dialects.mmcv1.live.parallel import unwrap
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner import BaseRunner
+
+
+@HOOKS.register_module()
+class TensorboardLoggerHook(LoggerHook):
+    """Scalars (and texts) to TensorBoard, into ``log_dir`` or ``work_dir/tf_logs``."""
+
+    def __init__(
+        self,
+        log_dir: str | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.log_dir = log_dir
+        need("tensorboard", "TensorboardLoggerHook", extra="tracking")
+
+    @master_only
+    def before_run(self, runner: BaseRunner) -> None:
+        super().before_run(runner)
+        tensorboard = need("torch.utils.tensorboard", "TensorboardLoggerHook", package="tensorboard", extra="tracking")
+        if self.log_dir is None:
+            self.log_dir = os.path.join(runner.work_dir or ".", "tf_logs")
+        self.writer = tensorboard.SummaryWriter(self.log_dir)
+
+    @master_only
+    def log(self, runner: BaseRunner) -> None:
+        for tag, value in self.get_loggable_tags(runner, allow_text=True).items():
+            if isinstance(value, str):
+                self.writer.add_text(tag, value, self.get_iter(runner))
+            else:
+                self.writer.add_scalar(tag, value, self.get_iter(runner))
+
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        self.writer.close()
+
+
+@HOOKS.register_module()
+class WandbLoggerHook(LoggerHook):
+    """To Weights & Biases; at the end the files of the run with ``out_suffix`` become an artifact."""
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        commit: bool = True,
+        by_epoch: bool = True,
+        with_step: bool = True,
+        log_artifact: bool = True,
+        out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
+        define_metric_cfg: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.wandb = need("wandb", "WandbLoggerHook", extra="tracking")
+        self.init_kwargs, self.commit, self.with_step = init_kwargs, commit, with_step
+        self.log_artifact, self.out_suffix, self.define_metric_cfg = log_artifact, out_suffix, define_metric_cfg
+
+    @master_only
+    def before_run(self, runner: BaseRunner) -> None:
+        super().before_run(runner)
+        self.wandb.init(**(self.init_kwargs or {}))
+        for metric, summary in (self.define_metric_cfg or {}).items():
+            self.wandb.define_metric(metric, summary=summary)
+
+    @master_only
+    def log(self, runner: BaseRunner) -> None:
+        tags = self.get_loggable_tags(runner)
+        if not tags:
+            return
+        if self.with_step:
+            self.wandb.log(tags, step=self.get_iter(runner), commit=self.commit)
+        else:
+            self.wandb.log(tags | {"global_step": self.get_iter(runner)}, commit=self.commit)
+
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        if self.log_artifact and runner.work_dir is not None:
+            artifact = self.wandb.Artifact(name="artifacts", type="model")
+            for name in sorted(os.listdir(runner.work_dir)):
+                if name.endswith(self.out_suffix):
+                    artifact.add_file(os.path.join(runner.work_dir, name))
+            self.wandb.log_artifact(artifact)
+        self.wandb.finish()
+
+
+@HOOKS.register_module()
+class MlflowLoggerHook(LoggerHook):
+    """To MLflow; the model itself at the end when ``log_model``."""
+
+    def __init__(
+        self,
+        exp_name: str | None = None,
+        tags: dict[str, Any] | None = None,
+        params: dict[str, Any] | None = None,
+        log_model: bool = True,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.mlflow = need("mlflow", "MlflowLoggerHook", extra="tracking")
+        self.exp_name, self.tags, self.params, self.log_model = exp_name, tags, params, log_model
+
+    @master_only
+    def before_run(self, runner: BaseRunner) -> None:
+        super().before_run(runner)
+        if self.exp_name is not None:
+            self.mlflow.set_experiment(self.exp_name)
+        if self.tags is not None:
+            self.mlflow.set_tags(self.tags)
+        if self.params is not None:
+            self.mlflow.log_params(self.params)
+
+    @master_only
+    def log(self, runner: BaseRunner) -> None:
+        tags = self.get_loggable_tags(runner)
+        if tags:
+            self.mlflow.log_metrics(tags, step=self.get_iter(runner))
+
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        if self.log_model:
+            pytorch = need("mlflow.pytorch", "MlflowLoggerHook", extra="tracking")
+            pytorch.log_model(unwrap(runner.model), "models")
+
+
+@HOOKS.register_module()
+class NeptuneLoggerHook(LoggerHook):
+    """To Neptune."""
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = True,
+        with_step: bool = True,
+        by_epoch: bool = True,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.neptune = need("neptune.new", "NeptuneLoggerHook", package="neptune-client")
+        self.init_kwargs, self.with_step = init_kwargs, with_step
+
+    @master_only
+    def before_run(self, runner: BaseRunner) -> None:
+        self.run = self.neptune.init(**(self.init_kwargs or {}))
+
+    @master_only
+    def log(self, runner: BaseRunner) -> None:
+        for tag, value in self.get_loggable_tags(runner).items():
+            if self.with_step:
+                self.run[tag].log(value, step=self.get_iter(runner))
+            else:
+                self.run[tag].log(value)
+
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        self.run.stop()
+
+
+@HOOKS.register_module()
+class ClearMLLoggerHook(LoggerHook):
+    """To ClearML."""
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.clearml = need("clearml", "ClearMLLoggerHook")
+        self.init_kwargs = init_kwargs
+
+    @master_only
+    def before_run(self, runner: BaseRunner) -> None:
+        super().before_run(runner)
+        self.task = self.clearml.Task.init(**(self.init_kwargs or {}))
+        self.task_logger = self.task.get_logger()
+
+    @master_only
+    def log(self, runner: BaseRunner) -> None:
+        for tag, value in self.get_loggable_tags(runner).items():
+            self.task_logger.report_scalar(tag, tag, value, self.get_iter(runner))
+
+
+@HOOKS.register_module()
+class DvcliveLoggerHook(LoggerHook):
+    """To DVCLive; with ``by_epoch`` one step per epoch, when results wait in the buffer."""
+
+    def __init__(
+        self,
+        model_file: str | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        dvclive: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.model_file = model_file
+        self.dvclive = dvclive if dvclive is not None else need("dvclive", "DvcliveLoggerHook").Live(**kwargs)
+
+    @master_only
+    def log(self, runner: BaseRunner) -> None:
+        self.dvclive.set_step(runner.epoch if self.by_epoch else self.get_iter(runner))
+        for tag, value in self.get_loggable_tags(runner).items():
+            self.dvclive.log(tag, value)
+
+    @master_only
+    def after_train_iter(self, runner: BaseRunner) -> None:
+        if not self.by_epoch:
+            super().after_train_iter(runner)
+
+    @master_only
+    def after_train_epoch(self, runner: BaseRunner) -> None:
+        super().after_train_epoch(runner)
+        if self.model_file is not None:
+            runner.save_checkpoint(
+                os.path.dirname(self.model_file) or ".",
+                filename_tmpl=os.path.basename(self.model_file),
+                create_symlink=False,
+            )
+
+
+@HOOKS.register_module()
+class SegmindLoggerHook(LoggerHook):
+    """To Segmind."""
+
+    def __init__(
+        self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        utilities = need("segmind.tracking.fluent", "SegmindLoggerHook", package="segmind")
+        self.log_metrics = utilities.log_metrics
+
+    @master_only
+    def log(self, runner: BaseRunner) -> None:
+        tags = self.get_loggable_tags(runner)
+        if tags:
+            self.log_metrics(metrics=tags, step=runner.epoch, epoch=runner.epoch)
+
+
+@HOOKS.register_module()
+class PaviLoggerHook(LoggerHook):
+    """To Pavi, tags without the mode; the last checkpoint at the end when asked for."""
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        add_graph: bool | None = None,
+        img_key: str | None = None,
+        add_last_ckpt: bool = False,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        add_graph_kwargs: dict[str, Any] | None = None,
+        add_ckpt_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        for name, given in (("add_graph_kwargs", add_graph_kwargs), ("add_ckpt_kwargs", add_ckpt_kwargs)):
+            if given is not None and not isinstance(given, Mapping):
+                raise ConfigTypeError(f"{name} must be a dict, got {type(given).__name__}")
+        self.init_kwargs, self.add_last_ckpt = init_kwargs, add_last_ckpt
+        self.add_ckpt_kwargs: dict[str, Any] = {"active": False, "start": 0, "interval": 1, **(add_ckpt_kwargs or {})}
+        self.pavi = need("pavi", "PaviLoggerHook")
+
+    def get_step(self, runner: BaseRunner) -> int:
+        """Epochs for results of an evaluation, iterations otherwise."""
+        if self.get_mode(runner) == "val" and self.by_epoch:
+            return self.get_epoch(runner)
+        return self.get_iter(runner)
+
+    @master_only
+    def before_run(self, runner: BaseRunner) -> None:
+        super().before_run(runner)
+        settings = {"name": os.path.basename(runner.work_dir or "run"), **(self.init_kwargs or {})}
+        self.writer = self.pavi.SummaryWriter(**settings)
+
+    @master_only
+    def log(self, runner: BaseRunner) -> None:
+        tags = self.get_loggable_tags(runner, add_mode=False)
+        if tags:
+            self.writer.add_scalars(self.get_mode(runner), tags, self.get_step(runner))
+
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        if self.add_last_ckpt and runner.work_dir is not None:
+            path = os.path.join(runner.work_dir, "latest.pth")
+            if os.path.isfile(path):
+                self.writer.add_snapshot_file(
+                    tag=os.path.basename(runner.work_dir), snapshot_file_path=path, iteration=self.get_iter(runner)
+                )
+        self.writer.close()

@@ -1,0 +1,37 @@
+"""Levels that order hooks: a lower value acts earlier."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from etude.errors import suggest
+from etude.plan import PRIORITIES
+
+
+class Priority(Enum):
+    """The named levels; any integer from 0 to 100 lies between them."""
+
+    HIGHEST = 0
+    VERY_HIGH = 10
+    HIGH = 30
+    ABOVE_NORMAL = 40
+    NORMAL = 50
+    BELOW_NORMAL = 60
+    LOW = 70
+    VERY_LOW = 90
+    LOWEST = 100
+
+
+def get_priority(priority: int | str | Priority) -> int:
+    """The value of a level given as a name in any case, a number or a :class:`Priority`."""
+    if isinstance(priority, Priority):
+        return priority.value
+    if isinstance(priority, int):
+        if not 0 <= priority <= 100:
+            raise ValueError(f"a priority lies between 0 and 100, got {priority}")
+        return priority
+    if isinstance(priority, str):
+        if priority.upper() not in PRIORITIES:
+            raise KeyError(f"no priority is called {priority!r}; {suggest(priority, PRIORITIES)}")
+        return PRIORITIES[priority.upper()]
+    raise TypeError(f"a priority is a name, an integer or a Priority, got {priority!r}")

@@ -1,0 +1,506 @@
+"""The runner that scripts and hooks of mmcv 1.x know, on top of Étude's engine.
+
+The counters, the hooks' order and the steps belong to a :class:`~etude.core.run.Run`; this is its face in mmcv's words.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from etude.core import loop
+from etude.core.run import Run
+from etude.dialects.mmcv1 import files
+from etude.dialects.mmcv1.live import exact
+from etude.dialects.mmcv1.live.adapter import Adapted, Routed
+from etude.dialects.mmcv1.live.checks import ConfigTypeError, ConfigValueError, require
+from etude.dialects.mmcv1.live.dist_utils import get_dist_info
+from etude.dialects.mmcv1.live.hook import Hook
+from etude.dialects.mmcv1.live.log_buffer import LogBuffer
+from etude.dialects.mmcv1.live.parallel import unwrap
+from etude.dialects.mmcv1.live.registration import Registration
+from etude.dialects.openmm.checkpoint_v1 import load_checkpoint
+from etude.dist.world import World
+
+Flow = list[tuple[str, int]]
+
+
+class BaseRunner(Registration):
+    """What both runners share. ``iter`` and ``epoch`` count what is finished and move after the "after" hooks.
+
+    Subclasses may override ``run``, ``train``, ``val``, ``run_iter``, ``call_hook``, ``save_checkpoint``; the names in
+    a workflow are names of methods.
+    """
+
+    #: Unit of the run's length in log lines, and of file names.
+    unit = "epochs"
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batch_processor: Any = None,
+        optimizer: Any = None,
+        work_dir: str | None = None,
+        logger: logging.Logger | None = None,
+        meta: dict[str, Any] | None = None,
+        max_iters: int | None = None,
+        max_epochs: int | None = None,
+    ) -> None:
+        _check_model(model, batch_processor)
+        _check_optimizer(optimizer)
+        if not isinstance(logger, logging.Logger):
+            raise ConfigTypeError(f"logger must be a logging.Logger, got {type(logger).__name__}")
+        if meta is not None and not isinstance(meta, dict):
+            raise ConfigTypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+        if max_epochs is not None and max_iters is not None:
+            raise ConfigValueError("only one of max_epochs and max_iters can be set")
+        self.model, self.batch_processor, self.optimizer = model, batch_processor, optimizer
+        self.logger, self.meta = logger, meta
+        self.work_dir = _made_folder(work_dir)
+        self._model_name: str = type(unwrap(model)).__name__
+        self._rank, self._world_size = get_dist_info()
+        self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
+        self.mode: str | None = None
+        self._hooks: list[Hook] = []
+        self._inner_iter = 0
+        self._max_epochs, self._max_iters = max_epochs, max_iters
+        self.log_buffer = LogBuffer()
+        self.outputs: Any = None
+        self.data_loader: Any = None
+        self._step_kwargs: dict[str, Any] = {}
+        self.saver: Hook | None = None
+        self._position = Position()
+        self._restored: Restored | None = None
+        self.engine = Run(
+            model=model,
+            update=self._update,
+            loop=self._loop,
+            optimizers=optimizer if isinstance(optimizer, dict) else {"": optimizer} if optimizer else {},
+            world=World(rank=self._rank, size=self._world_size),
+            face=self,
+        )
+        self._adapted: tuple[int, ...] = ()
+
+    # -- what hooks read -----------------------------------------------------------------------------------------
+
+    @property
+    def model_name(self) -> str:
+        return self._model_name
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        return self._world_size
+
+    @property
+    def _epoch(self) -> int:
+        return self.engine.epoch
+
+    @_epoch.setter
+    def _epoch(self, value: int) -> None:
+        self.engine.epoch = value
+
+    @property
+    def _iter(self) -> int:
+        return self.engine.step
+
+    @_iter.setter
+    def _iter(self, value: int) -> None:
+        self.engine.step = value
+
+    @property
+    def epoch(self) -> int:
+        """Training epochs that are finished."""
+        return self.engine.epoch
+
+    @property
+    def iter(self) -> int:
+        """Training iterations that are finished."""
+        return self.engine.step
+
+    @property
+    def inner_iter(self) -> int:
+        """Position in the epoch; the iter runner counts within an entry of the workflow."""
+        return self._inner_iter
+
+    @property
+    def max_epochs(self) -> int | None:
+        return self._max_epochs
+
+    @property
+    def max_iters(self) -> int | None:
+        return self._max_iters
+
+    @property
+    def known_meta(self) -> dict[str, Any]:
+        """``meta``, made when there is none."""
+        if self.meta is None:
+            self.meta = {}
+        return self.meta
+
+    def current_lr(self) -> Any:
+        """The learning rate of every group: a list, or a dict of lists for several optimizers."""
+        return self._of_groups(lambda group: group["lr"])
+
+    def current_momentum(self) -> Any:
+        """The momentum of every group, or its first beta, or 0."""
+        return self._of_groups(_momentum)
+
+    def _of_groups(self, read: Any) -> Any:
+        if isinstance(self.optimizer, Optimizer):
+            return [read(group) for group in self.optimizer.param_groups]
+        if isinstance(self.optimizer, dict):
+            return {name: [read(group) for group in one.param_groups] for name, one in self.optimizer.items()}
+        raise RuntimeError("lr and momentum are not known: the runner has no optimizer")
+
+    # -- driving -------------------------------------------------------------------------------------------------
+
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} must define train(data_loader)")
+
+    def val(self, data_loader: Any, **kwargs: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} must define val(data_loader)")
+
+    def call_hook(self, fn_name: str) -> None:
+        """Call a stage of every hook, in their order."""
+        for hook in list(self._hooks):
+            getattr(hook, fn_name)(self)
+
+    def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
+        """One batch through the model's ``train_step`` or ``val_step``, its ``log_vars`` into the log buffer."""
+        if self.batch_processor is not None:
+            outputs = self.batch_processor(self.model, data_batch, train_mode=train_mode, **kwargs)
+        elif train_mode:
+            outputs = self.model.train_step(data_batch, self.optimizer, **kwargs)  # type: ignore[operator]
+        else:
+            outputs = self._val_outputs(data_batch, kwargs)
+        if not isinstance(outputs, dict):
+            raise TypeError(
+                f"{'train_step' if train_mode else 'val_step'} of {self._model_name} must return a dict, "
+                f"got {type(outputs).__name__}"
+            )
+        if "log_vars" in outputs:
+            self.log_buffer.update(outputs["log_vars"], outputs["num_samples"])
+        self.outputs = outputs
+
+    def _val_outputs(self, data_batch: Any, kwargs: dict[str, Any]) -> Any:
+        return self.model.val_step(data_batch, self.optimizer, **kwargs)  # type: ignore[operator]
+
+    def _update(self, run: Run, batch: Any) -> Any:
+        self.run_iter(batch, train_mode=True, **self._step_kwargs)
+        return self.outputs
+
+    def _drive(self, data_loaders: Any, workflow: Any, kwargs: dict[str, Any]) -> None:
+        """The engine's way through a run, with this runner's workflow as its loop."""
+        self._flow, self._loaders, self._kwargs = list(workflow), list(data_loaders), kwargs
+        engine, before = self.engine, self.engine.loop
+        engine.loop = self._loop
+        self._sync_hooks(force=True)
+        try:
+            loop.fit(engine)
+        finally:
+            engine.loop = before
+
+    def _loop(self, engine: Run) -> None:
+        raise AttributeError(f"{type(self).__name__} must define the loop of its run")
+
+    def _entries(self) -> list[tuple[int, int]]:
+        """The (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""
+        turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
+        start, self._position.resume_at = self._position.resume_at, None
+        return [turn for turn in turns if start is None or turn >= start]
+
+    def _check_trains(self) -> None:
+        """A workflow that only validates would never come to an end."""
+        if all(mode == "val" or count < 1 for mode, count in self._flow):
+            raise ConfigValueError(f"the workflow {self._flow} never trains", hint="add ('train', 1)")
+
+    def _method(self, mode: Any) -> Any:
+        if not isinstance(mode, str):
+            raise TypeError(f"a mode of the workflow must be the name of a method, got {mode!r}")
+        if not hasattr(self, mode):
+            raise ValueError(f"runner has no method named {mode!r} for the workflow to call: use 'train' or 'val'")
+        return getattr(self, mode)
+
+    def _sync_hooks(self, *, force: bool = False) -> None:
+        """Hand the hooks to the engine's table, again when the list was changed."""
+        ids = tuple(map(id, self._hooks))
+        if ids == self._adapted and not force:
+            return
+        table, self._adapted = self.engine.hooks, ids
+        for adapted in [hook for hook in table if isinstance(hook, Adapted | Routed)]:
+            table.remove(adapted)
+        if type(self).call_hook is not BaseRunner.call_hook:
+            table.add(Routed(self))
+            return
+        for hook in self._hooks:
+            table.add(Adapted(hook, self))
+
+    def _announce(self, workflow: Any, end: int | None) -> None:
+        self.logger.info("Start running, host: %s, work_dir: %s", get_host_info(), self.work_dir or "NONE")
+        self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
+        self.logger.info("workflow: %s, max: %d %s", workflow, end, self.unit)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: Sequence[tuple[str, str]] = ((r"^module.", ""),),
+    ) -> dict[str, Any]:
+        """Weights only; what fits is loaded, the rest is reported."""
+        found: dict[str, Any] = load_checkpoint(
+            self.model, filename, map_location, strict, self.logger, revise_keys=list(revise_keys)
+        )
+        return found
+
+    def _write_checkpoint(
+        self, out_dir: str, filename: str, save_optimizer: bool, meta: dict[str, Any] | None, create_symlink: bool
+    ) -> None:
+        if meta is not None and not isinstance(meta, dict):
+            raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+        meta = {} if meta is None else meta
+        meta.update(self.meta or {})
+        meta.update(epoch=self.epoch + 1, iter=self.iter)
+        content = files.content(self.model, optimizer=self.optimizer if save_optimizer else None, meta=meta)
+        path = os.path.join(out_dir, filename)
+        state = self._exact_state() if save_optimizer else None
+        if state is not None:
+            content[exact.KEY] = state
+            self._position.unsettled.append((path, state))
+            exact.remove_note(path)
+        files.write(path, content)
+        if create_symlink:
+            files.link_latest(out_dir, filename)
+
+    def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} must define save_checkpoint")
+
+    def _load_optimizer(self, checkpoint: Mapping[str, Any], resume_optimizer: bool) -> None:
+        if "optimizer" not in checkpoint or not resume_optimizer:
+            return
+        if isinstance(self.optimizer, Optimizer):
+            self.optimizer.load_state_dict(checkpoint["optimizer"])
+        elif isinstance(self.optimizer, dict):
+            for name, one in self.optimizer.items():
+                one.load_state_dict(checkpoint["optimizer"][name])
+        else:
+            raise TypeError(f"optimizer must be an Optimizer or a dict of them, got {type(self.optimizer).__name__}")
+
+    def auto_resume(self) -> None:
+        """Go on from the newest usable checkpoint of the work_dir, if there is one."""
+        newest = files.newest(self.work_dir or ".", say=self.logger.warning)
+        if newest is not None:
+            self.logger.info("latest checkpoint found: %s", newest)
+            self.resume(newest)
+
+    def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default") -> None:
+        raise AttributeError(f"{type(self).__name__} must define resume")
+
+    # -- exact resume --------------------------------------------------------------------------------------------
+
+    def _exact_state(self) -> dict[str, Any] | None:
+        """Where the run is, for a checkpoint; None while a subclass drives the loop in its own way."""
+        where = self._position
+        if not where.stage:
+            return None
+        return {
+            "version": exact.VERSION,
+            "id": exact.new_id(),
+            "stage": where.stage,
+            "epoch": self.epoch + int(where.stage == "after_train_epoch"),
+            "iter": self.iter + int(where.stage == "after_train_iter"),
+            "flow": [list(entry) for entry in self._flow],
+            "turn": self._next_turn(),
+            "saver": self._hooks.index(self.saver) if self.saver in self._hooks else None,
+            "hooks": [type(hook).__name__ for hook in self._hooks],
+            "states": self._hook_states(),
+            "rng": exact.rng_state(),
+            "passes": self._pass_states(),
+            "world": self._world_size,
+        }
+
+    def _hook_states(self) -> dict[str, Any]:
+        """Hooks that can tell their state, by their number in the list."""
+        return {
+            str(i): hook.state_dict()  # type: ignore[attr-defined]
+            for i, hook in enumerate(self._hooks)
+            if callable(getattr(hook, "state_dict", None)) and callable(getattr(hook, "load_state_dict", None))
+        }
+
+    def _next_turn(self) -> list[int]:
+        """The turn of the workflow that a resumed run has to begin with."""
+        entry, count = self._position.entry
+        return [entry, count + 1]
+
+    def _pass_states(self) -> list[Any]:
+        return []
+
+    def _save_stopped(self) -> None:
+        """Asked to stop between two checkpoints: save where the run is, so that nothing is lost."""
+        if self.work_dir is None or not self.engine.exit_code or self.rank != 0:
+            return
+        self._position.stage = "stopped"
+        self._write_checkpoint(self.work_dir, f"stopped_iter_{self.iter}.pth", True, None, True)
+        self._position.stage = ""
+        self._settle()
+        self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.iter)
+
+    def _settle(self) -> None:
+        """The stage of a save is over: note what has changed since, so that a resume need not do it again."""
+        waiting, self._position.unsettled = self._position.unsettled, []
+        best = {k: v for k, v in (self.meta or {}).get("hook_msgs", {}).items() if k.startswith("best_")}
+        for path, state in waiting:
+            if os.path.isfile(path):
+                note = {"id": state["id"], "rng": exact.rng_state(), "best": best, "states": self._hook_states()}
+                exact.write_note(path, note)
+
+    def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool) -> None:
+        """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""
+        state = checkpoint.get(exact.KEY)
+        if not wanted or not isinstance(state, dict) or state.get("world") != self._world_size:
+            return
+        note = exact.read_note(path, state["id"])
+        self._epoch, self._iter = int(state["epoch"]), int(state["iter"])
+        averages = {k: v for k, v in checkpoint.get("state_dict", {}).items() if k.startswith("ema_")}
+        self._restored = Restored(state, note, averages)
+        if note is not None and note["best"]:
+            self.known_meta.setdefault("hook_msgs", {}).update(note["best"])
+
+    @property
+    def restored(self) -> Restored | None:
+        """What the checkpoint that was resumed says beyond mmcv's layout, until the loop has begun."""
+        return self._restored
+
+    def _begin_exactly(self) -> None:
+        """At the start of the loop: hooks' states, the place in the workflow, and what was left undone."""
+        restored = self._restored
+        if restored is None:
+            return
+        state = restored.state
+        if [list(entry) for entry in self._flow] == state["flow"]:
+            self._position.resume_at = tuple(state["turn"])
+        if state["hooks"] == [type(hook).__name__ for hook in self._hooks]:
+            for number, hook_state in restored.hook_states.items():
+                self._hooks[int(number)].load_state_dict(hook_state)  # type: ignore[attr-defined]
+            if restored.note is None and state["saver"] is not None:
+                exact.set_rng_state(state["rng"])
+                self._finish_stage(state["stage"], int(state["saver"]))
+                state["rng"] = exact.rng_state()
+
+    def _finish_stage(self, stage: str, saver: int) -> None:
+        """Call the hooks that come after the one that saved: the run had died before they were done."""
+        self.logger.info("%s was not finished when the run ended; the hooks after the save are called again", stage)
+        counter = "epoch" if stage == "after_train_epoch" else "step"
+        setattr(self.engine, counter, getattr(self.engine, counter) - 1)
+        self.mode, self.data_loader = "train", self._train_loader()
+        self.log_buffer.clear()
+        again = [hook for hook in self._hooks[saver + 1 :] if counter == "epoch" or hasattr(hook, "key_indicator")]
+        try:
+            for hook in again:
+                getattr(hook, stage)(self)
+        finally:
+            setattr(self.engine, counter, getattr(self.engine, counter) + 1)
+
+    def _train_loader(self) -> Any:
+        return next((data for (mode, _), data in zip(self._flow, self._loaders, strict=True) if mode == "train"), None)
+
+
+class Position:
+    """Where the loop is: the stage that is being called, the turn of the workflow, saves whose stage goes on."""
+
+    def __init__(self) -> None:
+        self.stage = ""
+        self.entry: tuple[int, int] = (0, 0)
+        self.resume_at: tuple[int, ...] | None = None
+        self.unsettled: list[tuple[str, dict[str, Any]]] = []
+
+
+class Restored:
+    """What a checkpoint of Étude's says, until it has been put to use."""
+
+    def __init__(self, state: dict[str, Any], note: dict[str, Any] | None, averages: dict[str, Any]) -> None:
+        self.state, self.note, self.averages = state, note, averages
+        if note is not None:
+            state["rng"] = note["rng"]
+
+    @property
+    def hook_states(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.note["states"] if self.note is not None else self.state["states"]
+        return found
+
+
+def get_host_info() -> str:
+    """``user@host``, for the log."""
+    import getpass
+    import socket
+
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError, ImportError):
+        return "unknown"
+
+
+def stored_gpu_count(config_text: str) -> int | None:
+    """How many devices a stored config names under ``gpu_ids``; the text is read, never executed."""
+    match = re.search(r"^gpu_ids\s*=\s*(.+)$", config_text, re.MULTILINE)
+    if match is None:
+        return None
+    text = match[1].strip()
+    counted = re.fullmatch(r"range\((?:(\d+),\s*)?(\d+)\)", text)
+    if counted:
+        return int(counted[2]) - int(counted[1] or 0)
+    try:
+        return len(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError):
+        return None
+
+
+def _momentum(group: Mapping[str, Any]) -> Any:
+    if "momentum" in group:
+        return group["momentum"]
+    return group["betas"][0] if "betas" in group else 0
+
+
+def _check_model(model: Any, batch_processor: Any) -> None:
+    if batch_processor is None:
+        require(hasattr(model, "train_step"), f"{type(model).__name__} needs a method train_step(data, optimizer)")
+        return
+    if not callable(batch_processor):
+        raise ConfigTypeError(f"batch_processor must be callable, got {type(batch_processor).__name__}")
+    inner = unwrap(model)
+    if hasattr(inner, "train_step") or hasattr(inner, "val_step"):
+        raise RuntimeError("give either a batch_processor or a model with train_step and val_step, not both")
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    if isinstance(optimizer, dict):
+        for name, one in optimizer.items():
+            if not isinstance(one, Optimizer):
+                raise ConfigTypeError(f"optimizer[{name!r}] must be a torch Optimizer, got {type(one).__name__}")
+    elif optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise ConfigTypeError(
+            f"optimizer must be a torch Optimizer, a dict of them or None, got {type(optimizer).__name__}"
+        )
+
+
+def _made_folder(work_dir: Any) -> str | None:
+    if work_dir is None:
+        return None
+    if not isinstance(work_dir, str):
+        raise ConfigTypeError(f"work_dir must be a string or None, got {type(work_dir).__name__}")
+    os.makedirs(os.path.abspath(work_dir), exist_ok=True)
+    return os.path.abspath(work_dir)

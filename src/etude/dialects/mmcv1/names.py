@@ -1,0 +1,269 @@
+"""The import names of mmcv 1.x, mmcls 0.x and mmtrack 0.x, and where Étude keeps what they mean. No torch."""
+
+from __future__ import annotations
+
+_LIVE = "etude.dialects.mmcv1.live"
+_COMMON = "etude.dialects.openmm"
+
+
+def _at(module: str, names: str) -> dict[str, str]:
+    return {name: f"{module}:{name}" for name in names.split()}
+
+
+_CONFIG = _at(f"{_COMMON}.config_v1", "Config DictAction") | _at(f"{_COMMON}.configdict_v1", "ConfigDict")
+_REGISTRY = _at(f"{_COMMON}.registry_v1", "Registry build_from_cfg")
+_LOGGING = _at(f"{_COMMON}.logging_v1", "get_logger print_log logger_initialized")
+_FILES = _at(f"{_COMMON}.fileio", "load dump list_from_file dict_from_file")
+_UTILS = _at(
+    f"{_COMMON}.utils",
+    "is_str iter_cast list_cast tuple_cast is_seq_of is_list_of is_tuple_of slice_list concat_list to_1tuple "
+    "to_2tuple to_3tuple to_4tuple to_ntuple import_modules_from_strings check_prerequisites requires_package "
+    "requires_executable deprecated_api_warning is_method_overridden has_method is_filepath fopen check_file_exist "
+    "mkdir_or_exist symlink "
+    "scandir ProgressBar track_progress track_iter_progress track_parallel_progress Timer TimerError check_time "
+    "digit_version parse_version_info get_git_hash",
+)
+_ENVIRONMENT = _at(f"{_LIVE}.environment", "TORCH_VERSION collect_env is_cuda_available IS_CUDA_AVAILABLE")
+_VERSION = {"__version__": f"{_LIVE}.environment:MMCV_VERSION"}
+
+_INIT = _at(
+    f"{_COMMON}.init_v1",
+    "INITIALIZERS ConstantInit XavierInit NormalInit TruncNormalInit UniformInit KaimingInit Caffe2XavierInit "
+    "PretrainedInit initialize constant_init xavier_init normal_init trunc_normal_init uniform_init kaiming_init "
+    "caffe2_xavier_init bias_init_with_prob update_init_info",
+)
+_BASE_MODULE = _at(f"{_COMMON}.base_module_v1", "BaseModule Sequential ModuleList ModuleDict")
+_CHECKPOINT = _at(
+    f"{_COMMON}.checkpoint_v1",
+    "CheckpointLoader _load_checkpoint _load_checkpoint_with_prefix load_checkpoint load_state_dict save_checkpoint "
+    "weights_to_cpu get_state_dict",
+)
+_DIST = _at(f"{_LIVE}.dist_utils", "get_dist_info init_dist master_only allreduce_grads allreduce_params")
+_FP16 = _at(f"{_LIVE}.fp16_utils", "auto_fp16 force_fp32 wrap_fp16_model cast_tensor_type")
+_PRIORITY = _at(f"{_LIVE}.priority", "Priority get_priority")
+_OPTIMIZER = _at(
+    f"{_LIVE}.optimizers",
+    "OPTIMIZERS OPTIMIZER_BUILDERS DefaultOptimizerConstructor build_optimizer build_optimizer_constructor",
+) | {"TORCH_OPTIMIZERS": f"{_LIVE}.optimizers:TORCH_OPTIMIZERS"}
+
+_HOOK = _at(f"{_LIVE}.hooks", "HOOKS Hook")
+_LR = _at(
+    f"{_LIVE}.lr_updater",
+    "LrUpdaterHook FixedLrUpdaterHook StepLrUpdaterHook ExpLrUpdaterHook PolyLrUpdaterHook InvLrUpdaterHook "
+    "CosineAnnealingLrUpdaterHook FlatCosineAnnealingLrUpdaterHook CosineRestartLrUpdaterHook CyclicLrUpdaterHook "
+    "OneCycleLrUpdaterHook LinearAnnealingLrUpdaterHook",
+)
+_CURVES = _at(f"{_LIVE}.annealing", "annealing_cos annealing_linear") | _at(
+    f"{_LIVE}.lr_updater", "get_position_from_periods format_param"
+)
+_MOMENTUM = _at(
+    f"{_LIVE}.momentum_updater",
+    "MomentumUpdaterHook StepMomentumUpdaterHook CosineAnnealingMomentumUpdaterHook CyclicMomentumUpdaterHook "
+    "OneCycleMomentumUpdaterHook LinearAnnealingMomentumUpdaterHook",
+)
+_OPTIMIZER_HOOKS = _at(
+    f"{_LIVE}.optimizer_hook",
+    "OptimizerHook GradientCumulativeOptimizerHook Fp16OptimizerHook GradientCumulativeFp16OptimizerHook",
+)
+_CHECKPOINT_HOOK = _at(f"{_LIVE}.checkpoint_hook", "CheckpointHook")
+_EVALUATION = _at(f"{_LIVE}.evaluation", "EvalHook DistEvalHook")
+_EMA = _at(f"{_LIVE}.ema", "EMAHook")
+_SMALL = _at(f"{_LIVE}.small_hooks", "IterTimerHook DistSamplerSeedHook SyncBuffersHook EmptyCacheHook ClosureHook")
+_PROFILER = _at(f"{_LIVE}.profiler", "ProfilerHook")
+_TEXT = _at(f"{_LIVE}.logger.text", "TextLoggerHook")
+_LOGGER_BASE = _at(f"{_LIVE}.logger.base", "LoggerHook")
+_TRACKERS = _at(
+    f"{_LIVE}.logger.trackers",
+    "TensorboardLoggerHook WandbLoggerHook MlflowLoggerHook NeptuneLoggerHook ClearMLLoggerHook DvcliveLoggerHook "
+    "SegmindLoggerHook PaviLoggerHook",
+)
+_LOGGERS = _LOGGER_BASE | _TEXT | _TRACKERS
+_HOOKS = (
+    _HOOK | _LR | _MOMENTUM | _OPTIMIZER_HOOKS | _CHECKPOINT_HOOK | _EVALUATION | _EMA | _SMALL | _PROFILER | _LOGGERS
+)  # fmt: skip
+_LOG_BUFFER = _at(f"{_LIVE}.log_buffer", "LogBuffer")
+_RUNNERS = _at(
+    f"{_LIVE}.runners",
+    "RUNNERS RUNNER_BUILDERS BaseRunner EpochBasedRunner IterBasedRunner IterLoader Runner DefaultRunnerConstructor "
+    "build_runner get_host_info obj_from_dict",
+)
+_SEED = _at(f"{_LIVE}.seeding", "set_random_seed")
+_TIME = _at(f"{_LIVE}.environment", "get_time_str")
+_TESTING = _at(
+    f"{_LIVE}.testing", "single_gpu_test multi_gpu_test collect_results_cpu collect_results_gpu"
+)  # fmt: skip
+
+_PARALLEL = _at(
+    f"{_LIVE}.parallel",
+    "DataContainer MMDataParallel MMDistributedDataParallel MODULE_WRAPPERS collate is_module_wrapper scatter "
+    "scatter_kwargs",
+)
+
+_MMCV: dict[str, dict[str, str]] = {
+    "mmcv": _CONFIG | _REGISTRY | _FILES | _UTILS | _at(f"{_COMMON}.logging_v1", "print_log") | _VERSION,
+    "mmcv.version": _VERSION,
+    "mmcv.fileio": _FILES,
+    "mmcv.utils": _CONFIG | _REGISTRY | _LOGGING | _UTILS | _ENVIRONMENT
+    | _at(f"{_LIVE}.environment", "_BatchNorm _InstanceNorm SyncBatchNorm _ConvNd DataLoader"),
+    "mmcv.utils.config": _CONFIG,
+    "mmcv.utils.registry": _REGISTRY,
+    "mmcv.utils.logging": _LOGGING,
+    "mmcv.utils.misc": _UTILS,
+    "mmcv.utils.path": _UTILS,
+    "mmcv.utils.parrots_wrapper": _at(
+        f"{_LIVE}.environment", "_BatchNorm _InstanceNorm SyncBatchNorm _ConvNd DataLoader TORCH_VERSION"
+    ),
+    "mmcv.parallel": _PARALLEL,
+    "mmcv.parallel.data_container": _at(f"{_LIVE}.parallel", "DataContainer"),
+    "mmcv.parallel.collate": _at(f"{_LIVE}.parallel", "collate"),
+    "mmcv.parallel.utils": _at(f"{_LIVE}.parallel", "is_module_wrapper"),
+    "mmcv.parallel.registry": _at(f"{_LIVE}.parallel", "MODULE_WRAPPERS"),
+    "mmcv.cnn": _INIT,
+    "mmcv.cnn.utils": _INIT,
+    "mmcv.cnn.utils.weight_init": _INIT,
+    "mmcv.engine": _TESTING,
+    "mmcv.runner": _RUNNERS | _HOOKS | _OPTIMIZER | _CHECKPOINT | _DIST | _FP16 | _PRIORITY | _LOG_BUFFER | _SEED
+    | _TIME | _BASE_MODULE,
+    "mmcv.runner.base_module": _BASE_MODULE,
+    "mmcv.runner.base_runner": _RUNNERS,
+    "mmcv.runner.builder": _RUNNERS,
+    "mmcv.runner.checkpoint": _CHECKPOINT,
+    "mmcv.runner.dist_utils": _DIST,
+    "mmcv.runner.epoch_based_runner": _RUNNERS,
+    "mmcv.runner.iter_based_runner": _RUNNERS,
+    "mmcv.runner.fp16_utils": _FP16,
+    "mmcv.runner.log_buffer": _LOG_BUFFER,
+    "mmcv.runner.priority": _PRIORITY,
+    "mmcv.runner.utils": _SEED | _TIME | _at(f"{_LIVE}.runners", "get_host_info obj_from_dict"),
+    "mmcv.runner.optimizer": _OPTIMIZER,
+    "mmcv.runner.optimizer.builder": _OPTIMIZER,
+    "mmcv.runner.optimizer.default_constructor": _OPTIMIZER,
+    "mmcv.runner.hooks": _HOOKS,
+    "mmcv.runner.hooks.hook": _HOOK,
+    "mmcv.runner.hooks.lr_updater": _LR | _CURVES,
+    "mmcv.runner.hooks.momentum_updater": _MOMENTUM,
+    "mmcv.runner.hooks.optimizer": _OPTIMIZER_HOOKS,
+    "mmcv.runner.hooks.checkpoint": _CHECKPOINT_HOOK,
+    "mmcv.runner.hooks.evaluation": _EVALUATION,
+    "mmcv.runner.hooks.ema": _EMA,
+    "mmcv.runner.hooks.profiler": _PROFILER,
+    "mmcv.runner.hooks.iter_timer": _SMALL,
+    "mmcv.runner.hooks.sampler_seed": _SMALL,
+    "mmcv.runner.hooks.sync_buffer": _SMALL,
+    "mmcv.runner.hooks.memory": _SMALL,
+    "mmcv.runner.hooks.closure": _SMALL,
+    "mmcv.runner.hooks.logger": _LOGGERS,
+    "mmcv.runner.hooks.logger.base": _LOGGER_BASE,
+    "mmcv.runner.hooks.logger.text": _TEXT,
+    **{f"mmcv.runner.hooks.logger.{name}": _TRACKERS
+       for name in ("tensorboard", "wandb", "mlflow", "neptune", "clearml", "dvclive", "segmind", "pavi")},
+}  # fmt: skip
+
+_CLS_MODELS = _at(
+    f"{_LIVE}.mmcls.models",
+    "MODELS BACKBONES NECKS HEADS LOSSES CLASSIFIERS ATTENTION build_backbone build_neck build_head build_loss "
+    "build_classifier BaseClassifier ImageClassifier GlobalAveragePooling ClsHead LinearClsHead CrossEntropyLoss "
+    "Accuracy accuracy",
+)
+_CLS_DATA = _at(
+    f"{_LIVE}.mmcls.data",
+    "DATASETS PIPELINES SAMPLERS build_dataset build_dataloader build_sampler BaseDataset Compose",
+)
+_CLS_HOOKS = _at(
+    f"{_LIVE}.mmcls.hooks",
+    "EvalHook DistEvalHook DistOptimizerHook PreciseBNHook ClassNumCheckHook CosineAnnealingCooldownLrUpdaterHook",
+)
+_CLS_SCORES = _at(
+    f"{_LIVE}.mmcls.scores", "calculate_confusion_matrix precision_recall_f1 precision recall f1_score support"
+)
+_CLS_APIS = _at(f"{_LIVE}.mmcls.train", "train_model init_random_seed") | _SEED | _TESTING
+_DOWNSTREAM_UTILS = _at(f"{_LIVE}.environment", "setup_multi_processes collect_env") | _at(
+    f"{_LIVE}.mmcls.train", "wrap_distributed_model wrap_non_distributed_model auto_select_device"
+)
+
+_MMCLS: dict[str, dict[str, str]] = {
+    "mmcls": {"__version__": f"{_LIVE}.environment:MMCLS_VERSION"},
+    "mmcls.version": {"__version__": f"{_LIVE}.environment:MMCLS_VERSION"},
+    "mmcls.apis": _CLS_APIS,
+    "mmcls.apis.train": _CLS_APIS,
+    "mmcls.apis.test": _TESTING,
+    "mmcls.core": _CLS_HOOKS | _CLS_SCORES,
+    "mmcls.core.evaluation": _CLS_HOOKS | _CLS_SCORES,
+    "mmcls.core.evaluation.eval_hooks": _CLS_HOOKS,
+    "mmcls.core.hook": _CLS_HOOKS,
+    "mmcls.core.utils": _CLS_HOOKS,
+    "mmcls.datasets": _CLS_DATA,
+    "mmcls.datasets.base_dataset": _CLS_DATA,
+    "mmcls.datasets.builder": _CLS_DATA,
+    "mmcls.datasets.pipelines": _CLS_DATA,
+    "mmcls.models": _CLS_MODELS,
+    "mmcls.models.builder": _CLS_MODELS,
+    "mmcls.models.backbones": {},
+    "mmcls.models.classifiers": _CLS_MODELS,
+    "mmcls.models.classifiers.base": _CLS_MODELS,
+    "mmcls.models.heads": _CLS_MODELS,
+    "mmcls.models.necks": _CLS_MODELS,
+    "mmcls.models.losses": _CLS_MODELS,
+    "mmcls.utils": _DOWNSTREAM_UTILS | _at(f"{_LIVE}.mmcls.train", "get_root_logger"),
+    "mmcls.utils.logger": _at(f"{_LIVE}.mmcls.train", "get_root_logger"),
+}
+
+_TRACK_MODELS = _at(
+    f"{_LIVE}.mmtrack.models",
+    "MODELS TRACKERS MOTION REID AGGREGATORS build_model build_tracker build_motion build_reid build_aggregator",
+)
+_TRACK_DATA = _at(f"{_LIVE}.mmtrack.data", "DATASETS PIPELINES build_dataset build_dataloader")
+_TRACK_HOOKS = _at(f"{_LIVE}.mmtrack.hooks", "EvalHook DistEvalHook SiameseRPNLrUpdaterHook")
+_TRACK_APIS = _at(f"{_LIVE}.mmtrack.train", "train_model init_random_seed") | _SEED | _TESTING
+
+_MMTRACK: dict[str, dict[str, str]] = {
+    "mmtrack": {"__version__": f"{_LIVE}.environment:MMTRACK_VERSION"},
+    "mmtrack.version": {"__version__": f"{_LIVE}.environment:MMTRACK_VERSION"},
+    "mmtrack.apis": _TRACK_APIS,
+    "mmtrack.apis.train": _TRACK_APIS,
+    "mmtrack.apis.test": _TESTING,
+    "mmtrack.core": _TRACK_HOOKS,
+    "mmtrack.core.evaluation": _TRACK_HOOKS,
+    "mmtrack.core.optimizer": _TRACK_HOOKS,
+    "mmtrack.core.utils": {},
+    "mmtrack.datasets": _TRACK_DATA,
+    "mmtrack.datasets.builder": _TRACK_DATA,
+    "mmtrack.models": _TRACK_MODELS,
+    "mmtrack.models.builder": _TRACK_MODELS,
+    "mmtrack.utils": _DOWNSTREAM_UTILS | _at(f"{_LIVE}.mmtrack.train", "get_root_logger"),
+    "mmtrack.utils.logger": _at(f"{_LIVE}.mmtrack.train", "get_root_logger"),
+}
+
+MODULES: dict[str, dict[str, str]] = _MMCV | _MMCLS | _MMTRACK
+
+_VISION = "it works on images; use torchvision, Pillow or OpenCV directly"
+_LAYERS = "compiled or ready-made layers; use torch.nn, or torchvision.ops"
+
+OUT_OF_SCOPE: dict[str, str] = {
+    "mmcv.ops": _LAYERS,
+    "mmcv.image": _VISION,
+    "mmcv.video": _VISION,
+    "mmcv.visualization": _VISION,
+    "mmcv.arraymisc": _VISION,
+    "mmcv.onnx": "exports are not part of training; use torch.onnx",
+    "mmcv.tensorrt": "exports are not part of training; use torch_tensorrt",
+    "mmcv.device": "devices other than CPU and CUDA have no part of their own; torch.device names them",
+    "mmcv.model_zoo": "nothing is downloaded by itself; give the path of a file",
+    "mmcv.cnn.bricks": _LAYERS,
+    "mmcv.cnn.rfsearch": "the search of receptive fields is not served",
+    **{f"mmcv.cnn.{name}": _LAYERS
+       for name in ("ConvModule", "build_conv_layer", "build_norm_layer", "build_activation_layer",
+                    "build_padding_layer", "build_plugin_layer", "build_upsample_layer", "Linear", "Conv2d", "Scale",
+                    "DepthwiseSeparableConvModule", "fuse_conv_bn",
+                    "get_model_complexity_info", "ResNet", "VGG", "AlexNet", "NonLocal2d")},
+    **{f"mmcv.{name}": _VISION
+       for name in ("imread", "imwrite", "imresize", "imrescale", "imflip", "impad", "imcrop", "imnormalize", "imshow",
+                    "imfrombytes", "bgr2rgb", "rgb2bgr", "VideoReader", "flow2rgb", "Color", "color_val",
+                    "imdenormalize", "imrotate", "imshow_bboxes", "imshow_det_bboxes")},
+    "mmcls.models.backbones.ResNet": _LAYERS,
+    "mmcls.core.visualization": _VISION,
+    "mmcls.core.export": "exports are not part of training; use torch.onnx",
+    "mmtrack.core.visualization": _VISION,
+    "mmtrack.core.track": "trackers are users' own code here",
+    "mmdet": "detection is not served; install mmdet beside Étude, or bring your own modules by custom_imports",
+}  # fmt: skip
