@@ -57,14 +57,33 @@ LOOPS: dict[str, str] = _same("etude.core.loop", "epochs steps Workflow")
 
 UPDATES: dict[str, str] = _same("etude.core.update", "Step")
 
-HOOKS: dict[str, str] = {"Log": "etude.hooks.log:Log", "Checkpoint": "etude.hooks.checkpoint:Checkpoint"}
+HOOKS: dict[str, str] = {
+    "Checkpoint": "etude.hooks.checkpoint:Checkpoint",
+    "EMA": "etude.hooks.ema:Ema",
+    "EarlyStop": "etude.hooks.early_stop:EarlyStop",
+    "EmptyCache": "etude.hooks.empty_cache:EmptyCache",
+    "Evaluate": "etude.hooks.evaluate:Evaluate",
+    "Freeze": "etude.hooks.freeze:Freeze",
+    "Log": "etude.hooks.log:Log",
+    "Profiler": "etude.hooks.profiler:Profiler",
+    "SWA": "etude.hooks.ema:Swa",
+    "SamplerSeed": "etude.hooks.sampler_seed:SamplerSeed",
+    "Schedule": "etude.hooks.schedule:Schedule",
+    "Statistics": "etude.hooks.statistics:Statistics",
+    "SyncBuffers": "etude.hooks.sync_buffers:SyncBuffers",
+    "TimeBudget": "etude.hooks.time_budget:TimeBudget",
+    "Timer": "etude.hooks.timer:Timer",
+}
 
 METRICS: dict[str, str] = {
     **_same("etude.metrics.classes", "Accuracy Confusion F1"),
     **_same("etude.metrics.values", "MAE Mean RMSE"),
 }
 
-WRITERS: dict[str, str] = {}
+WRITERS: dict[str, str] = {
+    "csv": "etude.events.csv:Csv",
+    "tensorboard": "etude.events.tensorboard:TensorBoard",
+}
 
 BUILDERS: dict[str, str] = {
     name: f"etude.dialects.{name}.live.build:build" for name in ("mmcv1", "mmengine", "libai", "mcquic")

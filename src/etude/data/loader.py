@@ -162,6 +162,10 @@ class Loader:
         if epoch != self.epoch:
             self.epoch, self._batch, self._start, self._stream_state = epoch, 0, 0, None
 
+    def rewind(self) -> None:
+        """Forget a position inside the epoch: the next iteration begins at its first batch."""
+        self._batch, self._start, self._stream_state = 0, 0, None
+
     def state_dict(self) -> dict[str, Any]:
         """The epoch and how many batches of it were handed out."""
         state: dict[str, Any] = {"epoch": self.epoch, "batch": self._batch, "seed": self.seed}

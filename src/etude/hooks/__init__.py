@@ -1,0 +1,1 @@
+"""What happens at points of a run, one file each. The registered names are in ``etude.builtins``."""

@@ -1,0 +1,121 @@
+"""LARS, LAMB and EMA on the parameter shapes of a ResNet-50 and of a small ViT.
+
+    python bench/optim.py
+
+Times of one update on this machine, and their ratios to torch's fused SGD or AdamW and to the same arithmetic written as
+a loop over parameters. Only the ratios say something about another machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from etude.hooks.ema import Average
+from etude.optim.lamb import LAMB
+from etude.optim.lars import LARS
+
+Shape = tuple[int, ...]
+
+
+def resnet50() -> list[Shape]:
+    shapes: list[Shape] = [(64, 3, 7, 7), (64,), (64,)]
+    width = 64
+    for blocks, inner in ((3, 64), (4, 128), (6, 256), (3, 512)):
+        for block in range(blocks):
+            sizes = [(inner, width, 1, 1), (inner, inner, 3, 3), (4 * inner, inner, 1, 1)]
+            sizes += [(4 * inner, width, 1, 1)] if block == 0 else []
+            shapes += [shape for size in sizes for shape in (size, size[:1], size[:1])]
+            width = 4 * inner
+    return [*shapes, (1000, 2048), (1000,)]
+
+
+def small_vit(width: int = 384, depth: int = 12) -> list[Shape]:
+    shapes: list[Shape] = [(1, 1, width), (1, 197, width), (width, 3, 16, 16), (width,)]
+    for _ in range(depth):
+        shapes += [(width,), (width,), (3 * width, width), (3 * width,), (width, width), (width,)]
+        shapes += [(width,), (width,), (4 * width, width), (4 * width,), (width, 4 * width), (width,)]
+    return [*shapes, (width,), (width,), (1000, width), (1000,)]
+
+
+@torch.no_grad()
+def lars_loop(params: list[Tensor], buffers: list[Tensor]) -> None:
+    for w, buffer in zip(params, buffers, strict=True):
+        g = w.grad
+        assert g is not None
+        weight, grad = w.norm(), g.norm()
+        local = torch.where((weight > 0) & (grad > 0), 0.001 * weight / (grad + 1e-4 * weight + 1e-8), 1.0)
+        buffer.mul_(0.9).add_(g.add(w, alpha=1e-4).mul_(local * 0.1))
+        w.sub_(buffer)
+
+
+@torch.no_grad()
+def lamb_loop(params: list[Tensor], first: list[Tensor], second: list[Tensor]) -> None:
+    whole = torch.stack([w.grad.norm() for w in params if w.grad is not None]).norm().clamp(min=1.0)
+    for w, m, v in zip(params, first, second, strict=True):
+        assert w.grad is not None
+        g = w.grad / whole
+        m.mul_(0.9).add_(g, alpha=0.1)
+        v.mul_(0.999).addcmul_(g, g, value=0.001)
+        u = (m / 0.9).div_((v.sqrt() / 0.99).add_(1e-6)).add_(w, alpha=0.01)
+        weight, length = w.norm(), u.norm()
+        w.sub_(u.mul_(torch.where((weight > 0) & (length > 0), weight / length, 1.0) * 1e-3))
+
+
+@torch.no_grad()
+def ema_loop(average: list[Tensor], params: list[Tensor]) -> None:
+    for mean, parameter in zip(average, params, strict=True):
+        mean.mul_(0.999).add_(parameter, alpha=0.001)
+
+
+def milliseconds(calls: dict[str, Callable[[], object]], rounds: int = 7) -> dict[str, float]:
+    """The best of some rounds each, taken in turn, so that a busy machine hits all alike."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            best[name] = min(best[name], (time.perf_counter() - begin) * 1000)
+    return best
+
+
+def report(title: str, shapes: list[Shape]) -> None:
+    params = [nn.Parameter(torch.randn(shape) * 0.02) for shape in shapes]
+    for parameter in params:
+        parameter.grad = torch.randn_like(parameter) * 0.01
+    plain: list[Tensor] = [*params]
+    zeros = [[torch.zeros_like(p) for p in params] for _ in range(4)]
+    average = Average(plain)
+    times = milliseconds(
+        {
+            "SGD, fused": torch.optim.SGD(params, 0.1, momentum=0.9, weight_decay=1e-4, fused=True).step,
+            "LARS": LARS(params, 0.1, momentum=0.9, weight_decay=1e-4).step,
+            "LARS, loop": lambda: lars_loop(plain, zeros[0]),
+            "AdamW, fused": torch.optim.AdamW(params, 1e-3, fused=True).step,
+            "LAMB": LAMB(params).step,
+            "LAMB, loop": lambda: lamb_loop(plain, zeros[1], zeros[2]),
+            "EMA": lambda: average.update(plain, 0.001),
+            "EMA, loop": lambda: ema_loop(zeros[3], plain),
+        }
+    )
+    print(f"{title}: {len(shapes)} tensors, {sum(p.numel() for p in params) / 1e6:.1f} M numbers")
+    for name, value in times.items():
+        print(f"  {name:<14}{value:9.2f} ms")
+    for name, base in (("LARS", "SGD"), ("LAMB", "AdamW")):
+        loop, fused = times[name] / times[f"{name}, loop"], times[name] / times[f"{base}, fused"]
+        print(f"  ratio {name}: {loop:.2f} of the loop, {fused:.2f} of fused {base}")
+    print(f"  ratio EMA: {times['EMA'] / times['EMA, loop']:.2f} of the loop")
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    report("ResNet-50", resnet50())
+    report("ViT-S/16", small_vit())
+    report("120 tensors of 64×64", [(64, 64)] * 120)
+
+
+if __name__ == "__main__":
+    main()

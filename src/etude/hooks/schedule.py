@@ -1,0 +1,158 @@
+"""Schedule: before every step, the values that the plan says for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from etude.core.hook import Hook
+from etude.errors import ConfigError, suggest
+from etude.plan import Schedule as SchedulePlan
+from etude.schedules.phases import Timeline, resolve
+
+if TYPE_CHECKING:
+    from etude.core.run import Run
+
+Set = Callable[[float], None]
+
+
+class Schedule(Hook):
+    """Writes learning rates, momenta, any group option and attributes of the model.
+
+    Without ``schedules`` those of the run's plan are taken. Base values are read once, before the first step; then a
+    step costs a float per schedule and an assignment per group, and nothing where the value stays.
+    """
+
+    priority = 10
+
+    def __init__(self, schedules: Sequence[SchedulePlan] | None = None) -> None:
+        self._given = schedules
+        self._lines: list[tuple[Timeline, list[Set]]] | None = None
+        self._last: list[float | None] = []
+
+    def attach(self, run: Run) -> None:
+        """Resolve the schedules for this run and remember the base values of the parameter groups."""
+        plans = self._given if self._given is not None else run.plan.schedules if run.plan is not None else ()
+        timelines = [resolve(p, steps_per_epoch=run.steps_per_epoch, total_steps=run.total_steps) for p in plans]
+        self._lines = [(timeline, setters(run, timeline)) for timeline in timelines]
+        self._last = [None] * len(timelines)
+
+    def before_run(self, run: Run) -> None:
+        if self._lines is None:
+            self.attach(run)
+
+    def before_step(self, run: Run) -> None:
+        lines = self._lines or ()
+        for number, (timeline, sets) in enumerate(lines):
+            factor = timeline.factor(run.step)
+            if factor != self._last[number]:
+                self._last[number] = factor
+                for set_value in sets:
+                    set_value(factor)
+
+    def after_eval(self, run: Run) -> None:
+        for timeline, _ in self._lines or ():
+            for curve in timeline.reactive:
+                if curve.metric not in run.metrics:
+                    hint = suggest(curve.metric, run.metrics)
+                    raise ConfigError(f"Plateau: no evaluation gives a metric {curve.metric!r}", hint=hint)
+                curve.observe(run.metrics[curve.metric])
+
+    def after_load(self, run: Run) -> None:
+        self._last = [None] * len(self._last)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Only curves that react to results have a state; all others follow from the step."""
+        return {"reactive": [curve.state_dict() for curve in self._reactive()]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for curve, own in zip(self._reactive(), state["reactive"], strict=True):
+            curve.load_state_dict(own)
+        self._last = [None] * len(self._last)
+
+    def _reactive(self) -> list[Any]:
+        return [curve for timeline, _ in self._lines or () for curve in timeline.reactive]
+
+
+def setters(run: Run, timeline: Timeline) -> list[Set]:
+    """A function per group (or for the attribute) that takes a factor and writes base times factor."""
+    if timeline.target.startswith("model."):
+        return [_attribute_setter(run.model, timeline.target.removeprefix("model."))]
+    chosen = {timeline.optimizer: run.optimizers[timeline.optimizer]} if timeline.optimizer else run.optimizers
+    places = [
+        (optimizer, index, group)
+        for optimizer in chosen.values()
+        for index, group in enumerate(optimizer.param_groups)
+        if not timeline.groups or any(fnmatchcase(str(group.get("name", index)), name) for name in timeline.groups)
+    ]
+    if not places:
+        names = [str(group.get("name", "")) for opt in chosen.values() for group in opt.param_groups]
+        wanted = ", ".join(timeline.groups)
+        message = f"schedule of {timeline.target}: no parameter group is called {wanted}"
+        raise ConfigError(message, hint=suggest(wanted, names))
+    return [_group_setter(optimizer, index, timeline.target) for optimizer, index, _ in places]
+
+
+def _group_setter(optimizer: Any, index: int, target: str) -> Set:
+    """Groups are looked up at every call: loading a state puts new ones in their place."""
+    group = optimizer.param_groups[index]
+    if target == "momentum" and "momentum" not in group and "betas" in group:
+        return _beta_setter(optimizer, index, 0)
+    if target == "beta2" and "betas" in group:
+        return _beta_setter(optimizer, index, 1)
+    if target not in group or not isinstance(group[target], int | float | Tensor):
+        known = [name for name, value in group.items() if isinstance(value, float)]
+        raise ConfigError(f"schedule: {type(optimizer).__name__} has no number {target!r}", hint=suggest(target, known))
+    base = group[target]
+    if isinstance(base, Tensor):
+        return _tensor_setter(optimizer, index, target, base.clone())
+
+    def set_value(factor: float) -> None:
+        optimizer.param_groups[index][target] = base * factor
+
+    return set_value
+
+
+def _tensor_setter(optimizer: Any, index: int, target: str, base: Tensor) -> Set:
+    def set_value(factor: float) -> None:
+        optimizer.param_groups[index][target].copy_(base * factor)
+
+    return set_value
+
+
+def _beta_setter(optimizer: Any, index: int, which: int) -> Set:
+    base = optimizer.param_groups[index]["betas"][which]
+
+    def set_value(factor: float) -> None:
+        group = optimizer.param_groups[index]
+        betas = list(group["betas"])
+        betas[which] = base * factor
+        group["betas"] = tuple(betas)
+
+    return set_value
+
+
+def _attribute_setter(model: Any, path: str) -> Set:
+    owner_path, _, name = path.rpartition(".")
+    owner = model
+    for part in filter(None, owner_path.split(".")):
+        if not hasattr(owner, part):
+            raise ConfigError(f"schedule: the model has no {owner_path!r}", hint=suggest(part, _attributes(owner)))
+        owner = getattr(owner, part)
+    if not hasattr(owner, name):
+        raise ConfigError(f"schedule: the model has no attribute {path!r}", hint=suggest(name, _attributes(owner)))
+    base = getattr(owner, name)
+    if isinstance(base, bool) or not isinstance(base, int | float):
+        raise ConfigError(f"schedule: model.{path} is {type(base).__name__}, not a number")
+
+    def set_value(factor: float) -> None:
+        setattr(owner, name, base * factor)
+
+    return set_value
+
+
+def _attributes(owner: Any) -> list[str]:
+    return [name for name in (*vars(owner), *getattr(owner, "_modules", ())) if not name.startswith("_")]

@@ -1,0 +1,45 @@
+"""Statistics: how large gradients and weights are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from etude.core.hook import Hook
+
+if TYPE_CHECKING:
+    from etude.core.run import Run
+
+
+class Statistics(Hook):
+    """Records norms of gradients and weights, of the whole model and with ``per_layer`` of every tensor.
+
+    ``histograms`` adds their distributions for writers that can show them. The norms stay on the device until a record
+    is written. Looks at every 50th step unless ``every`` says otherwise.
+    """
+
+    every = "50step"
+
+    def __init__(self, per_layer: bool = False, histograms: bool = False) -> None:
+        self.per_layer, self.histograms = per_layer, histograms
+
+    def before_update(self, run: Run) -> None:
+        named = [(name, p) for name, p in run.model.named_parameters() if p.grad is not None]
+        names = [name for name, _ in named]
+        self._put(run, "gradient", names, [p.grad for _, p in named if p.grad is not None])
+        self._put(run, "weight", names, [p.detach() for _, p in named])
+
+    @torch.no_grad()
+    def _put(self, run: Run, kind: str, names: list[str], tensors: list[Tensor]) -> None:
+        if not tensors:
+            return
+        norms = torch.stack(torch._foreach_norm(tensors))
+        run.events.put(f"norm/{kind}", torch.linalg.vector_norm(norms), last=True)
+        if self.per_layer:
+            for name, norm in zip(names, norms.unbind(), strict=True):
+                run.events.put(f"norm/{kind}/{name}", norm, last=True)
+        if self.histograms:
+            for name, tensor in zip(names, tensors, strict=True):
+                run.events.put_media("histogram", f"{kind}/{name}", tensor.detach().float().cpu().numpy().copy())

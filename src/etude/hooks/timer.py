@@ -1,0 +1,104 @@
+"""Timer: where the time of a run goes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+
+from etude.core.hook import Hook
+
+if TYPE_CHECKING:
+    from etude.core.run import Run
+
+
+class Gauge:
+    """A value that is measured when it is read. A step of training does not pay for it."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self.read = read
+
+    def __float__(self) -> float:
+        return self.read()
+
+
+class Timer(Hook):
+    """Records seconds per step in the update and waiting for data, steps per second, and memory.
+
+    Each record tells about the steps since the one before. Between two steps, evaluations count as such and everything
+    else (data, saving) as waiting. The clock is read twice a step; nothing is computed until a record is written.
+    """
+
+    priority = 20
+
+    def __init__(self) -> None:
+        self.totals = {"step": 0.0, "data": 0.0, "evaluation": 0.0}
+        self.steps = 0
+        self._fresh = True
+        self._begin_window()
+        self._gauges = {
+            "time/step": Gauge(lambda: self._window("step")),
+            "time/data": Gauge(lambda: self._window("data")),
+            "throughput/steps_per_second": Gauge(self._rate),
+            "memory/megabytes": Gauge(_megabytes),
+        }
+
+    def before_train(self, run: Run) -> None:
+        self._run_began = self._ended = perf_counter()
+        self._begin_window()
+
+    def before_step(self, run: Run) -> None:
+        self._began = now = perf_counter()
+        self.totals["data"] += now - self._ended
+
+    def after_step(self, run: Run) -> None:
+        self._ended = now = perf_counter()
+        self.totals["step"] += now - self._began
+        self.steps += 1
+        if self._fresh:
+            self._fresh = False
+            for name, gauge in self._gauges.items():
+                run.events.put(name, gauge, last=True)
+
+    def before_eval(self, run: Run) -> None:
+        self._eval_began = perf_counter()
+
+    def after_eval(self, run: Run) -> None:
+        passed = perf_counter() - self._eval_began
+        self.totals["evaluation"] += passed
+        self._ended += passed
+
+    def summary(self) -> str:
+        """``time    step 71 %, data 12 %, evaluation 15 %, other 2 %``"""
+        whole = perf_counter() - getattr(self, "_run_began", perf_counter())
+        if not self.steps or whole <= 0:
+            return ""
+        shares = {name: seconds / whole for name, seconds in self.totals.items()}
+        shares["other"] = max(0.0, 1.0 - sum(shares.values()))
+        return "time    " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005)
+
+    def _begin_window(self) -> None:
+        self._window_totals, self._window_steps = dict(self.totals), self.steps
+
+    def _window(self, name: str) -> float:
+        return (self.totals[name] - self._window_totals[name]) / max(1, self.steps - self._window_steps)
+
+    def _rate(self) -> float:
+        """Steps per second without evaluations. Read last of the three, it begins the next window."""
+        seconds = self._window("step") + self._window("data")
+        self._begin_window()
+        self._fresh = True
+        return 1.0 / seconds if seconds > 0 else 0.0
+
+
+def _megabytes() -> float:
+    """The most memory so far: of the accelerator where there is one, else of this process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e6
+    import resource
+
+    unit = 1e6 if sys.platform == "darwin" else 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
