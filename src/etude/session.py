@@ -16,6 +16,7 @@ from etude.core.loop import train
 from etude.core.run import Run
 from etude.events.console import Console, duration, number
 from etude.events.jsonl import Jsonl
+from etude.recovery import Recovery
 
 
 class Session:
@@ -27,6 +28,7 @@ class Session:
         self.run, self.options, self.tree, self.lasting = run, options, tree, lasting
         self.began = time.monotonic() if began is None else began
         self.console = Console(quiet=True)
+        self.recovery: Recovery | None = None
 
     def __enter__(self) -> Session:
         run = self.run
@@ -34,9 +36,21 @@ class Session:
             self._open_folder()
         if run.face is None:
             self.console = Console(log=run.folder / "log.txt" if run.folder else None, quiet=self.options.quiet)
-            run.events.writers += [*self._writers(), self.console]
+            self._open_recovery()
             self.console.watch(self._where)
         return self
+
+    def _open_recovery(self) -> None:
+        """Lock and find a checkpoint before anything is written; take its state when the writers are there."""
+        run = self.run
+        self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
+        try:
+            self.recovery.open()
+            run.events.writers += [*self._writers(), self.console]
+            self.recovery.restore()
+        except BaseException:
+            self.recovery.close()
+            raise
 
     def train(self) -> None:
         """Train to the end, or to where a signal or a hook stops it."""
@@ -50,8 +64,12 @@ class Session:
             close = getattr(loader, "close", None)
             if close is not None:
                 close()
-        self._say_last_words(error)
-        self.run.events.close()
+        try:
+            if self.recovery is not None:
+                self.recovery.close()
+        finally:
+            self._say_last_words(error)
+            self.run.events.close()
 
     def _open_folder(self) -> None:
         from etude.api import choose_folder

@@ -99,7 +99,15 @@ class Counters:
         run = self.run
         within = 0 if run.epochs_done > run.epoch else run.step_in_epoch + run.done - run.step
         epoch = max(run.epoch, run.epochs_done)
-        return {"step": run.done, "epoch": epoch, "step_in_epoch": within, "metrics": dict(run.metrics)}
+        # A run that a hook ended is over; one that a signal ended goes on.
+        ended = run.stopping if run.exit_code == 0 else None
+        return {
+            "step": run.done,
+            "epoch": epoch,
+            "step_in_epoch": within,
+            "metrics": dict(run.metrics),
+            "ended": ended,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         run = self.run
@@ -107,6 +115,7 @@ class Counters:
         run.epoch = run.epochs_done = int(state["epoch"])
         run.step_in_epoch = int(state["step_in_epoch"])
         run.metrics = dict(state.get("metrics", {}))
+        run.stopping = state.get("ended")
         run.hooks.rewind()
 
 

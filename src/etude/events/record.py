@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -112,7 +113,13 @@ class Events:
                 writer.load_state_dict(state["writers"][name])
 
     def _stateful(self) -> Iterable[tuple[str, Any]]:
-        return ((type(w).__name__, w) for w in self.writers if hasattr(w, "state_dict"))
+        """Writers that remember, each under a name of its own: the same kind may write to several files."""
+        counts: Counter[str] = Counter()
+        for writer in self.writers:
+            if hasattr(writer, "state_dict"):
+                kind = type(writer).__name__
+                counts[kind] += 1
+                yield f"{kind}#{counts[kind]}", writer
 
 
 def _read(pending: Mapping[str, list[Any]], last: Mapping[str, Any]) -> dict[str, float]:

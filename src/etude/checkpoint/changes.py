@@ -1,0 +1,104 @@
+"""What differs between the plan that a checkpoint was made with and the plan that goes on from it.
+
+The rule: what the plan says (lengths, rates, sizes, hooks) is taken from the new plan; what training has learnt and
+counted (weights, moments, averages, counters, generators, position) from the checkpoint. A change that leads to
+another result than the run would have had is accepted only by name: ``--allow-change KEY``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from etude.errors import ConfigError, Finding
+from etude.plan import Place, Plan
+from etude.units import Amount
+
+#: Keys that cannot change the numbers, or that are changed for the sake of going on: more epochs, more workers.
+HARMLESS = (
+    "dialect", "builder", "name", "folder", "imports", "files", "source", "init_from", "writers",
+    "train.epochs", "train.steps", "train.max_seconds", "train.device", "train.compile",
+    "train.nonfinite", "train.nonfinite_limit", "metrics", "data.val", "data.test",
+    "hooks.Checkpoint", "hooks.Log", "hooks.Timer", "hooks.Evaluate",
+)  # fmt: skip
+_HARMLESS_ENDS = (".workers", ".pin_memory", ".persistent_workers", ".timeout", ".on_bad_sample", ".bad_samples")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One key of the plan that is not what it was; None: not there."""
+
+    key: str
+    before: Any
+    after: Any
+
+    @property
+    def harmless(self) -> bool:
+        inside = any(self.key == key or self.key.startswith(f"{key}.") for key in HARMLESS)
+        return inside or self.key.endswith(_HARMLESS_ENDS)
+
+    def __str__(self) -> str:
+        return f"{self.key} {_shown(self.before)} -> {_shown(self.after)}"
+
+    def allowed(self, keys: Iterable[str]) -> bool:
+        """Whether one of ``keys`` names this change: the key, a section above it, its last word, or ``all``."""
+        last = self.key.rpartition(".")[2]
+        return any(key in ("all", self.key, last) or self.key.startswith(f"{key}.") for key in keys)
+
+
+def facts(plan: Plan) -> dict[str, Any]:
+    """The plan as plain values by dotted key; without the places it was written at."""
+    flat: dict[str, Any] = {}
+    for field in dataclasses.fields(plan):
+        if field.name not in ("source", "files"):
+            _flatten(field.name, getattr(plan, field.name), flat)
+    return flat
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
+    """All keys that differ, in the order of the new plan."""
+    keys = [*after, *(key for key in before if key not in after)]
+    return [Change(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
+
+
+def require_allowed(changes: Iterable[Change], allow: Iterable[str]) -> None:
+    """Raise for the changes that would lead elsewhere and that nobody allowed, all at once."""
+    refused = [change for change in changes if not change.harmless and not change.allowed(allow)]
+    if refused:
+        raise ConfigError(
+            [
+                Finding("", f"{change} changes the trajectory", f"--allow-change {change.key} accepts it")
+                for change in refused
+            ]
+        )
+
+
+def _flatten(key: str, value: Any, flat: dict[str, Any]) -> None:
+    if isinstance(value, Place):
+        return
+    if isinstance(value, Amount):
+        flat[key] = str(value)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            if field.name not in ("at", "places", "kind"):
+                _flatten(f"{key}.{field.name}", getattr(value, field.name), flat)
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            _flatten(f"{key}.{name}" if name != "" else key, item, flat)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _flatten(f"{key}.{_label(item, index)}", item, flat)
+    else:
+        flat[key] = value if isinstance(value, bool | int | float | str | None) else repr(type(value))
+
+
+def _label(item: Any, index: int) -> str:
+    """Hooks are known by name, so that a new one at the front does not rename the others."""
+    spec = getattr(item, "spec", None)
+    return str(spec.name) if spec is not None else str(index)
+
+
+def _shown(value: Any) -> str:
+    return "(none)" if value is None else str(value)

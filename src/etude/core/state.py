@@ -1,0 +1,104 @@
+"""The whole state of a run, to be saved and to be taken back so that it goes on in the same bits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.checkpoint.changes import facts
+from etude.checkpoint.warm import compare, describe
+from etude.core.run import Run
+from etude.errors import ResumeError, printable
+
+#: Parts without which nothing is resumed.
+ESSENTIAL = ("model", "counters", "generators")
+
+
+class Generators:
+    """Every generator that training may draw from, as a part."""
+
+    def state_dict(self) -> dict[str, Any]:
+        version, words, gauss = random.getstate()
+        name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+        state: dict[str, Any] = {
+            "torch": torch.get_rng_state(),
+            "python": {"version": version, "words": torch.tensor(words, dtype=torch.int64), "gauss": gauss},
+            "numpy": {"name": name, "keys": keys, "position": position, "has_gauss": has_gauss, "cached": cached},
+        }
+        if torch.cuda.is_available():
+            state["cuda"] = torch.cuda.get_rng_state_all()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        python, legacy = state["python"], state["numpy"]
+        random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
+        np.random.set_state((legacy["name"], legacy["keys"], legacy["position"], legacy["has_gauss"], legacy["cached"]))
+        torch.set_rng_state(state["torch"])
+        if torch.cuda.is_available() and len(state.get("cuda", ())) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def collect(run: Run) -> dict[str, Any]:
+    """Part → state, and the plan it belongs to."""
+    state: dict[str, Any] = {name: part.state_dict() for name, part in run.parts().items()}
+    state["generators"] = Generators().state_dict()
+    state["plan"] = facts(run.plan) if run.plan is not None else {}
+    return state
+
+
+def needed(run: Run) -> list[str]:
+    """The parts that a checkpoint must have to go on with this run: nothing is silently begun afresh."""
+    parts = run.parts()
+    return [*(name for name in parts if not name.startswith(("hook.", "events"))), "generators"]
+
+
+def restore(run: Run, state: Mapping[str, Any], *, say: Callable[[str], Any], allow: Iterable[str] = ()) -> None:
+    """Take ``state`` back into ``run``, part by part. Generators are left for last: see :class:`Generators`."""
+    parts = run.parts()
+    check_weights(run.model, state["model"])
+    fresh = [name for name in parts if name not in state]
+    unknown = [name for name in fresh if not _is_new(name, state) and not _named(name, allow)]
+    if unknown:
+        raise ResumeError(
+            f"the checkpoint has no state of {', '.join(map(printable, unknown))}; "
+            f"--allow-change {printable(unknown[0])} begins with a fresh one"
+        )
+    for name in fresh:
+        say(f"{printable(name)} was not part of the run before and starts fresh")
+    for name in state:
+        if name not in parts and name not in ("plan", "generators"):
+            say(f"the stored state of {printable(name)} is not used: the run has no such part any more")
+    for name, part in parts.items():
+        if name in state:
+            _load(name, part, state[name])
+
+
+def check_weights(model: torch.nn.Module, weights: Mapping[str, Any]) -> None:
+    """Refuse weights that do not fit the model exactly, with the near names."""
+    match = compare(model.state_dict(), weights)
+    if not match.exact:
+        raise ResumeError("the checkpoint does not fit the model:\n" + describe(match))
+
+
+def _load(name: str, part: Any, state: Any) -> None:
+    try:
+        part.load_state_dict(state)
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise ResumeError(
+            f"the stored state does not fit {printable(name)}: {printable(f'{type(error).__name__}: {error}')}"
+        ) from error
+
+
+def _is_new(name: str, state: Mapping[str, Any]) -> bool:
+    """A hook that the stored plan does not name has come new."""
+    plan = state.get("plan") or {}
+    hook = name.removeprefix("hook.").partition("#")[0]
+    return name.startswith("hook.") and bool(plan) and not any(key.startswith(f"hooks.{hook}.") for key in plan)
+
+
+def _named(name: str, allow: Iterable[str]) -> bool:
+    return any(key in ("all", name, name.removeprefix("hook.")) for key in allow)

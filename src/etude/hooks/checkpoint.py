@@ -1,0 +1,185 @@
+"""Checkpoint: save the run every so often, keep the last and the best, and go back to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from etude.checkpoint.load import Loaded
+from etude.checkpoint.retention import Retention, is_better
+from etude.checkpoint.store import Store
+from etude.checkpoint.write import Outcome
+from etude.core.hook import Periodic
+from etude.core.state import collect, needed
+from etude.errors import ConfigError, Diverged, printable, suggest
+from etude.metrics.direction import lower_is_better
+from etude.units import parse
+
+if TYPE_CHECKING:
+    from etude.core.run import Run
+
+
+class Checkpoint(Periodic):
+    """Save every so often; keep the last ``keep``, the ``best_k`` best by the metric ``best``, one each ``forever``.
+
+    ``save_last`` saves once more at the end. ``weights_only`` saves weights beside the full checkpoints of the run.
+    ``failures`` saves in a row may fail before the run stops. With ``debug`` an exception in a step saves the state
+    and the offending batch aside.
+    """
+
+    priority = 110
+
+    def __init__(
+        self,
+        keep: int | None = 3,
+        best: str = "",
+        mode: str = "",
+        best_k: int = 1,
+        forever: str | int | None = None,
+        save_last: bool = True,
+        weights_only: bool = False,
+        failures: int = 3,
+        debug: bool = False,
+    ) -> None:
+        self.keep, self.best, self.best_k = keep, best, best_k
+        self.mode = mode or ("min" if lower_is_better(best) else "max")
+        self.forever = parse(forever) if forever is not None else None
+        self.at_end, self.weights_only, self.failures, self.debug = save_last, weights_only, failures, debug
+        self.best_value: float | None = None
+        self.best_step = -1
+        self._evaluated_at = -1
+        self.retention(None)
+
+    def attach(self, run: Run) -> None:
+        """Find a misspelt metric before training, not after the first evaluation."""
+        if not self.best:
+            return
+        if "val" not in run.data:
+            raise ConfigError(f"checkpoint.best: {self.best!r} needs an evaluation, and there is no data.val")
+        known = {"loss", *getattr(run.evaluation, "metrics", {})}
+        own = all(type(m).__module__.startswith("etude.") for m in getattr(run.evaluation, "metrics", {}).values())
+        if self.best not in known and own and not self.best.startswith("loss/"):
+            raise ConfigError(f"checkpoint.best: no metric {self.best!r}", hint=suggest(self.best, known))
+
+    def retention(self, steps_per_epoch: int | None) -> Retention:
+        """The rule in steps; ``forever`` may be written in epochs."""
+        known = self.forever is not None and (steps_per_epoch is not None or self.forever.unit == "step")
+        forever = self.forever.steps(steps_per_epoch) if self.forever is not None and known else 0
+        return Retention(
+            last=self.keep, best=self.best_k if self.best else 0, metric=self.best, mode=self.mode, forever=forever
+        )
+
+    def act(self, run: Run) -> None:
+        if run.store is not None:
+            run.store.save(run, metrics=self.fresh_metrics(run), weights_only=self.weights_only)
+
+    def after_eval(self, run: Run) -> None:
+        self._evaluated_at = run.done
+        value = run.metrics.get(self.best) if self.best else None
+        if value is not None and is_better(value, self.best_value, self.mode):
+            self.best_value, self.best_step = value, run.done
+
+    def has_new_best(self, run: Run) -> bool:
+        """Whether the evaluation of this very step was the best so far."""
+        return self.best_step == run.done and self._evaluated_at == run.done
+
+    def fresh_metrics(self, run: Run) -> dict[str, float]:
+        """What was measured on these very weights; older results say nothing about them."""
+        return dict(run.metrics) if self._evaluated_at == run.done else {}
+
+    def summary(self) -> str:
+        if self.best_value is None:
+            return ""
+        return f"best    {self.best} {self.best_value:.4g} at step {self.best_step}"
+
+    def state_dict(self) -> dict[str, Any]:
+        own = {"best_value": self.best_value, "best_step": self.best_step, "evaluated_at": self._evaluated_at}
+        return super().state_dict() | own
+
+    def load_state_dict(self, state: Any) -> None:
+        super().load_state_dict(state)
+        self.best_value, self.best_step = state["best_value"], int(state["best_step"])
+        self._evaluated_at = int(state["evaluated_at"])
+
+    def after_train(self, run: Run) -> None:
+        """After a signal the steps since the last checkpoint are saved, also when the end as such is not."""
+        if run.exit_code and run.error is None and run.done not in (0, self._acted_at):
+            self._act(run)
+
+
+class Saver:
+    """The store as a run sees it: takes the run's state, and gives it back."""
+
+    def __init__(self, store: Store, say: Callable[[str], Any]) -> None:
+        self.store, self.say = store, say
+        self._saved_at: tuple[Any, ...] = ()
+
+    def save(
+        self,
+        run: Run,
+        *,
+        metrics: dict[str, float] | None = None,
+        weights_only: bool = False,
+        tag: str = "",
+        **extra: Any,
+    ) -> None:
+        """Save unless this very state is saved already. ``extra`` are further parts (the batch that failed)."""
+        moment = (run.done, run.epochs_done, bool(metrics), weights_only, tag)
+        if moment == self._saved_at or (self._saved_at[:2] == moment[:2] and not (metrics or weights_only or tag)):
+            return
+        if run.hooks.before_save:
+            run.hooks.before_save(run)
+        counters = run.parts()["counters"].state_dict()
+        self.store.save(
+            {**collect(run), **extra},
+            step=run.done,
+            epoch=int(counters["epoch"]),
+            metrics=metrics,
+            weights_only=weights_only,
+            tag=tag,
+            watch=() if tag else watched(run),
+            world=run.world.size,
+        )
+        self._saved_at = moment
+
+    def poll(self) -> None:
+        """Report saves that failed; stop for weights that are not finite."""
+        for outcome in self.store.poll():
+            self._check(outcome)
+
+    def _check(self, outcome: Outcome) -> None:
+        if outcome.unsound is not None:
+            raise Diverged(
+                f"weight {printable(outcome.unsound)} is not finite at step {outcome.step}; saved apart as "
+                f"{outcome.path}; last good checkpoint: {self.newest() or 'none'}"
+            )
+
+    def newest(self) -> str | None:
+        return self.store.newest()
+
+    def rollback(self, run: Run) -> None:
+        """Weights, and what holds tensors beside them, from the newest checkpoint; counters and data go on."""
+        self.store.wait()
+        loaded = self.store.resume(need=["model"])
+        if loaded is None:
+            raise Diverged(f"the loss is not finite at step {run.step}, and there is no checkpoint to go back to")
+        for name, part in run.parts().items():
+            if name in loaded.state and name.startswith(("model", "optimizer", "hook.")):
+                if name.startswith("hook.") and loaded.manifest.parts.get(name) is None:
+                    continue
+                part.load_state_dict(loaded.state[name])
+        self.say(f"went back to the weights of step {loaded.manifest.step}")
+
+    def resume(self, run: Run) -> Loaded | None:
+        return self.store.resume(need=needed(run))
+
+    def close(self) -> None:
+        """Wait for the last save; a failure of that one is an error, for there is no later one to make up for it."""
+        self.store.wait()
+        self.store.failures = 1
+        self.poll()
+
+
+def watched(run: Run) -> Collection[str]:
+    """The weights that must be finite: parameters, not buffers, which may well hold an infinite mask."""
+    return [name for name, _ in run.model.named_parameters()]

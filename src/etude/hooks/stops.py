@@ -1,0 +1,116 @@
+"""Stops: signals, a time limit, failed saves, and faults on purpose, all looked at between two steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from etude.core.hook import Hook
+from etude.hooks.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from etude.core.run import Run
+
+#: Signal → what it is called, and the exit code after a saved checkpoint.
+SIGNALS = {
+    "SIGTERM": ("stopped by SIGTERM", 143),
+    "SIGINT": ("stopped by Ctrl-C", 130),
+    "SIGUSR1": ("stopped by SIGUSR1", 75),
+}
+REQUEUE = 75
+
+
+class Signals:
+    """Turns the first signal into a wish and the second into the end; a handler only writes down what came."""
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        """Only the main thread may; elsewhere the program's own handlers stay."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for name in SIGNALS:
+            number = getattr(signal, name, None)
+            if number is not None:
+                self._before[number] = signal.signal(number, self._handle)
+        if hasattr(signal, "SIGHUP"):
+            self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self.received is not None:
+            os._exit(SIGNALS[name][1])  # what is being written is beside its target and will be swept
+        self.received = name
+        if name == "SIGINT":
+            os.write(2, b"\nstopping after this step; Ctrl-C again to quit without saving\n")
+
+
+class Stops(Hook):
+    """Acts last at every step: ends the run when a signal came or its time is up, saves a new best, reports saves."""
+
+    priority = 120
+
+    def __init__(
+        self, signals: Signals | None = None, *, max_seconds: float | None = None, began: float | None = None
+    ) -> None:
+        self.signals = signals or Signals()
+        self._deadline = float("inf") if max_seconds is None else (began or time.monotonic()) + max_seconds
+        self._on_start: Callable[[], None] | None = None
+        self._judges: list[Checkpoint] = []
+
+    def on_start(self, call: Callable[[], None]) -> None:
+        """Have ``call`` done when everything else is ready, right before the first step."""
+        self._on_start = call
+
+    def before_train(self, run: Run) -> None:
+        self._judges = [hook for hook in run.hooks if isinstance(hook, Checkpoint) and hook.best]
+        self._check(run)
+        if self._on_start is not None:
+            self._on_start()
+
+    def after_step(self, run: Run) -> None:
+        if run.store is not None:
+            self._save_best(run)
+            run.store.poll()
+        self._check(run)
+
+    def after_epoch(self, run: Run) -> None:
+        if run.store is not None:
+            self._save_best(run)
+        self._check(run)
+
+    def on_error(self, run: Run) -> None:
+        """On request, the state and the batch that failed are saved aside; the good checkpoints stay as they are."""
+        wanted = any(isinstance(hook, Checkpoint) and hook.debug for hook in run.hooks)
+        if not wanted or run.store is None or not isinstance(run.error, Exception):
+            return
+        try:
+            run.store.save(run, tag="failed", batch=run.batch)
+            run.store.close()
+        except Exception as error:
+            print(f"etude: the state could not be saved aside: {error}", file=sys.stderr)
+
+    def _check(self, run: Run) -> None:
+        if self.signals.received is not None:
+            reason, code = SIGNALS[self.signals.received]
+            run.stop(f"{reason} at step {run.done}", exit_code=code)
+        elif time.monotonic() >= self._deadline:
+            run.stop(f"time is up at step {run.done}", exit_code=REQUEUE)
+
+    def _save_best(self, run: Run) -> None:
+        for hook in self._judges:
+            if hook.has_new_best(run):
+                run.store.save(run, metrics=hook.fresh_metrics(run))

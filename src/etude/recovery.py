@@ -1,0 +1,184 @@
+"""What lets a run survive: its folder's lock, its store, its way back, signals and time limits."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from etude import chaos
+from etude.build import Options
+from etude.checkpoint import changes
+from etude.checkpoint.load import Loaded
+from etude.checkpoint.lock import Lock
+from etude.checkpoint.store import Store
+from etude.checkpoint.warm import describe, init_from
+from etude.core.run import Run
+from etude.core.state import Generators, needed, restore
+from etude.errors import ConfigError, printable
+from etude.hooks.checkpoint import Checkpoint, Saver
+from etude.hooks.faults import Faults
+from etude.hooks.stops import Signals, Stops
+
+FOLDER = "checkpoints"
+_RECORDS = ("metrics.jsonl", "timing.jsonl")
+
+
+class Recovery:
+    """Opened before anything is written to the run's folder, closed last.
+
+    .. code-block:: text
+
+        open       lock · store · what to go on from (verified, in memory) · signals
+        restore    the state into the run; generators right before the first step
+        close      the last save · signals and lock back
+    """
+
+    def __init__(self, run: Run, options: Options, *, say: Callable[[str], Any], began: float | None = None) -> None:
+        self.run, self.options, self.say = run, options, say
+        self.signals = Signals()
+        self.stops = Stops(self.signals, max_seconds=_limit(run), began=began or time.monotonic())
+        self._lock: Lock | None = None
+        self._loaded: Loaded | None = None
+        self._optimizer_changed = False
+        self._batch_sizes: tuple[int, int] | None = None
+
+    def open(self) -> None:
+        """Refuse a folder that is in use, find the checkpoint to go on from, and listen for signals."""
+        run, options = self.run, self.options
+        if run.folder is not None:
+            self._lock = Lock(run.folder)
+            self._open_store(run.folder)
+        self.signals.install()
+        run.hooks.add(self.stops)
+        if options.chaos:
+            run.hooks.add(Faults(chaos.parse(options.chaos)))
+
+    def _open_store(self, folder: Path) -> None:
+        hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)
+        store = Store(
+            folder / FOLDER,
+            retention=(hook or Checkpoint(keep=None)).retention(self.run.steps_per_epoch),
+            failures=hook.failures if hook else 3,
+            trust_owner="owner" in self.options.allow_change,
+            say=self.say,
+        )
+        if hook is not None:
+            self.run.store = Saver(store, self.say)
+        if self.options.restart:
+            store.set_aside([entry.name for entry in store.entries()], "aside")
+        elif self.options.resume is not None:
+            self._loaded = self._find(store, self.options.resume)
+        elif store.entries():
+            raise ConfigError(
+                f"{printable(str(folder))} holds a run at step {store.entries()[-1].step}",
+                hint="--resume goes on with it, --restart begins at step 0",
+            )
+        if self._loaded is None:
+            _set_records_aside(folder)
+
+    def _find(self, store: Store, path: str) -> Loaded | None:
+        if not path:
+            loaded = store.resume(need=needed(self.run))
+            if loaded is None:
+                self.say("no checkpoint yet, starting at step 0")
+            return loaded
+        text = os.path.abspath(path) if "://" not in path else path
+        inside = os.path.dirname(text) == store.folder
+        loaded = (store if inside else Store(os.path.dirname(text), write=False, say=self.say)).load(
+            text, need=needed(self.run)
+        )
+        if inside:
+            store.rewind(loaded.manifest.step)
+        return loaded
+
+    def restore(self) -> None:
+        """Take over the state that was found, when the plan is still the same or its changes are allowed."""
+        loaded, run = self._loaded, self.run
+        self._loaded = None
+        if loaded is None:
+            self._start_warm()
+            return
+        state = loaded.state
+        self._compare_plans(state)
+        if _named("data", self.options.allow_change):
+            for loader in run.data.values():
+                loader.allow_change = True  # type: ignore[attr-defined]
+        kept = _new_settings(run) if self._optimizer_changed else None
+        if self._batch_sizes is not None:
+            _rescale(state, *self._batch_sizes)
+        restore(run, state, say=self.say, allow=self.options.allow_change)
+        if kept is not None:
+            _apply_settings(run, kept)
+        if run.hooks.after_load:
+            run.hooks.after_load(run)
+        self.stops.on_start(lambda: Generators().load_state_dict(state["generators"]))
+        self.say(f"resumed from step {run.step} ({loaded.path})")
+
+    def _start_warm(self) -> None:
+        given = dict(self.run.plan.init_from) if self.run.plan is not None else {}
+        if given:
+            match = init_from(self.run.model, **{"trust": self.options.trust} | given)
+            self.say(f"weights from {printable(str(given['path']))}")
+            for line in describe(match).splitlines():
+                self.say(line)
+
+    def _compare_plans(self, state: dict[str, Any]) -> None:
+        before = state.get("plan") or {}
+        after = changes.facts(self.run.plan) if self.run.plan is not None and before else {}
+        found = changes.compare(before, after) if after else []
+        for change in found:
+            self.say(f"changed since the checkpoint: {change}")
+        changes.require_allowed(found, self.options.allow_change)
+        self._optimizer_changed = any(change.key.startswith("optimizers") for change in found)
+        sizes = [change for change in found if change.key == "data.train.batch_size"]
+        self._batch_sizes = (int(sizes[0].before), int(sizes[0].after)) if sizes else None
+
+    def close(self) -> None:
+        """Wait for the last save, then let go. A save that failed last is an error (exit 6)."""
+        try:
+            if self.run.store is not None:
+                self.run.store.close()
+        finally:
+            self.signals.restore()
+            if self._lock is not None:
+                self._lock.release()
+
+
+def _limit(run: Run) -> float | None:
+    return run.plan.train.max_seconds if run.plan is not None else None
+
+
+def _set_records_aside(folder: Path) -> None:
+    """Begin at step 0 with empty records: lines of a life that left no checkpoint belong to nothing."""
+    for name in _RECORDS:
+        if (folder / name).exists() and (folder / name).stat().st_size:
+            os.replace(folder / name, folder / f"{name}.{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def _new_settings(run: Run) -> dict[str, list[dict[str, Any]]]:
+    """What the new plan says about each parameter group: rates, decays, momenta; not which parameters."""
+    return {
+        name: [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+        for name, optimizer in run.optimizers.items()
+    }
+
+
+def _apply_settings(run: Run, settings: dict[str, list[dict[str, Any]]]) -> None:
+    for name, optimizer in run.optimizers.items():
+        for group, own in zip(optimizer.param_groups, settings[name], strict=True):
+            group.update(own)
+
+
+def _rescale(state: dict[str, Any], before: int, after: int) -> None:
+    """With another batch size the position inside the epoch is kept in samples, rounded down to a whole batch."""
+    counters, position = dict(state["counters"]), dict(state["data.train"])
+    counters["step_in_epoch"] = counters["step_in_epoch"] * before // after
+    position["batch"] = position["batch"] * before // after
+    state["counters"], state["data.train"] = counters, position
+
+
+def _named(key: str, allow: Iterable[str]) -> bool:
+    return any(name in (key, "all") for name in allow)
