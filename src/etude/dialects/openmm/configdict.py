@@ -1,0 +1,83 @@
+"""MMEngine's ``ConfigDict``: stand-ins of pure-Python configs are kept inside and given out as the real thing."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+from etude.dialects.openmm.configdict_base import AttributeDict
+from etude.dialects.openmm.lazy import LAZY, built, named
+
+
+class ConfigDict(AttributeDict):
+    """A dict with attribute access. Reading a stand-in imports what it stands for; ``to_dict`` gives its name."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return built(super().__getitem__(key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return built(super().get(key, default))
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        """The value, taken out; ``default`` (None) when there is none."""
+        return built(super().pop(key, default))
+
+    def popitem(self) -> tuple[Any, Any]:
+        key, value = super().popitem()
+        return key, built(value)
+
+    def items(self) -> Any:
+        return [(key, built(value)) for key, value in self.raw_items()]
+
+    def values(self) -> Any:
+        return [built(value) for value in dict.values(self)]
+
+    def merge(self, other: dict[Any, Any]) -> None:
+        """Like :meth:`update`; a dict with ``_delete_=True`` replaces what was there."""
+        for key, value in dict.items(other):
+            own = dict.get(self, key)
+            if not isinstance(own, ConfigDict) or not isinstance(value, dict):
+                self[key] = value
+            elif value.get("_delete_", False):
+                self[key] = {name: item for name, item in dict.items(value) if name != "_delete_"}
+            else:
+                own.merge(value)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ConfigDict):
+            return self.to_dict() == other.to_dict()
+        if isinstance(other, dict):
+            return dict(self.items()) == other
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        other = self.__class__()
+        memo[id(self)] = other
+        for key, value in self.raw_items():
+            dict.__setitem__(other, key, copy.deepcopy(value, memo))
+        return other
+
+    def to_dict(self) -> dict[Any, Any]:
+        """Plain dicts all the way down, stand-ins as dotted names."""
+        plain: dict[Any, Any] = named(self)
+        return plain
+
+    def _to_lazy_dict(self) -> dict[Any, Any]:
+        """Plain dicts all the way down, stand-ins as they are."""
+        return {key: _lazily(value) for key, value in self.raw_items()}
+
+
+def _lazily(value: Any) -> Any:
+    if isinstance(value, ConfigDict):
+        return value._to_lazy_dict()
+    if type(value) in (list, tuple):
+        return type(value)(_lazily(item) for item in value)
+    return value
+
+
+__all__ = ["LAZY", "ConfigDict"]

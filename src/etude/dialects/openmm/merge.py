@@ -1,0 +1,75 @@
+"""How one config goes over another: dicts merge, everything else replaces, ``_delete_`` drops what was inherited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError
+
+DELETE = "_delete_"
+
+
+def merge(child: dict[Any, Any], base: Any, *, list_keys: bool = False, path: str = "") -> Any:
+    """``child`` over a copy of ``base``. With ``list_keys`` digits name elements of lists, as options do.
+
+    ``_delete_`` is used up only where the base has the key; elsewhere it stays, as configs in the wild rely on.
+    """
+    made = base.copy()
+    for key, value in dict.items(child):
+        here = f"{path}.{key}" if path else str(key)
+        if list_keys and isinstance(made, list) and str(key).isdigit():
+            made[int(key)] = _element(made, int(key), value, here)
+        elif isinstance(value, dict):
+            made[key] = _dict_over(made, key, value, list_keys, here)
+        else:
+            made[key] = value
+    return made
+
+
+def _element(items: list[Any], index: int, value: Any, path: str) -> Any:
+    if index >= len(items):
+        raise ConfigKeyError(f"{path}: Index {index} exceeds the length of list {items}")
+    if not isinstance(value, dict):
+        raise ConfigAttributeError(
+            f"{path}: an element of a list can be changed from outside only when it is a dict",
+            hint="give the whole list instead",
+        )
+    return merge(value, items[index], list_keys=True, path=path)
+
+
+def _dict_over(made: Any, key: Any, value: dict[Any, Any], list_keys: bool, path: str) -> Any:
+    if key not in made:
+        return value
+    if value.get(DELETE, False):
+        return _without_delete(value)
+    own = _stored(made, key)
+    if not isinstance(own, (dict, list) if list_keys else dict):
+        raise ConfigTypeError(
+            f"{path}={value} in child config cannot inherit from base because {key} is a dict in the child config but "
+            f"is of type {type(own)} in base config",
+            hint=f"set `{DELETE}=True` in the child to replace it",
+        )
+    return merge(_without_delete(value), own, list_keys=list_keys, path=path)
+
+
+def _stored(made: Any, key: Any) -> Any:
+    return dict.__getitem__(made, key) if isinstance(made, dict) else made[key]
+
+
+def _without_delete(value: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: item for key, item in dict.items(value) if key != DELETE}
+
+
+def nested(options: dict[str, Any]) -> dict[str, Any]:
+    """Dotted keys as dicts: ``{"a.b": 1}`` → ``{"a": {"b": 1}}``."""
+    made: dict[str, Any] = {}
+    for dotted, value in options.items():
+        *above, last = dotted.split(".")
+        inner = made
+        for name in above:
+            following = inner.setdefault(name, {})
+            if not isinstance(following, dict):
+                raise ConfigTypeError(f"{dotted}: {name} is also set to {following!r}")
+            inner = following
+        inner[last] = value
+    return made

@@ -1,0 +1,138 @@
+"""File and line of every key that a config file writes, found in its text without running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from etude.config.tree import Path
+from etude.plan import Place
+
+Places = dict[Path, Place]
+
+
+def places_in(text: str, file: str) -> Places:
+    """Every path that ``text`` assigns, and where. A text that cannot be parsed has none; reading it will complain."""
+    if not file.endswith(".py"):
+        return _places_in_yaml(text, file)
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return {}
+    places: Places = {}
+    for statement in _statements(body):
+        for path, line in _assigned(statement):
+            places[path] = Place(file, line, ".".join(str(part) for part in path))
+    return places
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        yield statement
+        for block in ("body", "orelse", "finalbody"):
+            if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                yield from _statements(getattr(statement, block, []))
+
+
+def _assigned(statement: ast.stmt) -> Iterator[tuple[Path, int]]:
+    if isinstance(statement, ast.Assign):
+        for target in statement.targets:
+            yield from _to_target(target, statement.value, statement.lineno)
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        yield from _to_target(statement.target, statement.value, statement.lineno)
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        yield from _by_method(statement.value)
+
+
+def _to_target(target: ast.expr, value: ast.expr, line: int) -> Iterator[tuple[Path, int]]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for one, item in zip(target.elts, value.elts, strict=True):
+            yield from _to_target(one, item, item.lineno)
+        return
+    path = _path_of(target)
+    if path:
+        yield path, line
+        yield from _inside(path, value)
+
+
+def _path_of(target: ast.expr) -> Path:
+    """``model.neck["out"]`` → ``("model", "neck", "out")``; ``_base_.model`` counts as ``model``."""
+    if isinstance(target, ast.Name):
+        return () if target.id == "_base_" else (target.id,)
+    if isinstance(target, ast.Attribute):
+        return (*_path_of(target.value), target.attr)
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        key = target.slice.value
+        return (*_path_of(target.value), key) if isinstance(key, str | int) else ()
+    return ()
+
+
+def _by_method(call: ast.Call) -> Iterator[tuple[Path, int]]:
+    """``model.update(dict(a=1))``, ``model.merge(...)``, ``train_cfg.update(max_epochs=5)``."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("update", "merge"):
+        return
+    path = _path_of(call.func.value)
+    if path:
+        yield from _inside(path, ast.Call(func=ast.Name("dict"), args=[], keywords=call.keywords))
+        for given in call.args:
+            yield from _inside(path, given)
+
+
+def _inside(path: Path, value: ast.expr) -> Iterator[tuple[Path, int]]:
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
+        for given in value.args:
+            yield from _inside(path, given)
+        for pair in value.keywords:
+            if pair.arg is not None:
+                yield (*path, pair.arg), pair.value.lineno if pair.lineno is None else pair.lineno
+                yield from _inside((*path, pair.arg), pair.value)
+    elif isinstance(value, ast.Dict):
+        for key, item in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str | int):
+                yield (*path, key.value), key.lineno
+                yield from _inside((*path, key.value), item)
+    elif isinstance(value, ast.List | ast.Tuple):
+        for index, item in enumerate(value.elts):
+            yield (*path, index), item.lineno
+            yield from _inside((*path, index), item)
+
+
+def _places_in_yaml(text: str, file: str) -> Places:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return {}
+    return {
+        path: Place(file, line, ".".join(str(part) for part in path)) for path, line in _in_node((), root)
+    }  # fmt: skip
+
+
+def _in_node(path: Path, node: Any) -> Iterator[tuple[Path, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*path, key.value)
+            yield here, key.start_mark.line + 1
+            yield from _in_node(here, value)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield (*path, index), value.start_mark.line + 1
+            yield from _in_node((*path, index), value)
+
+
+def over(child: Places, base: Places, values: dict[Any, Any]) -> Places:
+    """Places after ``child`` went over ``base``; what the child replaced as a whole loses its inner places."""
+    replaced = {path for path in child if not _merges(values, path)}
+    kept = {path: place for path, place in base.items() if not any(path[:n] in replaced for n in range(1, len(path)))}
+    return {**kept, **child}
+
+
+def _merges(values: Any, path: Path) -> bool:
+    for part in path:
+        try:
+            values = dict.get(values, part) if isinstance(values, dict) else values[part]
+        except (TypeError, IndexError, KeyError):
+            return False
+    return isinstance(values, dict) and not values.get("_delete_", False)

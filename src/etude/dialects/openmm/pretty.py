@@ -1,0 +1,175 @@
+"""Config values as Python source that evaluates to the same values. It never fails, whatever stands in a config.
+
+The layout is the one users know from their dumped configs: ``dict(k=v)`` calls, at most 79 columns, the closing bracket
+at the end of the last argument; where sequences are *spread*, every element has its own line.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import keyword
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WIDTH = 79
+INDENT = 4
+
+
+@dataclass(frozen=True)
+class Node:
+    """A piece of source: an atom (``opening`` alone), or parts between brackets."""
+
+    opening: str
+    parts: tuple[Node, ...] = ()
+    closing: str = ""
+    #: ``call``: flows or one argument per line; ``column``: always one per line; ``mapping``: one per line when broken.
+    kind: str = "call"
+
+    @property
+    def forced(self) -> bool:
+        """Whether something inside must be broken wherever it stands."""
+        return self.kind == "column" or any(part.forced for part in self.parts)
+
+    @property
+    def broken(self) -> bool:
+        """Whether something inside is broken once the statement does not stand on one line."""
+        several = self.kind == "mapping" and len(self.parts) > 1
+        return several or self.kind == "column" or any(part.broken for part in self.parts)
+
+    @property
+    def flat(self) -> str:
+        inner = ", ".join(part.flat for part in self.parts)
+        return f"{self.opening}{inner}{self.end}"
+
+    @property
+    def end(self) -> str:
+        """The closing bracket with the comma that belongs before it."""
+        return f", {self.closing}" if self.kind in ("column", "single") else self.closing
+
+
+def pretty(values: Mapping[Any, Any], *, sort: bool, spread: bool, wrap: bool = True) -> str:
+    """``key = value`` lines. ``sort`` orders keys; ``spread`` gives every element of a sequence its own line."""
+    statements = []
+    for key, value in _items(values, sort):
+        node = _node(value, sort=sort, spread=spread and wrap)
+        if not (isinstance(key, str) and key.isidentifier()) or keyword.iskeyword(key):
+            key = f"globals()[{key!r}]"
+        node = _prefixed(f"{key} = ", node)
+        fits = not node.forced and len(node.flat) <= WIDTH
+        statements.append(node.flat if fits or not wrap else Page().written(node))
+    return "\n".join(statements) + "\n"
+
+
+class Page:
+    """Writes a node that does not stand on one line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = [""]
+        self.indent = 0
+
+    def written(self, node: Node) -> str:
+        self.put(node, tail=0, inside=False)
+        return "\n".join(self.lines)
+
+    def put(self, node: Node, *, tail: int, inside: bool) -> None:
+        """``node`` from here on; ``tail`` columns will follow it, ``inside`` other brackets or not."""
+        fits = len(self.lines[-1]) + len(node.flat) + tail <= WIDTH
+        if not node.parts or (fits and not node.broken):
+            self.lines[-1] += node.flat
+        elif node.kind in ("column", "mapping"):
+            self._column(node)
+        else:
+            self._call(node, tail, fits=fits, inside=inside)
+
+    def _call(self, node: Node, tail: int, *, fits: bool, inside: bool) -> None:
+        self.lines[-1] += node.opening
+        indent = self.indent
+        if fits and (inside or len(node.parts) == 1):
+            self._flow(node, tail)
+            return
+        self._newline(indent + INDENT)
+        inner = ", ".join(part.flat for part in node.parts)
+        if self.indent + len(inner) + len(node.end) + tail <= WIDTH:
+            self._flow(node, tail)
+        else:
+            self._each(node, tail)
+        self.indent = indent
+
+    def _flow(self, node: Node, tail: int) -> None:
+        for number, part in enumerate(node.parts, start=1):
+            last = number == len(node.parts)
+            self.put(part, tail=len(node.end) + tail if last else 1, inside=True)
+            self.lines[-1] += node.end if last else ", "
+
+    def _each(self, node: Node, tail: int) -> None:
+        indent = self.indent
+        for number, part in enumerate(node.parts, start=1):
+            last = number == len(node.parts)
+            self.put(part, tail=len(node.end) + tail if last else 1, inside=True)
+            self.lines[-1] += node.end if last else ","
+            if not last:
+                self._newline(indent)
+
+    def _column(self, node: Node) -> None:
+        self.lines[-1] += node.opening
+        indent = self.indent
+        for number, part in enumerate(node.parts, start=1):
+            self._newline(indent + INDENT)
+            self.put(part, tail=1, inside=True)
+            self.lines[-1] += "," if node.kind == "column" or number < len(node.parts) else ""
+        self._newline(indent)
+        self.lines[-1] += node.closing
+
+    def _newline(self, indent: int) -> None:
+        self.indent = indent
+        self.lines.append(" " * indent)
+
+
+def _items(values: Mapping[Any, Any], sort: bool) -> list[tuple[Any, Any]]:
+    items = list(dict.items(values)) if isinstance(values, dict) else list(values.items())
+    return sorted(items, key=lambda item: str(item[0])) if sort else items
+
+
+def _node(value: Any, *, sort: bool, spread: bool) -> Node:
+    if isinstance(value, dict):
+        return _dict_node(value, sort=sort, spread=spread)
+    if type(value) in (list, tuple):
+        return _sequence_node(value, sort=sort, spread=spread)
+    return Node(_atom(value))
+
+
+def _dict_node(value: dict[Any, Any], *, sort: bool, spread: bool) -> Node:
+    items = [(key, _node(item, sort=sort, spread=spread)) for key, item in _items(value, sort)]
+    if all(isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key) for key, _ in items):
+        return Node("dict(", tuple(_prefixed(f"{key}=", node) for key, node in items), ")")
+    return Node("dict({", tuple(_prefixed(f"{_atom(key)}: ", node) for key, node in items), "})", "mapping")
+
+
+def _sequence_node(value: list[Any] | tuple[Any, ...], *, sort: bool, spread: bool) -> Node:
+    parts = tuple(_node(item, sort=sort, spread=spread) for item in value)
+    if isinstance(value, list):
+        return Node("[", parts, "]", "column" if spread and parts else "call")
+    if len(parts) == 1:
+        return Node("(", parts, ")" if spread else ",)", "single" if spread else "call")
+    return Node("(", parts, ")", "column" if spread and parts else "call")
+
+
+def _prefixed(prefix: str, node: Node) -> Node:
+    return Node(prefix + node.opening, node.parts, node.closing, node.kind)
+
+
+def _atom(value: Any) -> str:
+    if inspect.isclass(value) or inspect.isroutine(value):
+        return repr(f"{value.__module__}.{getattr(value, '__qualname__', value.__name__)}")
+    if isinstance(value, float) and value != value:
+        return "float('nan')"
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return f"float('{value}')"
+    text = repr(value)
+    try:
+        ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError):
+        return repr(text)
+    return text

@@ -1,0 +1,146 @@
+"""Configs in text style: ``_base_`` files, substitutions, the file's own code, merged child over bases."""
+
+from __future__ import annotations
+
+import ast
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from etude.dialects.openmm import places
+from etude.dialects.openmm.errors import ConfigRuntimeError, ConfigTypeError
+from etude.dialects.openmm.merge import merge
+from etude.dialects.openmm.source import (
+    BASE,
+    Source,
+    assigns_base,
+    filled,
+    listed,
+    own_values,
+    parsed,
+    read_text,
+    unite,
+    warn_if_deprecated,
+    with_environment,
+    with_placeholders,
+    with_predefined,
+)
+
+
+@dataclass(frozen=True)
+class Style:
+    """What differs between the two systems' text configs."""
+
+    dict_class: Any
+    predefined: bool = True
+    environment: bool = False
+    #: ``_base_`` is read from the text first and is a live object in the code; else the code runs first.
+    live_base: bool = False
+    #: A base in pure-Python style is refused.
+    refuse_lazy: bool = False
+
+
+def read_chain(filename: str | os.PathLike[str], style: Style, seen: tuple[str, ...] = ()) -> Source:
+    """The file and all its bases as one."""
+    path, original = read_text(filename)
+    if path in seen:
+        raise ConfigRuntimeError(f"{path} inherits from itself: {' -> '.join([*seen, path])}", at=path)
+    if style.refuse_lazy:
+        _refuse_lazy(original, path, seen)
+    text = with_predefined(original, path) if style.predefined else original
+    text, env = with_environment(text, path) if style.environment else (text, {})
+    marked, names = with_placeholders(text)
+    base, own = _run(marked, path, style, (*seen, path))
+    base.env.update(env)
+    values = filled(own, names, base.values, path)
+    warn_if_deprecated(values, path)
+    merged: Any = merge(values, base.values) if base.files else values
+    where = places.places_in(marked, path)
+    return Source(
+        merged if isinstance(merged, style.dict_class) else style.dict_class(merged),
+        "\n".join([*([base.text] if base.text else []), f"{path}\n{original}"]),
+        base.env,
+        places.over(where, base.places, values),
+        {**base.files, path: original},
+    )
+
+
+def _run(marked: str, path: str, style: Style, seen: tuple[str, ...]) -> tuple[Source, dict[Any, Any]]:
+    """The united bases, and the file's own values with placeholders still inside."""
+    if style.live_base and path.endswith(".py"):
+        base = _united(bases_in(marked, path), path, style, seen)
+        return base, own_values(marked, path, base.values)
+    own = own_values(marked, path)
+    return _united(own.pop(BASE, None), path, style, seen), own
+
+
+def _united(bases: Any, path: str, style: Style, seen: tuple[str, ...]) -> Source:
+    union = Source(style.dict_class())
+    found = []
+    for name in listed(bases, path) if bases is not None else []:
+        file, scope = base_file(name, path)
+        source = read_chain(file, style, seen)
+        if scope:
+            source.values = scoped(source.values, scope)
+        found.append((file, source.values))
+        union.text = f"{union.text}\n{source.text}" if union.text else source.text
+        union.env.update(source.env)
+        union.places.update(source.places)
+        union.files.update(source.files)
+    union.values = unite(found, path, union.values)
+    return union
+
+
+def bases_in(text: str, path: str) -> Any:
+    """The value of ``_base_``, evaluated alone; None when the file has none."""
+    for statement in parsed(text, path).body:
+        if assigns_base(statement):
+            value = statement.value  # type: ignore[attr-defined]
+            try:
+                return eval(compile(ast.Expression(value), path, "eval"), {})
+            except Exception as error:
+                raise ConfigTypeError(
+                    f"`_base_` is evaluated before the file runs and must be a literal: {error}",
+                    at=f"{path}:{statement.lineno}",
+                ) from error
+    return None
+
+
+def base_file(name: str, path: str) -> tuple[str, str | None]:
+    """The file that ``_base_`` names, beside ``path`` or (``package::file``) in an installed package; and the scope."""
+    if "::" not in name:
+        return os.path.join(os.path.dirname(path), name), None
+    from etude.dialects.openmm.utils import get_installed_path
+
+    scope, _, inner = name.partition("::")
+    package = get_installed_path(scope)
+    for folder in (".mim/configs", "configs", ""):
+        candidate = os.path.join(package, folder, inner)
+        if os.path.isfile(candidate):
+            return candidate, scope
+    return os.path.join(package, ".mim/configs", inner), scope
+
+
+def scoped(values: Any, scope: str, outer: bool = True) -> Any:
+    """Outermost dicts with a ``type`` get ``_scope_``, so that their names are looked up in that package."""
+    if isinstance(values, dict):
+        if outer and "type" in values:
+            outer = False
+            values.setdefault("_scope_", scope)
+        for key, item in dict.items(values):
+            dict.__setitem__(values, key, scoped(item, scope, outer))
+        return values
+    if type(values) in (list, tuple):
+        return type(values)(scoped(item, scope, outer) for item in values)
+    return values
+
+
+def _refuse_lazy(text: str, path: str, seen: tuple[str, ...]) -> None:
+    from etude.dialects.openmm.lazystyle import is_lazy
+
+    if seen and path.endswith(".py") and is_lazy(text, path):
+        raise ConfigRuntimeError(
+            f"{path} is written in pure-Python style (`with read_base():`, imports), {seen[-1]} in text style "
+            "(`_base_ = ...`); the two do not go together along one chain", at=path,
+            hint="write both in one style, or pass lazy_import=False",
+        )  # fmt: skip
