@@ -2,5 +2,220 @@
 
 from __future__ import annotations
 
-MODULES: dict[str, dict[str, str]] = {}
-OUT_OF_SCOPE: dict[str, str] = {}
+_LIVE = "etude.dialects.mmengine.live"
+
+
+def _from(module: str, names: str) -> dict[str, str]:
+    return {name: f"{_LIVE}.{module}:{name}" for name in names.split()}
+
+
+def _served(package: str, files: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """A package and its files: the package has the public names of all of them."""
+    whole = {name: target for names in files.values() for name, target in names.items() if name[0] != "_"}
+    return {package: whole, **{f"{package}.{file}": names for file, names in files.items()}}
+
+
+_CURVES = [
+    "Constant", "CosineAnnealing", "CosineRestart", "Exponential", "Linear", "MultiStep", "OneCycle", "Poly",
+    "ReduceOnPlateau", "Step",
+]  # fmt: skip
+_PLACES = {"OneCycle": "onecycle", "ReduceOnPlateau": "plateau"}
+_LR = _from("param_scheduler.lr", " ".join(f"{curve}LR" for curve in _CURVES))
+_MOMENTUM = _from("param_scheduler.momentum", " ".join(f"{c}Momentum" for c in _CURVES if c != "OneCycle"))
+_ANY: dict[str, str] = {}
+for _curve in _CURVES:
+    _ANY |= _from(f"param_scheduler.{_PLACES.get(_curve, 'rules')}", f"{_curve}ParamScheduler")
+_SCHEDULERS = _served(
+    "mmengine.optim.scheduler",
+    {
+        "lr_scheduler": _LR | _from("param_scheduler.lr", "LRSchedulerMixin"),
+        "momentum_scheduler": _MOMENTUM | _from("param_scheduler.momentum", "MomentumSchedulerMixin"),
+        "param_scheduler": _ANY | _from("param_scheduler.base", "_ParamScheduler INF"),
+    },
+)
+_SCHEDULERS["mmengine.optim.scheduler"] |= _from("param_scheduler.base", "_ParamScheduler")
+
+_OPTIMIZERS = "ASGD Adadelta Adagrad Adam AdamW Adamax LBFGS NAdam RAdam RMSprop Rprop SGD SparseAdam"
+_TORCH_OPTIMIZERS = {name: f"torch.optim:{name}" for name in _OPTIMIZERS.split()}
+_TORCH_OPTIMIZERS["TorchAdafactor"] = "torch.optim:Adafactor"
+_CONSTRUCTOR = _from("optim_build.constructor", "DefaultOptimWrapperConstructor")
+_ZERO = _from("optim_build.zero", "ZeroRedundancyOptimizer")
+_BUILDER = _from("optim_build.build", "build_optim_wrapper TORCH_OPTIMIZERS")
+_OPTIM = {
+    "mmengine.optim.optimizer.builder": _BUILDER,
+    "mmengine.optim.optimizer.default_constructor": _CONSTRUCTOR,
+    "mmengine.optim.optimizer.zero_optimizer": _ZERO,
+    "mmengine.optim.optimizer": _BUILDER | _CONSTRUCTOR | _ZERO,
+    "mmengine.optim": _BUILDER | _CONSTRUCTOR | _ZERO | _SCHEDULERS["mmengine.optim.scheduler"],
+}
+
+_DATASET = _served(
+    "mmengine.dataset",
+    {
+        "base_dataset": _from("data.base_dataset", "BaseDataset")
+        | _from("data.compose", "Compose")
+        | _from("data.full_init", "force_full_init"),
+        "dataset_wrapper": _from("data.wrappers", "ClassBalancedDataset ConcatDataset RepeatDataset"),
+        "sampler": _from("data.sampler", "DefaultSampler InfiniteSampler"),
+        "utils": _from("data.collate", "COLLATE_FUNCTIONS default_collate pseudo_collate worker_init_fn"),
+    },
+)
+
+_LOGGING = _served(
+    "mmengine.logging",
+    {
+        "history_buffer": _from("logging.history_buffer", "HistoryBuffer"),
+        "message_hub": _from("logging.message_hub", "MessageHub"),
+        "logger": _from("logging.logger", "MMLogger print_log MMFormatter FilterDuplicateWarning"),
+    },
+)
+_PROCESSOR = _from("logging.log_processor", "LogProcessor")
+
+_DIST = _served(
+    "mmengine.dist",
+    {
+        "dist": _from(
+            "dist.collectives",
+            "all_gather all_gather_object all_reduce all_reduce_dict all_reduce_params broadcast "
+            "broadcast_object_list collect_results collect_results_cpu collect_results_gpu gather gather_object "
+            "sync_random_seed _get_reduce_op",
+        ),
+        "utils": _from(
+            "dist.utils",
+            "barrier cast_data_device get_backend get_comm_device get_data_device get_default_group get_dist_info "
+            "get_local_group get_local_rank get_local_size get_rank get_world_size infer_launcher init_dist "
+            "init_local_group is_distributed is_main_process master_only",
+        ),
+    },
+)
+
+_STRUCTURES = _served(
+    "mmengine.structures",
+    {
+        "base_data_element": _from("structures.element", "BaseDataElement"),
+        "instance_data": _from("structures.instances", "InstanceData"),
+        "label_data": _from("structures.labels", "LabelData"),
+        "pixel_data": _from("structures.pixels", "PixelData"),
+    },
+)
+
+_BACKENDS = (
+    _from("visualization.backend", "BaseVisBackend LocalVisBackend TensorboardVisBackend")
+    | _from("visualization.trackers", "WandbVisBackend MLflowVisBackend")
+    | _from("visualization.services", "ClearMLVisBackend NeptuneVisBackend DVCLiveVisBackend AimVisBackend")
+)
+_VISUALIZATION = _served(
+    "mmengine.visualization",
+    {
+        "visualizer": _from("visualization.visualizer", "Visualizer"),
+        "vis_backend": _BACKENDS | _from("visualization.backend", "force_init_env"),
+    },
+)
+
+_EVALUATOR = _served(
+    "mmengine.evaluator",
+    {
+        "evaluator": _from("evaluator.evaluator", "Evaluator"),
+        "metric": _from("evaluator.metric", "BaseMetric DumpResults _to_cpu"),
+        "utils": _from("evaluator.evaluator", "get_metric_value"),
+    },
+)
+
+_PREPROCESSORS = _from("model.preprocessor", "BaseDataPreprocessor ImgDataPreprocessor")
+_STACK = _from("model.preprocessor", "stack_batch")
+_MODEL = {
+    "mmengine.model": _PREPROCESSORS | _STACK,
+    "mmengine.model.base_model": _PREPROCESSORS,
+    "mmengine.model.base_model.data_preprocessor": _PREPROCESSORS | _STACK,
+    "mmengine.model.utils": _STACK,
+}
+
+_DEVICE = _served(
+    "mmengine.device",
+    {
+        "utils": _from(
+            "device",
+            "get_device get_max_cuda_memory get_max_musa_memory is_cuda_available is_dipu_available is_mlu_available "
+            "is_mps_available is_musa_available is_npu_available is_npu_support_full_precision",
+        )
+    },
+)
+
+_REGISTRIES = (
+    "RUNNERS RUNNER_CONSTRUCTORS LOOPS HOOKS DATASETS DATA_SAMPLERS TRANSFORMS MODELS MODEL_WRAPPERS "
+    "WEIGHT_INITIALIZERS OPTIMIZERS OPTIM_WRAPPERS OPTIM_WRAPPER_CONSTRUCTORS PARAM_SCHEDULERS METRICS EVALUATOR "
+    "TASK_UTILS VISUALIZERS VISBACKENDS LOG_PROCESSORS"
+)
+_ROOTS = _from("registry", f"{_REGISTRIES} STRATEGIES INFERENCERS FUNCTIONS")
+
+_LARS = {"LARS": "etude.optim.lars:LARS"}
+_SELFSUP_HOOKS = _from("selfsup.hooks", "SimSiamHook DenseCLHook SwAVHook")
+_SELFSUP_HOOKS |= _from("selfsup.deepcluster", "DeepClusterHook ODCHook")
+_SELFSUP_OPTIM = _LARS | _from("selfsup.layer_decay", "LearningRateDecayOptimWrapperConstructor")
+_SELFSUP_MODEL = _from("selfsup.model", "BaseModel")
+_SELFSUP_PREPROCESSOR = _from("selfsup.model", "SelfSupDataPreprocessor")
+_SELFSUP = {
+    "mmselfsup.registry": _from("selfsup.registry", _REGISTRIES),
+    "mmselfsup.utils": _from("selfsup.utils", "get_model register_all_modules"),
+    "mmselfsup.structures": _from("selfsup.structures", "SelfSupDataSample"),
+    "mmselfsup.models": _SELFSUP_MODEL | _SELFSUP_PREPROCESSOR,
+    "mmselfsup.models.algorithms": _SELFSUP_MODEL,
+    "mmselfsup.models.algorithms.base": _SELFSUP_MODEL,
+    "mmselfsup.models.utils": _SELFSUP_PREPROCESSOR,
+    "mmselfsup.models.utils.data_preprocessor": _SELFSUP_PREPROCESSOR,
+    "mmselfsup.engine": _SELFSUP_HOOKS | _SELFSUP_OPTIM,
+    "mmselfsup.engine.hooks": _SELFSUP_HOOKS,
+    "mmselfsup.engine.optimizers": _SELFSUP_OPTIM,
+    "mmselfsup.datasets": {},
+    "mmselfsup.datasets.samplers": _from("selfsup.sampler", "DeepClusterSampler"),
+}
+
+_PRETRAIN_DECAY = _from("pretrain.layer_decay", "LearningRateDecayOptimWrapperConstructor")
+_PRETRAIN = {
+    "mmpretrain.registry": _from("pretrain.registry", _REGISTRIES),
+    "mmpretrain.engine": {},
+    "mmpretrain.engine.hooks": _from("pretrain.hooks", "WarmupParamHook"),
+    "mmpretrain.engine.optimizers": _LARS | {"Lamb": "etude.optim.lamb:LAMB"} | _PRETRAIN_DECAY,
+    "mmpretrain.engine.schedulers": _from("pretrain.weight_decay", "CosineAnnealingWeightDecay"),
+}
+
+
+def _united(*tables: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    united: dict[str, dict[str, str]] = {}
+    for table in tables:
+        for module, names in table.items():
+            united.setdefault(module, {}).update(names)
+    return united
+
+
+MODULES: dict[str, dict[str, str]] = _united(
+    _SCHEDULERS, _OPTIM, _DATASET, _LOGGING, _DIST, _STRUCTURES, _VISUALIZATION, _EVALUATOR, _MODEL, _DEVICE,
+    _SELFSUP, _PRETRAIN,
+    {
+        "mmengine.runner": _PROCESSOR, "mmengine.runner.log_processor": _PROCESSOR,
+        "mmengine.registry": _ROOTS, "mmengine.registry.root": _ROOTS,
+    },
+)  # fmt: skip
+
+OUT_OF_SCOPE: dict[str, str] = {
+    "mmengine.infer": "inference pipelines; call the model, or `etude eval`",
+    "mmengine.hub": "downloads of OpenMMLab's model zoo; give a file to load_from",
+    "mmengine.analysis": "counting of operations; use torch.utils.flop_counter",
+}
+
+#: Registry → name → where it is; what MMSelfSup and MMPretrain add is found without their scopes, too.
+REGISTERED: dict[str, dict[str, str]] = {
+    "PARAM_SCHEDULERS": _LR | _MOMENTUM | _ANY | _from("pretrain.weight_decay", "CosineAnnealingWeightDecay"),
+    "OPTIMIZERS": _TORCH_OPTIMIZERS | _ZERO | _LARS | {"Lamb": "etude.optim.lamb:LAMB"},
+    "OPTIM_WRAPPER_CONSTRUCTORS": _CONSTRUCTOR,
+    "DATASETS": _DATASET["mmengine.dataset.dataset_wrapper"],
+    "DATA_SAMPLERS": _DATASET["mmengine.dataset.sampler"],
+    "FUNCTIONS": _from("data.collate", "pseudo_collate default_collate"),
+    "LOG_PROCESSORS": _PROCESSOR,
+    "VISUALIZERS": _from("visualization.visualizer", "Visualizer"),
+    "VISBACKENDS": {name: target for name, target in _BACKENDS.items() if name != "BaseVisBackend"},
+    "EVALUATOR": _from("evaluator.evaluator", "Evaluator"),
+    "METRICS": _from("evaluator.metric", "DumpResults"),
+    "MODELS": _PREPROCESSORS,
+    "HOOKS": _SELFSUP_HOOKS,
+}

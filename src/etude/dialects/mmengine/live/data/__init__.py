@@ -1,0 +1,1 @@
+"""Datasets and their wrappers, samplers, and how samples become a batch."""

@@ -1,0 +1,247 @@
+"""A dataset that is described by an annotation file, or by a subclass's ``load_data_list``."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from etude.dialects.mmengine.live.data.compose import Compose
+from etude.dialects.mmengine.live.data.full_init import force_full_init, initialise
+from etude.dialects.openmm.logging import print_log
+
+_ANNOTATIONS = ("data_list", "data_address", "data_bytes")
+
+
+class BaseDataset(Dataset[Any]):
+    """``load_data_list`` → ``filter_data`` → ``indices`` → packed bytes that workers share → the pipeline.
+
+    An annotation file holds ``metainfo`` and ``data_list``. Metainfo comes from the argument, then from the class
+    (``METAINFO``), then from the file; a string that names a file is read as its lines.
+    """
+
+    METAINFO: ClassVar[dict[str, Any]] = {}
+    _fully_initialized: bool = False
+
+    def __init__(
+        self,
+        ann_file: str | None = "",
+        metainfo: Mapping[str, Any] | None = None,
+        data_root: str | None = "",
+        data_prefix: dict[str, Any] = {"img_path": ""},  # noqa: B006
+        filter_cfg: dict[str, Any] | None = None,
+        indices: int | Sequence[int] | None = None,
+        serialize_data: bool = True,
+        pipeline: list[Any] = [],  # noqa: B006
+        test_mode: bool = False,
+        lazy_init: bool = False,
+        max_refetch: int = 1000,
+    ) -> None:
+        self.ann_file, self.data_root = ann_file, data_root
+        self._metainfo = self._load_metainfo(copy.deepcopy(metainfo))
+        self.data_prefix = copy.copy(data_prefix)
+        self.filter_cfg = copy.deepcopy(filter_cfg)
+        self._indices = indices
+        self.serialize_data, self.test_mode, self.max_refetch = serialize_data, test_mode, max_refetch
+        self.data_list: list[dict[str, Any]] = []
+        self.data_bytes: np.ndarray = np.empty(0, dtype=np.uint8)
+        self.data_address: np.ndarray = np.empty(0, dtype=np.int64)
+        self._join_prefix()
+        self.pipeline = Compose(pipeline)
+        if not lazy_init:
+            self.full_init()
+
+    # -- samples -------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, idx: int) -> Any:
+        if not self._fully_initialized:
+            initialise(self)
+        if self.test_mode:
+            data = self.prepare_data(idx)
+            if data is None:
+                raise Exception("Test time pipline should not get `None` data_sample")
+            return data
+        for _ in range(self.max_refetch + 1):
+            data = self.prepare_data(idx)
+            if data is not None:
+                return data
+            idx = self._rand_another()
+        raise Exception(f"Cannot find valid image after {self.max_refetch}! Please check your image path and pipeline")
+
+    def prepare_data(self, idx: int) -> Any:
+        """What the pipeline makes of sample ``idx``; None means: take another."""
+        return self.pipeline(self.get_data_info(idx))
+
+    @force_full_init
+    def get_data_info(self, idx: int) -> dict[str, Any]:
+        """A copy of the annotation of sample ``idx``, with ``sample_idx``."""
+        if self.serialize_data:
+            number = idx if idx >= 0 else idx + len(self.data_address)
+            start = 0 if number == 0 else self.data_address[number - 1].item()
+            info: dict[str, Any] = pickle.loads(self.data_bytes[start : self.data_address[number].item()].tobytes())
+        else:
+            info = copy.deepcopy(self.data_list[idx])
+        info["sample_idx"] = idx if idx >= 0 else len(self) + idx
+        return info
+
+    @force_full_init
+    def __len__(self) -> int:
+        return len(self.data_address) if self.serialize_data else len(self.data_list)
+
+    def _rand_another(self) -> int:
+        return int(np.random.randint(0, len(self)))
+
+    @property
+    def metainfo(self) -> dict[str, Any]:
+        """A copy of what is known about the whole dataset."""
+        return copy.deepcopy(self._metainfo)
+
+    # -- loading -------------------------------------------------------------------------------------------------
+
+    def full_init(self) -> None:
+        """Load the annotations, filter them, choose ``indices``, and pack them."""
+        if self._fully_initialized:
+            return
+        self.data_list = self.load_data_list()
+        self.data_list = self.filter_data()
+        if self._indices is not None:
+            self.data_list = self._get_unserialized_subset(self._indices)
+        if self.serialize_data:
+            self.data_bytes, self.data_address = self._serialize_data()
+        self._fully_initialized = True
+
+    def load_data_list(self) -> list[dict[str, Any]]:
+        """The annotations of all samples, from ``ann_file``; to be overridden for other formats."""
+        from etude.dialects.openmm.fileio import load
+
+        annotations = load(self.ann_file)
+        if not isinstance(annotations, dict):
+            raise TypeError(f"The annotations loaded from annotation file should be a dict, got {type(annotations)}!")
+        if "data_list" not in annotations or "metainfo" not in annotations:
+            raise ValueError("Annotation must have data_list and metainfo keys")
+        for key, value in annotations["metainfo"].items():
+            self._metainfo.setdefault(key, value)
+        parsed: list[dict[str, Any]] = []
+        for raw in annotations["data_list"]:
+            info = self.parse_data_info(raw)
+            if isinstance(info, dict):
+                parsed.append(info)
+            elif isinstance(info, list) and all(isinstance(item, dict) for item in info):
+                parsed.extend(info)
+            else:
+                raise TypeError(f"data_info should be a dict or list of dict, but got {type(info)}")
+        return parsed
+
+    def parse_data_info(self, raw_data_info: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+        """From an entry of the file to one sample or several: paths get their prefix."""
+        for key, prefix in self.data_prefix.items():
+            assert key in raw_data_info, f"raw_data_info: {raw_data_info} dose not contain prefix key{key}"
+            raw_data_info[key] = os.path.join(prefix, raw_data_info[key])
+        return raw_data_info
+
+    def filter_data(self) -> list[dict[str, Any]]:
+        """The annotations to keep; to be overridden, with ``self.filter_cfg`` as settings."""
+        return self.data_list
+
+    def get_cat_ids(self, idx: int) -> list[int]:
+        """The classes of a sample; to be overridden where a wrapper balances classes."""
+        raise NotImplementedError(f"{type(self).__name__} must implement `get_cat_ids` method")
+
+    @classmethod
+    def _load_metainfo(cls, metainfo: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        known = copy.deepcopy(cls.METAINFO)
+        if metainfo is None:
+            return known
+        if not isinstance(metainfo, Mapping):
+            raise TypeError(f"metainfo should be a Mapping or Config, but got {type(metainfo)}")
+        for key, value in metainfo.items():
+            known[key] = _lines(key, value) if isinstance(value, str) else value
+        return known
+
+    def _join_prefix(self) -> None:
+        """Put ``data_root`` before the annotation file and the prefixes that are relative."""
+        root = self.data_root or ""
+        if self.ann_file and not _is_absolute(self.ann_file) and root:
+            self.ann_file = os.path.join(root, self.ann_file)
+        for key, prefix in self.data_prefix.items():
+            if not isinstance(prefix, str):
+                raise TypeError(f"prefix should be a string, but got {type(prefix)}")
+            if not _is_absolute(prefix) and root:
+                self.data_prefix[key] = os.path.join(root, prefix)
+
+    # -- subsets and packing -------------------------------------------------------------------------------------
+
+    @force_full_init
+    def get_subset_(self, indices: Sequence[int] | int) -> None:
+        """Keep only these samples: a list of them, the first n, or the last n (a negative number)."""
+        if self.serialize_data:
+            self.data_bytes, self.data_address = self._get_serialized_subset(indices)
+        else:
+            self.data_list = self._get_unserialized_subset(indices)
+
+    @force_full_init
+    def get_subset(self, indices: Sequence[int] | int) -> Self:
+        """A dataset of these samples; the annotations of the others are not copied."""
+        other = self._copy_without_annotation()
+        if self.serialize_data:
+            other.data_bytes, other.data_address = self._get_serialized_subset(indices)
+        else:
+            other.data_list = self._get_unserialized_subset(indices)
+        return other
+
+    def _get_serialized_subset(self, indices: Sequence[int] | int) -> tuple[np.ndarray, np.ndarray]:
+        numbers = _numbers(indices, len(self.data_address))
+        ends = self.data_address.tolist()
+        parts = [self.data_bytes[ends[number - 1] if number else 0 : ends[number]] for number in numbers]
+        if not parts:
+            return self.data_bytes[:0], self.data_address[:0]
+        return np.concatenate(parts), np.cumsum([len(part) for part in parts], dtype=np.int64)
+
+    def _get_unserialized_subset(self, indices: Sequence[int] | int) -> list[dict[str, Any]]:
+        return [self.data_list[number] for number in _numbers(indices, len(self.data_list))]
+
+    def _serialize_data(self) -> tuple[np.ndarray, np.ndarray]:
+        """All annotations as one array of bytes, and where each ends: workers share it instead of copying objects."""
+        packed = [pickle.dumps(info, protocol=4) for info in self.data_list]
+        self.data_list.clear()
+        ends = np.cumsum([len(item) for item in packed], dtype=np.int64)
+        return np.frombuffer(b"".join(packed), dtype=np.uint8), ends
+
+    def _copy_without_annotation(self, memo: dict[int, Any] | None = None) -> Self:
+        memo = {} if memo is None else memo
+        if id(self) in memo:
+            found: Self = memo[id(self)]
+            return found
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        for key, value in vars(self).items():
+            setattr(other, key, value if key in _ANNOTATIONS else copy.deepcopy(value, memo))
+        return other
+
+
+def _numbers(indices: Sequence[int] | int, length: int) -> list[int]:
+    if isinstance(indices, (int, np.integer)):
+        return list(range(length))[:indices] if indices >= 0 else list(range(length))[indices:]
+    if isinstance(indices, (Sequence, np.ndarray)):
+        return [int(index) if index >= 0 else int(index) + length for index in indices]
+    raise TypeError(f"indices should be a int or sequence of int, but got {type(indices)}")
+
+
+def _is_absolute(path: str) -> bool:
+    return os.path.isabs(path) or path.startswith(("http://", "https://", "s3://"))
+
+
+def _lines(key: str, value: str) -> Any:
+    from etude.dialects.openmm.fileio import list_from_file
+
+    try:
+        return list_from_file(value)
+    except (TypeError, FileNotFoundError, OSError):
+        print_log(f"{value} is not a meta file, simply parsed as meta information", "current", logging.WARNING)
+        return value

@@ -1,0 +1,67 @@
+"""From samples to a batch, and how a worker process is seeded."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data._utils.collate import default_collate as torch_default_collate
+
+from etude.dialects.mmengine.live.registry import FUNCTIONS
+from etude.dialects.mmengine.live.structures import BaseDataElement
+
+COLLATE_FUNCTIONS = FUNCTIONS
+
+
+def worker_init_fn(
+    worker_id: int, num_workers: int, rank: int, seed: int, disable_subprocess_warning: bool = False
+) -> None:
+    """Seed numpy, random and torch of a worker, differently for every worker of every rank."""
+    own = num_workers * rank + worker_id + seed
+    np.random.seed(own)
+    random.seed(own)
+    torch.manual_seed(own)
+    if disable_subprocess_warning and worker_id != 0:
+        warnings.simplefilter("ignore")
+
+
+def pseudo_collate(data_batch: Sequence[Any]) -> Any:
+    """Samples side by side in lists; nothing is stacked. Dicts and sequences are turned inside out."""
+    return _collated(data_batch, lambda leaves: leaves)
+
+
+def default_collate(data_batch: Sequence[Any]) -> Any:
+    """As :func:`pseudo_collate`, but numbers, arrays and tensors are stacked."""
+    return _collated(data_batch, torch_default_collate)
+
+
+def _collated(batch: Sequence[Any], leaf: Callable[[Any], Any]) -> Any:
+    first = batch[0]
+    if isinstance(first, (BaseDataElement, str, bytes)):
+        return batch
+    if isinstance(first, tuple) and hasattr(first, "_fields"):
+        return type(first)(*(_collated(samples, leaf) for samples in zip(*batch, strict=True)))
+    if isinstance(first, Sequence):
+        if any(len(item) != len(first) for item in batch):
+            raise RuntimeError("each data_itement in list of batch should be of equal size")
+        parts = [_collated(samples, leaf) for samples in zip(*batch, strict=True)]
+        return _like(type(first), parts) if not isinstance(first, tuple) else parts
+    if isinstance(first, Mapping):
+        return type(first)({key: _collated([item[key] for item in batch], leaf) for key in first})  # type: ignore[call-arg]
+    return leaf(batch)
+
+
+FUNCTIONS.register_module(module=pseudo_collate)
+FUNCTIONS.register_module(module=default_collate)
+
+
+def _like(kind: Any, parts: list[Any]) -> Any:
+    """``parts`` as a sequence of that kind; kinds that are not made of an iterable (range) give a list."""
+    try:
+        return kind(parts)
+    except TypeError:
+        return parts

@@ -1,0 +1,221 @@
+"""Datasets made of datasets: concatenated, repeated, balanced by class."""
+
+from __future__ import annotations
+
+import bisect
+import copy
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch.utils.data import ConcatDataset as TorchConcatDataset
+
+from etude.dialects.mmengine.live.data.base_dataset import BaseDataset
+from etude.dialects.mmengine.live.data.full_init import force_full_init, initialise
+from etude.dialects.mmengine.live.registry import DATASETS
+
+
+@DATASETS.register_module()
+class ConcatDataset(TorchConcatDataset[Any]):
+    """One dataset after the other. Their metainfo has to agree, except for ``ignore_keys``."""
+
+    def __init__(
+        self,
+        datasets: Sequence[BaseDataset | dict[str, Any]],
+        lazy_init: bool = False,
+        ignore_keys: str | list[str] | None = None,
+    ) -> None:
+        self.datasets: list[Any] = [_built(dataset, "elements in datasets sequence") for dataset in datasets]
+        self.ignore_keys = _keys(ignore_keys)
+        self._metainfo: dict[str, Any] = self.datasets[0].metainfo
+        for number, dataset in enumerate(self.datasets[1:], 2):
+            self._check(number, dataset.metainfo)
+        self._fully_initialized = False
+        if not lazy_init:
+            self.full_init()
+
+    def _check(self, number: int, metainfo: dict[str, Any]) -> None:
+        first = self._metainfo
+        for key in (first.keys() | metainfo.keys()) - set(self.ignore_keys):
+            if key not in metainfo or key not in first:
+                raise ValueError(f"{key} does not in the meta information of the {number}-th dataset")
+            one, other = first[key], metainfo[key]
+            if type(one) is not type(other):
+                raise TypeError(f"The type {type(other)} of {key} in the {number}-th dataset differs: {type(one)}")
+            same = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+            if not same:
+                raise ValueError(
+                    f"The meta information of the {number}-th dataset does not match meta information of the first "
+                    "dataset"
+                )
+
+    @property
+    def metainfo(self) -> dict[str, Any]:
+        """A copy of the first dataset's."""
+        return copy.deepcopy(self._metainfo)
+
+    def full_init(self) -> None:
+        """Load all datasets."""
+        if self._fully_initialized:
+            return
+        for dataset in self.datasets:
+            dataset.full_init()
+        super().__init__(self.datasets)
+        self._fully_initialized = True
+
+    @force_full_init
+    def _get_ori_dataset_idx(self, idx: int) -> tuple[int, int]:
+        """Which dataset, and which of its samples."""
+        if idx < 0:
+            if -idx > len(self):
+                raise ValueError(f"absolute value of index({idx}) should not exceed dataset length({len(self)}).")
+            idx += len(self)
+        which = bisect.bisect_right(self.cumulative_sizes, idx)
+        return which, idx - (self.cumulative_sizes[which - 1] if which else 0)
+
+    @force_full_init
+    def get_data_info(self, idx: int) -> dict[str, Any]:
+        which, number = self._get_ori_dataset_idx(idx)
+        info: dict[str, Any] = self.datasets[which].get_data_info(number)
+        return info
+
+    @force_full_init
+    def __len__(self) -> int:
+        return super().__len__()
+
+    def __getitem__(self, idx: int) -> Any:
+        if not self._fully_initialized:
+            initialise(self)
+        which, number = self._get_ori_dataset_idx(idx)
+        return self.datasets[which][number]
+
+    def get_subset_(self, indices: list[int] | int) -> None:
+        raise NotImplementedError(_NO_SUBSET.format(type(self).__name__))
+
+    def get_subset(self, indices: list[int] | int) -> BaseDataset:
+        raise NotImplementedError(_NO_SUBSET.format(type(self).__name__))
+
+
+class _Resampled:
+    """A dataset behind a table of sample numbers; subclasses say which sample number ``idx`` is."""
+
+    def __init__(self, dataset: BaseDataset | dict[str, Any], lazy_init: bool) -> None:
+        self.dataset: Any = _built(dataset, "`dataset`")
+        self._metainfo: dict[str, Any] = self.dataset.metainfo
+        self._fully_initialized = False
+        if not lazy_init:
+            self.full_init()
+
+    @property
+    def metainfo(self) -> dict[str, Any]:
+        """A copy of the inner dataset's."""
+        return copy.deepcopy(self._metainfo)
+
+    def full_init(self) -> None:
+        """Load the inner dataset and count its samples."""
+        if self._fully_initialized:
+            return
+        self.dataset.full_init()
+        self._measure()
+        self._fully_initialized = True
+
+    def _measure(self) -> None:
+        raise NotImplementedError
+
+    def _get_ori_dataset_idx(self, idx: int) -> int:
+        raise NotImplementedError
+
+    @force_full_init
+    def get_data_info(self, idx: int) -> dict[str, Any]:
+        info: dict[str, Any] = self.dataset.get_data_info(self._get_ori_dataset_idx(idx))
+        return info
+
+    def __getitem__(self, idx: int) -> Any:
+        if not self._fully_initialized:
+            initialise(self)
+        return self.dataset[self._get_ori_dataset_idx(idx)]
+
+    def get_subset_(self, indices: list[int] | int) -> None:
+        raise NotImplementedError(_NO_SUBSET.format(type(self).__name__))
+
+    def get_subset(self, indices: list[int] | int) -> BaseDataset:
+        raise NotImplementedError(_NO_SUBSET.format(type(self).__name__))
+
+
+@DATASETS.register_module()
+class RepeatDataset(_Resampled):
+    """A dataset ``times`` over, so that a short one has longer epochs."""
+
+    def __init__(self, dataset: BaseDataset | dict[str, Any], times: int, lazy_init: bool = False) -> None:
+        self.times = times
+        super().__init__(dataset, lazy_init)
+
+    def _measure(self) -> None:
+        self._ori_len = len(self.dataset)
+
+    @force_full_init
+    def _get_ori_dataset_idx(self, idx: int) -> int:
+        return int(idx % self._ori_len)
+
+    @force_full_init
+    def __len__(self) -> int:
+        return self.times * self._ori_len
+
+
+@DATASETS.register_module()
+class ClassBalancedDataset(_Resampled):
+    """Samples of rare classes more often: ``ceil(max(1, sqrt(oversample_thr / frequency)))`` times.
+
+    The frequency of a class is the share of samples that have it; a sample follows its rarest class. The dataset
+    needs ``get_cat_ids(idx)``.
+    """
+
+    def __init__(self, dataset: BaseDataset | dict[str, Any], oversample_thr: float, lazy_init: bool = False) -> None:
+        self.oversample_thr = oversample_thr
+        super().__init__(dataset, lazy_init)
+
+    def _measure(self) -> None:
+        factors = self._get_repeat_factors(self.dataset, self.oversample_thr)
+        self.repeat_indices = [index for index, factor in enumerate(factors) for _ in range(math.ceil(factor))]
+
+    def _get_repeat_factors(self, dataset: Any, repeat_thr: float) -> list[float]:
+        classes = [set(dataset.get_cat_ids(index)) for index in range(len(dataset))]
+        seen = Counter(found for each in classes for found in each)
+        factors = {found: max(1.0, math.sqrt(repeat_thr / (count / len(classes)))) for found, count in seen.items()}
+        return [max((factors[found] for found in each), default=1.0) for each in classes]
+
+    @force_full_init
+    def _get_ori_dataset_idx(self, idx: int) -> int:
+        return self.repeat_indices[idx]
+
+    @force_full_init
+    def get_cat_ids(self, idx: int) -> list[int]:
+        found: list[int] = self.dataset.get_cat_ids(self._get_ori_dataset_idx(idx))
+        return found
+
+    @force_full_init
+    def __len__(self) -> int:
+        return len(self.repeat_indices)
+
+
+_NO_SUBSET = "`{}` does not support `get_subset` and `get_subset_`: take the subset of the datasets inside it"
+
+
+def _built(dataset: Any, what: str) -> Any:
+    if isinstance(dataset, dict):
+        return DATASETS.build(dataset)
+    if isinstance(dataset, (BaseDataset, ConcatDataset, _Resampled)):
+        return dataset
+    raise TypeError(f"{what} should be config or `BaseDataset` instance, but got {type(dataset)}")
+
+
+def _keys(keys: str | list[str] | None) -> list[str]:
+    if keys is None:
+        return []
+    if isinstance(keys, str):
+        return [keys]
+    if isinstance(keys, list):
+        return keys
+    raise TypeError(f"ignore_keys should be a list or str, but got {type(keys)}")

@@ -1,0 +1,104 @@
+"""The base class of metrics: collect per batch, gather over ranks, compute once."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from abc import ABCMeta, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from etude.dialects.mmengine.live.dist import broadcast_object_list, collect_results, is_main_process
+from etude.dialects.mmengine.live.registry import METRICS
+from etude.dialects.mmengine.live.structures import BaseDataElement
+from etude.dialects.openmm.logging import print_log
+
+
+class BaseMetric(metaclass=ABCMeta):
+    """``process`` appends to ``self.results``; ``compute_metrics`` makes numbers of them on the first rank.
+
+    Names of metrics are prefixed with ``prefix``, or ``default_prefix``, and a slash.
+    """
+
+    default_prefix: str | None = None
+
+    def __init__(self, collect_device: str = "cpu", prefix: str | None = None, collect_dir: str | None = None) -> None:
+        if collect_dir is not None and collect_device != "cpu":
+            raise ValueError("`collec_dir` could only be configured when `collect_device='cpu'`")
+        self._dataset_meta: dict[str, Any] | None = None
+        self.collect_device, self.collect_dir = collect_device, collect_dir
+        self.results: list[Any] = []
+        self.prefix = prefix or self.default_prefix
+        if self.prefix is None:
+            print_log(f"The prefix is not set in metric class {type(self).__name__}.", "current", logging.WARNING)
+
+    @property
+    def dataset_meta(self) -> dict[str, Any] | None:
+        """What is known about the dataset; set before an evaluation."""
+        return self._dataset_meta
+
+    @dataset_meta.setter
+    def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
+        self._dataset_meta = dataset_meta
+
+    @abstractmethod
+    def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
+        """Take what is needed of a batch and of the model's outputs for it into ``self.results``."""
+
+    @abstractmethod
+    def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
+        """Names and values from the results of the whole dataset."""
+
+    def evaluate(self, size: int) -> dict[str, Any]:
+        """The metrics of a dataset of ``size`` samples; the sampler's padding is cut off."""
+        if not self.results:
+            print_log(
+                f"{type(self).__name__} got empty `self.results`. Please ensure that the processed results are "
+                "properly added into `self.results` in `process` method.",
+                "current",
+                logging.WARNING,
+            )
+        results = collect_results(self.results, size, self.collect_device, tmpdir=self.collect_dir)
+        metrics: list[Any] = [None]
+        if is_main_process():
+            computed = self.compute_metrics(_to_cpu(results))
+            metrics = [{self._named(name): value for name, value in computed.items()}]
+        broadcast_object_list(metrics)
+        self.results.clear()
+        found: dict[str, Any] = metrics[0]
+        return found
+
+    def _named(self, name: str) -> str:
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+
+@METRICS.register_module()
+class DumpResults(BaseMetric):
+    """Writes all predictions to a pickle file and gives no metric."""
+
+    def __init__(self, out_file_path: str, collect_device: str = "cpu", collect_dir: str | None = None) -> None:
+        super().__init__(collect_device=collect_device, collect_dir=collect_dir)
+        if not out_file_path.endswith((".pkl", ".pickle")):
+            raise ValueError("The output file must be a pkl file.")
+        self.out_file_path = out_file_path
+
+    def process(self, data_batch: Any, data_samples: Sequence[dict[str, Any]]) -> None:
+        self.results.extend(_to_cpu(data_samples))
+
+    def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
+        with open(self.out_file_path, "wb") as file:
+            pickle.dump(results, file)
+        print_log(f"Results has been saved to {self.out_file_path}.", logger="current")
+        return {}
+
+
+def _to_cpu(data: Any) -> Any:
+    if isinstance(data, (Tensor, BaseDataElement)):
+        return data.to("cpu")
+    if isinstance(data, list):
+        return [_to_cpu(item) for item in data]
+    if isinstance(data, tuple):
+        return tuple(_to_cpu(item) for item in data)
+    return {key: _to_cpu(value) for key, value in data.items()} if isinstance(data, dict) else data

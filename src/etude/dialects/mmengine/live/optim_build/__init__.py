@@ -1,0 +1,1 @@
+"""From a model and an ``optim_wrapper`` dict to parameter groups, optimizer and wrapper."""

@@ -1,0 +1,159 @@
+"""How a model's parameters are put into groups: MMEngine's ``paramwise_cfg``."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from torch import nn
+from torch.nn import GroupNorm, LayerNorm
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from etude.dialects.mmengine.live.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
+from etude.dialects.openmm.logging import print_log
+
+NORMS = (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm)
+_DECAY_MULTIPLIERS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult", "flat_decay_mult")
+_DEFORMABLE = {"DeformConv2d", "ModulatedDeformConv2d"}
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class DefaultOptimWrapperConstructor:
+    """Without ``paramwise_cfg`` one group of all parameters; with it one group per parameter that is not frozen.
+
+    ``custom_keys``: the longest key that is part of ``"<module>.<parameter>"`` decides for a parameter, all its
+    entries go into the group, and no other rule looks at it. Otherwise ``bias_lr_mult``, ``dcn_offset_lr_mult`` and,
+    the first that applies, ``norm_decay_mult``, ``bias_decay_mult``, ``dwconv_decay_mult``, ``flat_decay_mult``.
+    ``bypass_duplicate`` skips parameters that two modules share the second time.
+    """
+
+    def __init__(self, optim_wrapper_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None) -> None:
+        if not isinstance(optim_wrapper_cfg, dict):
+            raise TypeError(f"optimizer_cfg should be a dict, but got {type(optim_wrapper_cfg)}")
+        assert "optimizer" in optim_wrapper_cfg, '`optim_wrapper_cfg` must contain "optimizer" config'
+        self.optim_wrapper_cfg = optim_wrapper_cfg.copy()
+        self.optimizer_cfg = self.optim_wrapper_cfg.pop("optimizer")
+        self.paramwise_cfg = {} if paramwise_cfg is None else paramwise_cfg
+        self.base_lr = self.optimizer_cfg.get("lr", None)
+        self.base_wd = self.optimizer_cfg.get("weight_decay", None)
+        self._validate_cfg()
+
+    def _validate_cfg(self) -> None:
+        if not isinstance(self.paramwise_cfg, dict):
+            raise TypeError(f"paramwise_cfg should be None or a dict, but got {type(self.paramwise_cfg)}")
+        custom = self.paramwise_cfg.get("custom_keys", {})
+        if not isinstance(custom, dict):
+            raise TypeError(f"If specified, custom_keys must be a dict, but got {type(custom)}")
+        scaled = [key for key in _DECAY_MULTIPLIERS if key in self.paramwise_cfg]
+        scaled += [f"custom_keys[{key!r}].decay_mult" for key, entry in custom.items() if "decay_mult" in entry]
+        if scaled and self.base_wd is None:
+            raise ValueError(f"base_wd should not be None: {scaled[0]} needs a weight_decay in the optimizer's config")
+
+    # -- groups --------------------------------------------------------------------------------------------------
+
+    def sorted_keys(self) -> list[str]:
+        """``custom_keys``, the longest first; of equal length in alphabetical order."""
+        return sorted(sorted(self.paramwise_cfg.get("custom_keys", {})), key=len, reverse=True)
+
+    def add_params(
+        self,
+        params: list[dict[str, Any]],
+        module: nn.Module,
+        prefix: str = "",
+        is_dcn_module: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Append a group for every parameter of ``module`` and of the modules below it."""
+        skip_twins = self.paramwise_cfg.get("bypass_duplicate", False)
+        for name, param in module.named_parameters(recurse=False):
+            group: dict[str, Any] = {"params": [param]}
+            if skip_twins and self._is_in(group, params):
+                print_log(
+                    f"{prefix} is duplicate. It is skipped since bypass_duplicate=True", "current", logging.WARNING
+                )
+                continue
+            if not param.requires_grad:
+                continue
+            if not self._by_custom_key(group, f"{prefix}.{name}"):
+                self._by_rules(group, module, prefix, name, bool(is_dcn_module))
+            params.append(group)
+            _tell(group, f"{prefix}.{name}" if prefix else name)
+        deformable = any(kind.__name__ in _DEFORMABLE for kind in type(module).__mro__)
+        for name, child in module.named_children():
+            self.add_params(params, child, prefix=f"{prefix}.{name}" if prefix else name, is_dcn_module=deformable)
+
+    def _is_in(self, param_group: dict[str, Any], param_group_list: list[dict[str, Any]]) -> bool:
+        own = {id(param) for param in param_group["params"]}
+        return any(id(param) in own for group in param_group_list for param in group["params"])
+
+    def _by_custom_key(self, group: dict[str, Any], name: str) -> bool:
+        key = next((key for key in self.sorted_keys() if key in name), None)
+        if key is None:
+            return False
+        entry = self.paramwise_cfg["custom_keys"][key]
+        if self.base_lr is not None or "lr_mult" in entry:
+            group["lr"] = self._scaled_lr(entry.get("lr_mult", 1.0))
+        if self.base_wd is not None:
+            group["weight_decay"] = self.base_wd * entry.get("decay_mult", 1.0)
+        group.update(entry)
+        return True
+
+    def _by_rules(self, group: dict[str, Any], module: nn.Module, prefix: str, name: str, in_dcn: bool) -> None:
+        rules = self.paramwise_cfg
+        is_norm = isinstance(module, NORMS)
+        if name == "bias" and not is_norm and not in_dcn and rules.get("bias_lr_mult") is not None:
+            group["lr"] = self._scaled_lr(rules["bias_lr_mult"])
+        is_offset = "conv_offset" in prefix and in_dcn and isinstance(module, nn.Conv2d)
+        if is_offset and rules.get("dcn_offset_lr_mult") is not None:
+            group["lr"] = self._scaled_lr(rules["dcn_offset_lr_mult"])
+        if self.base_wd is None:
+            return
+        is_depthwise = isinstance(module, nn.Conv2d) and module.in_channels == module.groups
+        cases = (
+            ("norm_decay_mult", is_norm),
+            ("bias_decay_mult", name == "bias" and not in_dcn),
+            ("dwconv_decay_mult", is_depthwise),
+            ("flat_decay_mult", group["params"][0].ndim == 1 and not in_dcn),
+        )
+        for rule, applies in cases:
+            if applies and rules.get(rule) is not None:
+                group["weight_decay"] = self.base_wd * rules[rule]
+                return
+
+    def _scaled_lr(self, factor: float) -> float:
+        if self.base_lr is None:
+            raise ValueError("a learning rate multiplier needs an `lr` in the optimizer's config")
+        scaled: float = self.base_lr * factor
+        return scaled
+
+    # -- the whole -----------------------------------------------------------------------------------------------
+
+    def __call__(self, model: nn.Module) -> Any:
+        if hasattr(model, "module"):
+            model = model.module  # type: ignore[assignment]
+        wrapper = {"type": "OptimWrapper", **self.optim_wrapper_cfg}
+        optimizer = dict(self.optimizer_cfg)
+        optimizer["params"] = self._params(model, optimizer)
+        return OPTIM_WRAPPERS.build(wrapper, default_args={"optimizer": OPTIMIZERS.build(optimizer)})
+
+    def _params(self, model: nn.Module, optimizer: dict[str, Any]) -> Any:
+        if not self.paramwise_cfg:
+            return model.parameters()
+        params: list[dict[str, Any]] = []
+        self.add_params(params, model)
+        self._warn_of_idle_keys(model)
+        return params
+
+    def _warn_of_idle_keys(self, model: nn.Module) -> None:
+        """A custom key that is part of no name does nothing; most often it is misspelt."""
+        names = [name if "." in name else f".{name}" for name, _ in model.named_parameters(remove_duplicate=False)]
+        for key in self.sorted_keys():
+            if not any(key in name for name in names):
+                print_log(f"custom_keys[{key!r}] matches no parameter of the model", "current", logging.WARNING)
+
+
+def _tell(group: dict[str, Any], name: str) -> None:
+    for key, value in group.items():
+        if key != "params":
+            print_log(f"paramwise_options -- {name}:{key}={value}", logger="current")

@@ -1,0 +1,14 @@
+"""What MMPretrain's registries hold: registry → name → ``"module:attribute"``. No torch."""
+
+from __future__ import annotations
+
+_HERE = "etude.dialects.mmengine.live.pretrain"
+
+REGISTERED: dict[str, dict[str, str]] = {
+    "OPTIMIZERS": {"LARS": "etude.optim.lars:LARS", "Lamb": "etude.optim.lamb:LAMB"},
+    "OPTIM_WRAPPER_CONSTRUCTORS": {
+        "LearningRateDecayOptimWrapperConstructor": f"{_HERE}.layer_decay:LearningRateDecayOptimWrapperConstructor"
+    },
+    "PARAM_SCHEDULERS": {"CosineAnnealingWeightDecay": f"{_HERE}.weight_decay:CosineAnnealingWeightDecay"},
+    "HOOKS": {"WarmupParamHook": f"{_HERE}.hooks:WarmupParamHook"},
+}

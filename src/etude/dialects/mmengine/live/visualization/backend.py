@@ -1,0 +1,220 @@
+"""What a backend offers, and the two that write files: JSON lines with images, and TensorBoard."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import warnings
+from abc import ABCMeta, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.dialects.mmengine.live.registry import VISBACKENDS
+from etude.errors import MissingExtra
+
+
+def force_init_env(old_func: Callable[..., Any]) -> Any:
+    """Call ``_init_env()`` of the backend before the method, if nobody has: a backend costs nothing until used."""
+
+    @functools.wraps(old_func)
+    def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if not hasattr(obj, "_init_env"):
+            raise AttributeError(f"{type(obj)} does not have _init_env method.")
+        if not getattr(obj, "_env_initialized", False):
+            obj._init_env()
+            obj._env_initialized = True
+        return old_func(obj, *args, **kwargs)
+
+    return wrapper
+
+
+def needed(module: str, purpose: str, *, extra: str = "tracking") -> Any:
+    """The optional package that a backend stands on."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(module.partition(".")[0], extra, purpose) from error
+
+
+def number(value: Any) -> Any:
+    """A tensor, array or numpy number as Python's; anything else as it is."""
+    return value.item() if isinstance(value, (torch.Tensor, np.ndarray, np.generic)) else value
+
+
+class BaseVisBackend(metaclass=ABCMeta):
+    """A place that takes configs, graphs, images and scalars; what a subclass does not override is ignored."""
+
+    def __init__(self, save_dir: str) -> None:
+        self._save_dir = save_dir
+        self._env_initialized = False
+
+    @property
+    @abstractmethod
+    def experiment(self) -> Any:
+        """The object behind, for calls of one's own."""
+
+    @abstractmethod
+    def _init_env(self) -> Any:
+        """Open what is behind; called before the first use."""
+
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        """Keep the config."""
+        return
+
+    def add_graph(self, model: torch.nn.Module, data_batch: Any, **kwargs: Any) -> None:
+        """Keep the model's graph."""
+        return
+
+    def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
+        """Keep an image, H × W × 3 in RGB."""
+        return
+
+    def add_scalar(self, name: str, value: int | float, step: int = 0, **kwargs: Any) -> None:
+        """Keep a number."""
+        return
+
+    def add_scalars(
+        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
+    ) -> None:
+        """Keep several numbers of one step."""
+        return
+
+    def close(self) -> None:
+        """Nothing more will come."""
+        return
+
+
+@VISBACKENDS.register_module()
+class LocalVisBackend(BaseVisBackend):
+    """Files below ``save_dir``: JSON lines of scalars, the config, images as PNG."""
+
+    def __init__(
+        self,
+        save_dir: str,
+        img_save_dir: str = "vis_image",
+        config_save_file: str = "config.py",
+        scalar_save_file: str = "scalars.json",
+    ) -> None:
+        assert config_save_file.split(".")[-1] == "py"
+        assert scalar_save_file.split(".")[-1] == "json"
+        super().__init__(save_dir)
+        self._img_save_dir, self._config_save_file = img_save_dir, config_save_file
+        self._scalar_save_file = scalar_save_file
+
+    def _init_env(self) -> None:
+        os.makedirs(self._save_dir, exist_ok=True)
+        self._img_save_dir = os.path.join(self._save_dir, self._img_save_dir)
+        self._config_save_file = os.path.join(self._save_dir, self._config_save_file)
+        self._scalar_save_file = os.path.join(self._save_dir, self._scalar_save_file)
+
+    @property
+    @force_init_env
+    def experiment(self) -> LocalVisBackend:
+        return self
+
+    @force_init_env
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        config.dump(self._config_save_file)
+
+    @force_init_env
+    def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
+        assert image.dtype == np.uint8, f"an image has values of uint8, but got {image.dtype}"
+        path = os.path.join(self._img_save_dir, f"{name}_{step}.png")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        needed("PIL.Image", "writing images", extra="image").fromarray(image).save(path)
+
+    @force_init_env
+    def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
+        self._dump({name: number(value), "step": step}, self._scalar_save_file)
+
+    @force_init_env
+    def add_scalars(
+        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
+    ) -> None:
+        assert isinstance(scalar_dict, dict)
+        row = {name: number(value) for name, value in scalar_dict.items()}
+        row.setdefault("step", step)
+        if file_path is not None:
+            assert file_path.split(".")[-1] == "json"
+            beside = os.path.join(self._save_dir, file_path)
+            assert beside != self._scalar_save_file, "`file_path` and `scalar_save_file` have the same name"
+            self._dump(row, beside)
+        self._dump(row, self._scalar_save_file)
+
+    def _dump(self, value_dict: dict[str, Any], file_path: str, file_format: str = "json") -> None:
+        with open(file_path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(value_dict, default=str) + "\n")
+
+
+@VISBACKENDS.register_module()
+class TensorboardVisBackend(BaseVisBackend):
+    """TensorBoard's event files in ``save_dir``."""
+
+    def _init_env(self) -> None:
+        os.makedirs(self._save_dir, exist_ok=True)
+        self._tensorboard = needed("torch.utils.tensorboard", "TensorboardVisBackend").SummaryWriter(self._save_dir)
+
+    @property
+    @force_init_env
+    def experiment(self) -> Any:
+        return self._tensorboard
+
+    @force_init_env
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        self._tensorboard.add_text("config", config.pretty_text)
+
+    @force_init_env
+    def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
+        self._tensorboard.add_image(name, image, step, dataformats="HWC")
+
+    @force_init_env
+    def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
+        if isinstance(value, (int, float, torch.Tensor, np.ndarray, np.number)):
+            self._tensorboard.add_scalar(name, value, step)
+        else:
+            warnings.warn(
+                f"Got {type(value)}, but numpy array, torch tensor, int or float are expected. skip it!", stacklevel=2
+            )
+
+    @force_init_env
+    def add_scalars(
+        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
+    ) -> None:
+        assert isinstance(scalar_dict, dict)
+        assert "step" not in scalar_dict, "Please set it directly through the step parameter"
+        for name, value in scalar_dict.items():
+            self.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        if hasattr(self, "_tensorboard"):
+            self._tensorboard.close()
+
+
+def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{"a": {"b": 1}}`` → ``{"a.b": 1}``; lists by their positions."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, (list, tuple)):
+            value = {str(index): item for index, item in enumerate(value)} if _has_mappings(value) else value
+        if isinstance(value, Mapping) and value:
+            flat |= flattened(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
+def _has_mappings(values: list[Any] | tuple[Any, ...]) -> bool:
+    return any(isinstance(value, Mapping) for value in values)
+
+
+def files_ending(folder: str, suffixes: tuple[str, ...] | str) -> list[str]:
+    """All files below ``folder`` with one of these endings."""
+    endings = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes)
+    found = (os.path.join(where, name) for where, _, names in os.walk(folder) for name in names)
+    return sorted(path for path in found if path.endswith(endings))

@@ -1,0 +1,135 @@
+"""The one object that a run hands its scalars, config and images to."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.dialects.mmengine.live.dist import master_only
+from etude.dialects.mmengine.live.registry import VISBACKENDS, VISUALIZERS
+from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend
+from etude.dialects.mmengine.live.visualization.drawing import Drawing
+from etude.dialects.openmm.managers import ManagerMixin
+
+
+@VISUALIZERS.register_module()
+class Visualizer(Drawing, ManagerMixin):
+    """Passes everything on to its backends, which write below ``<save_dir>/vis_data``; rank 0 only.
+
+    It also holds an image to draw on, see :class:`Drawing`.
+    """
+
+    def __init__(
+        self,
+        name: str = "visualizer",
+        image: np.ndarray | None = None,
+        vis_backends: Sequence[dict[str, Any] | BaseVisBackend] | None = None,
+        save_dir: str | None = None,
+        fig_save_cfg: dict[str, Any] | None = None,
+        fig_show_cfg: dict[str, Any] | None = None,
+    ) -> None:
+        ManagerMixin.__init__(self, name)
+        Drawing.__init__(self, fig_save_cfg or {"frameon": False})
+        self.fig_show_cfg = fig_show_cfg or {"frameon": False}
+        self._dataset_meta: dict[str, Any] | None = None
+        self._vis_backends: dict[str, BaseVisBackend] = {}
+        folder = None if save_dir is None else os.path.join(save_dir, "vis_data")
+        for backend in vis_backends or ():
+            self._add_backend(backend, folder)
+        if image is not None:
+            self.set_image(image)
+
+    def _add_backend(self, backend: dict[str, Any] | BaseVisBackend, folder: str | None) -> None:
+        name = None
+        made: Any = backend
+        if isinstance(backend, dict):
+            options = {"save_dir": folder, **backend}
+            name = options.pop("name", None)
+            made = VISBACKENDS.build(options)
+        if _lacks_folder(made):
+            warnings.warn(
+                f"Failed to add {type(made)}: `Visualizer` backend is not initialized because save_dir is None.",
+                stacklevel=3,
+            )
+            return
+        name = name or type(made).__name__
+        if name in self._vis_backends:
+            raise RuntimeError(f"vis_backend name {name} already exists")
+        self._vis_backends[name] = made
+
+    @property
+    def dataset_meta(self) -> dict[str, Any] | None:
+        """What is known about the dataset: names of classes, colours."""
+        return self._dataset_meta
+
+    @dataset_meta.setter
+    def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
+        self._dataset_meta = dataset_meta
+
+    def get_backend(self, name: str) -> BaseVisBackend:
+        """The backend of that name."""
+        return self._vis_backends[name]
+
+    @master_only
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        """Keep the config."""
+        for backend in self._vis_backends.values():
+            backend.add_config(config, **kwargs)
+
+    @master_only
+    def add_graph(self, model: torch.nn.Module, data_batch: Sequence[dict[str, Any]], **kwargs: Any) -> None:
+        """Keep the model's graph."""
+        for backend in self._vis_backends.values():
+            backend.add_graph(model, data_batch, **kwargs)
+
+    @master_only
+    def add_image(self, name: str, image: np.ndarray, step: int = 0) -> None:
+        """Keep an image, H × W × 3 in RGB, as uint8."""
+        for backend in self._vis_backends.values():
+            backend.add_image(name, image, step)
+
+    @master_only
+    def add_scalar(self, name: str, value: int | float, step: int = 0, **kwargs: Any) -> None:
+        """Keep a number."""
+        for backend in self._vis_backends.values():
+            backend.add_scalar(name, value, step, **kwargs)
+
+    @master_only
+    def add_scalars(
+        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
+    ) -> None:
+        """Keep several numbers of one step; ``file_path`` is a further JSON file beside the backend's own."""
+        for backend in self._vis_backends.values():
+            backend.add_scalars(dict(scalar_dict), step, file_path, **kwargs)
+
+    @master_only
+    def add_datasample(
+        self,
+        name: str,
+        image: np.ndarray,
+        data_sample: Any = None,
+        draw_gt: bool = True,
+        draw_pred: bool = True,
+        show: bool = False,
+        wait_time: int = 0,
+        step: int = 0,
+    ) -> None:
+        """Draw a sample; subclasses know how."""
+
+    def close(self) -> None:
+        """Close all backends."""
+        for backend in self._vis_backends.values():
+            backend.close()
+
+
+def _lacks_folder(backend: BaseVisBackend) -> bool:
+    """Whether the backend needs a folder and has none."""
+    wanted = inspect.signature(type(backend).__init__).parameters.get("save_dir")
+    required = wanted is not None and wanted.default is inspect.Parameter.empty
+    return required and getattr(backend, "_save_dir", "") is None
