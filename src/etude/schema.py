@@ -25,7 +25,7 @@ SAMPLE: Mapping[str, Any] = {
     "model": {"type": "x"},
     "data": {split: {"dataset": {"type": "x"}} for split in lower.SPLITS},
     "optim": {"type": "x", "groups": [{"match": "x"}]},
-    "schedule": {"*": [{"type": "x"}]},
+    "schedule": {"lr": [{"type": "x"}]},
     "train": {"epochs": 1},
     "hooks": [{"type": "x"}],
     "checkpoint": {},
@@ -99,7 +99,7 @@ class _Sections:
         required = sorted({ask.key for ask in here if ask.default is REQUIRED and ask.key != "*"})
         made: dict[str, Any] = {"type": "object", "properties": properties}
         if path == ("schedule",):
-            return {"type": "object", "additionalProperties": properties["*"]} if "*" in properties else made
+            return {"type": "object", "additionalProperties": properties["lr"]}
         if required:
             made["required"] = required
         kinds = [ask.kind for ask in here if ask.key == "*"]
@@ -209,6 +209,8 @@ def _strict(want: Want) -> dict[str, Any]:
         return {"enum": list(want[1:])}
     if kind == "amount":
         return dict(_AMOUNT)
+    if kind == "object":
+        return {"type": "object"}
     if kind == "list":
         return {"type": "array", "items": to_schema(want[1])}
     if kind == "tuple":
@@ -270,9 +272,11 @@ def _key_table(asked: Sequence[Asked]) -> list[str]:
 
 
 def _shown_part(part: str | int, section: tuple[str | int, ...]) -> str:
-    """Splits and items as what they stand for."""
+    """Splits, values and items as what they stand for."""
     if section == ("data",) and part in lower.SPLITS:
         return "SPLIT"
+    if section == ("schedule",) and part == "lr":
+        return "VALUE"
     return "*" if isinstance(part, int) else part
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -101,6 +102,10 @@ class Binder:
         origin = self.index.dotted(spec.name)
         module, _, attribute = origin.partition(":")
         source = scan.find_source(module, self.index.folders)
+        if module.partition(".")[0] in sys.stdlib_module_names and module not in self.index.imported:
+            hint = "list its module under `imports` if this is meant"
+            self._tell(spec.at, f"{spec.name!r} of Python's own library is not {_with_article(table.kind)}", hint)
+            return ""
         signature = self.index.signature(origin)
         if signature is not None:
             self._require_kind(spec, table, origin, signature)
@@ -150,10 +155,12 @@ class Binder:
             if name in given:
                 self._tell(spec.place(name), f"{name!r} of {spec.name} is given by the engine", "")
                 continue
-            free = [known for known in takes if known not in spec.args] or list(takes)
-            near = nearest(str(name), free) or nearest(str(name), list(takes))
+            right = [*takes, *spec.beside]
+            free = [known for known in right if known not in spec.args] or right
+            near = nearest(str(name), free) or nearest(str(name), right)
             meant |= {near} if near else set()
-            hint = suggest(str(name), free if near in free else takes) if takes else "it takes none"
+            listed = suggest(str(name), takes) if takes else "it takes none"
+            hint = f"did you mean {near!r}?" if near else listed
             self._tell(spec.place(name), f"{spec.name} has no parameter {name!r}", hint + _inherited(spec, name))
         return meant
 
