@@ -1,0 +1,149 @@
+"""MMEngine's checkpoint files: written whole or not at all, read without running anything from them.
+
+.. code-block:: text
+
+    meta               epoch, iter, cfg (text), seed, experiment_name, time, mmengine_version, dataset_meta
+    state_dict         the model on the CPU; averaged weights when EMA is on
+    message_hub        log_scalars, runtime_info, resumed_keys
+    optimizer          torch's state, with base_param_settings and loss_scaler; by name with several optimizers
+    param_schedulers   a list of states; by name with several optimizers
+    ema_state_dict     steps and the training weights under ``module.``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from collections import Counter, OrderedDict, deque
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.checkpoint import foreign
+from etude.checkpoint.disk import write_atomically
+from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
+from etude.errors import ResumeError, SaveError
+
+_NUMBERS = (bool, int, float, complex, str, bytes)
+_PLAIN = (torch.Tensor, torch.dtype, torch.device, torch.Size)
+
+
+def read(path: str) -> dict[str, Any]:
+    """The content of a checkpoint that MMEngine, mmcv or Étude wrote; a bare state becomes ``{"state_dict": …}``."""
+    content = foreign.read(path)
+    if not isinstance(content, Mapping):
+        raise ResumeError(f"{path} holds no checkpoint")
+    return dict(content)
+
+
+def plain(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """``checkpoint`` in types that any program can read again: found now, not when a resume fails.
+
+    Numpy's numbers, histories and configs become Python's and torch's. An info of the hub that has no plain form is
+    left out with a warning; anywhere else it is an error that names the key.
+    """
+    made = dict(checkpoint)
+    hub = made.get("message_hub")
+    if isinstance(hub, Mapping):
+        made["message_hub"] = {**hub, "runtime_info": _infos(hub.get("runtime_info", {}))}
+    return {key: _plain(value, str(key)) for key, value in made.items()}
+
+
+def _infos(infos: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {}
+    for key, value in infos.items():
+        try:
+            kept[key] = _plain(value, key)
+        except SaveError as error:
+            warnings.warn(f"message_hub info {error}; it is not saved", stacklevel=4)
+    return kept
+
+
+def _plain(value: Any, where: str) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or type(value) in _NUMBERS or isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, _NUMBERS):
+        kind: Any = next(kind for kind in _NUMBERS if isinstance(value, kind))
+        return kind(value)
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value.copy()) if value.dtype.kind in "biufc" else _plain(value.tolist(), where)
+    if isinstance(value, HistoryBuffer):
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.__getstate__().items()}
+    if isinstance(value, Mapping):
+        return _plain_mapping(value, where)
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        items = [_plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else set(items) if isinstance(value, set | frozenset) else items
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, type | FunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
+    raise SaveError(f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which has no plain form")
+
+
+def _plain_mapping(value: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:
+    items = {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, Counter):
+        return Counter(items)
+    if not isinstance(value, OrderedDict):
+        return items
+    ordered = OrderedDict(items)
+    if hasattr(value, "_metadata"):
+        ordered._metadata = value._metadata  # type: ignore[attr-defined]
+    return ordered
+
+
+def write(path: str, checkpoint: Mapping[str, Any]) -> None:
+    """Write ``checkpoint`` beside ``path`` and put it in its place when it is safely on the disk."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    try:
+        write_atomically(path, lambda file: torch.save(dict(checkpoint), file))
+    except OSError as error:
+        raise SaveError(f"{path} could not be written: {error}") from error
+
+
+def write_text(path: str, text: str) -> None:
+    """A small text file, replaced as a whole."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_json(path: str, value: Any) -> None:
+    """A JSON file, replaced as a whole."""
+    write_text(path, json.dumps(value))
+
+
+def remove(path: str) -> None:
+    """A file, or the folder of a sharded checkpoint; nothing happens when there is none."""
+    if os.path.isdir(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif os.path.lexists(path):
+        os.remove(path)
+
+
+class LocalFiles:
+    """What hooks ask a file backend for, on the local file system."""
+
+    join_path = staticmethod(os.path.join)
+    exists = staticmethod(os.path.exists)
+    isfile = staticmethod(os.path.isfile)
+    isdir = staticmethod(os.path.isdir)
+    remove = staticmethod(remove)
+
+
+def find_latest_checkpoint(folder: str) -> str | None:
+    """The path that ``last_checkpoint`` in ``folder`` names; the file beside it when the folder was moved."""
+    pointer = os.path.join(folder, "last_checkpoint")
+    try:
+        with open(pointer, encoding="utf-8") as file:
+            path = file.read().strip()
+    except FileNotFoundError:
+        return None
+    beside = os.path.join(folder, os.path.basename(path))
+    return beside if not os.path.exists(path) and os.path.exists(beside) else path

@@ -1,0 +1,243 @@
+"""Saves checkpoints: every so often, the last, the best; removes the old."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from etude.dialects.mmengine import files
+from etude.dialects.mmengine.live.dist.utils import is_main_process
+from etude.dialects.mmengine.live.hooks.best_rules import BestRules
+from etude.dialects.mmengine.live.hooks.hook import DataBatch
+
+
+class CheckpointHook(BestRules):
+    """``epoch_N.pth`` or ``iter_N.pth`` every ``interval`` from ``save_begin`` on, and at the end with ``save_last``.
+
+    ``max_keep_ckpts`` bounds how many of them stay. ``save_best`` keeps ``best_<metric>_epoch_N.pth`` for a metric, a
+    list of metrics or ``'auto'`` (the first one); a new best also renews the newest periodic file, so that it knows
+    the best score. A file is removed only when the one that replaces it is safely written. ``published_keys`` makes
+    small copies of the last and best files at the end, with a hash in their names.
+    """
+
+    out_dir: str
+    priority = "VERY_LOW"
+
+    def __init__(
+        self,
+        interval: int = -1,
+        by_epoch: bool = True,
+        save_optimizer: bool = True,
+        save_param_scheduler: bool = True,
+        out_dir: str | Path | None = None,
+        max_keep_ckpts: int = -1,
+        save_last: bool = True,
+        save_best: str | list[str] | None = None,
+        rule: str | list[str] | None = None,
+        greater_keys: Sequence[str] | str | None = None,
+        less_keys: Sequence[str] | str | None = None,
+        file_client_args: dict[str, Any] | None = None,
+        filename_tmpl: str | None = None,
+        backend_args: dict[str, Any] | None = None,
+        published_keys: str | list[str] | None = None,
+        save_begin: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        if file_client_args is not None and backend_args is not None:
+            raise ValueError("file_client_args and backend_args cannot both be given")
+        if save_begin < 0:
+            raise ValueError(f"save_begin should not be less than 0, got {save_begin}")
+        self.interval, self.by_epoch = interval, by_epoch
+        self.save_optimizer, self.save_param_scheduler = save_optimizer, save_param_scheduler
+        self.out_dir = out_dir  # type: ignore[assignment]
+        self.max_keep_ckpts, self.save_last, self.save_begin = max_keep_ckpts, save_last, save_begin
+        self.args = kwargs
+        self.file_client_args, self.backend_args = file_client_args, backend_args
+        self.filename_tmpl = filename_tmpl or ("epoch_{}.pth" if by_epoch else "iter_{}.pth")
+        self._read_best(save_best, rule, greater_keys, less_keys)
+        self.best_ckpt_path: str | None = None
+        self.best_ckpt_path_dict: dict[str, str | None] = {}
+        self.keep_ckpt_ids: deque[int] = deque()
+        self.last_ckpt: str | None = None
+        self.published_keys = _published(published_keys)
+
+    # -- points --------------------------------------------------------------------------------------------------
+
+    def before_train(self, runner: Any) -> None:
+        self._settle_folder(runner)
+        runner.logger.info(f"Checkpoints will be saved to {self.out_dir}.")
+        infos = runner.message_hub.runtime_info
+        if self.save_best is not None:
+            for name in self.key_indicators:
+                self._set_best_path(name, infos.get(self._info("best_ckpt", name)))
+        if self.max_keep_ckpts > 0:
+            ids = list(infos.get("keep_ckpt_ids", []))
+            surplus, kept = ids[: -self.max_keep_ckpts], ids[-self.max_keep_ckpts :]
+            for step in surplus:
+                self._remove(self._path(step))
+            self.keep_ckpt_ids = deque(kept, self.max_keep_ckpts)
+
+    def after_train_epoch(self, runner: Any) -> None:
+        if not self.by_epoch:
+            return
+        last = self.save_last and self.is_last_train_epoch(runner)
+        if last or self.every_n_epochs(runner, self.interval, self.save_begin):
+            runner.logger.info(f"Saving checkpoint at {runner.epoch + 1} epochs")
+            self._save_checkpoint(runner)
+
+    def after_train_iter(
+        self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: dict[str, Any] | None = None
+    ) -> None:
+        if self.by_epoch:
+            return
+        last = self.save_last and self.is_last_train_iter(runner)
+        if last or self.every_n_train_iters(runner, self.interval, self.save_begin):
+            runner.logger.info(f"Saving checkpoint at {runner.iter + 1} iterations")
+            self._save_checkpoint(runner)
+
+    def after_val_epoch(self, runner: Any, metrics: dict[str, Any] | None = None) -> None:
+        if not metrics:
+            runner.logger.warning("the validation gave no metrics: there is nothing to choose a best checkpoint by")
+            return
+        self._save_best_checkpoint(runner, metrics)
+
+    def after_train(self, runner: Any) -> None:
+        if self.published_keys is None:
+            return
+        best = [self.best_ckpt_path, *self.best_ckpt_path_dict.values()]
+        for path in [self.last_ckpt if self.save_last else None, *best]:
+            if path is not None:
+                self._publish_model(runner, path)
+
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def _save_checkpoint(self, runner: Any) -> None:
+        if self.by_epoch:
+            step = runner.epoch + 1
+            meta = {"epoch": step, "iter": runner.iter}
+        else:
+            step = runner.iter + 1
+            meta = {"epoch": runner.epoch, "iter": step}
+        self._save_checkpoint_with_step(runner, step, meta)
+
+    def _save_checkpoint_with_step(self, runner: Any, step: int, meta: dict[str, Any]) -> None:
+        obsolete = self._note_kept(runner, step) if self.max_keep_ckpts > 0 else None
+        self.last_ckpt = self._path(step)
+        runner.message_hub.update_info("last_ckpt", self.last_ckpt)
+        self._save(
+            runner,
+            self.filename_tmpl.format(step),
+            meta,
+            save_optimizer=self.save_optimizer,
+            save_param_scheduler=self.save_param_scheduler,
+            by_epoch=self.by_epoch,
+        )
+        if is_main_process():
+            files.write_text(os.path.join(runner.work_dir, "last_checkpoint"), self.last_ckpt)
+        if obsolete is not None:
+            self._remove(self._path(obsolete))
+
+    def _note_kept(self, runner: Any, step: int) -> int | None:
+        """Enter ``step`` among the kept ones; the step whose file is one too many, if there is one."""
+        obsolete = None
+        if not self.keep_ckpt_ids or self.keep_ckpt_ids[-1] != step:
+            if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
+                obsolete = self.keep_ckpt_ids.popleft()
+            self.keep_ckpt_ids.append(step)
+            runner.message_hub.update_info("keep_ckpt_ids", list(self.keep_ckpt_ids))
+        return obsolete
+
+    def _save_best_checkpoint(self, runner: Any, metrics: dict[str, Any]) -> None:
+        if not self.save_best:
+            return
+        if "auto" in self.key_indicators:
+            self._init_rule(self.rules, [next(iter(metrics))])
+        self._settle_folder(runner)
+        now = runner.epoch if self.by_epoch else runner.iter
+        meta = {"epoch": runner.epoch, "iter": runner.iter}
+        improved = [
+            self._save_if_better(runner, name, rule, metrics[name], now, meta)
+            for name, rule in zip(self.key_indicators, self.rules, strict=True)
+        ]
+        if any(improved) and self.last_ckpt is not None:
+            self._save_checkpoint_with_step(runner, now, meta)
+
+    def _save_if_better(
+        self, runner: Any, name: str, rule: str | None, score: Any, now: int, meta: dict[str, Any]
+    ) -> bool:
+        hub = runner.message_hub
+        best = hub.runtime_info.get(self._info("best_score", name), self.init_value_map[rule or "greater"])
+        if score is None or not self.is_better_than[name](score, best):
+            return False
+        old = self.best_ckpt_path_dict.get(name) if len(self.key_indicators) > 1 else self.best_ckpt_path
+        file = f"best_{name}_{self.filename_tmpl.format(now)}".replace("/", "_")
+        path = os.path.join(self.out_dir, file)
+        hub.update_info(self._info("best_score", name), score)
+        hub.update_info(self._info("best_ckpt", name), path)
+        self._set_best_path(name, path)
+        self._save(runner, file, meta, save_optimizer=False, save_param_scheduler=False, by_epoch=False)
+        if old and old != path and is_main_process() and os.path.exists(old):
+            self._remove(old)
+            runner.logger.info(f"The previous best checkpoint {old} is removed")
+        unit = "epoch" if self.by_epoch else "iter"
+        runner.logger.info(f"The best checkpoint with {score:0.4f} {name} at {now} {unit} is saved to {file}.")
+        return True
+
+    def _save(self, runner: Any, file: str, meta: dict[str, Any], **options: Any) -> None:
+        runner.save_checkpoint(
+            self.out_dir, file, self.file_client_args, meta=meta, backend_args=self.backend_args, **options, **self.args
+        )
+
+    def _publish_model(self, runner: Any, ckpt_path: str) -> None:
+        if not is_main_process():
+            return
+        content = files.read(ckpt_path)
+        kept = {key: value for key, value in content.items() if key in (self.published_keys or ())}
+        digest = hashlib.sha256(pickle.dumps(kept)).hexdigest()[:8]
+        target = f"{os.path.splitext(ckpt_path)[0]}-{digest}.pth"
+        files.write(target, kept)
+        runner.logger.info(f"The checkpoint ({ckpt_path}) is published to {target}.")
+
+    # -- names and places ----------------------------------------------------------------------------------------
+
+    def _settle_folder(self, runner: Any) -> None:
+        """``out_dir/<name of work_dir>``, or ``work_dir`` itself; settled once."""
+        if hasattr(self, "file_backend"):
+            return
+        if self.out_dir is None:
+            self.out_dir = runner.work_dir
+        elif str(self.out_dir) != runner.work_dir:
+            self.out_dir = os.path.join(self.out_dir, os.path.basename(runner.work_dir.rstrip(os.sep)))
+        self.file_backend = files.LocalFiles()
+        self.file_client = self.file_backend
+
+    def _path(self, step: int) -> str:
+        return os.path.join(self.out_dir, self.filename_tmpl.format(step))
+
+    def _remove(self, path: str) -> None:
+        if is_main_process():
+            files.remove(path)
+
+    def _info(self, word: str, name: str) -> str:
+        return word if len(self.key_indicators) == 1 else f"{word}_{name}"
+
+    def _set_best_path(self, name: str, path: str | None) -> None:
+        if len(self.key_indicators) == 1:
+            self.best_ckpt_path = path
+        else:
+            self.best_ckpt_path_dict[name] = path
+
+
+def _published(keys: str | list[str] | None) -> list[str] | None:
+    if keys is None:
+        return None
+    names = [keys] if isinstance(keys, str) else keys
+    if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+        raise TypeError(f"published_keys should be a name or a list of names, got {keys!r}")
+    assert len(set(names)) == len(names), f"published_keys names a key twice: {names}"
+    return list(names)

@@ -1,0 +1,89 @@
+"""Ends training when a metric no longer gets better."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+from etude.dialects.mmengine.live.hooks.hook import Hook
+from etude.dialects.mmengine.live.hooks.rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
+from etude.dialects.mmengine.live.logging.logger import print_log
+
+
+class EarlyStoppingHook(Hook):
+    """Looks at ``monitor`` after each validation.
+
+    A value that is not better than the best by ``min_delta`` counts as a failure; ``patience`` of them in a row stop
+    training, as do a value beyond ``stopping_threshold`` and, with ``check_finite``, one that is not finite. A missing
+    monitor is a warning, or with ``strict`` an error.
+    """
+
+    priority = "LOWEST"
+    rule_map = BETTER
+    _default_greater_keys = list(GREATER_KEYS)
+    _default_less_keys = list(LESS_KEYS)
+
+    def __init__(
+        self,
+        monitor: str,
+        rule: str | None = None,
+        min_delta: float = 0.1,
+        strict: bool = False,
+        check_finite: bool = True,
+        patience: int = 5,
+        stopping_threshold: float | None = None,
+    ) -> None:
+        if rule not in ("greater", "less", None):
+            raise ValueError(f"rule should be 'greater' or 'less', got {rule!r}")
+        rule = rule or guess(monitor, self._default_greater_keys, self._default_less_keys)
+        if rule is None:
+            raise ValueError(f"cannot guess whether a greater or a less {monitor!r} is better; say rule=...")
+        self.monitor, self.rule = monitor, rule
+        self.min_delta = min_delta if rule == "greater" else -1 * min_delta
+        self.strict = strict
+        self.check_finite = check_finite
+        self.patience = patience
+        self.stopping_threshold = stopping_threshold
+        self.wait_count = 0
+        self.best_score = WORST[rule]
+
+    def before_run(self, runner: Any) -> None:
+        assert hasattr(runner.train_loop, "stop_training"), (
+            "the train loop has no attribute 'stop_training', which early stopping needs"
+        )
+
+    def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+        metrics = metrics or {}
+        if self.monitor not in metrics:
+            self._complain(metrics)
+            return
+        stop, reason = self._check_stop_condition(metrics[self.monitor])
+        if stop:
+            runner.train_loop.stop_training = True
+            runner.logger.info(reason)
+
+    def _complain(self, metrics: dict[str, float]) -> None:
+        text = f"early stopping watches {self.monitor!r}, which is not among the metrics {sorted(metrics)}"
+        if self.strict:
+            raise RuntimeError(text)
+        print_log(f"{text}; it is skipped", logger="current", level=logging.WARNING)
+
+    def _check_stop_condition(self, current_score: float) -> tuple[bool, str]:
+        compare = BETTER[self.rule]
+        name, score = self.monitor, float(current_score)
+        if self.check_finite and not math.isfinite(score):
+            return True, f"{name} = {score} is not finite, training stops. The best was {self.best_score}."
+        if self.stopping_threshold is not None and compare(score, self.stopping_threshold):
+            self.best_score = score
+            return True, f"{name} = {score} is beyond {self.stopping_threshold}, training stops."
+        if compare(self.best_score + self.min_delta, score):
+            self.wait_count += 1
+            if self.wait_count >= self.patience:
+                return True, (
+                    f"{name} did not improve in the last {self.wait_count} validations. "
+                    f"The best was {self.best_score:.3f}, training stops."
+                )
+        else:
+            self.best_score, self.wait_count = score, 0
+        return False, ""

@@ -1,0 +1,117 @@
+"""Keeps an averaged copy of the weights, validates with it and saves it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+from torch import nn
+
+from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
+from etude.dialects.mmengine.live.logging.logger import print_log
+from etude.dialects.mmengine.live.model.averaged import BaseAveragedModel, follow, swap
+from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
+from etude.dialects.mmengine.live.registry import MODELS
+from etude.dialects.openmm.checkpoint import load_state_dict
+
+
+class EMAHook(Hook):
+    """Averages after each iteration from ``begin_iter`` or ``begin_epoch`` on; before that the copy follows the model.
+
+    Validation and testing see the averaged weights. In a checkpoint ``state_dict`` holds the averaged weights, ready
+    for use, and ``ema_state_dict`` those that training goes on with.
+    """
+
+    priority = "NORMAL"
+
+    def __init__(
+        self,
+        ema_type: str = "ExponentialMovingAverage",
+        strict_load: bool = False,
+        begin_iter: int = 0,
+        begin_epoch: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        self.strict_load = strict_load
+        self.ema_cfg = {"type": ema_type, **kwargs}
+        assert not (begin_iter != 0 and begin_epoch != 0), "give begin_iter or begin_epoch, not both"
+        assert begin_iter >= 0, f"begin_iter must not be negative, got {begin_iter}"
+        assert begin_epoch >= 0, f"begin_epoch must not be negative, got {begin_epoch}"
+        self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
+        self.enabled_by_epoch = begin_epoch > 0
+        self.ema_model: BaseAveragedModel | None = None
+
+    def before_run(self, runner: Any) -> None:
+        model: nn.Module = runner.model
+        self.src_model: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
+        self.ema_model = MODELS.build(self.ema_cfg, default_args={"model": self.src_model})
+
+    def before_train(self, runner: Any) -> None:
+        if self.enabled_by_epoch:
+            assert self.begin_epoch <= runner.max_epochs, (
+                f"begin_epoch {self.begin_epoch} lies behind the end, max_epochs is {runner.max_epochs}"
+            )
+        else:
+            assert self.begin_iter <= runner.max_iters, (
+                f"begin_iter {self.begin_iter} lies behind the end, max_iters is {runner.max_iters}"
+            )
+
+    def after_train_iter(
+        self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: dict[str, Any] | None = None
+    ) -> None:
+        if self._ema_started(runner):
+            self._average.update_parameters(self.src_model)
+        else:
+            follow(self._average, self.src_model)
+
+    def before_val_epoch(self, runner: Any) -> None:
+        self._swap_ema_parameters()
+
+    def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+        self._swap_ema_parameters()
+
+    def before_test_epoch(self, runner: Any) -> None:
+        self._swap_ema_parameters()
+
+    def after_test_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+        self._swap_ema_parameters()
+
+    def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+        checkpoint["ema_state_dict"] = self._average.state_dict()
+        self._swap_ema_state_dict(checkpoint)
+
+    def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+        if self.ema_model is None:
+            self.before_run(runner)
+        if "ema_state_dict" in checkpoint and runner._resume:
+            self._swap_ema_state_dict(checkpoint)
+            self._average.load_state_dict(checkpoint["ema_state_dict"], strict=self.strict_load)
+            return
+        if runner._resume:
+            print_log(
+                "the checkpoint has no ema_state_dict: the average starts as a copy of its state_dict",
+                logger="current",
+                level=logging.WARNING,
+            )
+        load_state_dict(self._average.module, copy.copy(checkpoint["state_dict"]), strict=self.strict_load)
+
+    @property
+    def _average(self) -> BaseAveragedModel:
+        assert self.ema_model is not None, "EMAHook acts before its before_run"
+        return self.ema_model
+
+    def _swap_ema_parameters(self) -> None:
+        swap(self._average, self.src_model)
+
+    def _swap_ema_state_dict(self, checkpoint: dict[str, Any]) -> None:
+        model_state, ema_state = checkpoint["state_dict"], checkpoint["ema_state_dict"]
+        for key in list(ema_state):
+            name = key.removeprefix("module.")
+            if name != key and name in model_state:
+                ema_state[key], model_state[name] = model_state[name], ema_state[key]
+
+    def _ema_started(self, runner: Any) -> bool:
+        if self.enabled_by_epoch:
+            return bool(runner.epoch + 1 >= self.begin_epoch)
+        return bool(runner.iter + 1 >= self.begin_iter)

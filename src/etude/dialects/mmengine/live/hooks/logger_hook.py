@@ -1,0 +1,151 @@
+"""Writes log lines and hands scalars to the visualizer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.dialects.mmengine import files
+from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
+
+SUFFIX_TYPE = Sequence[str] | str
+
+
+class LoggerHook(Hook):
+    """A line every ``interval`` iterations of an epoch, and one after each validation and test.
+
+    Tensors are read only when a line is due. ``out_dir`` receives a copy of the run's text files at the end.
+    """
+
+    priority = "BELOW_NORMAL"
+
+    def __init__(
+        self,
+        interval: int = 10,
+        ignore_last: bool = True,
+        interval_exp_name: int = 1000,
+        out_dir: str | Path | None = None,
+        out_suffix: SUFFIX_TYPE = (".json", ".log", ".py", "yaml"),
+        keep_local: bool = True,
+        file_client_args: dict[str, Any] | None = None,
+        log_metric_by_epoch: bool = True,
+        backend_args: dict[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(interval, int):
+            raise TypeError(f"interval should be an integer, got {interval!r}")
+        if interval <= 0:
+            raise ValueError(f"interval should be more than 0, got {interval}")
+        if not isinstance(ignore_last, bool) or not isinstance(keep_local, bool):
+            raise TypeError("ignore_last and keep_local should be bool")
+        if not isinstance(interval_exp_name, int):
+            raise TypeError(f"interval_exp_name should be an integer, got {interval_exp_name!r}")
+        if interval_exp_name <= 0:
+            raise ValueError(f"interval_exp_name should be more than 0, got {interval_exp_name}")
+        if out_dir is not None and not isinstance(out_dir, str | Path):
+            raise TypeError(f"out_dir should be a path, got {out_dir!r}")
+        if file_client_args is not None and backend_args is not None:
+            raise ValueError("file_client_args and backend_args cannot both be given")
+        if out_dir is None and file_client_args is not None:
+            raise ValueError("file_client_args needs an out_dir")
+        self.interval, self.ignore_last, self.interval_exp_name = interval, ignore_last, interval_exp_name
+        self.out_dir, self.out_suffix, self.keep_local = out_dir, out_suffix, keep_local
+        self.file_client_args, self.backend_args = file_client_args, backend_args
+        self.log_metric_by_epoch = log_metric_by_epoch
+        self.json_log_path: str | None = None
+        self._measured: tuple[Any, int | None] = (None, None)
+
+    def before_run(self, runner: Any) -> None:
+        if self.out_dir is not None:
+            self.out_dir = os.path.join(self.out_dir, os.path.basename(runner.work_dir.rstrip(os.sep)))
+            runner.logger.info(f"Text logs will be copied to {self.out_dir} after the run.")
+        self.json_log_path = f"{runner.timestamp}.json"
+
+    def after_train_iter(
+        self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: dict[str, Any] | None = None
+    ) -> None:
+        length = self._length(runner.train_dataloader, batch_idx)
+        at_end = batch_idx + 1 == length
+        if at_end or self.every_n_train_iters(runner, self.interval_exp_name):
+            runner.logger.info(f"Exp name: {runner.experiment_name}")
+        closing = at_end and (not self.ignore_last or (length or 0) <= self.interval)
+        if closing or self.every_n_inner_iters(batch_idx, self.interval):
+            tag, text = runner.log_processor.get_log_after_iter(runner, batch_idx, "train")
+            runner.logger.info(text)
+            runner.visualizer.add_scalars(tag, step=runner.iter + 1, file_path=self.json_log_path)
+
+    def _length(self, dataloader: Any, batch_idx: int) -> int | None:
+        """``len(dataloader)``, asked once per epoch; None for a stream."""
+        if batch_idx == 0 or self._measured[0] is not dataloader:
+            try:
+                self._measured = (dataloader, len(dataloader))
+            except TypeError:
+                self._measured = (dataloader, None)
+        return self._measured[1]
+
+    def after_val_iter(
+        self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: Sequence[Any] | None = None
+    ) -> None:
+        self._log_batch(runner, batch_idx, "val")
+
+    def after_test_iter(
+        self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: Sequence[Any] | None = None
+    ) -> None:
+        self._log_batch(runner, batch_idx, "test")
+
+    def _log_batch(self, runner: Any, batch_idx: int, mode: str) -> None:
+        if self.every_n_inner_iters(batch_idx, self.interval):
+            _, text = runner.log_processor.get_log_after_iter(runner, batch_idx, mode)
+            runner.logger.info(text)
+
+    def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+        tag, text = runner.log_processor.get_log_after_epoch(runner, len(runner.val_dataloader), "val")
+        runner.logger.info(text)
+        built = runner._train_loop is not None and not isinstance(runner._train_loop, dict)
+        step = (runner.epoch if self.log_metric_by_epoch else runner.iter) if built else 0
+        runner.visualizer.add_scalars(tag, step=step, file_path=self.json_log_path)
+
+    def after_test_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+        tag, text = runner.log_processor.get_log_after_epoch(
+            runner, len(runner.test_dataloader), "test", with_non_scalar=True
+        )
+        runner.logger.info(text)
+        files.write_json(os.path.join(runner.log_dir, str(self.json_log_path)), self._process_tags(tag))
+
+    def after_run(self, runner: Any) -> None:
+        runner.visualizer.close()
+        if self.out_dir is None:
+            return
+        for relative in _text_files(runner.log_dir, self.out_suffix):
+            source, target = os.path.join(runner.log_dir, relative), os.path.join(self.out_dir, relative)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copyfile(source, target)
+            runner.logger.info(f"The file {source} has been uploaded to {target}.")
+            if not self.keep_local:
+                os.remove(source)
+                runner.logger.info(f"{source} was removed due to the `self.keep_local=False`")
+
+    @staticmethod
+    def _process_tags(tags: dict[str, Any]) -> dict[str, Any]:
+        return {name: _plain(value) for name, value in tags.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _text_files(folder: str, suffix: SUFFIX_TYPE) -> Iterator[str]:
+    endings = (suffix,) if isinstance(suffix, str) else tuple(suffix)
+    for where, _, names in os.walk(folder):
+        for name in sorted(names):
+            if name.endswith(endings):
+                yield os.path.relpath(os.path.join(where, name), folder)

@@ -1,0 +1,30 @@
+"""Which way of a metric is up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+GREATER_KEYS = ("acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc")
+LESS_KEYS = ("loss",)
+
+BETTER: dict[str, Callable[[float, float], bool]] = {
+    "greater": lambda value, best: value > best,
+    "less": lambda value, best: value < best,
+}
+WORST = {"greater": -inf, "less": inf}
+
+
+def guess(metric: str, greater: Sequence[str] = GREATER_KEYS, less: Sequence[str] = LESS_KEYS) -> str | None:
+    """``greater`` or ``less`` by a metric's name: an equal key decides before one that is only contained."""
+    name = metric.lower()
+    up, down = [key.lower() for key in greater], [key.lower() for key in less]
+    if name in up:
+        return "greater"
+    if name in down:
+        return "less"
+    if any(key in name for key in up):
+        return "greater"
+    if any(key in name for key in down):
+        return "less"
+    return None

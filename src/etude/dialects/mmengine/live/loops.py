@@ -1,0 +1,372 @@
+"""Train, validation and test loops: the faces that configs name, over the engine's own steps."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+from abc import ABCMeta, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from etude.core.loop import evaluate, train_step
+from etude.core.run import Run
+from etude.dialects.mmengine.live.amp import autocast
+from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch
+from etude.dialects.mmengine.live.logging.logger import print_log
+from etude.dialects.mmengine.live.position import after, moved
+from etude.dialects.mmengine.live.val_losses import ValLosses
+
+
+class BaseLoop(metaclass=ABCMeta):
+    """A loop of one's own: give ``run()``. A config of a dataloader is built with the runner's seed."""
+
+    def __init__(self, runner: Any, dataloader: Any) -> None:
+        self._runner = runner
+        if isinstance(dataloader, dict):
+            differs = runner._randomness_cfg.get("diff_rank_seed", False)
+            self.dataloader = runner.build_dataloader(dataloader, seed=runner.seed, diff_rank_seed=differs)
+        else:
+            self.dataloader = dataloader
+
+    @property
+    def runner(self) -> Any:
+        return self._runner
+
+    @property
+    def core(self) -> Run:
+        """The run that this loop moves."""
+        run: Run = self._runner.core_run
+        return run
+
+    @abstractmethod
+    def run(self) -> Any:
+        """Do all of it."""
+
+
+class _TrainLoop(BaseLoop):
+    """What both train loops share: counters (the run's own) and the question whether a validation is due."""
+
+    stop_training: bool = False
+
+    def __init__(
+        self,
+        runner: Any,
+        dataloader: Any,
+        val_begin: int,
+        val_interval: int,
+        dynamic_intervals: list[tuple[int, int]] | None,
+    ) -> None:
+        super().__init__(runner, dataloader)
+        self._epoch, self._iter = 0, 0
+        self.val_begin, self.val_interval = val_begin, val_interval
+        self.stop_training = False
+        dataset: Any = getattr(self.dataloader, "dataset", None)
+        if hasattr(dataset, "metainfo"):
+            runner.visualizer.dataset_meta = dataset.metainfo
+        else:
+            print_log(
+                f"{type(dataset).__name__} has no metainfo: the visualizer will know no classes",
+                logger="current",
+                level=logging.WARNING,
+            )
+        self.dynamic_milestones, self.dynamic_intervals = calc_dynamic_intervals(val_interval, dynamic_intervals)
+
+    @property
+    def _iter(self) -> int:
+        return self.core.step
+
+    @_iter.setter
+    def _iter(self, value: int) -> None:
+        self.core.step = self.core.done = value
+
+    @property
+    def _epoch(self) -> int:
+        return self.core.epoch
+
+    @_epoch.setter
+    def _epoch(self, value: int) -> None:
+        self.core.epoch = value
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are finished."""
+        return self._epoch
+
+    @property
+    def iter(self) -> int:
+        """Iterations that are finished."""
+        return self._iter
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a hook, or a signal to the process, asked for the end."""
+        return self.stop_training or self.core.stopping is not None
+
+    def _step(self, batch_idx: int, data_batch: Any) -> None:
+        """One batch through the engine: hooks, ``train_step`` of the model, hooks, counters."""
+        run = self.core
+        run.step_in_epoch = batch_idx
+        train_step(run, data_batch)
+
+    def _decide_current_val_interval(self) -> None:
+        """Take the interval of the milestone that the coming count has reached."""
+        now = self._epoch if isinstance(self, EpochBasedTrainLoop) else self._iter
+        self.val_interval = self.dynamic_intervals[bisect.bisect(self.dynamic_milestones, now + 1) - 1]
+
+    def _validation_is_due(self, count: int, last: int) -> bool:
+        if self.runner.val_loop is None or count < self.val_begin:
+            return False
+        return count % self.val_interval == 0 or count == last
+
+
+class EpochBasedTrainLoop(_TrainLoop):
+    """Epochs, and a validation after every ``val_interval``-th of them from ``val_begin`` on, and after the last.
+
+    .. code-block:: text
+
+        before_train
+        (before_train_epoch (before_train_iter train_step after_train_iter)* after_train_epoch validation?)*
+        after_train
+    """
+
+    def __init__(
+        self,
+        runner: Any,
+        dataloader: Any,
+        max_epochs: int,
+        val_begin: int = 1,
+        val_interval: int = 1,
+        dynamic_intervals: list[tuple[int, int]] | None = None,
+    ) -> None:
+        super().__init__(runner, dataloader, val_begin, val_interval, dynamic_intervals)
+        self._max_epochs = int(max_epochs)
+        assert self._max_epochs == max_epochs, f"max_epochs should be an integer, got {max_epochs}"
+        self._max_iters = self._max_epochs * len(self.dataloader)
+
+    @property
+    def max_epochs(self) -> int:
+        return self._max_epochs
+
+    @property
+    def max_iters(self) -> int:
+        return self._max_iters
+
+    def run(self) -> Any:
+        self.runner.call_hook("before_train")
+        while self._epoch < self._max_epochs and not self.stopping:
+            self.run_epoch()
+            self._decide_current_val_interval()
+            if self._validation_is_due(self._epoch, self._max_epochs):
+                self.runner.val_loop.run()
+        self.runner.call_hook("after_train")
+        return self.runner.model
+
+    def run_epoch(self) -> None:
+        """One epoch; after a resume in the middle of one, the rest of it."""
+        run, begin = self.core, self._batches_done()
+        run.hooks.before_epoch(run)
+        self.runner.model.train()
+        for idx, data_batch in enumerate(after(self.dataloader, begin), start=begin):
+            self.run_iter(idx, data_batch)
+            if run.stopping and idx + 1 < len(self.dataloader):
+                return
+        run.hooks.after_epoch(run)
+        self._epoch += 1
+
+    def _batches_done(self) -> int:
+        """How many batches of this epoch were trained on before; not 0 only after a resume from the middle."""
+        length = len(self.dataloader)
+        ahead = self._iter - self._epoch * length
+        return ahead if 0 < ahead < length else 0
+
+    def run_iter(self, idx: int, data_batch: Sequence[dict[str, Any]]) -> None:
+        """One iteration."""
+        self._step(idx, data_batch)
+
+
+class _InfiniteDataloaderIterator:
+    """The batches of a dataloader again and again; samplers are told of each new pass."""
+
+    def __init__(self, dataloader: Any) -> None:
+        self._dataloader = dataloader
+        self._iterator = iter(dataloader)
+        self._epoch = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._next_pass()
+            self._iterator = iter(self._dataloader)
+            return next(self._iterator)
+
+    def skip(self, count: int) -> None:
+        """Go on behind the first ``count`` batches, as if they had been taken."""
+        self._iterator = moved(self._dataloader, count, restart=self._next_pass)
+
+    def _next_pass(self) -> None:
+        if self._epoch == 0:
+            print_log(
+                "the dataloader is exhausted and starts again; an InfiniteSampler would avoid the restart",
+                logger="current",
+                level=logging.INFO,
+            )
+        self._epoch += 1
+        set_epoch(self._dataloader, self._epoch)
+
+
+class IterBasedTrainLoop(_TrainLoop):
+    """Iterations on data that never ends; ``epoch`` stays 0, the points of an epoch come once, around all of it."""
+
+    def __init__(
+        self,
+        runner: Any,
+        dataloader: Any,
+        max_iters: int,
+        val_begin: int = 1,
+        val_interval: int = 1000,
+        dynamic_intervals: list[tuple[int, int]] | None = None,
+    ) -> None:
+        super().__init__(runner, dataloader, val_begin, val_interval, dynamic_intervals)
+        self._max_iters = int(max_iters)
+        assert self._max_iters == max_iters, f"max_iters should be an integer, got {max_iters}"
+        self._max_epochs = 1
+        self.dataloader_iterator = _InfiniteDataloaderIterator(self.dataloader)
+
+    @property
+    def max_epochs(self) -> int:
+        return self._max_epochs
+
+    @property
+    def max_iters(self) -> int:
+        return self._max_iters
+
+    def run(self) -> Any:
+        run = self.core
+        self.runner.call_hook("before_train")
+        run.hooks.before_epoch(run)
+        if self._iter > 0:
+            self.dataloader_iterator.skip(self._iter)
+        while self._iter < self._max_iters and not self.stopping:
+            if not self.runner.model.training:
+                self.runner.model.train()
+            self.run_iter(next(self.dataloader_iterator))
+            self._decide_current_val_interval()
+            if self._validation_is_due(self._iter, self._max_iters):
+                self.runner.val_loop.run()
+        run.hooks.after_epoch(run)
+        self.runner.call_hook("after_train")
+        return self.runner.model
+
+    def run_iter(self, data_batch: Sequence[dict[str, Any]]) -> None:
+        """One iteration."""
+        self._step(self._iter, data_batch)
+
+
+class _EvaluationLoop(BaseLoop):
+    """A pass over data without learning; ``mode`` is ``val`` or ``test``."""
+
+    mode: str
+
+    def __init__(self, runner: Any, dataloader: Any, evaluator: Any, fp16: bool = False) -> None:
+        super().__init__(runner, dataloader)
+        self.evaluator = evaluator if not isinstance(evaluator, dict | list) else runner.build_evaluator(evaluator)
+        dataset: Any = getattr(self.dataloader, "dataset", None)
+        if hasattr(dataset, "metainfo"):
+            self.evaluator.dataset_meta = dataset.metainfo
+            runner.visualizer.dataset_meta = dataset.metainfo
+        else:
+            print_log(
+                f"{type(dataset).__name__} has no metainfo: evaluator and visualizer will know no classes",
+                logger="current",
+                level=logging.WARNING,
+            )
+        self.fp16 = fp16
+        self._losses = ValLosses(self.mode)
+
+    def run(self) -> dict[str, float]:
+        """All batches, then the evaluator; returns the metrics."""
+        runner, mode = self.runner, self.mode
+        runner.call_hook(f"before_{mode}")
+        runner.call_hook(f"before_{mode}_epoch")
+        metrics = evaluate(self.core, self.dataloader, self)
+        runner.model.eval()
+        runner.call_hook(f"after_{mode}_epoch", metrics=metrics)
+        runner.call_hook(f"after_{mode}")
+        return metrics
+
+    # -- what the engine's evaluate() asks for --------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Before the first batch."""
+        self._losses = ValLosses(self.mode)
+        self._batch_idx = 0
+
+    def step(self, run: Run, data_batch: Any) -> None:
+        """One batch."""
+        self.run_iter(self._batch_idx, data_batch)
+        self._batch_idx += 1
+
+    def end(self) -> dict[str, float]:
+        """After the last batch: the metrics, and the losses that the model handed out."""
+        with torch.enable_grad():  # a metric may train something of its own, a probe for example
+            metrics: dict[str, float] = self.evaluator.evaluate(len(self.dataloader.dataset))
+        if self._losses:
+            metrics.update(self._losses.means())
+        return metrics
+
+    @torch.no_grad()
+    def run_iter(self, idx: int, data_batch: Sequence[dict[str, Any]]) -> None:
+        """One batch through ``val_step`` or ``test_step`` and into the evaluator."""
+        call, mode = self.runner.call_hook, self.mode
+        call(f"before_{mode}_iter", batch_idx=idx, data_batch=data_batch)
+        with autocast(enabled=self.fp16):
+            outputs = getattr(self.runner.model, f"{mode}_step")(data_batch)
+        outputs = self._losses.take(outputs)
+        self.evaluator.process(data_samples=outputs, data_batch=data_batch)
+        call(f"after_{mode}_iter", batch_idx=idx, data_batch=data_batch, outputs=outputs)
+
+
+class ValLoop(_EvaluationLoop):
+    """before_val before_val_epoch (before_val_iter val_step after_val_iter)* after_val_epoch after_val"""
+
+    mode = "val"
+
+
+class TestLoop(_EvaluationLoop):
+    """before_test before_test_epoch (before_test_iter test_step after_test_iter)* after_test_epoch after_test"""
+
+    mode = "test"
+    __test__ = False
+
+
+def calc_dynamic_intervals(
+    start_interval: int, dynamic_interval_list: list[tuple[int, int]] | None = None
+) -> tuple[list[int], list[int]]:
+    """``[(start, interval), …]`` → the milestones, 0 first, and the interval that rules from each of them on."""
+    if dynamic_interval_list is None:
+        return [0], [start_interval]
+    assert all(isinstance(item, tuple) for item in dynamic_interval_list), (
+        f"dynamic_intervals should be a list of tuples (start, interval), got {dynamic_interval_list}"
+    )
+    milestones = [0, *(start for start, _ in dynamic_interval_list)]
+    return milestones, [start_interval, *(interval for _, interval in dynamic_interval_list)]
+
+
+def _parse_losses(losses: dict[str, Any], stage: str) -> dict[str, float]:
+    """Means of the losses that a validation or test collected (history buffers or lists of numbers)."""
+    collected = ValLosses(stage)
+    collected.histories = losses
+    return collected.means()
+
+
+def _update_losses(outputs: list[Any], losses: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Split a trailing element of losses off ``outputs`` and add it to ``losses``."""
+    collected = ValLosses("val")
+    collected.histories = losses
+    return collected.take(outputs), collected.histories

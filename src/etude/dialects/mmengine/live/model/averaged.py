@@ -1,0 +1,258 @@
+"""Copies of a model whose weights are averages over its training."""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import abstractmethod
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from etude.dialects.mmengine.live.logging.logger import print_log
+from etude.dialects.mmengine.live.logging.message_hub import MessageHub
+
+
+class BaseAveragedModel(nn.Module):
+    """``update_parameters(model)`` after each iteration; ``steps`` counts the calls.
+
+    The first call copies everything. Later ones, each ``interval``-th, average floating tensors: parameters, or all of
+    the state with ``update_buffers``. Without it buffers follow the model as they are. A subclass gives
+    :meth:`avg_func` for one tensor, or :meth:`avg_all` for all of them at once.
+    """
+
+    steps: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        interval: int = 1,
+        device: torch.device | str | None = None,
+        update_buffers: bool = False,
+    ) -> None:
+        super().__init__()
+        self.module = deepcopy(model).requires_grad_(False)
+        self.interval = interval
+        if device is not None:
+            self.module = self.module.to(device)
+        self.register_buffer("steps", torch.tensor(0, dtype=torch.long, device=device))
+        self.update_buffers = update_buffers
+        self._pairs: tuple[nn.Module, _Pairs] | None = None
+        self._counted = (-1, 0)
+
+    @property
+    def avg_parameters(self) -> dict[str, Tensor]:
+        """The averaged tensors by name."""
+        return dict(self.module.state_dict()) if self.update_buffers else dict(self.module.named_parameters())
+
+    @abstractmethod
+    def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: Any) -> None:
+        """Move ``averaged_param`` in place."""
+
+    def avg_all(self, averaged: list[Tensor], source: list[Tensor], steps: int) -> None:
+        """Move all averaged tensors in place; by default one after the other by :meth:`avg_func`."""
+        for average, current in zip(averaged, source, strict=True):
+            self.avg_func(average, current.to(average.device), self.steps)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    @torch.no_grad()
+    def update_parameters(self, model: nn.Module) -> None:
+        """Take the model's present weights into the average."""
+        steps, pairs = self._count(), self._pairs_with(model)
+        if steps == 0:
+            _copy(pairs.floating + pairs.others)
+        elif steps % self.interval == 0:
+            self.avg_all(*_tensors(pairs.floating), steps)
+        if not self.update_buffers:
+            _copy(pairs.buffers)
+        self.steps += 1
+        self._counted = (self.steps._version, steps + 1)
+
+    def _count(self) -> int:
+        """``steps`` as a number, without asking the device unless someone else wrote to it."""
+        version, count = self._counted
+        return count if version == self.steps._version else int(self.steps)
+
+    def _pairs_with(self, model: nn.Module) -> _Pairs:
+        if self._pairs is None or self._pairs[0] is not model:
+            self._pairs = (model, _Pairs(self, model))
+        return self._pairs[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_pairs": None, "_counted": (-1, 0)}
+
+
+class _Pairs:
+    """Where the tensors of the average and of the model live; the tensors themselves may be replaced at any time."""
+
+    def __init__(self, average: BaseAveragedModel, model: nn.Module) -> None:
+        own, source = _slots(average.module), _slots(model)
+        both = [(own[name], source[name]) for name in own if name in source]
+        buffers = [pair for pair in both if pair[0].is_buffer]
+        averaged = [pair for pair in both if not pair[0].is_buffer or (average.update_buffers and pair[0].persistent)]
+        self.floating = [pair for pair in averaged if pair[0].tensor.is_floating_point()]
+        self.others = [pair for pair in averaged if not pair[0].tensor.is_floating_point()]
+        self.buffers = buffers
+
+
+class _Slot:
+    """One parameter or buffer: the table of its module that holds it, and its name there."""
+
+    __slots__ = ("is_buffer", "name", "persistent", "table")
+
+    def __init__(self, module: nn.Module, name: str, is_buffer: bool) -> None:
+        self.table: dict[str, Any] = module._buffers if is_buffer else module._parameters
+        self.name, self.is_buffer = name, is_buffer
+        self.persistent = not (is_buffer and name in module._non_persistent_buffers_set)
+
+    @property
+    def tensor(self) -> Tensor:
+        found: Tensor = self.table[self.name]
+        return found
+
+
+def _slots(module: nn.Module) -> dict[str, _Slot]:
+    """Every parameter and buffer once, also where it is shared."""
+    slots: dict[str, _Slot] = {}
+    seen: set[int] = set()
+    for prefix, part in module.named_modules():
+        named = [(name, t, False) for name, t in part._parameters.items()]
+        named += [(name, t, True) for name, t in part._buffers.items()]
+        for name, tensor, is_buffer in named:
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                slots[f"{prefix}.{name}"] = _Slot(part, name, is_buffer)
+    return slots
+
+
+def _tensors(pairs: list[tuple[_Slot, _Slot]]) -> tuple[list[Tensor], list[Tensor]]:
+    return [own.table[own.name] for own, _ in pairs], [source.table[source.name] for _, source in pairs]
+
+
+def _copy(pairs: list[tuple[_Slot, _Slot]]) -> None:
+    if pairs:
+        torch._foreach_copy_(*_tensors(pairs))
+
+
+@torch.no_grad()
+def swap(average: BaseAveragedModel, model: nn.Module) -> None:
+    """Exchange what is averaged with the model's own, in place."""
+    pairs = average._pairs_with(model)
+    averaged, source = _tensors(pairs.floating + pairs.others)
+    kept = [tensor.clone() for tensor in averaged]
+    torch._foreach_copy_(averaged, source)
+    torch._foreach_copy_(source, kept)
+
+
+@torch.no_grad()
+def follow(average: BaseAveragedModel, model: nn.Module) -> None:
+    """Make the average a plain copy of the model."""
+    pairs = average._pairs_with(model)
+    _copy(pairs.floating + pairs.others)
+    _copy(pairs.buffers)
+
+
+class StochasticWeightAverage(BaseAveragedModel):
+    """The plain mean of all weights that were seen."""
+
+    def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: Any) -> None:
+        averaged_param.add_(source_param - averaged_param, alpha=1 / float(int(steps) // self.interval + 1))
+
+    def avg_all(self, averaged: list[Tensor], source: list[Tensor], steps: int) -> None:
+        if type(self).avg_func is not StochasticWeightAverage.avg_func:
+            super().avg_all(averaged, source, steps)
+            return
+        difference = torch._foreach_sub(_beside(source, averaged), averaged)
+        torch._foreach_add_(averaged, difference, alpha=1 / float(steps // self.interval + 1))
+
+
+class ExponentialMovingAverage(BaseAveragedModel):
+    """``average += momentum * (weights - average)``: ``momentum`` is the share of the new weights."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        momentum: float = 0.0002,
+        interval: int = 1,
+        device: torch.device | str | None = None,
+        update_buffers: bool = False,
+    ) -> None:
+        super().__init__(model, interval, device, update_buffers)
+        assert 0.0 < momentum < 1.0, f"momentum must lie between 0 and 1, got {momentum}"
+        if momentum > 0.5:
+            print_log(
+                f"momentum {momentum} is the share of the *new* weights; it is usually small, 0.0002 for example",
+                logger="current",
+                level=logging.WARNING,
+            )
+        self.momentum = momentum
+
+    def share(self, steps: int) -> float:
+        """The share of the new weights at this step."""
+        return self.momentum
+
+    def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: Any) -> None:
+        averaged_param.lerp_(source_param, self.share(int(steps)))
+
+    def avg_all(self, averaged: list[Tensor], source: list[Tensor], steps: int) -> None:
+        if _is_own(type(self).avg_func):
+            torch._foreach_lerp_(averaged, _beside(source, averaged), self.share(steps))
+        else:
+            super().avg_all(averaged, source, steps)
+
+
+class MomentumAnnealingEMA(ExponentialMovingAverage):
+    """A moving average that follows the first weights closely: its share is ``gamma / (gamma + steps)`` at least."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        momentum: float = 0.0002,
+        gamma: int = 100,
+        interval: int = 1,
+        device: torch.device | str | None = None,
+        update_buffers: bool = False,
+    ) -> None:
+        super().__init__(model, momentum, interval, device, update_buffers)
+        assert gamma > 0, f"gamma must be more than 0, got {gamma}"
+        self.gamma = gamma
+
+    def share(self, steps: int) -> float:
+        return max(self.momentum, self.gamma / (self.gamma + steps))
+
+
+class CosineEMA(ExponentialMovingAverage):
+    """MMSelfSup's momentum encoder: ``momentum`` is the share that is *kept*; it rises to ``end_momentum``."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        momentum: float = 0.996,
+        end_momentum: float = 1.0,
+        interval: int = 1,
+        device: torch.device | str | None = None,
+        update_buffers: bool = False,
+    ) -> None:
+        BaseAveragedModel.__init__(self, model, interval, device, update_buffers)
+        assert 0.0 <= momentum <= end_momentum <= 1.0, f"0 <= {momentum} <= {end_momentum} <= 1 does not hold"
+        self.momentum, self.end_momentum = momentum, end_momentum
+
+    def share(self, steps: int) -> float:
+        total = MessageHub.get_current_instance().get_info("max_iters")
+        cosine = (math.cos(math.pi * steps / float(total)) + 1) / 2
+        return 1 - (self.end_momentum - (self.end_momentum - self.momentum) * cosine)
+
+
+def _is_own(avg_func: Any) -> bool:
+    return avg_func is ExponentialMovingAverage.avg_func
+
+
+def _beside(source: list[Tensor], averaged: list[Tensor]) -> list[Tensor]:
+    """The source tensors where the averaged ones are."""
+    if source and source[0].device != averaged[0].device:
+        return [current.to(average.device) for current, average in zip(source, averaged, strict=True)]
+    return source

@@ -1,0 +1,119 @@
+"""The base class of models: what happens in one training, validation and test step."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from etude.dialects.mmengine.live.model.preprocessor import BaseDataPreprocessor
+from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.registry import MODELS
+from etude.dialects.openmm.base_module import BaseModule
+
+
+class BaseModel(BaseModule):
+    """``forward(inputs, data_samples, mode)`` with mode ``'loss'`` (losses by name), ``'predict'`` or ``'tensor'``.
+
+    ``data_preprocessor`` is a module, a config of one, or None for one that only moves data to the device.
+    """
+
+    def __init__(
+        self, data_preprocessor: dict[str, Any] | nn.Module | None = None, init_cfg: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(init_cfg)
+        if data_preprocessor is None:
+            data_preprocessor = {"type": "BaseDataPreprocessor"}
+        if isinstance(data_preprocessor, nn.Module):
+            self.data_preprocessor = data_preprocessor
+        elif isinstance(data_preprocessor, Mapping):
+            self.data_preprocessor = MODELS.build(data_preprocessor)
+        else:
+            raise TypeError(
+                f"data_preprocessor should be a dict or an nn.Module, got {type(data_preprocessor).__name__}"
+            )
+
+    def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
+        """Preprocess, forward, backward, update. The losses stay tensors: reading one would wait for the device."""
+        with optim_wrapper.optim_context(self):
+            data = self.data_preprocessor(data, True)
+            losses = self._run_forward(data, mode="loss")
+        loss, log_vars = self.parse_losses(losses)
+        optim_wrapper.update_params(loss)
+        return log_vars
+
+    def val_step(self, data: Any) -> list[Any]:
+        """Predictions for a batch of validation data."""
+        data = self.data_preprocessor(data, False)
+        predictions: list[Any] = self._run_forward(data, mode="predict")
+        return predictions
+
+    def test_step(self, data: Any) -> list[Any]:
+        """Predictions for a batch of test data."""
+        data = self.data_preprocessor(data, False)
+        predictions: list[Any] = self._run_forward(data, mode="predict")
+        return predictions
+
+    @abstractmethod
+    def forward(self, inputs: Tensor, data_samples: list[Any] | None = None, mode: str = "tensor") -> Any:
+        """Losses, predictions or raw outputs, by ``mode``."""
+
+    def _run_forward(self, data: Any, mode: str) -> Any:
+        if isinstance(data, Mapping):
+            return self(**data, mode=mode)
+        if isinstance(data, list | tuple):
+            return self(*data, mode=mode)
+        raise TypeError(f"the data preprocessor should give a list, a tuple or a dict, got {type(data).__name__}")
+
+    def parse_losses(self, losses: Mapping[str, Tensor | Sequence[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum of all entries whose key contains ``loss``, and all entries as scalars for the log, that sum first.
+
+        An entry that is itself called ``loss`` is logged in the place of the sum.
+        """
+        log_vars: OrderedDict[str, Any] = OrderedDict(loss=0)
+        total: Any = None
+        for name, value in losses.items():
+            scalar = _mean(name, value)
+            log_vars[name] = scalar
+            if "loss" in name:
+                total = scalar if total is None else total + scalar
+        if "loss" not in losses:
+            log_vars["loss"] = 0 if total is None else total
+        return (0 if total is None else total), log_vars  # type: ignore[return-value]
+
+    # -- the device: preprocessors are told where the model is ----------------------------------------------------
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        device = torch._C._nn._parse_to(*args, **kwargs)[0]
+        if device is not None:
+            self._set_device(torch.device(device))
+        return super().to(*args, **kwargs)
+
+    def cuda(self, device: int | torch.device | None = None) -> Self:
+        index = torch.cuda.current_device() if device is None else device
+        self._set_device(torch.device("cuda", index) if isinstance(index, int) else torch.device(index))
+        return super().cuda(device)
+
+    def cpu(self) -> Self:
+        self._set_device(torch.device("cpu"))
+        return super().cpu()
+
+    def _set_device(self, device: torch.device) -> None:
+        for module in self.modules():
+            if isinstance(module, BaseDataPreprocessor):
+                module._device = device
+
+
+def _mean(name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value if value.dim() == 0 else value.mean()
+    if isinstance(value, Sequence) and value and all(isinstance(item, Tensor) for item in value):
+        total = _mean(name, value[0])
+        for item in value[1:]:
+            total = total + _mean(name, item)
+        return total
+    raise TypeError(f"{name} is not a tensor or a list of tensors but {type(value).__name__}")

@@ -1,0 +1,108 @@
+"""Models whose parameters are shared out over processes (FSDP), configured by plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import (
+    BackwardPrefetch,
+    CPUOffload,
+    FullyShardedDataParallel,
+    MixedPrecision,
+    ShardingStrategy,
+)
+
+from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.registry import FUNCTIONS
+from etude.dialects.openmm.wrappers import add_wrapper
+
+
+class MMFullyShardedDataParallel(FullyShardedDataParallel):
+    """FSDP with ``train_step``; enums, policies and dtypes may be given by name, parameters to ignore too."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        process_group: Any = None,
+        sharding_strategy: str | ShardingStrategy | None = None,
+        cpu_offload: bool | CPUOffload | None = None,
+        auto_wrap_policy: str | dict[str, Any] | Any = None,
+        backward_prefetch: str | BackwardPrefetch | None = BackwardPrefetch.BACKWARD_PRE,
+        mixed_precision: dict[str, Any] | MixedPrecision | None = None,
+        param_init_fn: Any = None,
+        use_orig_params: bool = True,
+        ignored_modules: Iterable[nn.Module | str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(sharding_strategy, str):
+            sharding_strategy = ShardingStrategy[sharding_strategy]
+        if isinstance(backward_prefetch, str):
+            backward_prefetch = BackwardPrefetch[backward_prefetch]
+        if isinstance(cpu_offload, bool):
+            cpu_offload = CPUOffload(offload_params=cpu_offload)
+        super().__init__(
+            module=module,
+            process_group=process_group,
+            sharding_strategy=sharding_strategy,
+            cpu_offload=cpu_offload,
+            auto_wrap_policy=_policy(auto_wrap_policy),
+            backward_prefetch=backward_prefetch,
+            mixed_precision=_precision(mixed_precision),
+            param_init_fn=_function(param_init_fn),
+            use_orig_params=use_orig_params,
+            ignored_modules=_modules(module, ignored_modules),
+            **kwargs,
+        )
+
+    def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> Any:
+        model: Any = self.module
+        with optim_wrapper.optim_context(self):
+            data = model.data_preprocessor(data, True)
+            losses = self._run_forward(data, mode="loss")
+        loss, log_vars = model.parse_losses(losses)
+        optim_wrapper.update_params(loss)
+        return log_vars
+
+    def val_step(self, data: Any) -> Any:
+        data = self.module.data_preprocessor(data, False)  # type: ignore[operator]
+        return self._run_forward(data, mode="predict")
+
+    test_step = val_step
+
+    def _run_forward(self, data: Any, mode: str) -> Any:
+        return self(**data, mode=mode) if isinstance(data, dict) else self(*data, mode=mode)
+
+
+add_wrapper(MMFullyShardedDataParallel)
+
+
+def _policy(given: Any) -> Any:
+    if isinstance(given, dict):
+        options = dict(given)
+        return partial(_function(options.pop("type")), **options)
+    return _function(given)
+
+
+def _function(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
+    found = FUNCTIONS.get(given)
+    if found is None:
+        raise ValueError(f"no function {given!r} is registered")
+    return found
+
+
+def _precision(given: Any) -> Any:
+    if not isinstance(given, dict):
+        return given
+    return MixedPrecision(**{key: getattr(torch, v) if isinstance(v, str) else v for key, v in given.items()})
+
+
+def _modules(module: nn.Module, given: Iterable[nn.Module | str] | None) -> list[nn.Module] | None:
+    if given is None:
+        return None
+    return [module.get_submodule(one) if isinstance(one, str) else one for one in given]

@@ -1,0 +1,47 @@
+"""Predictions for several views of each sample, merged into one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from torch import nn
+
+from etude.dialects.mmengine.live.model.base_model import BaseModel
+from etude.dialects.mmengine.live.registry import MODELS
+
+
+class BaseTTAModel(BaseModel):
+    """Wraps a model (``module``); a subclass gives :meth:`merge_preds`."""
+
+    def __init__(self, module: dict[str, Any] | nn.Module, data_preprocessor: dict[str, Any] | None = None) -> None:
+        super().__init__(data_preprocessor=data_preprocessor)
+        if isinstance(module, nn.Module):
+            self.module = module
+        elif isinstance(module, dict):
+            self.module = MODELS.build(module)
+        else:
+            raise TypeError(f"module should be an nn.Module or a dict, got {type(module).__name__}")
+        assert hasattr(self.module, "test_step"), f"{type(self.module).__name__} has no test_step"
+
+    @abstractmethod
+    def merge_preds(self, data_samples_list: list[list[Any]]) -> list[Any]:
+        """One prediction for each sample from its predictions for all views."""
+
+    def test_step(self, data: Any) -> list[Any]:
+        """``data`` holds, for every sample, a list of views; each view goes through the model as a batch."""
+        predictions = [self.module.test_step(batch) for batch in _by_view(data)]  # type: ignore[operator]
+        return self.merge_preds(list(zip(*predictions, strict=True)))  # type: ignore[arg-type]
+
+    def forward(self, inputs: Any, data_samples: Any = None, mode: str = "tensor") -> Any:
+        raise NotImplementedError("a test-time augmentation model is used by test_step alone")
+
+
+def _by_view(data: Any) -> list[Any]:
+    """One batch per view: each field of a dict, and each item of a list, holds its views in order."""
+    if isinstance(data, dict):
+        views = len(next(iter(data.values())))
+        return [{name: values[view] for name, values in data.items()} for view in range(views)]
+    if isinstance(data, list | tuple):
+        return [[item[view] for item in data] for view in range(len(data[0]))]
+    raise TypeError(f"data should be a dict, a list or a tuple, got {type(data).__name__}")

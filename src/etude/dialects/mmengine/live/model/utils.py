@@ -1,0 +1,85 @@
+"""Small helpers around models."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+
+from etude.dialects.mmengine.live.logging.logger import print_log
+
+
+def merge_dict(*args: dict[Any, Any]) -> dict[Any, Any]:
+    """All dicts in one; later ones win."""
+    output: dict[Any, Any] = {}
+    for item in args:
+        assert isinstance(item, dict), f"merge_dict takes dicts only, got {type(item).__name__}"
+        output.update(item)
+    return output
+
+
+class _BatchNormXd(_BatchNorm):
+    """A batch norm for any number of dimensions, as SyncBatchNorm is."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        return
+
+
+def revert_sync_batchnorm(module: nn.Module) -> nn.Module:
+    """``module`` with every SyncBatchNorm replaced by a batch norm of one process."""
+    made = module
+    if isinstance(module, SyncBatchNorm) or type(module).__name__ == "SyncBatchNorm":
+        made = _as_batch_norm(module)
+    for name, child in module.named_children():
+        replaced = revert_sync_batchnorm(child)
+        if replaced is not child or made is not module:
+            made.add_module(name, replaced)
+    return made
+
+
+def _as_batch_norm(module: Any) -> nn.Module:
+    made = _BatchNormXd(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats)
+    if module.affine:
+        made.weight, made.bias = module.weight, module.bias
+        made.weight.requires_grad = module.weight.requires_grad
+        made.bias.requires_grad = module.bias.requires_grad
+    made.running_mean, made.running_var = module.running_mean, module.running_var
+    made.num_batches_tracked = module.num_batches_tracked
+    made.training = module.training
+    if hasattr(module, "qconfig"):
+        made.qconfig = module.qconfig
+    return made
+
+
+def convert_sync_batchnorm(module: nn.Module, implementation: str = "torch") -> nn.Module:
+    """``module`` with every batch norm made to unite its statistics over all processes."""
+    if implementation != "torch":
+        raise ValueError(
+            f"sync_bn {implementation!r} is not available: mmcv's compiled layers are out of scope, use sync_bn='torch'"
+        )
+    converted: nn.Module = SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+    return converted
+
+
+def detect_anomalous_params(loss: Tensor, model: nn.Module) -> None:
+    """Log the parameters that ``loss`` does not depend on: with DDP they make a run hang."""
+    inside: set[int] = set()
+    waiting, seen = [loss.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            inside.add(id(variable))
+        waiting.extend(parent for parent, _ in node.next_functions)
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) not in inside:
+            print_log(
+                f"{name} with shape {tuple(parameter.shape)} is not in the computational graph of the loss",
+                logger="current",
+                level=logging.ERROR,
+            )

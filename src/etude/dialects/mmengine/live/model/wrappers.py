@@ -1,0 +1,117 @@
+"""Models in several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from etude.dialects.mmengine.live.model.utils import detect_anomalous_params
+from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.registry import MODEL_WRAPPERS
+from etude.dialects.openmm.wrappers import add_wrapper, is_wrapper
+
+
+class MMDistributedDataParallel(DistributedDataParallel):
+    """DDP with ``train_step``, ``val_step`` and ``test_step``; gradients are united in its own forward.
+
+    ``detect_anomalous_params`` logs parameters that the loss does not depend on.
+    """
+
+    def __init__(self, module: nn.Module, detect_anomalous_params: bool = False, **kwargs: Any) -> None:
+        super().__init__(module=module, **kwargs)
+        self.detect_anomalous_params = detect_anomalous_params
+
+    def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
+        model: Any = self.module
+        with optim_wrapper.optim_context(self):
+            data = model.data_preprocessor(data, training=True)
+            losses = self._run_forward(data, mode="loss")
+        loss, log_vars = model.parse_losses(losses)
+        optim_wrapper.update_params(loss)
+        if self.detect_anomalous_params:
+            detect_anomalous_params(loss, model=self)
+        return log_vars  # type: ignore[no-any-return]
+
+    def val_step(self, data: Any) -> Any:
+        return self.module.val_step(data)
+
+    def test_step(self, data: Any) -> Any:
+        return self.module.test_step(data)
+
+    def _run_forward(self, data: Any, mode: str) -> Any:
+        if isinstance(data, dict):
+            return self(**data, mode=mode)
+        if isinstance(data, list | tuple):
+            return self(*data, mode=mode)
+        raise TypeError(f"the data preprocessor should give a list, a tuple or a dict, got {type(data).__name__}")
+
+
+class MMSeparateDistributedDataParallel(nn.Module):
+    """Each child in a DDP of its own, for models whose ``train_step`` updates them in turn (GANs)."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        broadcast_buffers: bool = False,
+        find_unused_parameters: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        device = _device()
+        for name, child in module.named_children():
+            made = child.to(device)
+            if any(parameter.requires_grad for parameter in child.parameters()):
+                made = MMDistributedDataParallel(
+                    module=made,
+                    broadcast_buffers=broadcast_buffers,
+                    find_unused_parameters=find_unused_parameters,
+                    **kwargs,
+                )
+            module._modules[name] = made
+
+    def train_step(self, data: Any, optim_wrapper: Any) -> Any:
+        return self.module.train_step(data, optim_wrapper)  # type: ignore[operator]
+
+    def val_step(self, data: Any) -> Any:
+        return self.module.val_step(data)  # type: ignore[operator]
+
+    def test_step(self, data: Any) -> Any:
+        return self.module.test_step(data)  # type: ignore[operator]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Keep the gradients of all children to this process."""
+        with ExitStack() as stack:
+            for child in self.module.children():
+                if isinstance(child, DistributedDataParallel):
+                    stack.enter_context(child.no_sync())
+            yield
+
+    def train(self, mode: bool = True) -> MMSeparateDistributedDataParallel:
+        super().train(mode)
+        self.module.train(mode)
+        return self
+
+
+add_wrapper(MMSeparateDistributedDataParallel)
+
+
+def is_model_wrapper(model: nn.Module, registry: Any = None) -> bool:
+    """Whether ``model`` is a wrapper: of a class that MODEL_WRAPPERS (or ``registry``) or a child of it holds."""
+    if registry is None or registry is MODEL_WRAPPERS:
+        return is_wrapper(model)
+    kinds = tuple(kind for kind in registry.module_dict.values() if isinstance(kind, type))
+    return isinstance(model, kinds) or any(is_model_wrapper(model, child) for child in registry.children.values())
+
+
+def _device() -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")

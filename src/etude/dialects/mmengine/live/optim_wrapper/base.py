@@ -1,0 +1,94 @@
+"""What every optim wrapper offers: the face of one optimizer that models and hooks see."""
+
+from __future__ import annotations
+
+from abc import ABCMeta, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+class BaseOptimWrapper(metaclass=ABCMeta):
+    """An optimizer and how its step is made. Subclasses say what ``update_params`` and its parts do."""
+
+    #: With several parameter groups: a group of no real parameter that shows the schedule without multipliers.
+    base_param_settings: dict[str, Any] | None = None
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        if optimizer is not None and len(optimizer.param_groups) > 1:
+            self.base_param_settings = {"params": torch.tensor([0.0]), **optimizer.defaults}
+
+    @abstractmethod
+    def update_params(self, *args: Any, **kwargs: Any) -> None:
+        """From a loss to new parameters."""
+
+    @abstractmethod
+    def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
+        """From a loss to gradients."""
+
+    @abstractmethod
+    def zero_grad(self, **kwargs: Any) -> None:
+        """Forget the gradients."""
+
+    @abstractmethod
+    def step(self, **kwargs: Any) -> None:
+        """From gradients to new parameters."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's state, with the virtual base group if there is one."""
+        state: dict[str, Any] = self.optimizer.state_dict()
+        if self.base_param_settings is not None:
+            state["base_param_settings"] = self.base_param_settings
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take a state that :meth:`state_dict` gave; ``state_dict`` itself stays as it is."""
+        state = dict(state_dict)
+        base = state.pop("base_param_settings", None)
+        if base is not None:
+            self.base_param_settings = dict(base)
+        self.optimizer.load_state_dict(state)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The optimizer's groups and, behind them, the virtual base group."""
+        groups = self.optimizer.param_groups
+        return groups if self.base_param_settings is None else [*groups, self.base_param_settings]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The optimizer's default options."""
+        defaults: dict[str, Any] = self.optimizer.defaults
+        return defaults
+
+    def get_lr(self) -> dict[str, list[float]]:
+        """``lr`` of every group; ``base_lr`` before it when there are several groups."""
+        rates: dict[str, list[float]] = {}
+        if self.base_param_settings is not None:
+            rates["base_lr"] = [self.base_param_settings["lr"]]
+        rates["lr"] = [group["lr"] for group in self.optimizer.param_groups]
+        return rates
+
+    def get_momentum(self) -> dict[str, list[float]]:
+        """``momentum`` of every group: its own, the first of its ``betas``, or 0."""
+        return {"momentum": [_momentum(group) for group in self.optimizer.param_groups]}
+
+    def optim_context(self, model: torch.nn.Module) -> AbstractContextManager[Any]:
+        """What preprocessing and forward happen in."""
+        return _NOTHING
+
+    def initialize_count_status(self, model: torch.nn.Module, init_counts: int, max_counts: int) -> None:
+        """Learn how many updates were made and how many there will be; a wrapper that does not count need not know."""
+        return
+
+
+def _momentum(group: Mapping[str, Any]) -> float:
+    if "momentum" in group:
+        return float(group["momentum"])
+    return float(group["betas"][0]) if "betas" in group else 0.0

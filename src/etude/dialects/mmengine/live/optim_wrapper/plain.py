@@ -1,0 +1,150 @@
+"""Backward, accumulation, clipping and step in the parameters' own precision."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.optim import Optimizer
+
+from etude.dialects.mmengine.live.logging.logger import print_log
+from etude.dialects.mmengine.live.logging.message_hub import MessageHub
+from etude.dialects.mmengine.live.optim_wrapper.base import _NOTHING, BaseOptimWrapper
+
+_CLIPS: dict[str, tuple[Callable[..., Any], str]] = {
+    "norm": (clip_grad_norm_, "grad_norm"),
+    "value": (clip_grad_value_, "grad_value"),
+}
+
+
+class OptimWrapper(BaseOptimWrapper):
+    """``update_params(loss)``: scale, backward and, when enough batches have come, clip, step and forget.
+
+    ``accumulative_counts`` batches make one step. The last group of a run may be smaller; its losses are divided by
+    its own size, and the last batch of a run always steps. ``clip_grad`` takes ``type`` (``norm`` or ``value``) and
+    the arguments of torch's function of that kind.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, accumulative_counts: int = 1, clip_grad: dict[str, Any] | None = None
+    ) -> None:
+        assert accumulative_counts > 0, "accumulative_counts should be at least 1"
+        assert isinstance(optimizer, Optimizer), f"optimizer should be a torch Optimizer, got {type(optimizer)}"
+        super().__init__(optimizer)
+        self._accumulative_counts = accumulative_counts
+        self.clip_grad_kwargs: dict[str, Any] | None = None
+        if clip_grad is not None:
+            self._read_clip(clip_grad)
+        self.message_hub = MessageHub.get_current_instance()
+        self._inner_count = 0
+        self._max_counts = -1
+        self._remainder_counts = -1
+
+    def _read_clip(self, clip_grad: dict[str, Any]) -> None:
+        assert isinstance(clip_grad, dict) and clip_grad, "clip_grad should be a dict that is not empty"
+        options = dict(clip_grad)
+        kind = options.pop("type", "norm")
+        if kind not in _CLIPS:
+            raise ValueError(f"the type of clip_grad should be 'norm' or 'value', got {kind!r}")
+        assert options, "clip_grad should contain more than its type"
+        self.clip_func, self.grad_name = _CLIPS[kind]
+        self.clip_grad_kwargs = options
+
+    # -- one batch -----------------------------------------------------------------------------------------------
+
+    def update_params(
+        self,
+        loss: torch.Tensor,
+        step_kwargs: dict[str, Any] | None = None,
+        zero_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        self.backward(self.scale_loss(loss))
+        if self.should_update():
+            self.step(**(step_kwargs or {}))
+            self.zero_grad(**(zero_kwargs or {}))
+
+    def backward(self, loss: torch.Tensor, **kwargs: Any) -> None:
+        loss.backward(**kwargs)  # type: ignore[no-untyped-call]
+        self._inner_count += 1
+
+    def zero_grad(self, **kwargs: Any) -> None:
+        self.optimizer.zero_grad(**kwargs)
+
+    def step(self, **kwargs: Any) -> None:
+        if self.clip_grad_kwargs:
+            self._clip_grad()
+        self.optimizer.step(**kwargs)
+
+    def optim_context(self, model: torch.nn.Module) -> AbstractContextManager[Any]:
+        if self._accumulative_counts == 1 or self.should_sync() or not hasattr(model, "no_sync"):
+            return _NOTHING
+        waiting: AbstractContextManager[Any] = model.no_sync()  # type: ignore[operator]
+        return waiting
+
+    def _clip_grad(self) -> None:
+        params = list(_with_gradients(self.optimizer))
+        if params:
+            norm = self.clip_func(params, **(self.clip_grad_kwargs or {}))
+            if norm is not None:
+                self.message_hub.update_scalar(f"train/{self.grad_name}", norm)
+
+    # -- counting ------------------------------------------------------------------------------------------------
+
+    def initialize_count_status(self, model: torch.nn.Module, init_counts: int, max_counts: int) -> None:
+        self._inner_count, self._max_counts = init_counts, max_counts
+        if init_counts % self._accumulative_counts != 0:
+            print_log(
+                f"resumed at iteration {init_counts}, which is no multiple of accumulative_counts "
+                f"{self._accumulative_counts}: the gradients of the unfinished group are lost",
+                logger="current",
+                level=logging.WARNING,
+            )
+        if self._accumulative_counts > 1 and any(isinstance(module, _BatchNorm) for module in model.modules()):
+            print_log(
+                "accumulating gradients: BatchNorm layers still see one small batch at a time",
+                logger="current",
+                level=logging.WARNING,
+            )
+        self._remainder_counts = (max_counts - init_counts) % self._accumulative_counts
+
+    def should_update(self) -> bool:
+        """Whether the batch that was just differentiated completes a group."""
+        return self._inner_count % self._accumulative_counts == 0 or self._inner_count == self._max_counts
+
+    def should_sync(self) -> bool:
+        """Whether the coming batch completes a group, so that its gradients have to be united."""
+        coming = self._inner_count + 1
+        return coming % self._accumulative_counts == 0 or coming == self._max_counts
+
+    def scale_loss(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss divided by the size of the group it belongs to."""
+        if self._accumulative_counts == 1:
+            return loss
+        factor = self._accumulative_counts
+        if self._max_counts != -1 and self._inner_count >= self._max_counts - self._remainder_counts:
+            factor = self._remainder_counts
+            assert factor > 0, "more iterations than initialize_count_status was told of"
+        return loss / factor
+
+    @property
+    def inner_count(self) -> int:
+        """How many batches were differentiated."""
+        return self._inner_count
+
+    def __repr__(self) -> str:
+        body = repr(self.optimizer).replace("\n", "\n    ")
+        return (
+            f"Type: {type(self).__name__}\n_accumulative_counts: {self._accumulative_counts}\noptimizer:\n    {body}\n"
+        )
+
+
+def _with_gradients(optimizer: Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if param.requires_grad and param.grad is not None:
+                yield param

@@ -1,0 +1,32 @@
+"""Priorities of hooks, by name or as a number from 0 to 100."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Priority(Enum):
+    """A smaller number acts earlier."""
+
+    HIGHEST = 0
+    VERY_HIGH = 10
+    HIGH = 30
+    ABOVE_NORMAL = 40
+    NORMAL = 50
+    BELOW_NORMAL = 60
+    LOW = 70
+    VERY_LOW = 90
+    LOWEST = 100
+
+
+def get_priority(priority: int | str | Priority) -> int:
+    """The number behind a name (in any case), a number or a :class:`Priority`."""
+    if isinstance(priority, int):
+        if not 0 <= priority <= 100:
+            raise ValueError(f"a priority lies between 0 and 100, got {priority}")
+        return priority
+    if isinstance(priority, Priority):
+        return int(priority.value)
+    if isinstance(priority, str):
+        return int(Priority[priority.upper()].value)
+    raise TypeError(f"a priority is an integer, a name or a Priority, got {type(priority).__name__}")

@@ -1,0 +1,267 @@
+"""A runner's ``build_*`` methods: from a config, or an object that is there already, to the object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from etude.dialects.mmengine.live.amp import default_device
+from etude.dialects.mmengine.live.evaluator import Evaluator
+from etude.dialects.mmengine.live.logging.log_processor import LogProcessor
+from etude.dialects.mmengine.live.logging.logger import MMLogger
+from etude.dialects.mmengine.live.logging.message_hub import MessageHub
+from etude.dialects.mmengine.live.loops import BaseLoop, EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
+from etude.dialects.mmengine.live.model.utils import convert_sync_batchnorm, revert_sync_batchnorm
+from etude.dialects.mmengine.live.model.wrappers import MMDistributedDataParallel, is_model_wrapper
+from etude.dialects.mmengine.live.optim_build.build import build_optim_wrapper
+from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
+from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
+from etude.dialects.mmengine.live.registry import (
+    EVALUATOR,
+    LOG_PROCESSORS,
+    LOOPS,
+    MODEL_WRAPPERS,
+    MODELS,
+    OPTIM_WRAPPERS,
+    PARAM_SCHEDULERS,
+    VISUALIZERS,
+)
+from etude.dialects.mmengine.live.runner.dataloaders import build_dataloader
+from etude.dialects.mmengine.live.runner.views import Views
+from etude.dialects.mmengine.live.visualization import Visualizer
+
+
+class Building(Views):
+    """What a runner can build. An object of the right kind is returned as it is; anything else is a ``TypeError``."""
+
+    _train_dataloader: Any
+    _val_dataloader: Any
+    _test_dataloader: Any
+    _val_evaluator: Any
+    _test_evaluator: Any
+
+    build_dataloader = staticmethod(build_dataloader)
+
+    # -- log, hub, pictures --------------------------------------------------------------------------------------
+
+    def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **kwargs: Any) -> MMLogger:
+        """The log of this run, ``<log_dir>/<timestamp>.log`` unless told otherwise."""
+        log_file = log_file or os.path.join(self._log_dir, f"{self.timestamp}.log")
+        options = {"name": self._experiment_name, "file_mode": "a", **kwargs}
+        return MMLogger.get_instance(log_level=log_level, log_file=log_file, **options)
+
+    def build_message_hub(self, message_hub: dict[str, Any] | None = None) -> MessageHub:
+        """The hub of this run."""
+        if not isinstance(message_hub, dict | None):
+            raise TypeError(f"message_hub should be a dict or None, got {message_hub!r}")
+        return MessageHub.get_instance(**{"name": self._experiment_name, **(message_hub or {})})
+
+    def build_visualizer(self, visualizer: Visualizer | dict[str, Any] | None = None) -> Visualizer:
+        """The visualizer; by default one that writes scalars to local JSON files."""
+        if isinstance(visualizer, Visualizer):
+            return visualizer
+        known = {"name": self._experiment_name, "save_dir": self._log_dir}
+        if visualizer is None:
+            return Visualizer.get_instance(vis_backends=[{"type": "LocalVisBackend"}], **known)
+        if not isinstance(visualizer, dict):
+            raise TypeError(f"visualizer should be a Visualizer, a dict or None, got {visualizer!r}")
+        made: Visualizer = VISUALIZERS.build({"type": "Visualizer", **known, **visualizer})
+        return made
+
+    def build_log_processor(self, log_processor: LogProcessor | dict[str, Any]) -> LogProcessor:
+        """What turns scalars into log lines."""
+        if isinstance(log_processor, dict):
+            made: LogProcessor = LOG_PROCESSORS.build({"type": "LogProcessor", **log_processor})
+            return made
+        if not isinstance(log_processor, LogProcessor):
+            raise TypeError(f"log_processor should be a LogProcessor or a dict, got {log_processor!r}")
+        return log_processor
+
+    def build_evaluator(self, evaluator: Evaluator | dict[str, Any] | list[Any]) -> Evaluator:
+        """An evaluator from metrics: one, a list, or ``dict(metrics=…)`` with a ``type`` of its own."""
+        if isinstance(evaluator, Evaluator):
+            return evaluator
+        if isinstance(evaluator, dict) and "metrics" in evaluator:
+            made: Evaluator = EVALUATOR.build({"type": "Evaluator", **evaluator})
+            return made
+        if isinstance(evaluator, dict | list):
+            return Evaluator(evaluator)
+        raise TypeError(f"evaluator should be an Evaluator, a dict or a list, got {evaluator!r}")
+
+    # -- model ---------------------------------------------------------------------------------------------------
+
+    def build_model(self, model: nn.Module | dict[str, Any]) -> nn.Module:
+        """The model."""
+        if isinstance(model, nn.Module):
+            return model
+        if isinstance(model, dict):
+            made: nn.Module = MODELS.build(model)
+            return made
+        raise TypeError(f"model should be an nn.Module or a dict, got {model!r}")
+
+    def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
+        """The model on its device; with several processes inside a wrapper that unites their gradients."""
+        if is_model_wrapper(model):
+            if model_wrapper_cfg is not None:
+                raise TypeError(f"the model is wrapped already, model_wrapper_cfg should be None: {model_wrapper_cfg}")
+            return model
+        model = model.to(default_device())
+        if not self.distributed:
+            return revert_sync_batchnorm(model)
+        sync_bn = self.cfg.get("sync_bn")
+        if sync_bn is not None:
+            model = convert_sync_batchnorm(model, sync_bn)
+        devices = [int(os.environ.get("LOCAL_RANK", 0))] if torch.cuda.is_available() else None
+        if model_wrapper_cfg is None:
+            unused = self.cfg.get("find_unused_parameters", False)
+            return MMDistributedDataParallel(
+                module=model, device_ids=devices, broadcast_buffers=False, find_unused_parameters=unused
+            )
+        return self._wrapper(dict(model_wrapper_cfg), model, devices)
+
+    def _wrapper(self, options: dict[str, Any], model: nn.Module, devices: list[int] | None) -> nn.Module:
+        options.setdefault("type", "MMDistributedDataParallel")
+        kind = MODEL_WRAPPERS.get(options["type"]) if isinstance(options["type"], str) else options["type"]
+        known: dict[str, Any] = {"module": model}
+        if isinstance(kind, type) and issubclass(kind, nn.parallel.DistributedDataParallel):
+            known["device_ids"] = devices
+        made: nn.Module = MODEL_WRAPPERS.build(options, default_args=known)
+        return made
+
+    # -- loops ---------------------------------------------------------------------------------------------------
+
+    def build_train_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
+        """The train loop: ``type``, or ``by_epoch`` for one of the two that come along."""
+        if isinstance(loop, BaseLoop):
+            return loop
+        if not isinstance(loop, dict):
+            raise TypeError(f"train_loop should be a loop or a dict, got {loop!r}")
+        options = dict(loop)
+        if "type" in options and "by_epoch" in options:
+            raise RuntimeError("Only one of `type` or `by_epoch` can exist in `loop_cfg`.")
+        known = {"runner": self, "dataloader": self._train_dataloader}
+        if "type" in options:
+            made: BaseLoop = LOOPS.build(options, default_args=known)
+        elif options.pop("by_epoch"):
+            made = EpochBasedTrainLoop(**options, **known)
+        else:
+            made = IterBasedTrainLoop(**options, **known)
+        return made
+
+    def build_val_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
+        """The validation loop."""
+        return self._evaluation_loop("val_loop", loop, ValLoop, self._val_dataloader, self._val_evaluator)
+
+    def build_test_loop(self, loop: BaseLoop | dict[str, Any]) -> BaseLoop:
+        """The test loop."""
+        return self._evaluation_loop("test_loop", loop, TestLoop, self._test_dataloader, self._test_evaluator)
+
+    def _evaluation_loop(self, name: str, loop: Any, default: Any, dataloader: Any, evaluator: Any) -> BaseLoop:
+        if isinstance(loop, BaseLoop):
+            return loop
+        if not isinstance(loop, dict):
+            raise TypeError(f"{name} should be a loop or a dict, got {loop!r}")
+        known = {"runner": self, "dataloader": dataloader, "evaluator": evaluator}
+        made: BaseLoop = LOOPS.build(loop, default_args=known) if "type" in loop else default(**loop, **known)
+        return made
+
+    # -- optimizers and schedulers -------------------------------------------------------------------------------
+
+    def build_optim_wrapper(self, optim_wrapper: Any) -> OptimWrapper | OptimWrapperDict:
+        """One optim wrapper, or several: a dict of wrappers, or what a ``constructor`` makes of the config."""
+        if isinstance(optim_wrapper, OptimWrapper):
+            return optim_wrapper
+        if not isinstance(optim_wrapper, dict):
+            raise TypeError(f"optimizer wrapper should be an OptimWrapper object or dict, but got {optim_wrapper!r}")
+        optimizer = optim_wrapper.get("optimizer")
+        if isinstance(optimizer, Optimizer):
+            made: OptimWrapper = OPTIM_WRAPPERS.build({"type": "OptimWrapper", **optim_wrapper})
+            return made
+        if optimizer is not None or "constructor" in optim_wrapper:
+            built: OptimWrapper = build_optim_wrapper(self.model, optim_wrapper)
+            return built
+        for name, wrapper in optim_wrapper.items():
+            if not isinstance(wrapper, OptimWrapper):
+                raise ValueError(
+                    "without `optimizer` and `constructor` every entry of optim_wrapper should be an OptimWrapper, "
+                    f"{name} is {wrapper!r}"
+                )
+        return OptimWrapperDict(**optim_wrapper)
+
+    def build_param_scheduler(self, scheduler: Any) -> Any:
+        """A list of schedulers; a dict of lists for several optimizers."""
+        if not isinstance(self.optim_wrapper, OptimWrapperDict):
+            return self._build_param_scheduler(scheduler, self.optim_wrapper)
+        by_name = isinstance(scheduler, dict) and "type" not in scheduler
+        return {
+            name: self._build_param_scheduler(scheduler[name] if by_name else scheduler, wrapper)
+            for name, wrapper in self.optim_wrapper.items()
+        }
+
+    def _build_param_scheduler(self, scheduler: Any, optim_wrapper: OptimWrapper) -> list[_ParamScheduler]:
+        schedulers = scheduler if isinstance(scheduler, Sequence) else [scheduler]
+        return [self._scheduler(one, optim_wrapper) for one in schedulers]
+
+    def _scheduler(self, scheduler: Any, optim_wrapper: OptimWrapper) -> _ParamScheduler:
+        if isinstance(scheduler, _ParamScheduler):
+            return scheduler
+        if not isinstance(scheduler, dict):
+            raise TypeError(f"type of scheduler should be `ParamScheduler` or dict, got {scheduler!r}")
+        options = dict(scheduler)
+        unit = "max_epochs" if options.get("by_epoch", True) else "max_iters"
+        end = getattr(self.train_loop, unit, None)
+        if end is not None:
+            options.setdefault("end", end)
+        known = {"optimizer": optim_wrapper, "epoch_length": len(self.train_dataloader)}
+        made: _ParamScheduler = PARAM_SCHEDULERS.build(options, default_args=known)
+        return made
+
+    def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
+        """Every learning rate times real batch size / ``base_batch_size``; before schedulers remember them."""
+        if auto_scale_lr is None or not auto_scale_lr.get("enable", False):
+            return
+        assert "base_batch_size" in auto_scale_lr, "auto_scale_lr needs a base_batch_size"
+        if _built(self.param_schedulers):
+            raise RuntimeError("scale_lr should be called before the schedulers are built: they remember the first lr")
+        loader = self._train_dataloader
+        size = (loader["batch_size"] if isinstance(loader, dict) else loader.batch_size) * self.world_size
+        ratio = float(size) / float(auto_scale_lr["base_batch_size"])
+        self.logger.info(f"LR is set based on batch size of {auto_scale_lr['base_batch_size']} and the current {size}.")
+        several = isinstance(optim_wrapper, OptimWrapperDict)
+        for wrapper in optim_wrapper.values() if several else [optim_wrapper]:  # type: ignore[attr-defined]
+            for group in wrapper.optimizer.param_groups:
+                group["lr"] *= ratio
+
+
+def check_scheduler_cfg(param_scheduler: Any) -> None:
+    """Complain about a scheduler config of a wrong form before anything is built."""
+    if param_scheduler is None or isinstance(param_scheduler, _ParamScheduler):
+        return
+    if isinstance(param_scheduler, list | tuple):
+        for one in param_scheduler:
+            if isinstance(one, dict) and "type" not in one:
+                raise ValueError(f"a scheduler config needs a `type`, got {one}")
+            if not isinstance(one, dict | _ParamScheduler):
+                raise TypeError(f"a scheduler should be a dict or a _ParamScheduler, got {one!r}")
+        return
+    if not isinstance(param_scheduler, dict):
+        raise TypeError(f"param_scheduler should be a _ParamScheduler, a dict or a list, got {param_scheduler!r}")
+    if "type" not in param_scheduler:
+        for name, one in param_scheduler.items():
+            assert isinstance(one, dict | list | tuple | _ParamScheduler), (
+                f"param_scheduler[{name!r}] should be a scheduler, a dict or a list, got {one!r}"
+            )
+
+
+def _built(schedulers: Any) -> bool:
+    if isinstance(schedulers, dict):
+        return "type" not in schedulers and any(_built(one) for one in schedulers.values())
+    if isinstance(schedulers, list):
+        return any(_built(one) for one in schedulers)
+    return isinstance(schedulers, _ParamScheduler)

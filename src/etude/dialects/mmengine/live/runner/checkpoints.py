@@ -1,0 +1,229 @@
+"""A runner's checkpoints: load, resume, save, and the config beside them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.dialects.mmengine import files
+from etude.dialects.mmengine.live.amp import default_device
+from etude.dialects.mmengine.live.dist.utils import is_main_process
+from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
+from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
+from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.runner.views import Views
+from etude.dialects.openmm.checkpoint import (
+    DEFAULT_REVISE,
+    _load_checkpoint,
+    _load_checkpoint_to_model,
+    get_state_dict,
+    weights_to_cpu,
+)
+from etude.errors import ResumeError
+
+
+class Checkpoints(Views):
+    """The part of a runner that reads and writes its state."""
+
+    _resume: bool
+    _load_from: str | None
+    _has_loaded: bool
+    _randomness_cfg: dict[str, Any]
+
+    def load_or_resume(self) -> None:
+        """As ``resume`` and ``load_from`` say; only the first time it is called."""
+        if self._has_loaded:
+            return
+        source = self._load_from
+        if self._resume and source is None:
+            source = files.find_latest_checkpoint(self.work_dir)
+            if source is None:
+                self.logger.info(f"There is no checkpoint in {self.work_dir} yet: training starts from the beginning.")
+            else:
+                self.logger.info(f"Auto resumed from the latest checkpoint {source}.")
+        if source is None:
+            return
+        if self._resume:
+            self.resume(source)
+        else:
+            self.load_checkpoint(source)
+        self._has_loaded = True
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: str | torch.device | Any = "cpu",
+        strict: bool = False,
+        revise_keys: Any = DEFAULT_REVISE,
+    ) -> dict[str, Any]:
+        """Load the weights of a file; hooks may change its content first. Returns the content."""
+        checkpoint = _load_checkpoint(filename, map_location=map_location)
+        self.call_hook("after_load_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
+        model: Any = self.model.module if is_model_wrapper(self.model) else self.model
+        checkpoint = _load_checkpoint_to_model(model, checkpoint, strict, logger=self.logger, revise_keys=revise_keys)
+        self._has_loaded = True
+        self.logger.info(f"Load checkpoint from {filename}")
+        return checkpoint  # type: ignore[no-any-return]
+
+    def resume(
+        self,
+        filename: str,
+        resume_optimizer: bool = True,
+        resume_param_scheduler: bool = True,
+        map_location: str | torch.device | Any = "default",
+    ) -> None:
+        """Go on where the file was written: weights, counters, seed, hub, optimizers, schedulers.
+
+        What the file says rules over a config that was changed since: schedules keep their saved windows and values.
+        """
+        place = default_device() if map_location == "default" else map_location
+        checkpoint = self.load_checkpoint(filename, map_location=place)
+        if "meta" not in checkpoint or "epoch" not in checkpoint["meta"]:
+            raise ResumeError(f"{filename} holds weights only: use load_from without resume")
+        self._take_counters(checkpoint["meta"])
+        self._take_seed(checkpoint["meta"].get("seed"))
+        self._compare_dataset(checkpoint["meta"].get("dataset_meta"))
+        if "message_hub" in checkpoint:
+            self.message_hub.load_state_dict(_with_histories(checkpoint["message_hub"]))
+        if "optimizer" in checkpoint and resume_optimizer:
+            self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)  # type: ignore[attr-defined]
+            self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
+        if "param_schedulers" in checkpoint and resume_param_scheduler:
+            self._take_schedulers(checkpoint["param_schedulers"])
+        self._has_loaded = True
+        self.logger.info(f"resumed epoch: {self.epoch}, iter: {self.iter}")
+
+    def _take_counters(self, meta: Mapping[str, Any]) -> None:
+        loop = self.train_loop
+        loop._epoch, loop._iter = int(meta["epoch"]), int(meta["iter"])
+        self.core_run.hooks.rewind()
+
+    def _take_seed(self, saved: int | None) -> None:
+        current = self._randomness_cfg.get("seed")
+        if saved is None or saved == current:
+            return
+        if current is not None:
+            self.logger.warning(
+                f"the checkpoint was made with seed {saved}, the config says {current}: {saved} is used"
+            )
+        self._randomness_cfg.update(seed=saved)
+        self.set_randomness(**self._randomness_cfg)  # type: ignore[attr-defined]
+
+    def _compare_dataset(self, saved: Any) -> None:
+        current = getattr(getattr(self.train_dataloader, "dataset", None), "metainfo", None)
+        if not _same(saved, current):
+            self.logger.warning("the dataset's metainfo is not the one that the checkpoint was made with")
+
+    def _take_schedulers(self, states: Any) -> None:
+        if self.param_schedulers is None:
+            self.logger.warning("the checkpoint has schedulers, the config has none: they are not resumed")
+            return
+        self.param_schedulers = self.build_param_scheduler(self.param_schedulers)  # type: ignore[attr-defined]
+        for schedulers, saved in _matching(self.param_schedulers, states):
+            for scheduler, state in zip(schedulers, saved, strict=False):
+                scheduler.load_state_dict(state)
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename: str,
+        file_client_args: dict[str, Any] | None = None,
+        save_optimizer: bool = True,
+        save_param_scheduler: bool = True,
+        meta: dict[str, Any] | None = None,
+        by_epoch: bool = True,
+        backend_args: dict[str, Any] | None = None,
+    ) -> None:
+        """Write everything a resume needs to ``out_dir/filename``. Only the first process writes."""
+        if not isinstance(meta, dict | None):
+            raise TypeError(f"meta should be a dict or None, got {type(meta).__name__}")
+        if not is_main_process():
+            return
+        model: Any = self.model.module if is_model_wrapper(self.model) else self.model
+        checkpoint: dict[str, Any] = {
+            "meta": self._meta(dict(meta or {}), by_epoch),
+            "state_dict": weights_to_cpu(get_state_dict(model) if is_model_wrapper(self.model) else model.state_dict()),
+            "message_hub": self.message_hub.state_dict(),
+        }
+        if save_optimizer:
+            if not isinstance(self.optim_wrapper, OptimWrapper):
+                raise TypeError(f"the optim wrapper is not built yet: {self.optim_wrapper!r}")
+            checkpoint["optimizer"] = _on_cpu(self.optim_wrapper.state_dict())
+        if save_param_scheduler and self.param_schedulers is not None:
+            checkpoint["param_schedulers"] = _states(self.param_schedulers)
+        self.call_hook("before_save_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
+        files.write(os.path.join(out_dir, filename), files.plain(checkpoint))
+
+    def _point_to(self, filename: str) -> None:
+        """Make ``filename`` in ``work_dir`` what an automatic resume finds."""
+        if is_main_process():
+            files.write_text(os.path.join(self.work_dir, "last_checkpoint"), os.path.join(self.work_dir, filename))
+
+    def _meta(self, meta: dict[str, Any], by_epoch: bool) -> dict[str, Any]:
+        # A save comes before the counter of what was just finished moves on.
+        meta.setdefault("epoch", self.epoch + int(by_epoch))
+        meta.setdefault("iter", self.iter + int(not by_epoch))
+        meta.update(
+            cfg=self.cfg.pretty_text,
+            seed=self.seed,
+            experiment_name=self.experiment_name,
+            time=time.strftime("%Y%m%d_%H%M%S", time.localtime()),
+            mmengine_version=self.message_hub.get_info("mmengine_version") or "",
+        )
+        dataset: Any = getattr(self.train_dataloader, "dataset", None)
+        if hasattr(dataset, "metainfo"):
+            meta.update(dataset_meta=dataset.metainfo)
+        return meta
+
+    def dump_config(self) -> None:
+        """The resolved config in ``work_dir``, under its own name or the start's time."""
+        if is_main_process():
+            name = os.path.basename(self.cfg.filename) if self.cfg.filename else f"{self.timestamp}.py"
+            self.cfg.dump(os.path.join(self.work_dir, name))
+
+
+def _states(schedulers: Any) -> Any:
+    if isinstance(schedulers, dict):
+        return {name: _states(one) for name, one in schedulers.items()}
+    return [scheduler.state_dict() for scheduler in schedulers]
+
+
+def _matching(schedulers: Any, states: Any) -> list[tuple[Any, Any]]:
+    if isinstance(schedulers, dict):
+        return [(one, states.get(name, [])) for name, one in schedulers.items()]
+    return [(schedulers, states)]
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return {key: _on_cpu(item) for key, item in value.items()}
+    return [_on_cpu(item) for item in value] if isinstance(value, list) else value
+
+
+def _with_histories(hub: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved hub with its histories as objects again, whichever program wrote them."""
+    return {**hub, "log_scalars": {key: _history(value) for key, value in hub.get("log_scalars", {}).items()}}
+
+
+def _history(value: Any) -> Any:
+    if not isinstance(value, Mapping) or "_log_history" not in value:
+        return value
+    return HistoryBuffer(value["_log_history"], value["_count_history"], int(value.get("_max_length", 1000000)))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two metainfos say the same; arrays, and tuples that became lists, are compared by content."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, torch.Tensor | np.ndarray) or isinstance(other, torch.Tensor | np.ndarray):
+        return np.array_equal(np.asarray(one), np.asarray(other))
+    return bool(one == other)

@@ -1,0 +1,108 @@
+"""From a dataloader's config to the dataloader."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from etude.dialects.mmengine.live.data.collate import worker_init_fn
+from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size
+from etude.dialects.mmengine.live.registry import DATA_SAMPLERS, DATASETS, FUNCTIONS
+
+
+class _SlicedDataset(Dataset[Any]):
+    """The first ``length`` samples of a dataset; everything else is the dataset's own."""
+
+    def __init__(self, dataset: Any, length: int) -> None:
+        self._dataset, self._length = dataset, length
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_dataset":
+            raise AttributeError(name)
+        return getattr(self._dataset, name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._dataset[index]
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def build_dataloader(
+    dataloader: DataLoader[Any] | dict[str, Any], seed: int | None = None, diff_rank_seed: bool = False
+) -> DataLoader[Any]:
+    """``dataset``, ``sampler``, ``batch_sampler``, ``collate_fn`` and ``worker_init_fn`` built, the rest is torch's."""
+    if isinstance(dataloader, DataLoader):
+        return dataloader
+    options = dict(dataloader)
+    dataset = _dataset(options)
+    sampler = options.pop("sampler")
+    if isinstance(sampler, dict):
+        known = {"dataset": dataset, "seed": None if diff_rank_seed else seed}
+        sampler = DATA_SAMPLERS.build(sampler, default_args=known)
+    batch_sampler = options.pop("batch_sampler", None)
+    if isinstance(batch_sampler, dict):
+        known = {"sampler": sampler, "batch_size": options.pop("batch_size")}
+        batch_sampler = DATA_SAMPLERS.build(batch_sampler, default_args=known)
+    return DataLoader(
+        dataset=dataset,
+        sampler=sampler if batch_sampler is None else None,
+        batch_sampler=batch_sampler,
+        worker_init_fn=_worker_init(options, seed),
+        collate_fn=_collate(options.pop("collate_fn", {"type": "pseudo_collate"})),
+        **options,
+    )
+
+
+def _dataset(options: dict[str, Any]) -> Any:
+    dataset = options.pop("dataset")
+    if isinstance(dataset, dict):
+        dataset = DATASETS.build(dataset)
+        if hasattr(dataset, "full_init"):
+            dataset.full_init()
+    batches = options.pop("num_batch_per_epoch", None)
+    if batches is not None:
+        return _SlicedDataset(dataset, batches * _batch_size(options) * get_world_size())
+    return dataset
+
+
+def _batch_size(options: dict[str, Any]) -> int:
+    if "batch_size" in options:
+        return int(options["batch_size"])
+    sampler = options["batch_sampler"]
+    size = sampler["batch_size"] if isinstance(sampler, dict) else sampler.batch_size
+    return int(size)
+
+
+def _worker_init(options: dict[str, Any], seed: int | None) -> Any:
+    silent = options.pop("disable_subprocess_warning", False)
+    assert isinstance(silent, bool), f"disable_subprocess_warning should be a bool, got {silent!r}"
+    given = options.pop("worker_init_fn", None)
+    if given is None:
+        if seed is None:
+            return None
+        workers = options.get("num_workers", 0)
+        return partial(
+            worker_init_fn, num_workers=workers, rank=get_rank(), seed=seed, disable_subprocess_warning=silent
+        )
+    return _function("worker_init_fn", given)
+
+
+def _collate(given: Any) -> Any:
+    if not isinstance(given, dict) and not callable(given):
+        raise TypeError(f"collate_fn should be a dict or callable, got {given!r}")
+    return _function("collate_fn", given)
+
+
+def _function(what: str, given: Any) -> Any:
+    """A callable as it is, or ``dict(type=name or callable, **arguments)``."""
+    if not isinstance(given, dict):
+        return given
+    options = dict(given)
+    kind = options.pop("type")
+    found = FUNCTIONS.get(kind) if isinstance(kind, str) else kind
+    if not callable(found):
+        raise TypeError(f"the type of {what} should be a string or callable, got {kind!r}")
+    return partial(found, **options)

@@ -1,0 +1,103 @@
+"""What a run finds around it: processes, threads, random numbers."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+import torch.multiprocessing
+
+from etude.dialects.mmengine.live.dist.collectives import broadcast, sync_random_seed
+from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size, init_dist, is_distributed
+from etude.dialects.openmm.logging import print_log
+
+_MAX_FILES = 4096
+
+
+def setup_env(env_cfg: dict[str, Any], launcher: str) -> None:
+    """cuDNN, worker processes, the process group, and the limit of open files."""
+    if env_cfg.get("cudnn_benchmark"):
+        torch.backends.cudnn.benchmark = True
+    set_multi_processing(**env_cfg.get("mp_cfg", {}), distributed=launcher != "none")
+    if launcher != "none" and not is_distributed():
+        init_dist(launcher, **env_cfg.get("dist_cfg", {"backend": "nccl"}))
+    _raise_file_limit(int(env_cfg.get("resource_limit", _MAX_FILES)))
+
+
+def set_multi_processing(mp_start_method: str = "fork", opencv_num_threads: int = 0, distributed: bool = False) -> None:
+    """How data workers start, and that each process of several uses one thread."""
+    if os.name != "nt":
+        current = torch.multiprocessing.get_start_method(allow_none=True)
+        if current is not None and current != mp_start_method:
+            warnings.warn(
+                f"worker processes now start by {mp_start_method!r}, before by {current!r}: see mp_start_method",
+                stacklevel=2,
+            )
+        torch.multiprocessing.set_start_method(mp_start_method, force=True)
+    _quiet_opencv(opencv_num_threads)
+    if distributed:
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
+
+
+def _quiet_opencv(threads: int) -> None:
+    import sys
+
+    opencv = sys.modules.get("cv2")
+    if opencv is not None:
+        opencv.setNumThreads(threads)
+
+
+def _raise_file_limit(wanted: int) -> None:
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def common_timestamp() -> str:
+    """``20240131_120000``, the same in all processes."""
+    now = torch.tensor(time.time(), dtype=torch.float64)
+    broadcast(now)
+    return time.strftime("%Y%m%d_%H%M%S", time.localtime(float(now)))
+
+
+def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_rank_seed: bool = False) -> int:
+    """Seed every generator; None draws a seed that all processes share. Returns the common seed."""
+    common = sync_random_seed() if seed is None else seed
+    own = common + get_rank() if diff_rank_seed else common
+    random.seed(own)
+    np.random.seed(own % 2**32)
+    torch.manual_seed(own)
+    torch.cuda.manual_seed_all(own)
+    if deterministic:
+        if torch.backends.cudnn.benchmark:
+            print_log("cudnn.benchmark is switched off: the run is to be deterministic", logger="current")
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+        torch.use_deterministic_algorithms(True)
+    return own
+
+
+def describe(env_cfg: dict[str, Any], *, seed: int | None, deterministic: bool, launcher: str, cfg: Any) -> str:
+    """Where and how this run happens, for its log."""
+    facts = {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "seed": seed,
+        "deterministic": deterministic,
+        "launcher": launcher,
+        "processes": get_world_size(),
+        **{key: value for key, value in env_cfg.items() if key != "dist_cfg"},
+    }
+    lines = "\n".join(f"    {name}: {value}" for name, value in facts.items())
+    bar = "-" * 60
+    return f"\n{bar}\nEnvironment:\n{lines}\n{bar}\nConfig:\n{getattr(cfg, 'pretty_text', '')}"

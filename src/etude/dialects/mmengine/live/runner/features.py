@@ -1,0 +1,43 @@
+"""Optional features that a config switches on by a key of its own."""
+
+from __future__ import annotations
+
+from functools import partial, wraps
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from etude.dialects.openmm.logging import print_log
+
+
+def compile_method(model: nn.Module, target: str, options: bool | dict[str, Any] | None) -> None:
+    """``torch.compile`` of one method of the model; ``options`` is True or the arguments."""
+    if not options and not isinstance(options, dict):
+        return
+    arguments = {} if isinstance(options, bool) else dict(options)
+    target = arguments.pop("target", target)
+    setattr(model, target, torch.compile(getattr(model, target), **arguments))
+    print_log(f"{target} of the model is compiled: the first iterations take longer", logger="current")
+
+
+def recompute_activations(model: nn.Module, names: str | list[str] | None) -> None:
+    """Forward of the modules ``names`` again in backward instead of keeping their activations."""
+    wanted = [names] if isinstance(names, str) else list(names or ())
+    for name in wanted:
+        module = model.get_submodule(name)
+        module.forward = _recomputed(module.forward)
+
+
+def _recomputed(forward: Any) -> Any:
+    @wraps(forward)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False)
+
+    return call
+
+
+def turn_on_activation_checkpointing(model: nn.Module, modules: str | list[str]) -> None:
+    """The former name of :func:`recompute_activations`."""
+    recompute_activations(model, modules)

@@ -1,0 +1,189 @@
+"""A runner's hooks: registration, order, and how the engine's table calls them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from etude.core.hook import Call, HookTable, origin_of
+from etude.core.hook import Hook as CoreHook
+from etude.core.run import Run
+from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at
+from etude.dialects.mmengine.live.priority import Priority, get_priority
+from etude.dialects.mmengine.live.registry import HOOKS
+from etude.dialects.mmengine.live.runner.views import Views
+from etude.errors import nearest
+
+DEFAULT_HOOKS = {
+    "runtime_info": {"type": "RuntimeInfoHook"},
+    "timer": {"type": "IterTimerHook"},
+    "sampler_seed": {"type": "DistSamplerSeedHook"},
+    "logger": {"type": "LoggerHook"},
+    "param_scheduler": {"type": "ParamSchedulerHook"},
+    "checkpoint": {"type": "CheckpointHook", "interval": 1},
+}
+
+
+class Acting(CoreHook):
+    """One of the user's hooks as the engine sees it: its methods at the engine's points, called with the runner."""
+
+    def __init__(self, hook: Hook, runner: Any, position: int) -> None:
+        self.hook, self.runner, self.priority = hook, runner, position
+
+    def calls(self) -> Mapping[str, Call]:
+        hook, runner = self.hook, self.runner
+        made: dict[str, Call] = {}
+        if acts_at(hook, "before_train_epoch"):
+            made["before_epoch"] = _plain(hook.before_train_epoch, runner)
+        if acts_at(hook, "before_train_iter"):
+            made["before_step"] = _before_iter(hook.before_train_iter, runner)
+        if acts_at(hook, "after_train_iter"):
+            made["after_step"] = _after_iter(hook.after_train_iter, runner)
+        if acts_at(hook, "after_train_epoch"):
+            made["after_epoch"] = _plain(hook.after_train_epoch, runner)
+        return made
+
+    @property
+    def name(self) -> str:
+        return type(self.hook).__name__
+
+    @property
+    def origin(self) -> str:
+        return origin_of(type(self.hook))
+
+
+def _plain(method: Callable[..., Any], runner: Any) -> Call:
+    def call(run: Run) -> None:
+        method(runner)
+
+    return call
+
+
+def _before_iter(method: Callable[..., Any], runner: Any) -> Call:
+    def call(run: Run) -> None:
+        method(runner, batch_idx=run.step_in_epoch, data_batch=run.batch)
+
+    return call
+
+
+def _after_iter(method: Callable[..., Any], runner: Any) -> Call:
+    def call(run: Run) -> None:
+        method(runner, batch_idx=run.step_in_epoch, data_batch=run.batch, outputs=run.outputs)
+
+    return call
+
+
+class Hooking(Views):
+    """The part of a runner that knows its hooks. Who acts where is settled when hooks are registered."""
+
+    _hooks: list[Hook]
+
+    @property
+    def hooks(self) -> list[Hook]:
+        """All hooks in the order they act."""
+        return self._hooks
+
+    def register_hook(self, hook: Hook | dict[str, Any], priority: str | int | Priority | None = None) -> None:
+        """Add a hook behind the last one of equal or smaller priority.
+
+        The argument ``priority`` rules over the key of that name in a config, and that over the class's own.
+        """
+        if not isinstance(hook, Hook | dict):
+            raise TypeError(f"hook should be a Hook or a dict, got {hook!r}")
+        if isinstance(hook, dict):
+            options = dict(hook)
+            own = options.pop("priority", None)
+            priority = own if priority is None else priority
+            made: Hook = HOOKS.build(options)
+        else:
+            made = hook
+        if priority is not None:
+            made.priority = priority  # type: ignore[assignment]
+        self._insert(made)
+        self._warn_of_misspelt(made)
+
+    def _insert(self, hook: Hook) -> None:
+        number = get_priority(hook.priority)
+        at = len(self._hooks)
+        while at > 0 and number < get_priority(self._hooks[at - 1].priority):
+            at -= 1
+        self._hooks.insert(at, hook)
+        self._settle_hooks()
+
+    def register_default_hooks(self, hooks: dict[str, Hook | dict[str, Any] | None] | None = None) -> None:
+        """The six default hooks; an entry of ``hooks`` replaces, removes (None) or adds one."""
+        chosen: dict[str, Any] = dict(DEFAULT_HOOKS)
+        for name, hook in (hooks or {}).items():
+            if hook is None and name in chosen:
+                chosen.pop(name)
+            else:
+                assert hook is not None, f"there is no default hook {name!r} to switch off, known: {list(chosen)}"
+                chosen[name] = hook
+        for hook in chosen.values():
+            self.register_hook(hook)
+
+    def register_custom_hooks(self, hooks: Iterable[Hook | dict[str, Any]]) -> None:
+        """Hooks beside the default ones."""
+        for hook in hooks:
+            self.register_hook(hook)
+
+    def register_hooks(
+        self,
+        default_hooks: dict[str, Hook | dict[str, Any] | None] | None = None,
+        custom_hooks: Iterable[Hook | dict[str, Any]] | None = None,
+    ) -> None:
+        """Default hooks, then custom ones."""
+        self.register_default_hooks(default_hooks)
+        if custom_hooks is not None:
+            self.register_custom_hooks(custom_hooks)
+
+    def call_hook(self, fn_name: str, **kwargs: Any) -> None:
+        """Call ``fn_name`` of every hook that has it; points of one's own are possible."""
+        if self._settled != self._hooks:
+            self._settle_hooks()
+        active = self._active.get(fn_name)
+        if active is None:
+            active = self._active[fn_name] = [hook for hook in self._hooks if acts_at(hook, fn_name)]
+        for hook in active:
+            try:
+                getattr(hook, fn_name)(self, **kwargs)
+            except Exception as error:
+                error.add_note(f"in {type(hook).__name__}.{fn_name} ({origin_of(type(hook))})")
+                raise
+
+    def _settle_hooks(self) -> None:
+        """Make the engine's table, and forget who acts where."""
+        self._settled = list(self._hooks)
+        self._active: dict[str, list[Hook]] = {}
+        run = getattr(self, "core_run", None)
+        if run is not None:
+            run.hooks = HookTable(Acting(hook, self, at) for at, hook in enumerate(self._hooks))
+
+    def get_hooks_info(self) -> str:
+        """For every point, the hooks that act there in their order, with their priorities."""
+        blocks = []
+        for stage in Hook.stages:
+            lines = [_line(hook) for hook in self._hooks if stage in hook.get_triggered_stages()]
+            if lines:
+                blocks.append("\n".join([f"{stage}:", *lines, " -------------------- "]))
+        return "\n".join(blocks)
+
+    def _warn_of_misspelt(self, hook: Hook) -> None:
+        """A method like ``after_train_itr`` would never be called; say so."""
+        for name, _ in inspect.getmembers(type(hook), inspect.isfunction):
+            if name.startswith(("before_", "after_")) and not hasattr(Hook, name):
+                meant = nearest(name, Hook.stages)
+                if meant is not None:
+                    logger = getattr(self, "logger", None) or logging.getLogger("mmengine")
+                    logger.warning(f"{type(hook).__name__}.{name} is no point of a run; did you mean {meant}?")
+
+
+def _line(hook: Hook) -> str:
+    priority: Any = hook.priority
+    if isinstance(priority, int) and priority in {level.value for level in Priority}:
+        priority = Priority(priority).name
+    elif isinstance(priority, Priority):
+        priority = priority.name
+    return f"({priority:<12}) {type(hook).__name__:<35}"

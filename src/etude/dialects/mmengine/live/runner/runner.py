@@ -1,0 +1,264 @@
+"""The runner: what scripts construct, and what hooks, models and loops see of a run."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+from torch import nn
+
+from etude.core.run import Run
+from etude.dialects.mmengine.live.dist.collectives import broadcast
+from etude.dialects.mmengine.live.dist.utils import get_dist_info
+from etude.dialects.mmengine.live.loops import BaseLoop
+from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
+from etude.dialects.mmengine.live.runner import environment
+from etude.dialects.mmengine.live.runner.building import Building, check_scheduler_cfg
+from etude.dialects.mmengine.live.runner.checkpoints import Checkpoints
+from etude.dialects.mmengine.live.runner.features import compile_method, recompute_activations
+from etude.dialects.mmengine.live.runner.hooking import Hooking
+from etude.dialects.mmengine.live.runner.names import unique_name
+from etude.dialects.openmm.config import Config
+from etude.dialects.openmm.scope import DefaultScope
+
+_ARGUMENTS = (
+    "train_dataloader", "val_dataloader", "test_dataloader", "train_cfg", "val_cfg", "test_cfg", "auto_scale_lr",
+    "optim_wrapper", "param_scheduler", "val_evaluator", "test_evaluator", "default_hooks", "custom_hooks",
+    "data_preprocessor", "load_from", "resume", "launcher", "env_cfg", "log_processor", "log_level", "visualizer",
+    "default_scope", "randomness", "experiment_name",
+)  # fmt: skip
+_DEFAULTS: dict[str, Any] = {
+    "resume": False,
+    "launcher": "none",
+    "env_cfg": {"dist_cfg": {"backend": "nccl"}},
+    "log_level": "INFO",
+    "default_scope": "mmengine",
+    "randomness": {"seed": None},
+}
+
+
+class TrainStep:
+    """The update of a run with this face: the model's own ``train_step``."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+
+    def __call__(self, run: Run, batch: Any) -> Any:
+        runner = self.runner
+        return runner.model.train_step(batch, optim_wrapper=runner.optim_wrapper)  # type: ignore[operator]
+
+
+class Runner(Building, Checkpoints, Hooking):
+    """Owns everything of a run. Loops, dataloaders, optimizers and schedulers are built when they are first needed.
+
+    ``train()`` builds them, calls ``before_run``, initialises and loads weights, and lets the train loop run; the
+    steps themselves are the engine's (``core_run``).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | dict[str, Any],
+        work_dir: str,
+        train_dataloader: Any = None,
+        val_dataloader: Any = None,
+        test_dataloader: Any = None,
+        train_cfg: dict[str, Any] | None = None,
+        val_cfg: dict[str, Any] | None = None,
+        test_cfg: dict[str, Any] | None = None,
+        auto_scale_lr: dict[str, Any] | None = None,
+        optim_wrapper: Any = None,
+        param_scheduler: Any = None,
+        val_evaluator: Any = None,
+        test_evaluator: Any = None,
+        default_hooks: dict[str, Any] | None = None,
+        custom_hooks: list[Any] | None = None,
+        data_preprocessor: Any = None,
+        load_from: str | None = None,
+        resume: bool = False,
+        launcher: str = "none",
+        env_cfg: dict[str, Any] = {"dist_cfg": {"backend": "nccl"}},  # noqa: B006
+        log_processor: Any = None,
+        log_level: int | str = "INFO",
+        visualizer: Any = None,
+        default_scope: str | None = "mmengine",
+        randomness: dict[str, Any] = {"seed": None},  # noqa: B006
+        experiment_name: str | None = None,
+        cfg: Config | dict[str, Any] | None = None,
+    ) -> None:
+        self._work_dir = os.path.abspath(work_dir)
+        os.makedirs(self._work_dir, exist_ok=True)
+        self.cfg = copy.deepcopy(cfg) if isinstance(cfg, Config) else Config(dict(cfg or {}))
+
+        _all_or_none(train_dataloader=train_dataloader, train_cfg=train_cfg, optim_wrapper=optim_wrapper)
+        _all_or_none(val_dataloader=val_dataloader, val_cfg=val_cfg, val_evaluator=val_evaluator)
+        _all_or_none(test_dataloader=test_dataloader, test_cfg=test_cfg, test_evaluator=test_evaluator)
+        if param_scheduler is not None and optim_wrapper is None:
+            raise ValueError(f"param_scheduler should be None without an optim_wrapper, got {param_scheduler}")
+        check_scheduler_cfg(param_scheduler)
+        self._train_dataloader, self._train_loop = train_dataloader, train_cfg
+        self._val_dataloader, self._val_loop, self._val_evaluator = val_dataloader, val_cfg, val_evaluator
+        self._test_dataloader, self._test_loop, self._test_evaluator = test_dataloader, test_cfg, test_evaluator
+        self.optim_wrapper, self.auto_scale_lr = optim_wrapper, auto_scale_lr
+        self.param_schedulers = param_scheduler
+        self._load_from, self._resume, self._has_loaded = load_from, resume, False
+
+        self._launcher = launcher
+        self._distributed = launcher != "none"
+        self.setup_env(env_cfg)
+        self._randomness_cfg = dict(randomness)
+        self.set_randomness(**self._randomness_cfg)
+
+        self._experiment_name = unique_name(experiment_name, self.cfg.filename, self._timestamp)
+        self._log_dir = os.path.join(self._work_dir, self._timestamp)
+        os.makedirs(self._log_dir, exist_ok=True)
+        self.default_scope: DefaultScope | None = None
+        if default_scope is not None:
+            self.default_scope = DefaultScope.get_instance(self._experiment_name, scope_name=default_scope)
+        self.log_processor = self.build_log_processor({} if log_processor is None else log_processor)
+        self.logger = self.build_logger(log_level=log_level)
+        self._log_env(env_cfg)
+        self.message_hub = self.build_message_hub()
+        self.visualizer = self.build_visualizer(visualizer)
+        if self.cfg:
+            self.visualizer.add_config(self.cfg)
+
+        self._hooks = []
+        self._settle_hooks()
+        self._make_model(model, data_preprocessor)
+        self.register_hooks(default_hooks, custom_hooks)
+        self.logger.info(f"Hooks will be executed in the following order:\n{self.get_hooks_info()}")
+        self.dump_config()
+
+    @classmethod
+    def from_cfg(cls, cfg: Any) -> Any:
+        """A runner from a config, whose keys are the arguments; other keys stay readable as ``runner.cfg``."""
+        cfg = copy.deepcopy(cfg)
+        given = {name: cfg.get(name, copy.deepcopy(_DEFAULTS.get(name))) for name in _ARGUMENTS}
+        return cls(model=cfg["model"], work_dir=cfg["work_dir"], cfg=cfg, **given)
+
+    # -- setting up ----------------------------------------------------------------------------------------------
+
+    def setup_env(self, env_cfg: dict[str, Any]) -> None:
+        """Processes, threads and files, and the time that names this start."""
+        environment.setup_env(env_cfg, self._launcher)
+        self._rank, self._world_size = get_dist_info()
+        self._timestamp = environment.common_timestamp()
+
+    def set_randomness(self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False) -> None:
+        """Seed every generator; ``deterministic`` also forbids operations that are not."""
+        self._deterministic = deterministic
+        self._seed = environment.set_random_seed(seed, deterministic=deterministic, diff_rank_seed=diff_rank_seed)
+
+    def _log_env(self, env_cfg: dict[str, Any]) -> None:
+        self.logger.info(
+            environment.describe(
+                env_cfg,
+                seed=self.seed,
+                deterministic=self._deterministic,
+                launcher=self._launcher,
+                cfg=self.cfg,
+            )
+        )
+
+    def _make_model(self, model: nn.Module | dict[str, Any], data_preprocessor: Any) -> None:
+        if isinstance(model, dict) and data_preprocessor is not None:
+            model = {"data_preprocessor": data_preprocessor, **model}
+        made = self.wrap_model(self.cfg.get("model_wrapper_cfg"), self.build_model(model))
+        self.core_run = Run(model=made, update=TrainStep(self), loop=self._train_run, face=self)
+        self._model_name = type(self._bare_model()).__name__
+
+    def _train_run(self, run: Run) -> None:
+        self.train()
+
+    def _bare_model(self) -> nn.Module:
+        return self.model.module if is_model_wrapper(self.model) else self.model  # type: ignore[return-value]
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    def train(self) -> nn.Module:
+        """Train to the end; returns the model."""
+        self._require("train", self._train_loop, "train_dataloader, train_cfg and optim_wrapper", "train_step")
+        if self._val_loop is not None:
+            self._require("train", self._val_loop, "", "val_step")
+        self._build_for_training()
+        self.call_hook("before_run")
+        self._init_model_weights()
+        self._turn_on_features()
+        self.load_or_resume()
+        self.optim_wrapper.initialize_count_status(self.model, self._train_loop.iter, self._train_loop.max_iters)
+        compile_method(self.model, "train_step", self.cfg.get("compile"))
+        self._settle_hooks()
+        model = self.train_loop.run()
+        self._save_if_stopped()
+        self.call_hook("after_run")
+        return model  # type: ignore[no-any-return]
+
+    def val(self) -> dict[str, float]:
+        """Validate; returns the metrics."""
+        self._require("val", self._val_loop, "val_dataloader, val_cfg and val_evaluator", "val_step")
+        self._val_loop = self.build_val_loop(self._val_loop)
+        return self._run_alone(self._val_loop)
+
+    def test(self) -> dict[str, float]:
+        """Test; returns the metrics."""
+        self._require("test", self._test_loop, "test_dataloader, test_cfg and test_evaluator", "test_step")
+        self._test_loop = self.build_test_loop(self._test_loop)
+        return self._run_alone(self._test_loop)
+
+    def _run_alone(self, loop: BaseLoop) -> dict[str, float]:
+        self.call_hook("before_run")
+        self.load_or_resume()
+        metrics: dict[str, float] = loop.run()
+        self.call_hook("after_run")
+        return metrics
+
+    def _require(self, verb: str, loop: Any, arguments: str, step: str) -> None:
+        if loop is None:
+            raise RuntimeError(f"{verb}() needs {arguments}: give them when the runner is made")
+        assert hasattr(self._bare_model(), step), f"{verb}() needs a model with {step}, {self._model_name} has none"
+
+    def _build_for_training(self) -> None:
+        self._train_loop = self.build_train_loop(self._train_loop)
+        self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
+        self.scale_lr(self.optim_wrapper, self.auto_scale_lr)
+        if self.param_schedulers is not None:
+            self.param_schedulers = self.build_param_scheduler(self.param_schedulers)
+        if self._val_loop is not None:
+            self._val_loop = self.build_val_loop(self._val_loop)
+        self._tell_the_run()
+
+    def _tell_the_run(self) -> None:
+        """What the engine should know of parts that are built late."""
+        run, loop = self.core_run, self._train_loop
+        run.data["train"] = self.train_dataloader
+        named = self.optim_wrapper.items() if hasattr(self.optim_wrapper, "items") else [("", self.optim_wrapper)]
+        run.optimizers = {name: wrapper.optimizer for name, wrapper in named}
+        run.max_epochs, run.total_steps = getattr(loop, "max_epochs", None), getattr(loop, "max_iters", None)
+
+    def _init_model_weights(self) -> None:
+        model = self._bare_model()
+        if hasattr(model, "init_weights"):
+            model.init_weights()  # type: ignore[operator]
+            for tensor in model.state_dict().values():
+                broadcast(tensor)
+
+    def _turn_on_features(self) -> None:
+        recompute_activations(self._bare_model(), self.cfg.get("activation_checkpointing"))
+
+    def _save_if_stopped(self) -> None:
+        """A run that was told to stop (by a signal, say) leaves a file to resume from, inside an epoch too."""
+        if self.core_run.stopping is None or self.iter >= self.max_iters:
+            return
+        name = f"iter_{self.iter}.pth"
+        self.save_checkpoint(self.work_dir, name, meta={"epoch": self.epoch, "iter": self.iter}, by_epoch=False)
+        self._point_to(name)
+        self.logger.info(f"stopped ({self.core_run.stopping}) at iteration {self.iter}, saved {name}")
+
+
+def _all_or_none(**parts: Any) -> None:
+    given = [value is not None for value in parts.values()]
+    if any(given) and not all(given):
+        words = ", ".join(parts)
+        values = ", ".join(f"{name}={value!r}" for name, value in parts.items())
+        raise ValueError(f"{words} should be either all None or not None, but got {values}")

@@ -1,0 +1,159 @@
+"""What of a runner is only read: names, counters, places, and loops that build themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from etude.core.run import Run
+from etude.dialects.mmengine.live.loops import BaseLoop
+
+
+class Views:
+    """Properties. Counters are 0 while there is no train loop."""
+
+    cfg: Any
+    logger: Any
+    message_hub: Any
+    visualizer: Any
+    optim_wrapper: Any
+    param_schedulers: Any
+    core_run: Run
+    _train_loop: Any
+    _val_loop: Any
+    _test_loop: Any
+    _experiment_name: str
+    _model_name: str
+    _work_dir: str
+    _log_dir: str
+    _launcher: str
+    _distributed: bool
+    _rank: int
+    _world_size: int
+    _deterministic: bool
+    _timestamp: str
+    _seed: int | None
+
+    @property
+    def model(self) -> nn.Module:
+        """The model; a wrapper around it in a run of several processes."""
+        return self.core_run.model
+
+    @model.setter
+    def model(self, model: nn.Module) -> None:
+        self.core_run.model = model
+
+    @property
+    def experiment_name(self) -> str:
+        return self._experiment_name
+
+    @property
+    def model_name(self) -> str:
+        return self._model_name
+
+    @property
+    def work_dir(self) -> str:
+        return self._work_dir
+
+    @property
+    def log_dir(self) -> str:
+        return self._log_dir
+
+    @property
+    def launcher(self) -> str:
+        return self._launcher
+
+    @property
+    def distributed(self) -> bool:
+        return self._distributed
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        return self._world_size
+
+    @property
+    def deterministic(self) -> bool:
+        return self._deterministic
+
+    @property
+    def timestamp(self) -> str:
+        """When this run started: ``20240131_120000``."""
+        return self._timestamp
+
+    @property
+    def seed(self) -> int | None:
+        return self._seed
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that are finished."""
+        return int(self.train_loop.epoch) if isinstance(self._train_loop, BaseLoop) else 0
+
+    @property
+    def iter(self) -> int:
+        """Iterations that are finished."""
+        return int(self.train_loop.iter) if isinstance(self._train_loop, BaseLoop) else 0
+
+    @property
+    def max_epochs(self) -> int:
+        return int(self.train_loop.max_epochs) if isinstance(self._train_loop, BaseLoop) else 0
+
+    @property
+    def max_iters(self) -> int:
+        return int(self.train_loop.max_iters) if isinstance(self._train_loop, BaseLoop) else 0
+
+    @property
+    def val_interval(self) -> int:
+        """Epochs or iterations between validations."""
+        return int(self.train_loop.val_interval)
+
+    @property
+    def val_begin(self) -> int:
+        """The first epoch or iteration that may be validated."""
+        return int(self.train_loop.val_begin)
+
+    @property
+    def train_loop(self) -> Any:
+        """The train loop, built when it is first asked for."""
+        if isinstance(self._train_loop, dict):
+            self._train_loop = self.build_train_loop(self._train_loop)  # type: ignore[attr-defined]
+        return self._train_loop
+
+    @property
+    def val_loop(self) -> Any:
+        """The validation loop, built when it is first asked for."""
+        if isinstance(self._val_loop, dict):
+            self._val_loop = self.build_val_loop(self._val_loop)  # type: ignore[attr-defined]
+        return self._val_loop
+
+    @property
+    def test_loop(self) -> Any:
+        """The test loop, built when it is first asked for."""
+        if isinstance(self._test_loop, dict):
+            self._test_loop = self.build_test_loop(self._test_loop)  # type: ignore[attr-defined]
+        return self._test_loop
+
+    @property
+    def train_dataloader(self) -> Any:
+        return self.train_loop.dataloader
+
+    @property
+    def val_dataloader(self) -> Any:
+        return self.val_loop.dataloader
+
+    @property
+    def test_dataloader(self) -> Any:
+        return self.test_loop.dataloader
+
+    @property
+    def val_evaluator(self) -> Any:
+        return self.val_loop.evaluator
+
+    @property
+    def test_evaluator(self) -> Any:
+        return self.test_loop.evaluator
