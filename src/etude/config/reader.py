@@ -23,7 +23,7 @@ from typing import Any, TypeVar, overload
 
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
-from etude.errors import ConfigError, Finding, suggest
+from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, Place, Spec
 from etude.units import Amount, parse
 
@@ -204,13 +204,24 @@ class Fields:
         """This section as a component: its ``type``, and every key that was not asked for as its arguments."""
         name = self._type_name(self.take("type", str, default=default))
         self._note("*", "Any", None, kind=kind)
+        beside = tuple(key for key in self._asked if key != "type")
+        meant = None if "type" in self.values else self._misspelt_type()
         places = {key: self.place(key) for key in self.values if key not in self._asked}
         args = self.rest()
+        if meant is not None:
+            self.error(f"unknown key {self.name(meant)}", key=meant, hint="did you mean 'type'?")
+        elif name is None and default is None and "type" not in self.values:
+            self.error(f"{dotted(self.path)} has no `type`", hint=f"which {kind}?")
         if name is None:
-            if default is None and "type" not in self.values:
-                self.error(f"{dotted(self.path)} has no `type`", hint=f"which {kind}?")
             return None
-        return Spec(kind=kind, name=name, args=args, at=self.place("type"), places=places)
+        return Spec(kind=kind, name=name, args=args, at=self.place("type"), places=places, beside=beside)
+
+    def _misspelt_type(self) -> str | None:
+        """The key that was meant to be ``type``, where that is missing."""
+        left = [str(key) for key, value in self.values.items() if key not in self._asked and isinstance(value, str)]
+        meant = nearest("type", left)
+        self._asked.update({meant: None} if meant else {})
+        return meant
 
     def _type_name(self, given: Any) -> str | None:
         """A name. A Python config may give the class itself, which then goes by its dotted path."""
