@@ -1,0 +1,204 @@
+"""Where files are: a local disk, or an address that is only read. Other stores are out of scope."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from etude.errors import OutOfScope
+
+
+class BaseStorageBackend:
+    """What every backend can do; users derive their own and register them."""
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    def get(self, filepath: Any) -> Any:
+        raise NotImplementedError
+
+    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+        raise NotImplementedError
+
+
+class LocalBackend(BaseStorageBackend):
+    """Files on this machine. What is written appears whole or not at all."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+
+    def get(self, filepath: Any) -> bytes:
+        return Path(filepath).read_bytes()
+
+    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+        return Path(filepath).read_text(encoding=encoding)
+
+    def put(self, obj: bytes | Any, filepath: Any) -> None:
+        data = obj if isinstance(obj, bytes) else obj.getvalue()
+        _replace(filepath, data)
+
+    def put_text(self, obj: str, filepath: Any, encoding: str = "utf-8") -> None:
+        _replace(filepath, obj.encode(encoding))
+
+    def exists(self, filepath: Any) -> bool:
+        return os.path.exists(filepath)
+
+    def isdir(self, filepath: Any) -> bool:
+        return os.path.isdir(filepath)
+
+    def isfile(self, filepath: Any) -> bool:
+        return os.path.isfile(filepath)
+
+    def join_path(self, filepath: Any, *filepaths: Any) -> str:
+        return str(os.path.join(filepath, *filepaths))
+
+    @contextmanager
+    def get_local_path(self, filepath: Any) -> Generator[str, None, None]:
+        yield filepath
+
+    def copyfile(self, src: Any, dst: Any) -> str:
+        return str(shutil.copy(src, dst))
+
+    def copytree(self, src: Any, dst: Any) -> str:
+        return str(shutil.copytree(src, dst))
+
+    copyfile_from_local = copyfile_to_local = copyfile
+    copytree_from_local = copytree_to_local = copytree
+
+    def remove(self, filepath: Any) -> None:
+        if not os.path.exists(filepath):
+            raise FileNotFoundError(f"filepath {filepath} does not exist")
+        if os.path.isdir(filepath):
+            raise IsADirectoryError(f"filepath {filepath} should be a file")
+        os.remove(filepath)
+
+    def rmtree(self, dir_path: Any) -> None:
+        shutil.rmtree(dir_path)
+
+    def copy_if_symlink_fails(self, src: Any, dst: Any) -> bool:
+        try:
+            os.symlink(src, dst)
+        except OSError:
+            (self.copyfile if os.path.isfile(src) else self.copytree)(src, dst)
+            return False
+        return True
+
+    def list_dir_or_file(
+        self,
+        dir_path: Any,
+        list_dir: bool = True,
+        list_file: bool = True,
+        suffix: str | tuple[str, ...] | None = None,
+        recursive: bool = False,
+    ) -> Iterator[str]:
+        """Names below ``dir_path``, relative to it; hidden ones left out."""
+        if list_dir and suffix is not None:
+            raise TypeError("`suffix` should be None when `list_dir` is True")
+        if suffix is not None and not isinstance(suffix, str | tuple):
+            raise TypeError("`suffix` must be a string or tuple of strings")
+        return self._listed(str(dir_path), str(dir_path), list_dir, list_file, suffix, recursive)
+
+    def _listed(self, root: str, folder: str, dirs: bool, files: bool, suffix: Any, recursive: bool) -> Iterator[str]:
+        for entry in os.scandir(folder):
+            relative = os.path.relpath(entry.path, root)
+            if not entry.name.startswith(".") and entry.is_file():
+                if files and (suffix is None or relative.endswith(suffix)):
+                    yield relative
+            elif os.path.isdir(entry.path):
+                if dirs:
+                    yield relative
+                if recursive:
+                    yield from self._listed(root, entry.path, dirs, files, suffix, recursive)
+
+
+class HardDiskBackend(LocalBackend):
+    """The older name of the local backend."""
+
+
+class HTTPBackend(BaseStorageBackend):
+    """Files behind ``http(s)://``, read only."""
+
+    def get(self, filepath: str) -> bytes:
+        data: bytes = urlopen(filepath).read()
+        return data
+
+    def get_text(self, filepath: str, encoding: str = "utf-8") -> str:
+        return self.get(filepath).decode(encoding)
+
+    @contextmanager
+    def get_local_path(self, filepath: str) -> Generator[str, None, None]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "download")
+            Path(path).write_bytes(self.get(filepath))
+            yield path
+
+
+backends: dict[str, type[BaseStorageBackend]] = {"local": LocalBackend, "disk": LocalBackend, "http": HTTPBackend}
+prefix_to_backends: dict[str, type[BaseStorageBackend]] = {
+    "": LocalBackend, "http": HTTPBackend, "https": HTTPBackend
+}  # fmt: skip
+
+
+def register_backend(
+    name: str, backend: type[BaseStorageBackend] | None = None, force: bool = False, prefixes: Any = None
+) -> Any:
+    """Add a backend under ``name`` and for addresses with one of ``prefixes``; also as a decorator."""
+    if backend is None:
+        return lambda cls: (register_backend(name, cls, force, prefixes), cls)[1]
+    if not isinstance(name, str):
+        raise TypeError(f"the backend name should be a string, but got {type(name)}")
+    if not isinstance(backend, type) or not issubclass(backend, BaseStorageBackend):
+        raise TypeError(f"backend {backend} is not a subclass of BaseStorageBackend")
+    if name in backends and not force:
+        raise ValueError(f'{name} is already registered as a storage backend, add "force=True" to override it')
+    backends[name] = backend
+    for prefix in [prefixes] if isinstance(prefixes, str) else prefixes or ():
+        if prefix in prefix_to_backends and not force:
+            raise ValueError(f'{prefix} is already registered as a storage backend, add "force=True" to override it')
+        prefix_to_backends[prefix] = backend
+    return None
+
+
+def get_file_backend(
+    uri: Any = None, *, backend_args: dict[str, Any] | None = None, enable_singleton: bool = False
+) -> Any:
+    """The backend that ``backend_args["backend"]`` names, or that the prefix of ``uri`` asks for."""
+    args = dict(backend_args or {})
+    if uri is None and "backend" not in args:
+        raise ValueError('uri should not be None when "backend" does not exist in backend_args')
+    if "backend" in args:
+        name = args.pop("backend")
+        if name not in backends:
+            raise OutOfScope(f"the storage backend {name!r} is out of Étude's scope; known: {', '.join(backends)}")
+        return backends[name](**args)
+    prefix = str(uri).partition("://")[0] if "://" in str(uri) else ""
+    if prefix not in prefix_to_backends:
+        raise OutOfScope(f"{uri}: the storage behind {prefix}:// is out of Étude's scope; copy the file to a disk")
+    return prefix_to_backends[prefix](**args)
+
+
+def _replace(filepath: Any, data: bytes) -> None:
+    path = os.path.abspath(os.fspath(filepath))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

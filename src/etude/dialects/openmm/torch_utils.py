@@ -1,0 +1,162 @@
+"""Small helpers that need torch: layer classes under old names, a description of the environment, multi-processing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+import warnings
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeMixin
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
+from torch.utils.data import DataLoader
+
+__all__ = [
+    "TORCH_VERSION", "DataLoader", "SyncBatchNorm", "TimeCounter", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd",
+    "_AvgPoolNd", "_BatchNorm", "_ConvNd", "_ConvTransposeMixin", "_InstanceNorm", "_MaxPoolNd", "collect_env",
+    "has_batch_norm", "is_jit_tracing", "is_norm", "is_rocm_pytorch", "load_url", "mmcv_full_available",
+    "set_multi_processing", "torch_meshgrid",
+]  # fmt: skip
+
+TORCH_VERSION = torch.__version__
+SyncBatchNorm = nn.SyncBatchNorm
+
+
+def is_norm(layer: nn.Module, exclude: Any = None) -> bool:
+    """Whether ``layer`` normalises; instances of ``exclude`` do not count."""
+    if exclude is not None:
+        classes = exclude if isinstance(exclude, tuple) else (exclude,)
+        if not all(isinstance(cls, type) for cls in classes):
+            raise TypeError(f'"exclude" must be either None or type or a tuple of types, but got {type(exclude)}')
+        if isinstance(layer, classes):
+            return False
+    return isinstance(layer, _BatchNorm | _InstanceNorm | nn.GroupNorm | nn.LayerNorm)
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    return any(isinstance(part, _BatchNorm) for part in model.modules())
+
+
+def is_jit_tracing() -> bool:
+    tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
+    return bool(tracing())
+
+
+def torch_meshgrid(*tensors: Any) -> Any:
+    return torch.meshgrid(*tensors, indexing="ij")
+
+
+def is_rocm_pytorch() -> bool:
+    return torch.version.hip is not None
+
+
+def mmcv_full_available() -> bool:
+    """Compiled operators are out of scope."""
+    return False
+
+
+def load_url(url: str, *args: Any, map_location: Any = None, **kwargs: Any) -> Any:
+    """A checkpoint behind an address, read as data."""
+    from etude.dialects.openmm.loader import load_from_http
+
+    return load_from_http(url, map_location)
+
+
+def set_multi_processing(mp_start_method: str = "fork", opencv_num_threads: int = 0, distributed: bool = False) -> None:
+    """How worker processes start; one thread for each of many workers unless the user said otherwise."""
+    if platform.system() != "Windows":
+        current = torch.multiprocessing.get_start_method(allow_none=True)
+        if current is not None and current != mp_start_method:
+            warnings.warn(
+                f"Multi-processing start method `{mp_start_method}` is different from the previous `{current}`.",
+                stacklevel=2,
+            )
+        torch.multiprocessing.set_start_method(mp_start_method, force=True)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        if distributed and name not in os.environ:
+            os.environ[name] = "1"
+
+
+def collect_env() -> dict[str, Any]:
+    """Where this runs: system, Python, torch, devices."""
+    env: dict[str, Any] = {"sys.platform": sys.platform, "Python": sys.version.replace("\n", "")}
+    env["CUDA available"] = torch.cuda.is_available()
+    env["MUSA available"] = False
+    env["numpy_random_seed"] = int(__import__("numpy").random.get_state()[1][0])
+    if torch.cuda.is_available():
+        devices: dict[str, list[str]] = defaultdict(list)
+        for index in range(torch.cuda.device_count()):
+            devices[torch.cuda.get_device_name(index)].append(str(index))
+        env.update({f"GPU {','.join(numbers)}": name for name, numbers in devices.items()})
+    env["GCC"] = _first_line(["gcc", "--version"])
+    env["PyTorch"] = torch.__version__
+    env["PyTorch compiling details"] = torch.__config__.show()
+    return env
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "n/a"
+
+
+class TimeCounter:
+    """Counts how long a block or a function takes, on the average of its calls; as a decorator or in ``with``."""
+
+    def __init__(
+        self,
+        log_interval: int = 1,
+        warmup_interval: int = 1,
+        with_sync: bool = True,
+        tag: str | None = None,
+        logger: Any = None,
+    ) -> None:
+        if warmup_interval < 1:
+            raise AssertionError("warmup_interval must be at least 1")
+        self.log_interval, self.warmup_interval, self.with_sync = log_interval, warmup_interval, with_sync
+        self.tag, self.logger = tag, logger
+        self._count, self._pure = 0, 0.0
+
+    def __call__(self, function: Any) -> Any:
+        self.tag = self.tag or function.__name__
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return wrapper
+
+    def __enter__(self) -> None:
+        if self.tag is None:
+            raise AssertionError("In order to clearly distinguish printing information, a tag is needed")
+        self._sync()
+        self._start = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self._sync()
+        self._count += 1
+        if self._count < self.warmup_interval:
+            return
+        self._pure += time.perf_counter() - self._start
+        if self._count % self.log_interval == 0:
+            self.print_time(self._pure / (self._count - self.warmup_interval + 1))
+
+    def print_time(self, elapsed: float) -> None:
+        from etude.dialects.openmm.logging import print_log
+
+        print_log(
+            f"[{self.tag}]-time per run averaged in the past {self._count} runs: {elapsed * 1000:.1f} ms", self.logger
+        )
+
+    def _sync(self) -> None:
+        if self.with_sync and torch.cuda.is_available():
+            torch.cuda.synchronize()
