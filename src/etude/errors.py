@@ -150,7 +150,8 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     by_fold = {candidate.casefold(): candidate for candidate in known}
     folded = name.casefold()
     slips = [candidate for candidate in by_fold if _is_one_slip(folded, candidate)]
-    found = get_close_matches(folded, slips or by_fold, n=1, cutoff=0.0 if slips else 0.6)
+    swapped = [candidate for candidate in slips if sorted(candidate) == sorted(folded)]
+    found = get_close_matches(folded, swapped or slips or by_fold, n=1, cutoff=0.0 if slips else 0.6)
     return by_fold[found[0]] if found else None
 
 

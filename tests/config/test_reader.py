@@ -138,3 +138,13 @@ def test_a_class_of_a_python_config_goes_by_its_dotted_path() -> None:
     assert spec.name == "etude.config.reader.Fields"
     assert fields.take_spec("b", "model") is None
     assert "cannot be found again by its name" in str(fields.findings[0])
+
+
+def test_a_misspelt_type_is_found_also_inside_arguments() -> None:
+    fields = Fields(tree({"model": {"tpye": "MLP"}, "dataset": {"type": "Idx", "transform": {"typ": "Flip"}}}))
+    assert fields.take_spec("model", "model") is None
+    assert fields.take_spec("dataset", "dataset") is not None
+    assert [str(finding) for finding in fields.findings] == [
+        "a.yaml:2: unknown key model.tpye; did you mean 'type'?",
+        "a.yaml:6: unknown key dataset.transform.typ; did you mean 'type'?",
+    ]

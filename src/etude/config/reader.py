@@ -281,7 +281,7 @@ def _argument(tree: Tree, path: Path, findings: list[Finding], kind: str = "") -
     if isinstance(key, str):
         kind = ARGUMENT_KINDS.get(key) or ARGUMENT_KINDS.get(key.removesuffix("s")) or kind
     if isinstance(value, Mapping):
-        if isinstance(value.get("type"), str):
+        if "type" in value or (path[-1] in ARGUMENT_KINDS and nearest("type", [str(name) for name in value])):
             return spec_at(tree, path, kind, findings)
         return {name: _argument(tree, (*path, name), findings, kind) for name in value}
     if isinstance(value, list | tuple):

@@ -265,7 +265,14 @@ def _checkpoint(root: Fields, metrics: Sequence[Spec]) -> list[HookPlan]:
         return []
     fields = root.section("checkpoint")
     every = fields.take_amount("every", default=None, unit="epoch") or Amount(1, "epoch")
-    spec = Spec(kind="hook", name="Checkpoint", args=fields.rest(), at=fields.place(), places=_places(fields))
+    spec = Spec(
+        kind="hook",
+        name="Checkpoint",
+        args=fields.rest(),
+        at=fields.place(),
+        places=_places(fields),
+        beside=("every",),
+    )
     return [HookPlan(spec=spec, every=every, priority=PRIORITY["Checkpoint"])]
 
 
