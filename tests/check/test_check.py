@@ -185,6 +185,11 @@ def test_what_cannot_both_be_meant_is_told(found: Any, sections: dict[str, str],
         {"schedule": "{lr: [{type: Linear, until: 100step}, {type: Cosine, until: end}]}"},
         {"checkpoint": "{best: loss}"},
         {"checkpoint": "{every: 10ep, best: accuracy}"},
+        {"checkpoint": "{best: ''}"},
+        {"checkpoint": "{best: accuracy_top5}", "metrics": "[{type: Accuracy, top: [1, 5]}, Confusion, F1, RMSE]"},
+        {"hooks": "[{type: EarlyStop, metric: f1}, {type: EarlyStop, metric: recall/3}]", "metrics": "[F1, Confusion]"},
+        {"hooks": "[{type: EarlyStop, metric: speed}]", "metrics": "[{type: Mean, key: speed}]"},
+        {"loss": "[MSELoss, L1Loss]", "checkpoint": "{best: loss/L1Loss}"},
     ],
 )
 def test_what_goes_together_raises_no_alarm(found: Any, sections: dict[str, str]) -> None:

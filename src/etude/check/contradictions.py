@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from etude.check.results import is_recorded, result_names
 from etude.errors import Finding, nearest, suggest
 from etude.plan import Phase, Plan, Schedule, Spec
 from etude.units import Amount
@@ -13,7 +13,6 @@ from etude.units import Amount
 _RESULT_ARGUMENTS = ("best", "metric", "monitor")
 #: Arguments that name what a hook writes.
 _WRITES = ("path", "file", "filename")
-_LOSSES = ("loss",)
 
 
 def contradictions(plan: Plan) -> list[Finding]:
@@ -112,35 +111,19 @@ def _results(plan: Plan) -> Iterator[Finding]:
     for spec in _readers(plan):
         for argument in _RESULT_ARGUMENTS:
             wanted = spec.args.get(argument)
-            if not isinstance(wanted, str):
+            if not isinstance(wanted, str) or not wanted:
                 continue
-            bare = wanted.removeprefix("val/").removeprefix("-").removeprefix("+")
             if "val" not in plan.data:
                 text = f"{spec.name}: {argument} {wanted!r} needs an evaluation, and data.val is missing"
                 yield Finding(str(spec.place(argument)), text)
-            elif bare not in names and (certain or nearest(bare, sorted(names)) is not None):
+            elif not is_recorded(wanted, names) and (certain or nearest(wanted, sorted(names)) is not None):
                 text = f"{spec.name}: no metric gives {wanted!r}"
-                yield Finding(str(spec.place(argument)), text, suggest(bare, names))
+                yield Finding(str(spec.place(argument)), text, suggest(wanted, names - {"loss/"}))
 
 
 def _readers(plan: Plan) -> Iterator[Spec]:
     yield from (hook.spec for hook in plan.hooks)
     yield from (phase.curve for schedule in plan.schedules for phase in schedule.phases)
-
-
-def result_names(plan: Plan) -> tuple[set[str], bool]:
-    """The names that an evaluation of this plan records, and whether these are sure to be all."""
-    names = {*_LOSSES, *(_snake(spec.name.rpartition(".")[2]) for spec in plan.losses)}
-    certain = True
-    for spec in plan.metrics:
-        own = spec.args.get("name")
-        names.add(own if isinstance(own, str) else _snake(spec.name.rpartition(".")[2]))
-        certain = certain and "." not in spec.name
-    return names, certain
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def _written(plan: Plan) -> Iterator[Finding]:

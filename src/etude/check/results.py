@@ -1,0 +1,52 @@
+"""Which results an evaluation of a plan will record, as far as that can be known before it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from etude.plan import Plan, Spec
+
+_Names = Callable[[Mapping[str, Any]], set[str]]
+
+
+def _accuracy(args: Mapping[str, Any]) -> set[str]:
+    top = args.get("top", 1)
+    return {"accuracy" if k == 1 else f"accuracy_top{k}" for k in (top if isinstance(top, list | tuple) else [top])}
+
+
+#: Metrics that come with Étude: what they record, by their arguments. ``name/`` stands for all that begin so.
+_KNOWN: Mapping[str, _Names] = {
+    "Accuracy": _accuracy,
+    "Confusion": lambda args: {"recall/"},
+    "F1": lambda args: {"f1"},
+    "MAE": lambda args: {"mae"},
+    "Mean": lambda args: {str(args.get("key") or "mean")},
+    "RMSE": lambda args: {"rmse"},
+}
+
+
+def result_names(plan: Plan) -> tuple[set[str], bool]:
+    """The names, and whether these are sure to be all: metrics of the user's own may record what they like."""
+    names = {"loss"}
+    if len(plan.losses) > 1:
+        names |= {f"loss/{spec.name.rpartition('.')[2]}" for spec in plan.losses}
+    else:
+        names.add("loss/")
+    for spec in plan.metrics:
+        names |= names_of(spec)
+    return names, all(spec.name in _KNOWN for spec in plan.metrics)
+
+
+def names_of(spec: Spec) -> set[str]:
+    """What one metric records; for one of the user's own, its ``name`` or its class in snake case."""
+    if spec.name in _KNOWN:
+        return _KNOWN[spec.name](spec.args)
+    given = spec.args.get("name")
+    own = spec.name.rpartition(".")[2]
+    return {given} if isinstance(given, str) else {re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", own).lower()}
+
+
+def is_recorded(name: str, names: set[str]) -> bool:
+    return name in names or any(name.startswith(prefix) for prefix in names if prefix.endswith("/"))
