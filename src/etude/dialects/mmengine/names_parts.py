@@ -217,5 +217,5 @@ REGISTERED: dict[str, dict[str, str]] = {
     "EVALUATOR": _from("evaluator.evaluator", "Evaluator"),
     "METRICS": _from("evaluator.metric", "DumpResults"),
     "MODELS": _PREPROCESSORS,
-    "HOOKS": _SELFSUP_HOOKS,
+    "HOOKS": _SELFSUP_HOOKS | _from("pretrain.hooks", "WarmupParamHook"),
 }
