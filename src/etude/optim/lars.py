@@ -51,50 +51,42 @@ class LARS(Optimizer):
                 loss = closure()
         for group in self.param_groups:
             for params, grads in with_grads(group):
-                scales = _scales(group, params, grads)
-                decay = group["weight_decay"]
-                update = list(torch._foreach_add(grads, params, alpha=decay)) if decay != 0 else grads
-                if group["momentum"] == 0:
-                    torch._foreach_addcmul_(params, update, scales, value=-1.0)
-                else:
-                    self._with_momentum(group, params, update, scales)
+                self._update(group, params, grads)
         return loss
 
-    def _with_momentum(
-        self, group: dict[str, Any], params: list[Tensor], update: list[Tensor], scales: list[Tensor]
-    ) -> None:
-        """The first step of a tensor enters its buffer whole, later ones by ``1 - dampening``."""
-        momentum = group["momentum"]
-        fresh = [number for number, parameter in enumerate(params) if "momentum_buffer" not in self.state[parameter]]
-        for number in fresh:
-            self.state[params[number]]["momentum_buffer"] = update[number] * scales[number]
-        if fresh:
-            self._move([params[n] for n in fresh], [update[n] for n in fresh], [scales[n] for n in fresh], group)
-        if len(fresh) == len(params):
-            return
-        if fresh:
-            known = sorted(set(range(len(params))) - set(fresh))
-            params, update, scales = ([values[n] for n in known] for values in (params, update, scales))
-        buffers = [self.state[parameter]["momentum_buffer"] for parameter in params]
-        torch._foreach_mul_(buffers, momentum)
-        torch._foreach_addcmul_(buffers, update, scales, value=1.0 - group["dampening"])
-        self._move(params, update, scales, group)
+    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """Without temporary copies: gradient and decay are added one after the other to where they go."""
+        momentum, decay, scales = group["momentum"], group["weight_decay"], _scales(group, params, grads)
+        if momentum != 0:
+            buffers, shares = self._buffers(params, scales, 1.0 - group["dampening"])
+            torch._foreach_mul_(buffers, momentum)
+            torch._foreach_addcmul_(buffers, grads, shares)
+            if decay != 0:
+                torch._foreach_addcmul_(buffers, params, shares, value=decay)
+        if momentum == 0 or group["nesterov"]:
+            if decay != 0:
+                torch._foreach_mul_(params, list((1.0 - decay * scales).unbind()))
+            torch._foreach_addcmul_(params, grads, list(scales.unbind()), value=-1.0)
+        if momentum != 0:
+            torch._foreach_add_(params, buffers, alpha=-momentum if group["nesterov"] else -1.0)
 
-    def _move(self, params: list[Tensor], update: list[Tensor], scales: list[Tensor], group: dict[str, Any]) -> None:
-        buffers = [self.state[parameter]["momentum_buffer"] for parameter in params]
-        if group["nesterov"]:
-            torch._foreach_addcmul_(params, update, scales, value=-1.0)
-            torch._foreach_add_(params, buffers, alpha=-group["momentum"])
-        else:
-            torch._foreach_sub_(params, buffers)
+    def _buffers(self, params: list[Tensor], scales: Tensor, share: float) -> tuple[list[Tensor], list[Tensor]]:
+        """What momentum remembers of each tensor, and how much of a step enters: the first one enters whole."""
+        shares = scales * share
+        for number, parameter in enumerate(params):
+            state = self.state[parameter]
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                shares[number] = scales[number]
+        return [self.state[parameter]["momentum_buffer"] for parameter in params], list(shares.unbind())
 
 
-def _scales(group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-    """Learning rate of each tensor, as tensors, so that no norm has to be read."""
+def _scales(group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> Tensor:
+    """Learning rate of each tensor, as a vector, so that no norm has to be read."""
     lr = group["lr"]
     if group.get("lars_exclude", False):
-        return [params[0].new_full((), float(lr))] * len(params)
+        return torch.full((len(params),), float(lr), dtype=params[0].dtype, device=params[0].device)
     weight, grad = norms(params), norms(grads)
     local = group["eta"] * weight / (grad + group["weight_decay"] * weight + group["eps"])
     usable = (weight > 0) & (grad > 0)
-    return list((torch.where(usable, local, torch.ones_like(local)) * lr).unbind())
+    return torch.mul(torch.where(usable, local, torch.ones_like(local)), lr)

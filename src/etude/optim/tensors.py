@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+#: Numbers that stay in the cache of a CPU while everything is done with them that an update does.
+CACHED = 1 << 17
+
 
 def with_grads(group: dict[str, Any]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-    """Parameters of ``group`` that have a gradient, and the gradients; a pair of lists per device and type."""
+    """Parameters of ``group`` that have a gradient, and the gradients, in pairs of lists.
+
+    The tensors of a list share device and type. Accelerators get all of them at once; on a CPU, where every pass over
+    large lists would go to memory, a pair holds about as much as the cache.
+    """
     lists: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
     for parameter in group["params"]:
         if parameter.grad is None:
@@ -20,7 +27,21 @@ def with_grads(group: dict[str, Any]) -> Iterator[tuple[list[Tensor], list[Tenso
         params, grads = lists.setdefault((parameter.device, parameter.dtype), ([], []))
         params.append(parameter)
         grads.append(parameter.grad)
-    return iter(lists.values())
+    for params, grads in lists.values():
+        for begin, end in pieces(params):
+            yield params[begin:end], grads[begin:end]
+
+
+def pieces(tensors: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
+    """Where to cut a list so that its pieces fit the cache; uncut unless on a CPU."""
+    begin = size = 0
+    for end, tensor in enumerate(tensors):
+        size += tensor.numel()
+        if size > CACHED and end > begin and tensors[0].device.type == "cpu":
+            yield begin, end
+            begin, size = end, tensor.numel()
+    if begin < len(tensors):
+        yield begin, len(tensors)
 
 
 def norms(tensors: list[Tensor]) -> Tensor:
