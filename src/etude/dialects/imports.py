@@ -40,11 +40,11 @@ class Served(ModuleType):
         full = f"{self.__name__}.{name}"
         if full in _modules():
             return importlib.import_module(full)
+        if name.startswith("__"):
+            raise AttributeError(name)
         reason = _out_of_scope(full)
         if reason:
             raise OutOfScope(f"{full} is out of Étude's scope: {reason}")
-        if name.startswith("__"):
-            raise AttributeError(name)
         raise AttributeError(f"module {self.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}")
 
     def __dir__(self) -> list[str]:

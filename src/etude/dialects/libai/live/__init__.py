@@ -1,0 +1,1 @@
+"""What scripts of LiBai and detectron2 touch while they run: trainers, hooks, storage, loaders, evaluators."""

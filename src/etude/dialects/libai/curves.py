@@ -1,0 +1,86 @@
+"""LiBai's learning-rate schedules as pure functions: base lr and number of steps in, learning rate out.
+
+The main schedule is not shifted by the warm-up: it has been running since step 0, and a linear warm-up climbs to the
+value that the main schedule has when the warm-up ends.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+Curve = Callable[[float, int], float]
+
+
+def cosine(max_iter: int, alpha: float = 0.0) -> Curve:
+    """Half a cosine down to ``alpha`` times the base lr, then flat."""
+
+    def curve(base: float, step: int) -> float:
+        if step >= max_iter:
+            return base * alpha
+        return base * ((1 - alpha) * 0.5 * (1 + math.cos(math.pi * step / max_iter)) + alpha)
+
+    return curve
+
+
+def cosine_annealing(max_iter: int, eta_min: float = 0.0) -> Curve:
+    """A cosine between the base lr and ``eta_min``; beyond ``max_iter`` it comes back up."""
+
+    def curve(base: float, step: int) -> float:
+        return eta_min + (base - eta_min) * 0.5 * (1 + math.cos(math.pi * step / max_iter))
+
+    return curve
+
+
+def step_decay(step_size: int, gamma: float = 0.1) -> Curve:
+    def curve(base: float, step: int) -> float:
+        return float(base * gamma ** (step // step_size))
+
+    return curve
+
+
+def multi_step(milestones: Sequence[int], gamma: float = 0.1) -> Curve:
+    ordered = list(milestones)
+
+    def curve(base: float, step: int) -> float:
+        return float(base * gamma ** bisect_right(ordered, step))
+
+    return curve
+
+
+def exponential(gamma: float) -> Curve:
+    def curve(base: float, step: int) -> float:
+        return float(base * gamma**step)
+
+    return curve
+
+
+def polynomial(max_iter: int, end: float = 1e-4, power: float = 1.0, cycle: bool = False) -> Curve:
+    """From the base lr to ``end`` by a power; ``cycle`` starts a longer descent whenever one is over."""
+
+    def curve(base: float, step: int) -> float:
+        if cycle:
+            at = max(step, 1)
+            span = max_iter * math.ceil(at / max_iter)
+        else:
+            span, at = max_iter, min(step, max_iter)
+        return float((base - end) * (1 - at / span) ** power + end)
+
+    return curve
+
+
+def warmed(main: Curve, *, factor: float, length: int, method: str) -> Curve:
+    """``main`` with a warm-up of ``length`` steps in front: from ``factor`` times the base lr, or flat at it."""
+    if length <= 0:
+        return main
+
+    def curve(base: float, step: int) -> float:
+        if step >= length:
+            return main(base, step)
+        if method == "constant":
+            return base * factor
+        end = main(base, length) / base
+        return base * (factor + (end - factor) * step / length)
+
+    return curve

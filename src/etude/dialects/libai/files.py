@@ -1,0 +1,298 @@
+"""LiBai's checkpoints: a folder per checkpoint with one entry per item, and ``last_checkpoint``, a name in a file.
+
+.. code-block:: text
+
+    output/
+      last_checkpoint          model_0000009
+      model_0000009/           model  optimizer  lr_scheduler  trainer
+      model_best/  model_final/
+
+A folder gets its name when all of it is on the disk. Entries are read as data: nothing in them is executed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from etude.checkpoint import disk, foreign
+from etude.dialects.libai.lazy.extra import is_list_config
+from etude.errors import ResumeError
+
+LAST = "last_checkpoint"
+#: The name that is never pointed to: a resume goes on from the newest state, not from the best one.
+BEST = "model_best"
+
+
+class Checkpointer:
+    """Saves and loads a model together with other things that have ``state_dict`` and ``load_state_dict``."""
+
+    logger_name = "libai.utils.checkpoint"
+
+    def __init__(
+        self, model: torch.nn.Module, save_dir: str = "", *, save_to_disk: bool = True, **checkpointables: Any
+    ) -> None:
+        self.model = unwrapped(model)
+        self.checkpointables: dict[str, Any] = dict(checkpointables)
+        self.logger = logging.getLogger(self.logger_name)
+        self.save_dir, self.save_to_disk = save_dir, save_to_disk
+        self.path_manager = None
+
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def save(self, name: str, **kwargs: Any) -> None:
+        """Everything under ``save_dir/name``, whole or not at all, then the name into ``last_checkpoint``."""
+        items: dict[str, Any] = {"model": self.model.state_dict()}
+        items |= {key: part.state_dict() for key, part in self.checkpointables.items()}
+        items |= {key: value for key, value in kwargs.items() if key != "iteration"}
+        target = os.path.join(self.save_dir, name)
+        self.logger.info(f"Saving checkpoint to {target}")
+        if _is_main():
+            save_folder(target, items)
+            if name != BEST:
+                self.tag_last_checkpoint(name)
+
+    def tag_last_checkpoint(self, last_filename_basename: str) -> None:
+        """Say which checkpoint a resume goes on from."""
+        write_text(os.path.join(self.save_dir, LAST), last_filename_basename)
+
+    # -- finding -------------------------------------------------------------------------------------------------
+
+    def has_checkpoint(self) -> bool:
+        return os.path.exists(os.path.join(self.save_dir, LAST))
+
+    def get_checkpoint_file(self) -> str:
+        """The path of the last checkpoint; empty when there is none."""
+        try:
+            with open(os.path.join(self.save_dir, LAST), encoding="utf-8") as file:
+                return os.path.join(self.save_dir, file.read().strip())
+        except OSError:
+            return ""
+
+    # -- loading -------------------------------------------------------------------------------------------------
+
+    def resume_or_load(self, path: str, *, resume: bool = True) -> dict[str, Any]:
+        """All of the last checkpoint when ``resume`` is asked for and there is one; else the weights at ``path``."""
+        if resume and self.has_checkpoint():
+            return self.load(self.get_checkpoint_file())
+        return self.load(path, checkpointables=[])
+
+    def load(self, path: str, checkpointables: Iterable[str] | None = None) -> dict[str, Any]:
+        """The model, and all (or the named) checkpointables; returns what nobody took, and ``iter`` from the name."""
+        if not path:
+            self.logger.info("No checkpoint found. Training model from scratch")
+            return {}
+        self.logger.info(f"Loading checkpoint from {path}")
+        assert os.path.isdir(path), f"Checkpoint {path} not found!"
+        found = {entry: os.path.join(path, entry) for entry in sorted(os.listdir(path)) if not entry.startswith(".")}
+        if "model" not in found:
+            raise ResumeError(f"{path} has no entry 'model'")
+        load_model(self.model, read_item(found.pop("model")), self.logger)
+        wanted = list(self.checkpointables if checkpointables is None else checkpointables)
+        for key in wanted:
+            if key in found:
+                self.logger.info(f"Loading {key} from {path}")
+                self.checkpointables[key].load_state_dict(read_item(found.pop(key)))
+        rest = {key: read_item(entry) for key, entry in found.items() if key not in self.checkpointables}
+        return {**rest, "iter": iteration_of(path)}
+
+
+class PeriodicCheckpointer:
+    """Saves ``{prefix}_{iteration:07d}`` every ``period`` iterations, and ``{prefix}_final`` at the last.
+
+    With ``max_to_keep`` the oldest of the periodic ones are removed; the final and the best do not count.
+    """
+
+    def __init__(
+        self,
+        checkpointer: Any,
+        period: int,
+        max_iter: int | None = None,
+        max_to_keep: int | None = None,
+        file_prefix: str = "model",
+    ) -> None:
+        self.checkpointer, self.period, self.max_iter = checkpointer, int(period), max_iter
+        if max_to_keep is not None:
+            assert max_to_keep > 0
+        self.max_to_keep, self.file_prefix = max_to_keep, file_prefix
+        self.recent_checkpoints: list[str] = []
+        self.path_manager = None
+
+    def step(self, iteration: int, **kwargs: Any) -> None:
+        """To be called after every iteration."""
+        iteration = int(iteration)
+        extra = {"iteration": iteration, **kwargs}
+        if self.period > 0 and (iteration + 1) % self.period == 0:
+            self.checkpointer.save(f"{self.file_prefix}_{iteration:07d}", **extra)
+            if self.max_to_keep is not None:
+                self._forget_oldest()
+        if self.max_iter is not None and iteration >= self.max_iter - 1:
+            self.checkpointer.save(f"{self.file_prefix}_final", **extra)
+
+    def _forget_oldest(self) -> None:
+        newest = self.checkpointer.get_checkpoint_file()
+        if newest not in self.recent_checkpoints:
+            self.recent_checkpoints.append(newest)
+        while len(self.recent_checkpoints) > (self.max_to_keep or 0):
+            oldest = self.recent_checkpoints.pop(0)
+            stem = os.path.splitext(os.path.basename(oldest))[0]
+            if oldest and stem != f"{self.file_prefix}_final" and _is_main():
+                disk.remove_tree(oldest)
+
+    def save(self, name: str, **kwargs: Any) -> None:
+        """Save under a name of one's own, outside the period."""
+        self.checkpointer.save(name, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The checkpoints that ``max_to_keep`` counts, so that a resumed run goes on removing them."""
+        return {"recent": [os.path.basename(path) for path in self.recent_checkpoints]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        folder = getattr(self.checkpointer, "save_dir", "")
+        paths = [os.path.join(folder, name) for name in state["recent"]]
+        self.recent_checkpoints = [path for path in paths if os.path.exists(path)]
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def save_folder(target: str, items: Mapping[str, Any]) -> None:
+    """One file per item in a folder that gets its name last; an older one of that name is replaced."""
+    parent, name = os.path.split(os.path.abspath(target))
+    unfinished, replaced = (os.path.join(parent, f".{name}.{word}-{os.getpid()}") for word in ("tmp", "old"))
+    disk.remove_tree(unfinished)
+    disk.make_folder(unfinished)
+    try:
+        for key, value in items.items():
+            save_file(os.path.join(unfinished, key), value)
+        disk.sync_folder(unfinished)
+        if os.path.exists(target):
+            disk.remove_tree(replaced)
+            disk.rename(target, replaced)
+        disk.rename(unfinished, target)
+        disk.sync_folder(parent)
+    finally:
+        disk.remove_tree(unfinished)
+        disk.remove_tree(replaced)
+
+
+def save_file(path: str, value: Any) -> None:
+    """``value`` as torch writes it, whole or not at all."""
+    content = plain(value)
+    disk.write_atomically(path, lambda file: torch.save(content, file))
+
+
+def write_text(path: str, text: str) -> None:
+    disk.write_atomically(path, lambda file: file.write(text.encode("utf-8")))
+
+
+def read_item(path: str) -> Any:
+    """One entry of a checkpoint, as data."""
+    if os.path.isdir(path):
+        raise ResumeError(
+            f"{path} is a folder that OneFlow's flow.save wrote; save it again from OneFlow as numpy arrays and load "
+            "those with torch"
+        )
+    return foreign.read(path)
+
+
+def plain(value: Any) -> Any:
+    """State with nothing in it that only code could give back: OmegaConf and numpy become what they stand for."""
+    if isinstance(value, torch.Tensor) or value is None or isinstance(value, str | bool | int | float | bytes):
+        return value.item() if hasattr(value, "item") and not isinstance(value, torch.Tensor) else value
+    kind = type(value).__name__
+    if isinstance(value, Mapping) or kind == "DictConfig":
+        return (
+            OrderedDict((key, plain(value[key])) for key in value)
+            if isinstance(value, OrderedDict)
+            else {key: plain(value[key]) for key in value}
+        )
+    if isinstance(value, tuple):
+        return tuple(plain(item) for item in value)
+    if isinstance(value, list) or is_list_config(value):
+        return [plain(item) for item in value]
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+
+
+def iteration_of(path: str) -> int:
+    """The number behind the last ``_`` of a checkpoint's name; 0 where there is none."""
+    word = os.path.basename(os.path.normpath(path)).rpartition("_")[2]
+    return int(word) if word.isdigit() else 0
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def unwrapped(model: Any) -> Any:
+    """The model itself, without the wrapper of several processes or of the compiler."""
+    while isinstance(model, torch.nn.parallel.DistributedDataParallel | torch.nn.DataParallel):
+        model = model.module
+    return getattr(model, "_orig_mod", model)
+
+
+class IncompatibleKeys(NamedTuple):
+    """What did not fit when a model was loaded."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+    incorrect_shapes: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
+
+
+def load_model(model: torch.nn.Module, state: Mapping[str, Any], logger: logging.Logger) -> IncompatibleKeys:
+    """Take what fits, and tell what did not."""
+    found = take(model, state)
+    for key, there, here in found.incorrect_shapes:
+        logger.warning(
+            f"Skip loading parameter '{key}' to the model due to incompatible shapes: {there} in the checkpoint but "
+            f"{here} in the model! You might want to double check if this is expected."
+        )
+    if found.missing_keys:
+        logger.warning(
+            "Some model parameters or buffers are not found in the checkpoint:\n" + "\n".join(found.missing_keys)
+        )
+    if found.unexpected_keys:
+        logger.warning(
+            "The checkpoint state_dict contains keys that are not used by the model:\n"
+            + "\n".join(found.unexpected_keys)
+        )
+    return found
+
+
+def take(model: torch.nn.Module, state: Mapping[str, Any]) -> IncompatibleKeys:
+    """Load without being strict: a common ``module.`` is stripped, other shapes are skipped."""
+    incoming = dict(_stripped(state))
+    own = model.state_dict()
+    misfits = []
+    for key in [key for key in incoming if isinstance(own.get(key), torch.Tensor)]:
+        value = incoming[key] = torch.as_tensor(incoming[key])
+        lazy = isinstance(own[key], torch.nn.parameter.UninitializedTensorMixin)
+        if not lazy and own[key].shape != value.shape:
+            misfits.append((key, tuple(value.shape), tuple(own[key].shape)))
+            del incoming[key]
+    result = model.load_state_dict(incoming, strict=False)
+    skipped = {key for key, _, _ in misfits}
+    missing = [key for key in result.missing_keys if key not in skipped and not _is_alias(model, key, incoming)]
+    return IncompatibleKeys(missing, list(result.unexpected_keys), misfits)
+
+
+def _stripped(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    keys = [key for key in state if key]
+    if keys and all(key.startswith("module.") for key in keys):
+        return {key.removeprefix("module."): value for key, value in state.items()}
+    return state
+
+
+def _is_alias(model: torch.nn.Module, key: str, loaded: Mapping[str, Any]) -> bool:
+    """Whether the same tensor was loaded under another name."""
+    tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    own = tensors.get(key)
+    return own is not None and any(other is own and name in loaded for name, other in tensors.items())
+
+
+def _is_main() -> bool:
+    return int(os.environ.get("RANK", 0)) == 0

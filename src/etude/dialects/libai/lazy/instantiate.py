@@ -1,0 +1,147 @@
+"""From a lazy config to objects, in both flavours.
+
+.. code-block:: text
+
+    LiBai        keywords are merged in; _recursive_=False leaves arguments alone; failures are InstantiationException
+    detectron2   no keywords; _recursive_ is an ordinary argument; the original exceptions pass
+    both         lists are walked, mappings without _target_ are handed over as they are
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from typing import Any
+
+from etude.dialects.libai.lazy.errors import InstantiationException
+from etude.dialects.libai.lazy.extra import dict_config, is_list_config, omegaconf
+from etude.dialects.libai.lazy.targets import locate, name_of
+
+Recurse = Callable[[Any], Any]
+
+
+# -- LiBai -------------------------------------------------------------------------------------------------------------
+
+
+def instantiate(cfg: Any, **kwargs: Any) -> Any:
+    """Make what ``cfg`` describes, innermost first; ``kwargs`` are merged into it before."""
+    recursive = kwargs.pop("_recursive_", True)
+    if cfg is None or not _is_container(cfg):
+        return cfg
+    if isinstance(cfg, dict | list):
+        cfg = _named(cfg)
+    if kwargs and _is_mapping(cfg):
+        cfg = _merged(cfg, kwargs)
+    return _libai(cfg, recursive)
+
+
+def _named(plain: Any) -> Any:
+    """Plain input with its targets by name, which is what arguments that stay configs are handed over with."""
+    if isinstance(plain, list):
+        items = [_named(item) for item in plain]
+        return items if any(new is not old for new, old in zip(items, plain, strict=True)) else plain
+    if not isinstance(plain, dict):
+        return plain
+    named = {key: _named(value) for key, value in plain.items()}
+    if callable(named.get("_target_")):
+        named["_target_"] = name_of(named["_target_"])
+    return named if any(named[key] is not plain[key] for key in plain) else plain
+
+
+def _libai(cfg: Any, recursive: bool) -> Any:
+    if _is_sequence(cfg):
+        return _same_kind(cfg, [_libai(item, recursive) for item in cfg])
+    if not _is_mapping(cfg) or "_target_" not in cfg:
+        return cfg
+    recursive = cfg.get("_recursive_", recursive)
+    if not isinstance(recursive, bool):
+        raise TypeError(f"Instantiation: _recursive_ flag must be a bool, got {type(recursive)}")
+    target = _libai_target(_libai(cfg["_target_"], recursive))
+    arguments = {
+        key: _libai(cfg[key], recursive) if recursive else cfg[key]
+        for key in cfg
+        if key not in ("_target_", "_recursive_")
+    }
+    try:
+        return target(**arguments)
+    except Exception as error:
+        raise InstantiationException(f"Error in call to target '{_label(target)}':\n{error!r}") from error
+
+
+def _libai_target(target: Any) -> Callable[..., Any]:
+    if isinstance(target, str):
+        try:
+            target = locate(target)
+        except Exception as error:
+            raise InstantiationException(f"Error locating target '{target}', see chained exception above.") from error
+    if not callable(target):
+        raise InstantiationException(f"Expected a callable target, got '{target}' of type '{type(target).__name__}'")
+    return target  # type: ignore[no-any-return]
+
+
+def _merged(cfg: Any, kwargs: Mapping[str, Any]) -> Any:
+    package = omegaconf()
+    base = cfg if isinstance(cfg, package.DictConfig) else dict_config(cfg)
+    merged = package.OmegaConf.merge(base, dict_config(dict(kwargs)))
+    # Interpolations of the parts go on seeing the whole config they were written in.
+    merged._set_parent(base._get_parent())
+    return merged
+
+
+# -- detectron2 --------------------------------------------------------------------------------------------------------
+
+
+def instantiate_detectron2(cfg: Any) -> Any:
+    """Make what ``cfg`` describes; exceptions of the targets pass as they are."""
+    package = omegaconf()
+    if _is_sequence(cfg):
+        made = [instantiate_detectron2(item) for item in cfg]
+        unchanged = isinstance(cfg, list) and all(new is old for new, old in zip(made, cfg, strict=True))
+        return cfg if unchanged else _same_kind(cfg, made)
+    if isinstance(cfg, package.DictConfig) and is_dataclass(cfg._metadata.object_type):
+        return package.OmegaConf.to_object(cfg)
+    if not _is_mapping(cfg) or "_target_" not in cfg:
+        return cfg
+    target = instantiate_detectron2(cfg["_target_"])
+    arguments = {key: instantiate_detectron2(cfg[key]) for key in cfg if key != "_target_"}
+    if isinstance(target, str):
+        label, target = target, locate(target)
+        assert target is not None, label
+    else:
+        label = _label(target)
+    assert callable(target), f"_target_ {target} does not define a callable object"
+    try:
+        return target(**arguments)
+    except TypeError:
+        logging.getLogger(__name__).error(f"Error when instantiating {label}!")
+        raise
+
+
+# -- shared ------------------------------------------------------------------------------------------------------------
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping) or type(value).__name__ == "DictConfig"
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list) or is_list_config(value)
+
+
+def _is_container(value: Any) -> bool:
+    return _is_mapping(value) or _is_sequence(value)
+
+
+def _same_kind(like: Any, items: list[Any]) -> Any:
+    """Items as the kind of list they came from: OmegaConf's stays OmegaConf's."""
+    if isinstance(like, list):
+        return items
+    return omegaconf().ListConfig(items, flags={"allow_objects": True})
+
+
+def _label(target: Any) -> str:
+    try:
+        return name_of(target) if not isinstance(target, str) else target
+    except AttributeError:
+        return str(target)

@@ -1,0 +1,105 @@
+"""``LazyConfig``: reading, overriding, saving and printing lazy configs."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from etude.dialects.libai.lazy import overrides, python_text, saving
+from etude.dialects.libai.lazy.extra import dict_config, omegaconf
+from etude.dialects.libai.lazy.relative import DETECTRON2, LIBAI, Flavour, compiled, config_imports, fresh_package
+
+Keys = str | tuple[str, ...] | list[str] | None
+
+
+class LazyConfig:
+    """The config language of LiBai; :class:`DetectronLazyConfig` is detectron2's."""
+
+    flavour: Flavour = LIBAI
+
+    @classmethod
+    def load(cls, filename: str, keys: Keys = None) -> Any:
+        """What the file says: all its mappings, or the values under ``keys`` (of any type).
+
+        Without ``keys`` a Python file gives the mappings and OmegaConf lists whose names do not begin with ``_``.
+        """
+        filename = os.fspath(filename).replace("/./", "/")
+        extension = os.path.splitext(filename)[1]
+        if extension not in (".py", ".yaml", ".yml"):
+            raise ValueError(f"Config file {filename} has to be a python or yaml file.")
+        content = cls._run(filename) if extension == ".py" else read_yaml(filename)
+        if keys is not None:
+            return _chosen(content, keys)
+        return _everything(content) if extension == ".py" else dict_config(content)
+
+    @classmethod
+    def load_rel(cls, filename: str, keys: Keys = None) -> Any:
+        """:meth:`load`, relative to the file that the caller was written in."""
+        caller = inspect.stack()[1].filename
+        if caller == "<string>":
+            raise ValueError("load_rel is unable to find the caller's file name")
+        return cls.load(os.path.join(os.path.dirname(caller), filename), keys)
+
+    @classmethod
+    def _run(cls, filename: str) -> dict[str, Any]:
+        namespace: dict[str, Any] = {"__file__": filename, "__package__": fresh_package(cls.flavour, filename)}
+        code = compiled(filename)
+        with config_imports(cls.flavour):
+            exec(code, namespace)
+        return namespace
+
+    @staticmethod
+    def apply_overrides(cfg: Any, given: list[str]) -> Any:
+        """``["train.seed=1", …]`` into ``cfg``, in order; returns ``cfg``."""
+        return overrides.apply(cfg, given)
+
+    @staticmethod
+    def save(cfg: Any, filename: str) -> None:
+        """``cfg`` as YAML with its targets by name; see :mod:`etude.dialects.libai.lazy.saving`."""
+        saving.save(cfg, filename)
+
+    @staticmethod
+    def to_py(cfg: Any, prefix: str = "cfg.") -> str:
+        """``cfg`` as Python statements, one per value, for people to read and compare."""
+        return python_text.to_py(cfg, prefix)
+
+
+class DetectronLazyConfig(LazyConfig):
+    flavour = DETECTRON2
+
+    @classmethod
+    def load_rel(cls, filename: str, keys: Keys = None) -> Any:
+        caller = inspect.stack()[1].filename
+        if caller == "<string>":
+            raise ValueError("load_rel is unable to find the caller's file name")
+        return cls.load(os.path.join(os.path.dirname(caller), filename), keys)
+
+
+def read_yaml(filename: str) -> Any:
+    """YAML with tuples and names of what is imported already; nothing in the file is called or imported."""
+    with open(filename, encoding="utf-8") as file:
+        return yaml.load(file, Loader=yaml.FullLoader)
+
+
+def _chosen(content: Mapping[str, Any], keys: Keys) -> Any:
+    if isinstance(keys, str):
+        return _cast(content[keys])
+    return tuple(_cast(content[key]) for key in keys or ())
+
+
+def _cast(value: Any) -> Any:
+    return dict_config(value) if isinstance(value, dict) else value
+
+
+def _everything(content: Mapping[str, Any]) -> Any:
+    package = omegaconf()
+    kept = {
+        name: value
+        for name, value in content.items()
+        if isinstance(value, dict | package.DictConfig | package.ListConfig) and not name.startswith("_")
+    }
+    return dict_config(kept)

@@ -1,0 +1,309 @@
+"""``key=value`` strings of the command line, in Hydra's grammar, put into a config.
+
+.. code-block:: text
+
+    override   [+|++|~] key [@package] = value
+    key        words joined by dots (list positions are words: ``data.0.root``), or words joined by slashes
+    value      element, or elements separated by commas (a sweep)
+    element    'quoted' · [a, b] · {k: v} · function(args) · anything else up to , ] } ) =
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from etude.dialects.libai.lazy.errors import OverrideParseException
+from etude.dialects.libai.lazy.extra import omegaconf
+
+_WORD = r"(?:[A-Za-z_$][\w$-]*|\d+)"
+_KEY = re.compile(rf"(\+\+|\+|~)?((?:{_WORD}(?:\.{_WORD})*)|(?:[A-Za-z_][\w-]*(?:/[A-Za-z_][\w-]*)+)|)(@[\w.$-]*)?")
+_INT = re.compile(r"[+-]?(?:0|[1-9](?:_?\d)*)")
+_DIGITS = r"\d(?:_?\d)*"
+_POINT = rf"(?:(?:{_DIGITS})?\.{_DIGITS}|{_DIGITS}\.)"
+_FLOAT = re.compile(rf"[+-]?(?:(?:{_POINT}|{_DIGITS})[eE][+-]?{_DIGITS}|{_POINT}|(?i:inf|nan))")
+_PLAIN = re.compile(r"[\w/\-\\+.$%*@?|: \t]")
+_ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
+_FUNCTION = re.compile(r"([A-Za-z_]\w*)[ \t]*\([ \t]*")
+
+
+@dataclass
+class Override:
+    """One parsed string: ``delete`` for ``~key``; ``value`` is plain, or one of the sweeps."""
+
+    key: str
+    value: Any = None
+    delete: bool = False
+
+
+def apply(cfg: Any, given: Iterable[str]) -> Any:
+    """Every override into ``cfg``, in order; later ones win. Mappings are merged, everything else replaces."""
+    for override in [parse(text) for text in given]:
+        if override.delete:
+            raise NotImplementedError("deletion is not yet a supported override")
+        if isinstance(override.value, ChoiceSweep):
+            raise omegaconf().ValidationError("Unsupported value type: several values for one key are a sweep")
+        _require_configs(cfg, override.key)
+        omegaconf().OmegaConf.update(cfg, override.key, override.value, merge=True)
+    return cfg
+
+
+def _require_configs(cfg: Any, key: str) -> None:
+    """No part of the way to ``key`` may be a value that cannot hold keys."""
+    package = omegaconf().OmegaConf
+    parts = key.split(".")
+    for length in range(1, len(parts)):
+        prefix = ".".join(parts[:length])
+        value = package.select(cfg, prefix, default=None)
+        if value is None:
+            return
+        if not package.is_config(value):
+            raise KeyError(f"Trying to update key {key}, but {prefix} is not a config, but has type {type(value)}.")
+
+
+def parse(text: str) -> Override:
+    """One string as an :class:`Override`; what the grammar does not know is an ``OverrideParseException``."""
+    match = _KEY.match(text)
+    assert match is not None  # every part of the pattern may be empty
+    mark, key, rest = match[1], match[2], text[match.end() :]
+    if rest and rest[0] != "=":
+        raise OverrideParseException(text, f"LexerNoViableAltException: {text}")
+    if mark == "~":
+        return Override(key, delete=True)
+    if not rest:
+        raise OverrideParseException(text, f"Error parsing override '{text}'")
+    return Override(key, _Value(text, rest[1:]).parse())
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+class _Value:
+    """Reads the right side of an override from left to right."""
+
+    def __init__(self, override: str, text: str) -> None:
+        self.override, self.text, self.at = override, text.strip(" \t"), 0
+
+    def parse(self) -> Any:
+        if not self.text:
+            return ""
+        elements = [self.element()]
+        while self._take(","):
+            elements.append(self.element())
+        if self.at < len(self.text):
+            raise self._unexpected()
+        return elements[0] if len(elements) == 1 else ChoiceSweep(list=elements, simple_form=True)
+
+    def element(self) -> Any:
+        self._blanks()
+        character = self._peek()
+        if character in ("'", '"'):
+            return self._quoted()
+        if character == "[":
+            return self._list()
+        if character == "{":
+            return self._dict()
+        call = _FUNCTION.match(self.text, self.at)
+        return self._function(call) if call else self._primitive()
+
+    def _quoted(self) -> str:
+        quote = self._peek()
+        match = re.compile(rf"{quote}((?:\\.|[^\\{quote}])*){quote}").match(self.text, self.at)
+        if match is None:
+            raise self._unexpected()
+        self.at = match.end()
+        self._blanks()
+        if self.at < len(self.text) and self._peek() not in ",]})":
+            raise self._unexpected()
+        return re.sub(rf"(\\+)(?={quote}|$)", _unescape_quotes, match[1])
+
+    def _list(self) -> list[Any]:
+        self.at += 1
+        items: list[Any] = []
+        if self._take("]"):
+            return items
+        while True:
+            items.append(self.element())
+            if self._take("]"):
+                return items
+            if not self._take(","):
+                raise self._unexpected()
+
+    def _dict(self) -> dict[Any, Any]:
+        self.at += 1
+        items: dict[Any, Any] = {}
+        if self._take("}"):
+            return items
+        while True:
+            key = self._primitive(stop=":")
+            if not self._take(":"):
+                raise self._unexpected()
+            items[key] = self.element()
+            if self._take("}"):
+                return items
+            if not self._take(","):
+                raise self._unexpected()
+
+    def _function(self, call: re.Match[str]) -> Any:
+        self.at = call.end()
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        while not self._take(")"):
+            if (positional or named) and not self._take(","):
+                raise self._unexpected()
+            self._blanks()
+            name = re.compile(r"([A-Za-z_]\w*)[ \t]*=[ \t]*").match(self.text, self.at)
+            if name:
+                self.at = name.end()
+                named[name[1]] = self.element()
+            else:
+                positional.append(self.element())
+        function = FUNCTIONS.get(call[1])
+        if function is None:
+            raise OverrideParseException(self.override, f"Unknown function '{call[1]}'")
+        try:
+            return function(*positional, **named)
+        except (TypeError, ValueError) as error:
+            raise OverrideParseException(
+                self.override, f"{type(error).__name__} while evaluating '{self.text}': {error}"
+            ) from error
+
+    def _primitive(self, *, stop: str = "") -> Any:
+        begin = self.at
+        while self.at < len(self.text) and self._peek() != stop:
+            interpolation = self._interpolation()
+            if interpolation:
+                self.at = interpolation
+            elif self.text[self.at] == "\\" and _ESCAPED.match(self.text, self.at):
+                self.at += 2
+            elif _PLAIN.match(self.text, self.at):
+                self.at += 1
+            else:
+                break
+        raw = self.text[begin : self.at].strip(" \t")
+        if not raw:
+            raise self._unexpected()
+        return _typed(raw)
+
+    def _interpolation(self) -> int | None:
+        """Where the ``${…}`` that begins here ends; braces inside are counted."""
+        if not self.text.startswith("${", self.at):
+            return None
+        depth = 0
+        for index in range(self.at + 1, len(self.text)):
+            depth += {"{": 1, "}": -1}.get(self.text[index], 0)
+            if depth == 0:
+                return index + 1
+        raise self._unexpected()
+
+    def _take(self, character: str) -> bool:
+        self._blanks()
+        if self._peek() != character:
+            return False
+        self.at += 1
+        return True
+
+    def _blanks(self) -> None:
+        while self._peek() in (" ", "\t"):
+            self.at += 1
+
+    def _peek(self) -> str:
+        return self.text[self.at] if self.at < len(self.text) else ""
+
+    def _unexpected(self) -> OverrideParseException:
+        if self.at >= len(self.text):
+            return OverrideParseException(self.override, f"no viable alternative at input '{self.text}'")
+        if self._peek() == "=":
+            return OverrideParseException(self.override, "mismatched input '=' expecting <EOF>")
+        return OverrideParseException(self.override, f"token recognition error at: '{self.text[self.at :]}'")
+
+
+def _typed(raw: str) -> Any:
+    if _INT.fullmatch(raw):
+        return int(raw)
+    if _FLOAT.fullmatch(raw):
+        return float(raw)
+    if raw.lower() in ("true", "false"):
+        return raw.lower() == "true"
+    if raw.lower() == "null":
+        return None
+    return raw if "${" in raw else _ESCAPED.sub(r"\1", raw)
+
+
+def _unescape_quotes(match: re.Match[str]) -> str:
+    return match[1][: len(match[1]) // 2]
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ChoiceSweep:
+    """Several values for one run: nothing that a single config can hold."""
+
+    tags: set[str] = field(default_factory=set)
+    list: list[str | int | float | bool | list[Any] | dict[str, Any] | None] = field(default_factory=list)
+    simple_form: bool = False
+    shuffle: bool = False
+
+
+@dataclass
+class RangeSweep:
+    tags: set[str] = field(default_factory=set)
+    start: int | float | None = None
+    stop: int | float | None = None
+    step: int | float = 1
+    shuffle: bool = False
+
+
+@dataclass
+class IntervalSweep:
+    tags: set[str] = field(default_factory=set)
+    start: float | None = None
+    end: float | None = None
+
+
+def _choice(*values: Any) -> ChoiceSweep:
+    return ChoiceSweep(list=list(values))
+
+
+def _range(start: float, stop: float | None = None, step: float = 1) -> RangeSweep:
+    return RangeSweep(start=0 if stop is None else start, stop=start if stop is None else stop, step=step)
+
+
+def _interval(start: float, end: float) -> IntervalSweep:
+    return IntervalSweep(start=float(start), end=float(end))
+
+
+def _cast(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def cast(value: Any) -> Any:
+        if isinstance(value, list):
+            return [cast(item) for item in value]
+        if isinstance(value, dict):
+            return {key: cast(item) for key, item in value.items()}
+        return kind(value)
+
+    return cast
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, str):
+        if value.lower() not in ("true", "false"):
+            raise ValueError(f"Cannot cast '{value}' to bool")
+        return value.lower() == "true"
+    return bool(value)
+
+
+def _str(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "null" if value is None else str(value)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "choice": _choice, "range": _range, "interval": _interval,
+    "int": _cast(int), "float": _cast(float), "str": _cast(_str), "bool": _cast(_bool), "json_str": json.dumps,
+}  # fmt: skip

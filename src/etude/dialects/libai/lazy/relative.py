@@ -1,0 +1,114 @@
+"""Relative imports between config files: found by the file's place alone, executed afresh every time."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib.machinery
+import importlib.util
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from etude.dialects.libai.lazy.extra import dict_config
+
+PREFIX = "_cfg_loader"
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """What differs between the two systems when a config is read."""
+
+    package: str
+    missing: str
+    explains_folders: bool = False
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.package}.{PREFIX}"
+
+
+LIBAI = Flavour("libai", "has to exist.")
+DETECTRON2 = Flavour("detectron2", "does not exist.", explains_folders=True)
+
+
+def fresh_package(flavour: Flavour, path: str) -> str:
+    """A package name that no other file has, so that nothing of one file reaches another."""
+    return f"{flavour.prefix}{uuid.uuid4().hex[:4]}.{os.path.basename(path)}"
+
+
+def compiled(path: str) -> Any:
+    """The file as code; a syntax error names the config file and keeps the original as its cause."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        raise SyntaxError(f"Config file {path} has syntax error!") from error
+    return compile(text, path, "exec")
+
+
+@contextmanager
+def config_imports(flavour: Flavour) -> Iterator[None]:
+    """While a config runs, its relative imports load config files. Taken back also when the config raises."""
+    before = builtins.__import__
+
+    def load(
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Any = (),
+        level: int = 0,
+    ) -> Any:
+        package = (globals or {}).get("__package__") or ""
+        if level == 0 or globals is None or not package.startswith(flavour.prefix):
+            return before(name, globals, locals, fromlist, level)
+        return _config_module(flavour, _find(flavour, globals["__file__"], name, level), fromlist or ())
+
+    builtins.__import__ = load  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        builtins.__import__ = before
+
+
+def _find(flavour: Flavour, importer: str, name: str, level: int) -> str:
+    folder = os.path.dirname(importer)
+    for _ in range(level - 1):
+        folder = os.path.dirname(folder)
+    stem = os.path.join(folder, *name.split(".")) if name else folder
+    path = os.path.join(folder, ".py") if not name else f"{stem}.py"
+    if flavour.explains_folders and (not name or (not os.path.isfile(path) and os.path.isdir(stem))):
+        raise ImportError(
+            f"Cannot import from {stem}. Relative import of directories is not allowed within config files. "
+            "Within a config file, relative import can only import other config files. "
+        )
+    if not os.path.isfile(path):
+        raise ImportError(f"Cannot import name {name} from {importer}: {path} {flavour.missing}")
+    return path
+
+
+def _config_module(flavour: Flavour, path: str, names: Any) -> ModuleType:
+    spec = importlib.machinery.ModuleSpec(fresh_package(flavour, path), None, origin=path)
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = path
+    module.__package__ = spec.name
+    exec(compiled(path), module.__dict__)
+    for name in _wanted(module, names):
+        if name not in module.__dict__:
+            raise ImportError(f"cannot import name {name!r} from config file {path}", name=name, path=path)
+        if isinstance(module.__dict__[name], dict):
+            module.__dict__[name] = dict_config(module.__dict__[name])
+    return module
+
+
+def _wanted(module: ModuleType, names: Any) -> list[str]:
+    if "*" not in names:
+        return list(names)
+    public = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    module.__all__ = list(public)  # type: ignore[attr-defined]
+    return list(public)

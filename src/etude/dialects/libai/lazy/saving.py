@@ -1,0 +1,85 @@
+"""A config as a YAML file. Never raises: what cannot be written is logged and kept as far as pickle can."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import pickle
+from typing import Any
+
+import yaml
+
+from etude.dialects.libai.lazy.extra import dict_config, is_list_config, omegaconf, without_tuples
+from etude.dialects.libai.lazy.targets import name_of
+
+logger = logging.getLogger("libai.config.lazy")
+
+
+def save(cfg: Any, filename: str) -> None:
+    """``cfg`` into ``filename``, and what YAML cannot hold into ``filename.pkl`` beside it."""
+    try:
+        cfg = copy.deepcopy(cfg)
+    except Exception:
+        logger.debug("the config cannot be copied; its targets are saved as they are")
+    else:
+        _name_targets(cfg)
+    try:
+        container = without_tuples(omegaconf().OmegaConf.to_container(cfg, resolve=False))
+        text = yaml.dump(container, default_flow_style=None, allow_unicode=True, width=9999)
+        with open(filename, "w", encoding="utf-8") as file:
+            file.write(text)
+    except Exception:
+        logger.exception("Unable to serialize the config to yaml. Error:")
+    else:
+        if _loads_again(text):
+            return
+        logger.warning(f"the config in {filename} holds objects that YAML cannot give back")
+    _keep(cfg, f"{filename}.pkl")
+
+
+def _name_targets(node: Any) -> None:
+    package = omegaconf()
+    if isinstance(node, package.DictConfig):
+        if node._is_none() or node._is_missing() or node._is_interpolation():
+            return
+        target = node._get_node("_target_")
+        value = target._value() if target is not None and not package.OmegaConf.is_config(target) else None
+        if callable(value):
+            node["_target_"] = name_of(value)
+        children = [node._get_node(key) for key in node]
+    elif is_list_config(node) and isinstance(node._value(), list | tuple):
+        children = [node._get_node(index) for index in range(len(node))]
+    else:
+        return
+    for child in children:
+        _name_targets(child)
+
+
+def _loads_again(text: str) -> bool:
+    """Whether what was just written can be read; the text is our own, so its tags may be followed."""
+    try:
+        dict_config(yaml.unsafe_load(text))
+    except Exception:
+        return False
+    return True
+
+
+def _keep(cfg: Any, filename: str) -> None:
+    """A pickle for people to look into; Étude itself never reads it."""
+    try:
+        content = _pickled(cfg)
+    except Exception:
+        content = pickle.dumps(str(cfg))
+    with open(filename, "wb") as file:
+        file.write(content)
+    logger.warning(f"Config is saved using pickle at {os.fspath(filename)}.")
+
+
+def _pickled(cfg: Any) -> bytes:
+    try:
+        import cloudpickle
+    except ModuleNotFoundError:
+        return pickle.dumps(cfg)
+    content: bytes = cloudpickle.dumps(cfg)
+    return content

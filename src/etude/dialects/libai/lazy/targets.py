@@ -1,0 +1,113 @@
+"""What a ``_target_`` names: from a dotted name to the object, and back to the shortest name that leads there."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import pydoc
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any
+
+#: Packages that Étude serves when the original is not installed.
+SERVED = ("libai", "detectron2", "fvcore", "oneflow", "hydra")
+
+
+def locate(name: str) -> Any:
+    """The object that ``name`` leads to: modules, nested classes, static methods, bare builtins."""
+    if name.split(".")[0] in SERVED:
+        from etude.dialects import imports
+
+        imports.install()
+    found = pydoc.locate(name)
+    return found if found is not None else _walk(name)
+
+
+def _walk(name: str) -> Any:
+    """Part by part, so that the error can say how far one came."""
+    parts = name.split(".")
+    if not all(parts):
+        if name == "":
+            return builtins
+        raise ValueError(f"Error loading '{name}': invalid dotstring.\nRelative imports are not supported.")
+    try:
+        found: Any = importlib.import_module(parts[0])
+    except Exception as error:
+        raise ImportError(
+            f"Error loading '{name}':\n{error!r}\nAre you sure that module '{parts[0]}' is installed?"
+        ) from error
+    for index in range(1, len(parts)):
+        found = _step(found, parts, index, name)
+    return found
+
+
+def _step(found: Any, parts: list[str], index: int, name: str) -> Any:
+    part, above = parts[index], ".".join(parts[:index])
+    try:
+        return getattr(found, part)
+    except AttributeError as missing:
+        if type(found).__name__ not in ("module", "Served"):
+            raise ImportError(
+                f"Error loading '{name}':\n{missing!r}\nAre you sure that '{part}' is an attribute of '{above}'?"
+            ) from missing
+        try:
+            return importlib.import_module(f"{above}.{part}")
+        except Exception as error:
+            raise ImportError(
+                f"Error loading '{name}':\n{error!r}\nAre you sure that '{part}' is importable from module '{above}'?"
+            ) from error
+
+
+def name_of(target: Any) -> str:
+    """``module.qualname``, shortened to the shortest package under which the same object is found.
+
+    What Étude serves for another system goes by the name it is served under, so that a saved config stays portable.
+    """
+    module, qualname = target.__module__, target.__qualname__
+    served = _served_names().get(f"{module}:{qualname}")
+    if served is not None:
+        return served
+    parts = module.split(".")
+    for length in range(1, len(parts)):
+        candidate = f"{'.'.join(parts[:length])}.{qualname}"
+        try:
+            if locate(candidate) is target:
+                return candidate
+        except (ImportError, ValueError):
+            continue
+    return f"{module}.{qualname}"
+
+
+@cache
+def _served_names() -> dict[str, str]:
+    from etude.dialects.libai.names import MODULES
+
+    names: dict[str, str] = {}
+    for module, table in MODULES.items():
+        for attribute, target in table.items():
+            dotted = f"{module}.{attribute}"
+            known = names.get(target)
+            if known is None or dotted.count(".") < known.count("."):
+                names[target] = dotted
+    return names
+
+
+def dump_dataclass(value: Any) -> dict[str, Any]:
+    """A dataclass instance as the nested ``_target_`` mapping that makes it again."""
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError("dump_dataclass() requires an instance of a dataclass.")
+    made: dict[str, Any] = {"_target_": name_of(type(value))}
+    for field in fields(value):
+        made[field.name] = _dump(getattr(value, field.name))
+    return made
+
+
+def _dump(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return dump_dataclass(value)
+    if isinstance(value, list | tuple):
+        return [_dump(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _dump(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,363 @@
+"""``DefaultTrainer``: everything that a lazy config describes, built in the order of LiBai's own."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from etude.dialects.libai import sizes
+from etude.dialects.libai.files import LAST, Checkpointer
+from etude.dialects.libai.lazy.extra import is_list_config
+from etude.dialects.libai.lazy.instantiate import instantiate
+from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.lazy.targets import locate
+from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live import hooks, hooks_save, optim, schedule
+from etude.dialects.libai.live.batches import fast_forward, to_device
+from etude.dialects.libai.live.evaluation import inference_on_dataset
+from etude.dialects.libai.live.graph import set_activation_checkpoint
+from etude.dialects.libai.live.results import flatten_results_dict, print_csv_format
+from etude.dialects.libai.live.setup import place_input
+from etude.dialects.libai.live.state import TrainerState
+from etude.dialects.libai.live.trainer import Amp, EagerTrainer, GraphTrainer, TrainerBase
+from etude.dialects.libai.live.writers import CommonMetricPrinter, EventWriter, JSONWriter, TensorboardXWriter
+
+logger = logging.getLogger("libai.engine.default")
+
+
+class DefaultTrainer(TrainerBase):
+    """Override a ``build_*`` to change one thing, ``build_hooks`` or ``self._trainer`` to change how it trains."""
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__()
+        self.cfg = cfg
+        place_input(cfg, logger)
+        self.tokenizer = self.build_tokenizer(cfg)
+        self.start_iter = self.iter = start_iteration(cfg)
+        self._build_data(cfg)
+        self.auto_scale_hyperparams(cfg, self.train_loader)
+        self.model = self._placed(self.build_model(cfg))
+        self.optimizer = self.build_optimizer(cfg, self.model)
+        self.lr_scheduler = self.build_lr_scheduler(cfg, self.optimizer)
+        self._build_trainer(cfg)
+        state = TrainerState(self)
+        self.checkpointer = self._build_checkpointer(cfg, state)
+        self.resume_or_load(try_get_key(cfg, "train.resume", default=False))
+        cfg.train.start_iter = self.start_iter
+        self.global_batch_size = self._samples_each
+        self.max_iter = cfg.train.train_iter
+        self.register_hooks(self.build_hooks())
+        state.restore_hooks()
+
+    # -- the constructor's steps -----------------------------------------------------------------------------------
+
+    def _build_data(self, cfg: Any) -> None:
+        steps = try_get_key(cfg, "train.num_accumulation_steps", default=1) or 1
+        self._samples_each = cfg.train.global_batch_size // (1 if cfg.graph.enabled else steps)
+        consumed = self.start_iter * self._samples_each
+        cfg.dataloader.consumed_samples = consumed
+        takes = _accepts(cfg.dataloader.train, "consumed_samples")
+        if takes:
+            cfg.dataloader.train.consumed_samples = consumed
+        self.train_loader, val, test = self.build_train_loader(cfg, self.tokenizer)
+        self.test_loader = [loader for loader in (val, test) if loader is not None]
+        self.test_loader.extend(self.build_test_loader(cfg, self.tokenizer))
+        self._skip = 0 if takes else consumed // max(self._samples_each, 1) * (steps if cfg.graph.enabled else 1)
+
+    def _placed(self, model: torch.nn.Module) -> torch.nn.Module:
+        return model.to(self.cfg.train.input_placement_device)
+
+    def _build_trainer(self, cfg: Any) -> None:
+        steps = cfg.train.num_accumulation_steps
+        self.amp = Amp(
+            enabled=bool(try_get_key(cfg, "train.amp.enabled", default=False)),
+            device=cfg.train.input_placement_device,
+            data_parallel_size=dist.get_data_parallel_size(),
+        )
+        self._trainer: Any
+        if cfg.graph.enabled:
+            self.graph_train = self.build_graph(cfg, self.model, self.optimizer, self.lr_scheduler, is_train=True)
+            self.graph_eval = self.build_graph(cfg, self.model, is_train=False)
+            self._trainer = GraphTrainer(self.graph_train, self.train_loader, steps)
+        else:
+            if try_get_key(cfg, "train.activation_checkpoint.enabled", default=False):
+                set_activation_checkpoint(self.model)
+            self._trainer = EagerTrainer(_shared(self.model), self.train_loader, self.optimizer, steps, amp=self.amp)
+        if self._skip:
+            fast_forward(self._trainer, self._skip)
+
+    def _build_checkpointer(self, cfg: Any, state: TrainerState) -> Checkpointer:
+        keeps: dict[str, Any] = {"graph": self.graph_train} if cfg.graph.enabled else {"optimizer": self.optimizer}
+        return Checkpointer(self.model, cfg.train.output_dir, **keeps, lr_scheduler=self.lr_scheduler, trainer=state)
+
+    def resume_or_load(self, resume: bool = True) -> None:
+        """All of the last checkpoint, or only the weights of ``train.load_weight``."""
+        weight_path = self.cfg.train.load_weight
+        assert isinstance(weight_path, str), (
+            f"cfg.train.load_weight:{weight_path} must be string, it should be your checkpoint dir"
+        )
+        if resume and self.checkpointer.has_checkpoint():
+            found = self.checkpointer.resume_or_load(weight_path, resume=True)
+            assert self.start_iter == found["iter"] + 1, (
+                f"the checkpoint is of iteration {found['iter']}, this run starts at {self.start_iter}"
+            )
+        elif weight_path:
+            assert os.path.isdir(weight_path), f"cfg.train.load_weight:{weight_path} must be directory"
+            self.checkpointer.load(weight_path, checkpointables=[])
+
+    # -- training --------------------------------------------------------------------------------------------------
+
+    def train(self) -> None:  # type: ignore[override]
+        """From ``start_iter`` to ``max_iter``."""
+        super().train(self.start_iter, self.max_iter)
+
+    def run_step(self) -> None:
+        inner = self._trainer
+        inner.iter = self.iter
+        if _takes_device(type(inner).run_step):
+            inner.run_step(self.get_batch, self.cfg.train.input_placement_device)
+        else:
+            inner.run_step(self.get_batch)
+
+    def build_hooks(self) -> list[Any]:
+        """Timer, scheduler, checkpoints, evaluation, best checkpoint, writers: in this order."""
+        train = self.cfg.train
+        made: list[Any] = [
+            hooks.IterationTimer(),
+            hooks.LRScheduler(),
+            hooks_save.PeriodicCheckpointer(
+                self.checkpointer, train.checkpointer.period, max_to_keep=train.checkpointer.max_to_keep
+            ),
+        ]
+        if train.evaluation.enabled:
+            assert train.evaluation.eval_iter > 0, "run_iter must be positive number"
+            made.append(hooks.EvalHook(train.evaluation.eval_period, self._evaluate))
+            made.append(
+                hooks_save.BestCheckpointer(
+                    train.evaluation.eval_period,
+                    self.checkpointer,
+                    val_metric=try_get_key(self.cfg, "train.evaluation.eval_metric", default="Acc@1"),
+                    mode=try_get_key(self.cfg, "train.evaluation.eval_mode", default="max"),
+                )
+            )
+        if dist.is_main_process():
+            made.append(hooks.PeriodicWriter(self.build_writers(), train.log_period))
+        return made
+
+    def _evaluate(self) -> Any:
+        model = self.graph_eval if self.cfg.graph.enabled else self.model
+        results = self.test(self.cfg, self.test_loader, model)
+        self._last_eval_results = results
+        self.engine.metrics = {name: float(value) for name, value in flatten_results_dict(results).items()}
+        return results
+
+    def build_writers(self) -> list[EventWriter]:
+        folder = self.cfg.train.output_dir
+        return [
+            CommonMetricPrinter(self.global_batch_size, self.max_iter),
+            JSONWriter(os.path.join(folder, "metrics.json")),
+            TensorboardXWriter(folder),
+        ]
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def build_tokenizer(cls, cfg: Any) -> Any:
+        return build_tokenizer(cfg) if try_get_key(cfg, "tokenization") is not None else None
+
+    @classmethod
+    def build_model(cls, cfg: Any) -> torch.nn.Module:
+        assert try_get_key(cfg, "model") is not None, "cfg must contain `model` namespace"
+        amp = bool(try_get_key(cfg, "train.amp.enabled", default=False)) and cfg.graph.enabled
+        if try_get_key(cfg.model, "cfg.amp_enabled") is not None:
+            cfg.model.cfg.amp_enabled = amp
+        elif try_get_key(cfg.model, "amp_enabled") is not None:
+            cfg.model.amp_enabled = amp
+        model: torch.nn.Module = instantiate(cfg.model)
+        logger.info(f"Model:\n{model}")
+        return model
+
+    @classmethod
+    def build_graph(
+        cls, cfg: Any, model: Any, optimizer: Any = None, lr_scheduler: Any = None, is_train: bool = True
+    ) -> Any:
+        assert try_get_key(cfg, "graph") is not None, "cfg must contain `graph` namespace"
+        graph = cfg.graph.train_graph if is_train else cfg.graph.eval_graph
+        graph.model = model
+        graph.fp16 = bool(try_get_key(cfg, "train.amp.enabled", default=False))
+        graph.activation_checkpoint = bool(try_get_key(cfg, "train.activation_checkpoint.enabled", default=False))
+        graph.zero_optim = bool(try_get_key(cfg, "train.zero_optimization.enabled", default=False))
+        graph.zero_stage = try_get_key(cfg, "train.zero_optimization.stage", default=1)
+        graph.grad_acc_steps = cfg.train.num_accumulation_steps
+        if is_train:
+            graph.optimizer, graph.lr_scheduler = optimizer, lr_scheduler
+        return instantiate(graph)
+
+    @classmethod
+    def build_optimizer(cls, cfg: Any, model: torch.nn.Module) -> Any:
+        assert try_get_key(cfg, "optim") is not None, "cfg must contain `optim` namespace"
+        return optim.build_optimizer(cfg.optim, model)
+
+    @classmethod
+    def build_lr_scheduler(cls, cfg: Any, optimizer: Any) -> Any:
+        assert try_get_key(cfg, "train.scheduler") is not None, "cfg.train must contain `scheduler` namespace"
+        return schedule.build_lr_scheduler(cfg.train.scheduler, optimizer)
+
+    @classmethod
+    def build_train_loader(cls, cfg: Any, tokenizer: Any = None) -> Any:
+        """``(train, val or None, test or None)``."""
+        assert try_get_key(cfg, "dataloader.train") is not None, "cfg must contain `dataloader.train` namespace"
+        logger.info("Prepare training, validating, testing set")
+        loader, train = cfg.dataloader.train, cfg.train
+        _set(loader, "train_batch_size", train.train_micro_batch_size)
+        _set(loader, "test_batch_size", train.test_micro_batch_size)
+        _set(loader, "seed", train.seed)
+        for dataset in _datasets(loader):
+            if "seed" in dataset:
+                dataset.seed = train.seed
+            if tokenizer is not None:
+                dataset.tokenizer = tokenizer
+        if "train_val_test_num_samples" in loader:
+            loader.train_val_test_num_samples = _numbers_of_samples(train)
+        return instantiate(loader, _recursive_=False)
+
+    @classmethod
+    def build_test_loader(cls, cfg: Any, tokenizer: Any = None) -> list[Any]:
+        if try_get_key(cfg, "dataloader.test") is None:
+            return []
+        listed = is_list_config(cfg.dataloader.test) or isinstance(cfg.dataloader.test, list)
+        assert listed, f"dataloader.test must be list but got type of {type(cfg.dataloader.test)}"
+        for loader in cfg.dataloader.test:
+            _set(loader, "test_batch_size", cfg.train.test_micro_batch_size)
+            _set(loader, "seed", cfg.train.seed)
+            if tokenizer is not None:
+                for dataset in _datasets(loader):
+                    dataset.tokenizer = tokenizer
+        return [instantiate(loader, _recursive_=False) for loader in cfg.dataloader.test]
+
+    @classmethod
+    def build_evaluator(cls, cfg: Any) -> Any:
+        return instantiate(cfg.train.evaluation.evaluator)
+
+    @classmethod
+    def get_batch(
+        cls, data: Any, input_placement_device: str | None = None, mixup_func: Callable[..., Any] | None = None
+    ) -> dict[str, Any]:
+        """What the model's ``forward`` is called with: the fields of a batch, on their device."""
+        return to_device(data, input_placement_device, mixup_func)
+
+    @classmethod
+    def auto_scale_hyperparams(cls, cfg: Any, data_loader: Any) -> None:
+        sizes.auto_scale_hyperparams(cfg, len(data_loader.dataset))
+
+    @classmethod
+    def test(cls, cfg: Any, test_loaders: Sequence[Any], model: Any, evaluator: Any = None) -> Mapping[str, Any]:
+        """Results by the name of the data set's class; of a single loader: the results themselves."""
+        evaluator = evaluator or cls.build_evaluator(cfg)
+        results: OrderedDict[str, Any] = OrderedDict()
+        for index, loader in enumerate(test_loaders):
+            name = type(loader.dataset).__name__
+            name = name if name not in results else f"{name}_{index + 1}"
+            if index == 0:
+                logger.info(f"Prepare testing set: {len(test_loaders)} loader(s)")
+            results[name] = inference_on_dataset(
+                model,
+                loader,
+                cfg.train.test_micro_batch_size * dist.get_data_parallel_size(),
+                cfg.train.evaluation.eval_iter,
+                cls.get_batch,
+                cfg.train.input_placement_device,
+                evaluator,
+            )
+            if dist.is_main_process():
+                logger.info(f"Evaluation results for {name} in csv format:")
+                print_csv_format(results[name])
+        return next(iter(results.values())) if len(results) == 1 else results
+
+
+# -- helpers -----------------------------------------------------------------------------------------------------------
+
+
+def start_iteration(cfg: Any) -> int:
+    """0, or one after the iteration that ``last_checkpoint`` names when a resume is asked for."""
+    path = os.path.join(cfg.train.output_dir, LAST)
+    if not try_get_key(cfg, "train.resume", default=False):
+        return 0
+    if not os.path.exists(path):
+        logger.warning(f"there is no checkpoint in {cfg.train.output_dir} yet, starting at iteration 0")
+        return 0
+    with open(path, encoding="utf-8") as file:
+        text = file.read().strip()
+    assert text != "model_final", "model training has finished, check your model in train.output_dir"
+    number = re.search(r"(\d+)$", text)
+    if number is None:
+        raise ValueError(f"{path} names {text!r}, which says no iteration")
+    return int(number[1]) + 1
+
+
+def build_tokenizer(cfg: Any) -> Any:
+    """The tokenizer of ``cfg.tokenization``; the model's vocabulary is padded to what it needs."""
+    tokenization = cfg.tokenization
+    tokenizer = instantiate(tokenization.tokenizer)
+    if try_get_key(tokenization, "append_eod") and tokenizer.eod_token is None:
+        tokenizer.eod_token = tokenizer.eos_token if tokenizer.eos_token is not None else tokenizer.pad_token
+    if try_get_key(cfg, "model.cfg.vocab_size") is not None:
+        multiple = tokenization.make_vocab_size_divisible_by * dist.get_tensor_parallel_size()
+        cfg.model.cfg.vocab_size = tokenizer.padded_vocab_size(multiple)
+    return tokenizer
+
+
+def _numbers_of_samples(train: Any) -> list[int]:
+    """How many samples training, validation and test will draw."""
+    evaluation = train.evaluation
+    rounds = train.train_iter // evaluation.eval_period + 1 if evaluation.enabled else 1
+    each = int(evaluation.eval_iter if evaluation.enabled else 1) * train.test_micro_batch_size
+    each *= dist.get_data_parallel_size()
+    return [int(train.samples), int(rounds * each), int(each)]
+
+
+def _datasets(loader: Any) -> list[Any]:
+    """The lazy data sets of a loader's config."""
+    dataset = try_get_key(loader, "dataset")
+    if dataset is None:
+        return []
+    listed = is_list_config(dataset) or isinstance(dataset, list)
+    return [item for item in (dataset if listed else [dataset]) if hasattr(item, "keys")]
+
+
+def _set(loader: Any, key: str, value: Any) -> None:
+    """Put ``key`` where the builder knows it; a builder of the user's own need not."""
+    if _accepts(loader, key):
+        loader[key] = value
+
+
+def _accepts(loader: Any, key: str) -> bool:
+    target = loader.get("_target_")
+    try:
+        found = locate(target) if isinstance(target, str) else target
+        parameters = inspect.signature(found).parameters
+    except (TypeError, ValueError, ImportError):
+        return True
+    return key in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+@cache
+def _takes_device(run_step: Callable[..., Any]) -> bool:
+    """Whether a trainer's ``run_step`` takes the device too, or only ``get_batch`` as the tutorial writes it."""
+    parameters = list(inspect.signature(run_step).parameters.values())
+    return len(parameters) > 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def _shared(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, wrapped when several processes train it together."""
+    if dist.get_world_size() == 1:
+        return model
+    return torch.nn.parallel.DistributedDataParallel(model)

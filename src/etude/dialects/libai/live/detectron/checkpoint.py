@@ -1,0 +1,89 @@
+"""fvcore's checkpoints: one ``.pth`` file each, and ``last_checkpoint`` with the name of the newest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from etude.checkpoint import foreign
+from etude.dialects.libai import files
+from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
+from etude.dialects.libai.live import distributed as dist
+
+__all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
+
+
+class Checkpointer(files.Checkpointer):
+    """Saves ``{"model", <checkpointables>, **extra}`` into one file; reads as data."""
+
+    logger_name = "fvcore.common.checkpoint"
+
+    def __init__(
+        self, model: torch.nn.Module, save_dir: str = "", *, save_to_disk: bool = True, **checkpointables: Any
+    ) -> None:
+        super().__init__(model, save_dir, save_to_disk=save_to_disk)
+        for key, value in checkpointables.items():
+            self.add_checkpointable(key, value)
+
+    def add_checkpointable(self, key: str, checkpointable: Any) -> None:
+        if key in self.checkpointables:
+            raise KeyError(f"Key {key} already used in the Checkpointer")
+        if not hasattr(checkpointable, "state_dict"):
+            raise TypeError("add_checkpointable needs an object with 'state_dict()' method.")
+        self.checkpointables[key] = checkpointable
+
+    def save(self, name: str, **kwargs: Any) -> None:
+        if not self.save_dir or not self.save_to_disk:
+            return
+        data: dict[str, Any] = {"model": self.model.state_dict()}
+        data |= {key: part.state_dict() for key, part in self.checkpointables.items()}
+        data |= kwargs
+        basename = f"{name}.pth"
+        path = os.path.join(self.save_dir, basename)
+        self.logger.info(f"Saving checkpoint to {path}")
+        os.makedirs(self.save_dir, exist_ok=True)
+        files.save_file(path, data)
+        self.tag_last_checkpoint(basename)
+
+    def load(self, path: str, checkpointables: Iterable[str] | None = None) -> dict[str, Any]:
+        if not path:
+            self.logger.info("No checkpoint found. Initializing model from scratch")
+            return {}
+        self.logger.info(f"[Checkpointer] Loading from {path} ...")
+        assert os.path.isfile(path), f"Checkpoint {path} not found!"
+        checkpoint = self._load_file(path)
+        self._load_model(checkpoint)
+        for key in list(self.checkpointables if checkpointables is None else checkpointables):
+            if key in checkpoint:
+                self.logger.info(f"Loading {key} from {path} ...")
+                self.checkpointables[key].load_state_dict(checkpoint.pop(key))
+        return checkpoint
+
+    def _load_file(self, path: str) -> dict[str, Any]:
+        """The file as data; one that holds bare weights counts as a checkpoint of a model."""
+        content = foreign.read(path)
+        return content if "model" in content else {"model": content}
+
+    def _load_model(self, checkpoint: dict[str, Any]) -> IncompatibleKeys:
+        return files.load_model(self.model, checkpoint.pop("model"), self.logger)
+
+    def get_all_checkpoint_files(self) -> list[str]:
+        """Every ``.pth`` file of the folder."""
+        return [
+            path
+            for name in sorted(os.listdir(self.save_dir))
+            if os.path.isfile(path := os.path.join(self.save_dir, name)) and name.endswith(".pth")
+        ]
+
+
+class DetectionCheckpointer(Checkpointer):
+    """Writes on the first process only."""
+
+    def __init__(
+        self, model: torch.nn.Module, save_dir: str = "", *, save_to_disk: bool | None = None, **checkpointables: Any
+    ) -> None:
+        writes = dist.is_main_process() if save_to_disk is None else save_to_disk
+        super().__init__(model, save_dir, save_to_disk=writes, **checkpointables)

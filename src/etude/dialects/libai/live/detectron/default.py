@@ -1,0 +1,249 @@
+"""detectron2's defaults: setup, writers, a ``DefaultTrainer`` whose model and data come from a subclass."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.dialects.libai.lazy.keys import CONFIGS, try_get_key
+from etude.dialects.libai.lazy.load import DetectronLazyConfig
+from etude.dialects.libai.live.detectron import comm, hooks, hooks_save, optim
+from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
+from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
+from etude.dialects.libai.live.detectron.logger import setup_logger
+from etude.dialects.libai.live.detectron.results import print_csv_format, verify_results
+from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer, TrainerBase
+from etude.dialects.libai.live.detectron.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
+from etude.dialects.libai.sizes import auto_scale_workers
+from etude.errors import OutOfScope
+
+logger = logging.getLogger("detectron2.engine.defaults")
+
+
+def _try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
+    """The first dotted key that is there, of a lazy or a yacs config."""
+    if type(cfg).__name__ != "CfgNode":
+        return try_get_key(cfg, *keys, default=default)
+    for key in keys:
+        node = cfg
+        for part in key.split("."):
+            node = node.get(part) if isinstance(node, Mapping) else None
+        if node is not None:
+            return node
+    return default
+
+
+def default_setup(cfg: Any, args: Any) -> None:
+    """Folder, logger, the config written down, seeds."""
+    folder = _try_get_key(cfg, "OUTPUT_DIR", "output_dir", "train.output_dir")
+    if comm.is_main_process() and folder:
+        os.makedirs(folder, exist_ok=True)
+    rank = comm.get_rank()
+    setup_logger(folder, distributed_rank=rank, name="fvcore")
+    log = setup_logger(folder, distributed_rank=rank)
+    log.info(f"Rank of current process: {rank}. World size: {comm.get_world_size()}")
+    log.info(f"Environment info: torch {torch.__version__}, numpy {np.__version__}")
+    log.info(f"Command line arguments: {args}")
+    if comm.is_main_process() and folder:
+        _write_config(cfg, os.path.join(folder, "config.yaml"))
+    seed = _try_get_key(cfg, "SEED", "train.seed", default=-1)
+    seed_all_rng(None if seed < 0 else seed + rank)
+    if not getattr(args, "eval_only", False):
+        torch.backends.cudnn.benchmark = _try_get_key(cfg, "CUDNN_BENCHMARK", "train.cudnn_benchmark", default=False)
+
+
+def _write_config(cfg: Any, path: str) -> None:
+    if type(cfg).__name__ == "CfgNode":
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(cfg.dump())
+    else:
+        DetectronLazyConfig.save(cfg, path)
+    logging.getLogger("detectron2").info(f"Full config saved to {path}")
+
+
+def seed_all_rng(seed: int | None = None) -> None:
+    """Every random generator from one seed; without one, from process, time and the system."""
+    if seed is None:
+        seed = os.getpid() + int(datetime.now().strftime("%S%f")) + int.from_bytes(os.urandom(2), "big")
+        logger.info(f"Using a generated random seed {seed}")
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    random.seed(seed)
+    os.environ["PYTHONHASHSEED"] = str(seed)
+
+
+def default_writers(output_dir: str, max_iter: int | None = None) -> list[Any]:
+    """Console, ``metrics.json``, TensorBoard."""
+    os.makedirs(output_dir, exist_ok=True)
+    return [
+        CommonMetricPrinter(max_iter),
+        JSONWriter(os.path.join(output_dir, "metrics.json")),
+        TensorboardXWriter(output_dir),
+    ]
+
+
+def create_ddp_model(model: torch.nn.Module, *, fp16_compression: bool = False, **kwargs: Any) -> torch.nn.Module:
+    """The model, wrapped when several processes train it together."""
+    if comm.get_world_size() == 1:
+        return model
+    if "device_ids" not in kwargs and torch.cuda.is_available():
+        kwargs["device_ids"] = [comm.get_local_rank()]
+    ddp = torch.nn.parallel.DistributedDataParallel(model, **kwargs)
+    if fp16_compression:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        ddp.register_comm_hook(state=None, hook=default_hooks.fp16_compress_hook)
+    return ddp
+
+
+def get_config(config_path: str, trained: bool = False) -> Any:
+    """A common lazy config: ``get_config("common/train.py").train``."""
+    path = os.path.join(CONFIGS, "detectron2", config_path)
+    if not os.path.isfile(path):
+        raise RuntimeError(f"{config_path} not available in Model Zoo!")
+    return DetectronLazyConfig.load(path)
+
+
+class DefaultPredictor:
+    """Named by many scripts; detection models are not part of the engine."""
+
+    def __init__(self, cfg: Any) -> None:
+        raise OutOfScope(
+            "detectron2.engine.DefaultPredictor is out of Étude's scope: load the weights and call the model"
+        )
+
+
+class DefaultTrainer(TrainerBase):
+    """Model, data and evaluators are built by a subclass; optimizer, scheduler, checkpoints and hooks by the config."""
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__()
+        cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
+        model = self.build_model(cfg)
+        optimizer = self.build_optimizer(cfg, model)
+        data_loader = self.build_train_loader(cfg)
+        model = create_ddp_model(model, broadcast_buffers=False)
+        kind = AMPTrainer if _try_get_key(cfg, "SOLVER.AMP.ENABLED", default=False) else SimpleTrainer
+        self._trainer = kind(model, data_loader, optimizer)
+        self._trainer.surround(self)
+        self.scheduler = self.build_lr_scheduler(cfg, optimizer)
+        self.checkpointer = DetectionCheckpointer(model, cfg.OUTPUT_DIR, trainer=weakref.proxy(self))
+        self.start_iter = 0
+        self.max_iter = cfg.SOLVER.MAX_ITER
+        self.cfg = cfg
+        self.register_hooks(self.build_hooks())
+
+    @property
+    def model(self) -> Any:
+        return self._trainer.model
+
+    @property
+    def data_loader(self) -> Any:
+        return self._trainer.data_loader
+
+    @property
+    def optimizer(self) -> Any:
+        return self._trainer.optimizer
+
+    def resume_or_load(self, resume: bool = True) -> None:
+        """The last checkpoint if asked for and there; else the weights of ``MODEL.WEIGHTS``."""
+        weights = _try_get_key(self.cfg, "MODEL.WEIGHTS", default="")
+        self.checkpointer.resume_or_load(weights, resume=resume)
+        if resume and self.checkpointer.has_checkpoint():
+            self.start_iter = self.iter + 1
+
+    def build_hooks(self) -> list[Any]:
+        """Timer, scheduler, precise BN, checkpoints, evaluation, writers: in this order."""
+        cfg = self.cfg
+        made: list[Any] = [hooks.IterationTimer(), hooks.LRScheduler()]
+        if _try_get_key(cfg, "TEST.PRECISE_BN.ENABLED", default=False) and hooks.get_bn_modules(self.model):
+            loader = self.build_train_loader(cfg)
+            made.append(hooks.PreciseBN(cfg.TEST.EVAL_PERIOD, self.model, loader, cfg.TEST.PRECISE_BN.NUM_ITER))
+        if comm.is_main_process():
+            made.append(hooks_save.PeriodicCheckpointer(self.checkpointer, cfg.SOLVER.CHECKPOINT_PERIOD))
+        made.append(hooks.EvalHook(cfg.TEST.EVAL_PERIOD, self._evaluate))
+        if comm.is_main_process():
+            made.append(hooks.PeriodicWriter(self.build_writers(), period=20))
+        return made
+
+    def _evaluate(self) -> Any:
+        self._last_eval_results = self.test(self.cfg, self.model)
+        return self._last_eval_results
+
+    def build_writers(self) -> list[Any]:
+        return default_writers(self.cfg.OUTPUT_DIR, self.max_iter)
+
+    def train(self) -> Any:  # type: ignore[override]
+        """From ``start_iter`` to ``max_iter``; expected results are verified."""
+        super().train(self.start_iter, self.max_iter)
+        if len(_try_get_key(self.cfg, "TEST.EXPECTED_RESULTS", default=[])) and comm.is_main_process():
+            assert hasattr(self, "_last_eval_results"), "No evaluation results obtained during training!"
+            verify_results(self.cfg, self._last_eval_results)
+            return self._last_eval_results
+        return None
+
+    def run_step(self) -> None:
+        self._trainer.iter = self.iter
+        self._trainer.storage = self.storage
+        self._trainer.run_step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "_trainer": self._trainer.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._trainer.load_state_dict(state_dict["_trainer"])
+
+    # -- parts -----------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def build_model(cls, cfg: Any) -> torch.nn.Module:
+        raise NotImplementedError("detection models are not part of the engine: override `build_model(cls, cfg)`")
+
+    @classmethod
+    def build_train_loader(cls, cfg: Any) -> Any:
+        raise NotImplementedError("detection data is not part of the engine: override `build_train_loader(cls, cfg)`")
+
+    @classmethod
+    def build_test_loader(cls, cfg: Any, dataset_name: str) -> Any:
+        raise NotImplementedError("override `build_test_loader(cls, cfg, dataset_name)` to evaluate")
+
+    @classmethod
+    def build_evaluator(cls, cfg: Any, dataset_name: str) -> Any:
+        raise NotImplementedError("override `build_evaluator(cls, cfg, dataset_name)` to evaluate")
+
+    @classmethod
+    def build_optimizer(cls, cfg: Any, model: torch.nn.Module) -> Any:
+        return optim.build_optimizer(cfg, model)
+
+    @classmethod
+    def build_lr_scheduler(cls, cfg: Any, optimizer: Any) -> Any:
+        return optim.build_lr_scheduler(cfg, optimizer)
+
+    @classmethod
+    def test(cls, cfg: Any, model: Any, evaluators: Any = None) -> Any:
+        """Results by data set; of a single one: the results themselves."""
+        names = cfg.DATASETS.TEST
+        looks = evaluators if isinstance(evaluators, list | tuple) else [evaluators] * len(names)
+        assert len(looks) == len(names), f"{len(names)} != {len(looks)}"
+        results: OrderedDict[str, Any] = OrderedDict()
+        for name, given in zip(names, looks, strict=True):
+            loader = cls.build_test_loader(cfg, name)
+            results[name] = inference_on_dataset(model, loader, given or cls.build_evaluator(cfg, name))
+            if comm.is_main_process():
+                logger.info(f"Evaluation results for {name} in csv format:")
+                print_csv_format(results[name])
+        return next(iter(results.values())) if len(results) == 1 else results
+
+    @staticmethod
+    def auto_scale_workers(cfg: Any, num_workers: int) -> Any:
+        return auto_scale_workers(cfg, num_workers)

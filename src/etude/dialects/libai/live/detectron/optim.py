@@ -1,0 +1,147 @@
+"""detectron2's parameter groups, gradient clipping by wrapping the optimizer, and what a yacs config builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import nn
+
+from etude.dialects.libai.live.detectron.schedule import LRMultiplier
+from etude.dialects.libai.live.groups import Group, Groups, expand, own_parameters, reduce
+from etude.dialects.libai.live.optim import NORMS, with_bias_override
+from etude.dialects.libai.multipliers import (
+    CosineParamScheduler,
+    MultiStepParamScheduler,
+    ParamScheduler,
+    WarmupParamScheduler,
+)
+
+_NORMS = (*NORMS, nn.SyncBatchNorm, nn.LocalResponseNorm)
+
+
+class GradientClipType(Enum):
+    VALUE = "value"
+    NORM = "norm"
+
+
+def get_default_optimizer_params(
+    model: nn.Module,
+    base_lr: float | None = None,
+    weight_decay: float | None = None,
+    weight_decay_norm: float | None = None,
+    bias_lr_factor: float | None = 1.0,
+    weight_decay_bias: float | None = None,
+    lr_factor_func: Callable[[str], float] | None = None,
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Groups:
+    """Groups with their own rules for norm layers and biases; ``lr_factor_func`` sees ``module.parameter`` names."""
+    bias: dict[str, Any] = {"lr": None, "weight_decay": weight_decay_bias}
+    if bias_lr_factor is not None and bias_lr_factor != 1.0:
+        if base_lr is None:
+            raise ValueError("bias_lr_factor requires base_lr")
+        bias["lr"] = base_lr * bias_lr_factor
+    overrides = with_bias_override(overrides, bias)
+    if lr_factor_func is not None and base_lr is None:
+        raise ValueError("lr_factor_func requires base_lr")
+    names = {module: name for name, module in model.named_modules()}
+    made: Groups = []
+    for module, name, parameter in own_parameters(model):
+        group: Group = {"params": [parameter]}
+        if base_lr is not None:
+            group["lr"] = base_lr
+        if weight_decay is not None:
+            group["weight_decay"] = weight_decay
+        if isinstance(module, _NORMS) and weight_decay_norm is not None:
+            group["weight_decay"] = weight_decay_norm
+        if lr_factor_func is not None:
+            group["lr"] *= lr_factor_func(f"{names[module]}.{name}")
+        group.update(overrides.get(name, {}))
+        made.append(group)
+    return reduce_param_groups(made)
+
+
+def _expand_param_groups(params: Groups) -> Groups:
+    return expand(params)
+
+
+def reduce_param_groups(params: Groups) -> Groups:
+    """One group per set of options, in the order they first come."""
+    return reduce(params)
+
+
+def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:
+    """The optimizer (or its class) with clipping before every step, if ``SOLVER.CLIP_GRADIENTS`` asks for it."""
+    clip = cfg.SOLVER.CLIP_GRADIENTS
+    if not clip.ENABLED:
+        return optimizer
+    kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+    wrapped = type(f"{kind.__name__}WithGradientClip", (kind,), {"step": _clipping_step(kind, _clipper(clip))})
+    if isinstance(optimizer, type):
+        return wrapped
+    optimizer.__class__ = wrapped
+    return optimizer
+
+
+def _clipper(clip: Any) -> Callable[[Any], Any]:
+    if GradientClipType(clip.CLIP_TYPE) is GradientClipType.VALUE:
+        return lambda parameter: nn.utils.clip_grad_value_(parameter, clip.CLIP_VALUE)
+    return lambda parameter: nn.utils.clip_grad_norm_(parameter, clip.CLIP_VALUE, clip.NORM_TYPE)
+
+
+def _clipping_step(kind: type[Any], clipper: Callable[[Any], Any]) -> Callable[..., Any]:
+    def step(self: Any, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                clipper(parameter)
+        return kind.step(self, closure)
+
+    return step
+
+
+def build_optimizer(cfg: Any, model: nn.Module) -> torch.optim.Optimizer:
+    """SGD as ``cfg.SOLVER`` says."""
+    solver = cfg.SOLVER
+    groups = get_default_optimizer_params(
+        model,
+        base_lr=solver.BASE_LR,
+        weight_decay_norm=solver.WEIGHT_DECAY_NORM,
+        bias_lr_factor=solver.BIAS_LR_FACTOR,
+        weight_decay_bias=solver.WEIGHT_DECAY_BIAS,
+    )
+    made: torch.optim.Optimizer = maybe_add_gradient_clipping(cfg, torch.optim.SGD)(
+        groups,
+        lr=solver.BASE_LR,
+        momentum=solver.MOMENTUM,
+        nesterov=solver.NESTEROV,
+        weight_decay=solver.WEIGHT_DECAY,
+    )
+    return made
+
+
+def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultiplier:
+    """``WarmupMultiStepLR`` or ``WarmupCosineLR`` as ``cfg.SOLVER`` says."""
+    solver = cfg.SOLVER
+    name = solver.LR_SCHEDULER_NAME
+    main: ParamScheduler
+    if name == "WarmupMultiStepLR":
+        steps = [step for step in solver.STEPS if step <= solver.MAX_ITER]
+        main = MultiStepParamScheduler(
+            values=[solver.GAMMA**k for k in range(len(steps) + 1)], milestones=steps, num_updates=solver.MAX_ITER
+        )
+    elif name == "WarmupCosineLR":
+        end = solver.BASE_LR_END / solver.BASE_LR
+        assert 0.0 <= end <= 1.0, end
+        main = CosineParamScheduler(1, end)
+    else:
+        raise ValueError(f"Unknown LR scheduler: {name}")
+    warmed = WarmupParamScheduler(
+        main,
+        solver.WARMUP_FACTOR,
+        min(solver.WARMUP_ITERS / solver.MAX_ITER, 1.0),
+        solver.WARMUP_METHOD,
+        solver.RESCALE_INTERVAL,
+    )
+    return LRMultiplier(optimizer, multiplier=warmed, max_iter=solver.MAX_ITER)

@@ -1,0 +1,107 @@
+"""detectron2's schedulers: a multiplier of each group's own learning rate."""
+
+from __future__ import annotations
+
+import logging
+import math
+from bisect import bisect_right
+from typing import Any
+
+import torch
+
+from etude.dialects.libai.multipliers import ParamScheduler, WarmupParamScheduler
+
+__all__ = ["LRMultiplier", "WarmupCosineLR", "WarmupMultiStepLR", "WarmupParamScheduler"]
+
+
+class LRMultiplier(torch.optim.lr_scheduler.LRScheduler):
+    """lr = initial lr × ``multiplier(t / max_iter)``; the groups keep their ratios."""
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, multiplier: ParamScheduler, max_iter: int, last_iter: int = -1
+    ) -> None:
+        if not isinstance(multiplier, ParamScheduler):
+            raise ValueError(
+                f"_LRMultiplier(multiplier=) must be an instance of fvcore ParamScheduler. Got {multiplier} instead."
+            )
+        self._multiplier, self._max_iter = multiplier, max_iter
+        super().__init__(optimizer, last_epoch=last_iter)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Numbers only; the multiplier comes from the config."""
+        return {"base_lrs": self.base_lrs, "last_epoch": self.last_epoch}
+
+    def get_lr(self) -> list[float | torch.Tensor]:
+        factor = self._multiplier(self.last_epoch / self._max_iter)
+        return [base * factor for base in self.base_lrs]
+
+
+class _Warmup(torch.optim.lr_scheduler.LRScheduler):
+    """The schedulers from before :class:`LRMultiplier`: a factor of warm-up on top of the main curve."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        warmup_factor: float,
+        warmup_iters: int,
+        warmup_method: str,
+        last_epoch: int,
+    ) -> None:
+        logging.getLogger("detectron2.solver.lr_scheduler").warning(
+            f"{type(self).__name__} is deprecated! Use LRMultipilier with fvcore ParamScheduler instead!"
+        )
+        self.warmup_factor, self.warmup_iters, self.warmup_method = warmup_factor, warmup_iters, warmup_method
+        super().__init__(optimizer, last_epoch)
+
+    def _warmup(self) -> float:
+        if self.last_epoch >= self.warmup_iters:
+            return 1.0
+        if self.warmup_method == "constant":
+            return self.warmup_factor
+        if self.warmup_method == "linear":
+            alpha = self.last_epoch / self.warmup_iters
+            return self.warmup_factor * (1 - alpha) + alpha
+        raise ValueError(f"Unknown warmup method: {self.warmup_method}")
+
+    def _main(self, base: float) -> float:
+        raise NotImplementedError
+
+    def get_lr(self) -> list[float | torch.Tensor]:
+        return [self._main(base) * self._warmup() for base in self.base_lrs]
+
+
+class WarmupMultiStepLR(_Warmup):
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        milestones: list[int],
+        gamma: float = 0.1,
+        warmup_factor: float = 0.001,
+        warmup_iters: int = 1000,
+        warmup_method: str = "linear",
+        last_epoch: int = -1,
+    ) -> None:
+        if not list(milestones) == sorted(milestones):
+            raise ValueError(f"Milestones should be a list of increasing integers. Got {milestones}")
+        self.milestones, self.gamma = milestones, gamma
+        super().__init__(optimizer, warmup_factor, warmup_iters, warmup_method, last_epoch)
+
+    def _main(self, base: float) -> float:
+        return float(base * self.gamma ** bisect_right(self.milestones, self.last_epoch))
+
+
+class WarmupCosineLR(_Warmup):
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        max_iters: int,
+        warmup_factor: float = 0.001,
+        warmup_iters: int = 1000,
+        warmup_method: str = "linear",
+        last_epoch: int = -1,
+    ) -> None:
+        self.max_iters = max_iters
+        super().__init__(optimizer, warmup_factor, warmup_iters, warmup_method, last_epoch)
+
+    def _main(self, base: float) -> float:
+        return base * 0.5 * (1.0 + math.cos(math.pi * self.last_epoch / self.max_iters))

@@ -1,0 +1,233 @@
+"""detectron2's trainers: the model sees the batch as it is, every returned value is learnt from."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.dialects.libai.live import trainer as shared
+from etude.dialects.libai.live.detectron import comm
+from etude.dialects.libai.live.detectron.events import EventStorage
+from etude.dialects.libai.live.events import get_event_storage
+
+
+class HookBase(shared.HookBase):
+    def after_backward(self) -> None:
+        """After the backward pass of each iteration, before the optimizer steps."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint should hold; nothing unless a hook says otherwise."""
+        return {}
+
+
+class TrainerBase(shared.TrainerBase):
+    storage_class = EventStorage
+    hook_class = shared.HookBase
+    logger_name = "detectron2.engine.train_loop"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.iter = 0
+        self.start_iter = 0
+        self._outer: Any = None
+
+    def after_train(self) -> None:
+        self.storage.iter = self.iter
+        super().after_train()
+
+    def after_step(self) -> None:
+        for hook in self._hooks:
+            hook.after_step()
+
+    def after_backward(self) -> None:
+        """Hooks between backward and step; those of a trainer around this one too."""
+        for hook in self._hooks:
+            hook.after_backward()
+        if self._outer is not None:
+            self._outer.after_backward()
+
+    def surround(self, outer: TrainerBase) -> None:
+        """This trainer makes the steps of ``outer``, whose hooks are told about the backward pass."""
+        self._outer = weakref.proxy(outer)
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"iteration": self.iter}
+        of_hooks: dict[str, Any] = {}
+        for hook in self._hooks:
+            own = hook.state_dict() if hasattr(hook, "state_dict") else {}
+            name = type(hook).__qualname__
+            if own and name not in of_hooks:  # the first of a class stands for it
+                of_hooks[name] = own
+        if of_hooks:
+            state["hooks"] = of_hooks
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        logger = logging.getLogger(self.logger_name)
+        self.iter = state_dict["iteration"]
+        for name, value in state_dict.get("hooks", {}).items():
+            hook = next((hook for hook in self._hooks if type(hook).__qualname__ == name), None)
+            if hook is None:
+                logger.warning(f"Cannot find the hook '{name}', its state_dict is ignored.")
+            elif hasattr(hook, "load_state_dict"):
+                hook.load_state_dict(value)
+
+
+class SimpleTrainer(TrainerBase):
+    """One batch, one update per iteration."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        data_loader: Iterable[Any],
+        optimizer: Any,
+        gather_metric_period: int = 1,
+        zero_grad_before_forward: bool = False,
+        async_write_metrics: bool = False,
+    ) -> None:
+        super().__init__()
+        model.train()
+        self.model, self.data_loader, self.optimizer = model, data_loader, optimizer
+        self._data_loader_iter_obj: Iterator[Any] | None = None
+        self.gather_metric_period = gather_metric_period
+        self.zero_grad_before_forward = zero_grad_before_forward
+        self.async_write_metrics = async_write_metrics
+        self.concurrent_executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+
+    @property
+    def _data_loader_iter(self) -> Iterator[Any]:
+        if self._data_loader_iter_obj is None:
+            self._data_loader_iter_obj = iter(self.data_loader)
+        return self._data_loader_iter_obj
+
+    def reset_data_loader(self, data_loader_builder: Callable[[], Iterable[Any]]) -> None:
+        """Go on with other data; the old loader is let go before the new one is made."""
+        del self.data_loader
+        self.data_loader = data_loader_builder()
+        self._data_loader_iter_obj = None
+
+    def run_step(self) -> None:
+        assert self.model.training, "[SimpleTrainer] model was changed to eval mode!"
+        start = time.perf_counter()
+        data = next(self._data_loader_iter)
+        data_time = time.perf_counter() - start
+        if self.zero_grad_before_forward:
+            self.optimizer.zero_grad()
+        losses, loss_dict = _losses(self.model(data))
+        if not self.zero_grad_before_forward:
+            self.optimizer.zero_grad()
+        losses.backward()
+        self.after_backward()
+        self._record(loss_dict, data_time)
+        self.optimizer.step()
+
+    def _record(self, loss_dict: Mapping[str, Any], data_time: float) -> None:
+        if self.async_write_metrics:
+            self.concurrent_executor.submit(self._write_metrics, loss_dict, data_time, iter=self.iter)
+        else:
+            self._write_metrics(loss_dict, data_time)
+
+    def _write_metrics(
+        self, loss_dict: Mapping[str, Any], data_time: float, prefix: str = "", iter: int | None = None
+    ) -> None:
+        iteration = self.iter if iter is None else iter
+        if (iteration + 1) % self.gather_metric_period == 0:
+            SimpleTrainer.write_metrics(loss_dict, data_time, iteration, prefix)
+
+    @staticmethod
+    def write_metrics(  # type: ignore[override]
+        loss_dict: Mapping[str, Any], data_time: float, cur_iter: int, prefix: str = ""
+    ) -> None:
+        """Means over processes into the storage; a total that is not finite ends training."""
+        storage = get_event_storage()
+        storage.put_scalar("rank_data_time", data_time, cur_iter=cur_iter)
+        own = {name: float(value) for name, value in loss_dict.items()}
+        gathered = comm.gather({**own, "data_time": data_time})
+        if not comm.is_main_process():
+            return
+        storage.put_scalar("data_time", max(metrics.pop("data_time") for metrics in gathered), cur_iter=cur_iter)
+        means = {name: float(np.mean([metrics[name] for metrics in gathered])) for name in gathered[0]}
+        total = sum(means.values())
+        if not np.isfinite(total):
+            raise FloatingPointError(f"Loss became infinite or NaN at iteration={cur_iter}!\nloss_dict = {means}")
+        storage.put_scalar(f"{prefix}total_loss", total, cur_iter=cur_iter)
+        if len(means) > 1:
+            storage.put_scalars(cur_iter=cur_iter, **means)
+
+    def after_train(self) -> None:
+        super().after_train()
+        self.concurrent_executor.shutdown(wait=True)
+        self.concurrent_executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self.optimizer.load_state_dict(state_dict["optimizer"])
+
+
+class AMPTrainer(SimpleTrainer):
+    """:class:`SimpleTrainer` in half precision on CUDA."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        data_loader: Iterable[Any],
+        optimizer: Any,
+        gather_metric_period: int = 1,
+        zero_grad_before_forward: bool = False,
+        grad_scaler: Any = None,
+        precision: torch.dtype = torch.float16,
+        log_grad_scaler: bool = False,
+        async_write_metrics: bool = False,
+    ) -> None:
+        super().__init__(model, data_loader, optimizer, gather_metric_period, zero_grad_before_forward)
+        self.async_write_metrics = async_write_metrics
+        self.grad_scaler = torch.amp.GradScaler("cuda") if grad_scaler is None else grad_scaler
+        self.precision, self.log_grad_scaler = precision, log_grad_scaler
+
+    def run_step(self) -> None:
+        assert self.model.training, "[AMPTrainer] model was changed to eval mode!"
+        assert torch.cuda.is_available(), "[AMPTrainer] CUDA is required for AMP training!"
+        start = time.perf_counter()
+        data = next(self._data_loader_iter)
+        data_time = time.perf_counter() - start
+        if self.zero_grad_before_forward:
+            self.optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=self.precision):
+            losses, loss_dict = _losses(self.model(data))
+        if not self.zero_grad_before_forward:
+            self.optimizer.zero_grad()
+        self.grad_scaler.scale(losses).backward()
+        if self.log_grad_scaler:
+            self.storage.put_scalar("[metric]grad_scaler", self.grad_scaler.get_scale())
+        self.after_backward()
+        self._record(loss_dict, data_time)
+        self.grad_scaler.step(self.optimizer)
+        self.grad_scaler.update()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "grad_scaler": self.grad_scaler.state_dict()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self.grad_scaler.load_state_dict(state_dict["grad_scaler"])
+
+
+def _losses(returned: Any) -> tuple[Any, dict[str, Any]]:
+    """What is learnt from, and what is recorded."""
+    if isinstance(returned, torch.Tensor):
+        return returned, {"total_loss": returned.detach()}
+    return sum(returned.values()), {name: _detached(value) for name, value in returned.items()}
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,163 @@
+"""Who this process is, and what the processes of a run do together. One process alone needs nothing of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as torch_dist
+
+from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dist.world import World
+from etude.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class DistUtil:
+    """The sizes of a run: only data-parallel ones can be more than 1."""
+
+    world: World
+    device_type: str = "cuda"
+
+    @property
+    def data_parallel_size(self) -> int:
+        return self.world.size
+
+    @property
+    def data_parallel_rank(self) -> int:
+        return self.world.rank
+
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    model_parallel_size: int = 1
+
+
+_util: DistUtil | None = None
+
+
+def get_dist_util() -> DistUtil:
+    global _util
+    if _util is None:
+        _util = DistUtil(World.from_environment())
+    return _util
+
+
+def setup_dist_util(cfg: Any) -> None:
+    """Take the sizes from ``cfg`` (the node ``train.dist``), and write the computed ones back into it."""
+    global _util
+    world = World.from_environment()
+    for key in ("tensor_parallel_size", "pipeline_parallel_size"):
+        wanted = try_get_key(cfg, key, default=1)
+        if wanted is not None and wanted > 1:
+            raise ConfigError(
+                f"train.dist.{key}={wanted}: Étude trains with data-parallel processes only",
+                hint=f"set train.dist.{key}=1 and start one process per device",
+            )
+        cfg[key] = 1
+    saved = try_get_key(cfg, "data_parallel_size")
+    if saved not in (None, 1, world.size):
+        logging.getLogger("libai.utils.distributed").warning(
+            f"the config says data_parallel_size={saved}, this run has {world.size} processes"
+        )
+    nodes = max(1, world.size // int(os.environ.get("LOCAL_WORLD_SIZE", world.size)))
+    cfg.data_parallel_size, cfg.num_nodes, cfg.num_gpus_per_node = world.size, nodes, world.size // nodes
+    if try_get_key(cfg, "pipeline_num_layers") is None:
+        cfg.pipeline_num_layers = 10000
+    cfg.device_type = try_get_key(cfg, "device_type", default="cuda")
+    _util = DistUtil(world, cfg.device_type)
+    _join(world)
+
+
+def convert_to_distributed_default_setting(module: Any) -> Any:
+    """OneFlow's way to spread a module; here a module is on its device already."""
+    return module
+
+
+def _join(world: World) -> None:
+    if world.size > 1 and not torch_dist.is_initialized():
+        torch_dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+
+
+def get_rank() -> int:
+    return get_dist_util().world.rank
+
+
+def get_local_rank() -> int:
+    return get_dist_util().world.local_rank
+
+
+def get_world_size() -> int:
+    return get_dist_util().world.size
+
+
+def get_num_nodes() -> int:
+    return max(1, get_world_size() // int(os.environ.get("LOCAL_WORLD_SIZE", get_world_size())))
+
+
+def is_main_process() -> bool:
+    return get_rank() == 0
+
+
+def is_last_process() -> bool:
+    return get_rank() == get_world_size() - 1
+
+
+def get_data_parallel_rank() -> int:
+    return get_dist_util().data_parallel_rank
+
+
+def get_data_parallel_size() -> int:
+    return get_dist_util().data_parallel_size
+
+
+def get_tensor_parallel_size() -> int:
+    return 1
+
+
+def get_pipeline_parallel_size() -> int:
+    return 1
+
+
+def synchronize() -> None:
+    """Wait for all processes."""
+    if torch_dist.is_available() and torch_dist.is_initialized():
+        torch_dist.barrier()
+
+
+def broadcast_py_object(obj: Any, src: int = 0) -> Any:
+    """The object of process ``src`` in all processes."""
+    if not (torch_dist.is_available() and torch_dist.is_initialized()):
+        return obj
+    held = [obj]
+    torch_dist.broadcast_object_list(held, src=src)
+    return held[0]
+
+
+def gather_batch(fields: Any) -> Any:
+    """The fields of all processes' batches in one, process after process; alone: as they are."""
+    if get_world_size() == 1 or not isinstance(fields, Mapping):
+        return fields
+    held: list[Any] = [None] * get_world_size()
+    torch_dist.all_gather_object(held, {name: _on_cpu(value) for name, value in fields.items()})
+    return {
+        name: torch.cat([part[name] for part in held]) if isinstance(value, torch.Tensor) and value.ndim > 0 else value
+        for name, value in fields.items()
+    }
+
+
+def _on_cpu(value: Any) -> Any:
+    return value.detach().cpu() if isinstance(value, torch.Tensor) else value
+
+
+def ttol(tensor: Any, pure_local: bool = False, ranks: Any = None) -> Any:
+    """A global tensor as a local one; here every tensor is local."""
+    return tensor
+
+
+def tton(tensor: Any, local_only: bool = False, ranks: Any = None) -> Any:
+    """A tensor as a numpy array."""
+    return tensor.detach().cpu().numpy()

@@ -1,0 +1,156 @@
+"""Running a model over a data set, and what looks at its outputs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+import torch
+
+from etude.dialects.libai.live import distributed as dist
+
+logger = logging.getLogger("libai.evaluation.evaluator")
+
+
+class DatasetEvaluator:
+    """Sees inputs and outputs batch by batch, and answers with numbers at the end."""
+
+    def reset(self) -> None:
+        """Before a round of evaluation."""
+
+    def process(self, inputs: Any, outputs: Any) -> None:
+        """One batch."""
+
+    def evaluate(self) -> Any:
+        """The results as a mapping, nested or not."""
+
+
+class DatasetEvaluators(DatasetEvaluator):
+    """Several evaluators as one; their results may not have a key in common."""
+
+    def __init__(self, evaluators: Sequence[DatasetEvaluator]) -> None:
+        super().__init__()
+        self._evaluators = evaluators
+
+    def reset(self) -> None:
+        for evaluator in self._evaluators:
+            evaluator.reset()
+
+    def process(self, inputs: Any, outputs: Any) -> None:
+        for evaluator in self._evaluators:
+            evaluator.process(inputs, outputs)
+
+    def evaluate(self) -> Any:
+        results: OrderedDict[str, Any] = OrderedDict()
+        for evaluator in self._evaluators:
+            result = evaluator.evaluate()
+            if dist.is_main_process() and result is not None:
+                for key, value in result.items():
+                    assert key not in results, f"Different evaluators produce results with the same key {key}"
+                    results[key] = value
+        return results
+
+
+def inference_on_dataset(
+    model: Any,
+    data_loader: Any,
+    batch_size: int,
+    eval_iter: float,
+    get_batch: Callable[..., Mapping[str, Any]],
+    input_placement_device: str,
+    evaluator: DatasetEvaluator | Sequence[DatasetEvaluator] | None,
+) -> dict[str, Any]:
+    """At most ``eval_iter`` batches through the model in eval mode, each looked at by ``evaluator``.
+
+    ``batch_size`` is that of all processes together. The model is back in the mode it was in afterwards, whatever
+    happens.
+    """
+    looks = _as_evaluator(evaluator)
+    looks.reset()
+    batches = min(int(min(eval_iter, 1e12)), len(data_loader))
+    samples = len(data_loader.dataset)
+    wanted = min(batches * batch_size, samples)
+    logger.info(f"with eval_iter {eval_iter}, reset total samples {samples} to {wanted}")
+    logger.info(f"Start inference on {wanted} samples")
+    watch = _Watch(batches)
+    seen = 0
+    with inference_context(model), torch.no_grad():
+        for data in islice(data_loader, batches):
+            inputs = get_batch(data, input_placement_device)
+            outputs = model(**inputs)
+            inputs, outputs = dist.gather_batch(inputs), dist.gather_batch(outputs)
+            count = min(_count(inputs), wanted - seen)
+            if dist.is_main_process():
+                looks.process(_cut(inputs, count), _cut(outputs, count))
+            seen += count
+            watch.tick()
+    logger.info(f"Total valid samples: {seen}")
+    watch.report()
+    results = looks.evaluate()
+    return {} if results is None else results
+
+
+@contextmanager
+def inference_context(model: Any) -> Iterator[None]:
+    """The model in eval mode for the duration."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+class _Watch:
+    """Progress at most every five seconds, and the times at the end."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self.start = self.last = time.perf_counter()
+
+    def tick(self) -> None:
+        self.done += 1
+        now = time.perf_counter()
+        if now - self.last < 5:
+            return
+        self.last = now
+        each = (now - self.start) / self.done
+        left = timedelta(seconds=int(each * (self.total - self.done)))
+        logger.info(f"Inference done {self.done}/{self.total}. {each:.4f} s/iter. ETA={left}")
+
+    def report(self) -> None:
+        passed = time.perf_counter() - self.start
+        shown = timedelta(seconds=math.floor(passed))
+        logger.info(f"Total inference time: {shown} ({passed / max(self.done, 1):.6f} s / iter per device)")
+
+
+def _as_evaluator(evaluator: Any) -> DatasetEvaluator:
+    if evaluator is None:
+        return DatasetEvaluators([])
+    if isinstance(evaluator, list | tuple):
+        return DatasetEvaluators(evaluator)
+    return evaluator  # type: ignore[no-any-return]
+
+
+def _count(inputs: Mapping[str, Any]) -> int:
+    for value in inputs.values():
+        if isinstance(value, torch.Tensor) and value.ndim > 0:
+            return int(value.shape[0])
+    return 1
+
+
+def _cut(fields: Any, count: int) -> Any:
+    """The first ``count`` samples of every field that has that dimension."""
+    if not isinstance(fields, Mapping):
+        return fields
+    return {
+        name: value[:count] if isinstance(value, torch.Tensor) and value.ndim > 0 else value
+        for name, value in fields.items()
+    }

@@ -1,0 +1,145 @@
+"""Graph mode: OneFlow's ``nn.Graph`` becomes ``torch.compile`` of the model, with the update around it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from etude.dialects.libai.live.trainer import Amp, total_loss
+from etude.errors import ConfigError
+
+logger = logging.getLogger("libai.models.utils.graph_base")
+
+#: Errors of torch's compiler, by class name: they live in modules that take seconds to import.
+_COMPILER_ERRORS = {"InvalidCxxCompiler", "BackendCompilerFailed", "InductorError", "TritonMissing", "CppCompileError"}
+
+
+class GraphBase:
+    """One call trains on a batch (forward, backward, clip, step), or only looks at it (``is_train=False``)."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: Any = None,
+        lr_scheduler: Any = None,
+        fp16: bool = False,
+        activation_checkpoint: bool = False,
+        grad_acc_steps: int = 1,
+        zero_optim: bool = False,
+        zero_stage: int = 0,
+        is_train: bool = True,
+        auto_parallel_conf: Any = None,
+        global_mode: Any = None,
+        *,
+        backend: str = "inductor",
+        amp: Amp | None = None,
+    ) -> None:
+        device = next((p.device.type for p in model.parameters()), "cpu")
+        require_compiler(backend, device)
+        self.model, self.optimizer, self.lr_scheduler = model, optimizer, lr_scheduler
+        self.is_train, self.grad_acc_steps = is_train, grad_acc_steps
+        self.amp = amp or Amp(enabled=fp16, device=device)
+        self._compiled = torch.compile(model, backend=backend)
+        if activation_checkpoint:
+            set_activation_checkpoint(model)
+        if zero_optim:
+            logger.info("zero_optimization: one process holds all of the optimizer's state, there is nothing to share")
+
+    def __call__(self, **data: Any) -> Any:
+        try:
+            return self._train(data) if self.is_train else self._look(data)
+        except Exception as error:
+            if type(error).__name__ in _COMPILER_ERRORS:
+                raise ConfigError(
+                    f"graph.enabled=True: torch.compile failed ({str(error).splitlines()[0]})",
+                    hint="set graph.enabled=False to train without compiling",
+                ) from error
+            raise
+
+    def _train(self, data: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """A vector per returned value: one number for each micro-batch."""
+        returned: dict[str, list[torch.Tensor]] = {}
+        for micro_batch in _parts(data, self.grad_acc_steps):
+            with self.amp.autocast():
+                outputs = self._compiled(**micro_batch)
+                losses = total_loss(outputs) / self.grad_acc_steps
+            self.amp.scale(losses).backward()
+            for name, value in outputs.items():
+                returned.setdefault(name, []).append(value.detach())
+        self.amp.update(self.optimizer)
+        return {name: torch.stack(values) for name, values in returned.items()}
+
+    @torch.no_grad()
+    def _look(self, data: Mapping[str, Any]) -> Any:
+        with self.amp.autocast():
+            return self._compiled(**data)
+
+    # -- the face of a module, for whoever evaluates it ------------------------------------------------------------
+
+    @property
+    def training(self) -> bool:
+        return self.model.training
+
+    def train(self, mode: bool = True) -> GraphBase:
+        self.model.train(mode)
+        return self
+
+    def eval(self) -> GraphBase:
+        return self.train(False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's state: in graph mode it belongs to the graph."""
+        return {"optimizer": self.optimizer.state_dict()} if self.optimizer is not None else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if self.optimizer is not None and "optimizer" in state:
+            self.optimizer.load_state_dict(state["optimizer"])
+
+
+def require_compiler(backend: str, device: str) -> None:
+    """Say at once what is missing, instead of a page of the compiler's own errors at the first step."""
+    if backend != "inductor":
+        return
+    off = "set graph.enabled=False to train without compiling"
+    if device == "cpu":
+        command = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++").split()[0]
+        if shutil.which(command) is None:
+            raise ConfigError(
+                f"graph.enabled=True compiles the model, and there is no C++ compiler {command!r} here",
+                hint=f"install one (or name it in CXX), or {off}",
+            )
+    elif device == "cuda":
+        from importlib.util import find_spec
+
+        if find_spec("triton") is None:
+            raise ConfigError("graph.enabled=True compiles the model, which needs triton on CUDA", hint=off)
+
+
+def set_activation_checkpoint(model: Any) -> None:
+    """Let the model's own method do it; a model without one keeps its activations, and that is said."""
+    own = getattr(model, "set_activation_checkpoint", None)
+    if own is None:
+        logger.warning(
+            f"train.activation_checkpoint.enabled: {type(model).__name__} has no method set_activation_checkpoint(); "
+            "its activations are kept"
+        )
+        return
+    try:
+        own(model)
+    except TypeError:
+        own()
+
+
+def _parts(data: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    if count == 1:
+        return [dict(data)]
+    pieces = {
+        name: value.chunk(count) if isinstance(value, torch.Tensor) else [value] * count for name, value in data.items()
+    }
+    return [{name: piece[index] for name, piece in pieces.items()} for index in range(count)]

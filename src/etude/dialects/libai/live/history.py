@@ -1,0 +1,44 @@
+"""The values of one metric over time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class HistoryBuffer:
+    """The last values with their iterations; ``global_avg`` remembers all that ever came."""
+
+    def __init__(self, max_length: int = 1_000_000) -> None:
+        self._max_length = max_length
+        self._data: list[tuple[float, float]] = []
+        self._count = 0
+        self._global_avg = 0.0
+
+    def update(self, value: float, iteration: float | None = None) -> None:
+        """Add a value; without an iteration the number of values so far counts."""
+        if iteration is None:
+            iteration = self._count
+        if len(self._data) == self._max_length:
+            self._data.pop(0)
+        self._data.append((value, iteration))
+        self._count += 1
+        self._global_avg += (value - self._global_avg) / self._count
+
+    def latest(self) -> float:
+        return self._data[-1][0]
+
+    def median(self, window_size: int) -> float:
+        """Of the last ``window_size`` values; 0 means of all."""
+        return float(np.median([value for value, _ in self._data[-window_size:]]))
+
+    def avg(self, window_size: int) -> float:
+        """The mean of the last ``window_size`` values; 0 means of all."""
+        return float(np.mean([value for value, _ in self._data[-window_size:]]))
+
+    def global_avg(self) -> float:
+        """The mean of everything ever added."""
+        return self._global_avg
+
+    def values(self) -> list[tuple[float, float]]:
+        """``(value, iteration)`` pairs, oldest first."""
+        return self._data

@@ -1,0 +1,66 @@
+"""What a train script does before anything is built: folder, logger, sizes, the config written down."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.dialects.libai import sizes
+from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.lazy.load import LazyConfig
+from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.logger import setup_logger
+
+
+def default_setup(cfg: Any, args: Any) -> None:
+    """Make the output folder, log what was asked for, compute the sizes and write ``config.yaml``. Seeds nothing."""
+    folder = try_get_key(cfg, "train.output_dir")
+    if dist.is_main_process() and folder:
+        os.makedirs(folder, exist_ok=True)
+    cfg.train.resume = args.resume
+    logger = setup_logger(folder, distributed_rank=dist.get_rank())
+    logger.info(f"Rank of current process: {dist.get_rank()}. World size: {dist.get_world_size()}")
+    logger.info(f"Command line arguments: {args}")
+    if getattr(args, "config_file", ""):
+        with open(args.config_file, encoding="utf-8") as file:
+            logger.info(f"Contents of args.config_file={args.config_file}:\n{file.read()}")
+    dist.setup_dist_util(cfg.train.dist)
+    check_batch_size(cfg)
+    if dist.is_main_process() and folder:
+        path = os.path.join(folder, "config.yaml")
+        LazyConfig.save(cfg, path)
+        logger.info(f"Full config saved to {path}")
+    place_input(cfg, logger)
+
+
+def check_batch_size(cfg: Any) -> None:
+    """See :func:`etude.dialects.libai.sizes.check_batch_size`."""
+    sizes.check_batch_size(cfg, dist.get_data_parallel_size())
+
+
+def place_input(cfg: Any, logger: logging.Logger) -> None:
+    """Where there is no CUDA, ``input_placement_device="cuda"`` (the default) becomes the CPU, and that is said."""
+    wanted = try_get_key(cfg, "train.input_placement_device", default="cuda")
+    if str(wanted).startswith("cuda") and not torch.cuda.is_available():
+        cfg.train.input_placement_device = "cpu"
+        logger.info("there is no CUDA device here: training runs on the CPU")
+
+
+def seed_all(seed: int) -> None:
+    """Torch's, numpy's and Python's generators, as ``tools/train_net.py`` does it after the setup."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def fast_dev_run(cfg: Any) -> None:
+    """What ``--fast-dev-run`` changes: 20 iterations, an evaluation after 10, a line for each."""
+    cfg.train.train_epoch = 0
+    cfg.train.train_iter = 20
+    cfg.train.evaluation.eval_period = 10
+    cfg.train.log_period = 1

@@ -1,0 +1,99 @@
+"""A sample as LiBai writes it: an ``Instance`` of named ``DistTensorData`` fields."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass
+class DistTensorData:
+    """A tensor on its way to a device. How OneFlow would have spread it is kept and not used."""
+
+    tensor: torch.Tensor
+    sbp_list: list[str] = field(default_factory=lambda: ["split_0", "broadcast"])
+    placement_idx: int = 0
+
+    def to_global(self, sbp: Any = None, placement: Any = None, device_type: str = "cuda") -> None:
+        """Move the tensor to the device."""
+        self.tensor = self.tensor.to(device_type, non_blocking=True)
+
+    @staticmethod
+    def stack(distTensor_lists: Sequence[DistTensorData]) -> DistTensorData:
+        """Tensors of several samples as one of a batch."""
+        if not isinstance(distTensor_lists[0].tensor, torch.Tensor):
+            raise TypeError(
+                "DistTensorData.tensor must be a tensor, but got "
+                f"{type(distTensor_lists[0].tensor)}. Please check the return values of `__getitem__` in dataset."
+            )
+        first = distTensor_lists[0]
+        if len(distTensor_lists) == 1:
+            return DistTensorData(first.tensor.unsqueeze(0), first.sbp_list, first.placement_idx)
+        return DistTensorData(
+            torch.stack([item.tensor for item in distTensor_lists]), first.sbp_list, first.placement_idx
+        )
+
+
+class Instance:
+    """Named fields, by attribute: ``Instance(images=…, labels=…)``. The names are those of the model's ``forward``."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._fields: OrderedDict[str, Any] = OrderedDict()
+        for name, value in kwargs.items():
+            self.set(name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            self.set(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_fields" or name not in self._fields:
+            raise AttributeError(f"Cannot find field '{name}' in the given Instance!")
+        return self._fields[name]
+
+    def set(self, name: str, value: Any) -> None:
+        self._fields[name] = value
+
+    def has(self, name: str) -> bool:
+        return name in self._fields
+
+    def remove(self, name: str) -> None:
+        del self._fields[name]
+
+    def get(self, name: str) -> Any:
+        return self._fields[name]
+
+    def get_fields(self) -> OrderedDict[str, Any]:
+        """The fields by name; changes reach the instance."""
+        return self._fields
+
+    def __len__(self) -> int:
+        return len(self._fields.keys())
+
+    def __iter__(self) -> Any:
+        raise NotImplementedError("`Instances` object is not iterable!")
+
+    @staticmethod
+    def stack(instance_lists: Sequence[Instance]) -> Instance:
+        """Samples as one batch, field by field."""
+        assert all(isinstance(item, Instance) for item in instance_lists)
+        assert len(instance_lists) > 0
+        batch = Instance()
+        for name in instance_lists[0]._fields:
+            values = [item.get(name) for item in instance_lists]
+            if not isinstance(values[0], DistTensorData):
+                raise ValueError(f"Unsupported type {type(values[0])} for stacking")
+            batch.set(name, DistTensorData.stack(values))
+        return batch
+
+    def __str__(self) -> str:
+        fields = ", ".join(f"{name}: {value}" for name, value in self._fields.items())
+        return f"{type(self).__name__}(fields=[{fields}])"
+
+    __repr__ = __str__

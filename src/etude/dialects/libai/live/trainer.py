@@ -1,0 +1,289 @@
+"""LiBai's trainers on Étude's engine.
+
+.. code-block:: text
+
+    train(start, max):  with EventStorage:  before_train  ( before_step  run_step  after_step )*  after_train
+
+``after_train`` comes in any case. ``trainer.iter`` is the number of the current iteration, and ``max_iter`` after the
+last one. Hooks act in the order they were registered in; there are no priorities.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from etude.core.hook import Call, Hook, HookTable
+from etude.core.loop import fit, train_step
+from etude.core.run import Run
+from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.events import EventStorage, get_event_storage
+from etude.dialects.libai.live.optim import clip_grad
+
+LossDict = Mapping[str, Any]
+
+
+class HookBase:
+    """Something that happens around the steps of a trainer; ``self.trainer`` is the trainer it is registered with."""
+
+    trainer: Any = None
+
+    def before_train(self) -> None:
+        """Before the first iteration."""
+
+    def after_train(self) -> None:
+        """After the last iteration, also when training failed."""
+
+    def before_step(self) -> None:
+        """Before each iteration."""
+
+    def after_step(self) -> None:
+        """After each iteration."""
+
+
+class TrainerBase:
+    """A loop with hooks; a subclass says in ``run_step`` what an iteration does."""
+
+    storage_class: type[Any] = EventStorage
+    hook_class: type[Any] = HookBase
+    logger_name = "libai.engine.trainer"
+
+    iter: int
+    start_iter: int
+    max_iter: int
+    storage: Any
+    cfg: Any
+
+    def __init__(self) -> None:
+        self._hooks: list[Any] = []
+
+    @property
+    def engine(self) -> Run:
+        """The run that this trainer is the face of."""
+        made: Run | None = self.__dict__.get("_engine")
+        if made is None:
+            model = getattr(self, "model", None)
+            made = Run(model=torch.nn.Identity() if model is None else model, update=self._update, loop=iterations)
+            made.face = self
+            made.hooks = HookTable([FaceHook(self)])
+            self.__dict__["_engine"] = made
+        return made
+
+    def _update(self, run: Run, batch: Any) -> None:
+        self.run_step()
+
+    def register_hooks(self, hooks: Iterable[Any]) -> None:
+        """Take hooks in their order; ``None`` among them is left out."""
+        taken = [hook for hook in hooks if hook is not None]
+        for hook in taken:
+            assert isinstance(hook, self.hook_class)
+            hook.trainer = weakref.proxy(self)  # a hook must not keep its trainer alive
+        self._hooks.extend(taken)
+
+    def train(self, start_iter: int, max_iter: int) -> None:
+        """Iterations ``start_iter`` up to ``max_iter``, and the hooks around them."""
+        logging.getLogger(self.logger_name).info(f"Starting training from iteration {start_iter}")
+        self.iter = self.start_iter = start_iter
+        self.max_iter = max_iter
+        run = self.engine
+        run.loop = iterations
+        run.step, run.total_steps = start_iter, max_iter
+        run.stopping = run.error = None
+        with self.storage_class(start_iter) as self.storage:
+            fit(run)
+
+    def stop(self, reason: str = "stopped by a hook") -> None:
+        """End after this iteration, in good order: ``after_train`` comes, and nothing counts as a failure."""
+        self.engine.stop(reason)
+
+    def before_train(self) -> None:
+        for hook in self._hooks:
+            hook.before_train()
+
+    def after_train(self) -> None:
+        for hook in self._hooks:
+            hook.after_train()
+
+    def before_step(self) -> None:
+        self.storage.iter = self.iter
+        for hook in self._hooks:
+            hook.before_step()
+
+    def after_step(self) -> None:
+        samples = self._samples_per_iteration()
+        if samples is not None:
+            self.storage.samples = (self.iter + 1) * samples
+        for hook in self._hooks:
+            hook.after_step()
+
+    def _samples_per_iteration(self) -> int | None:
+        """What one iteration sees; in eager mode that is a micro-batch of every process, not the global batch."""
+        own = getattr(self, "global_batch_size", None)
+        if own is not None:
+            return int(own)
+        train = getattr(getattr(self, "cfg", None), "train", None)
+        size = getattr(train, "global_batch_size", None)
+        return None if size is None else int(size)
+
+    def run_step(self) -> None:
+        raise NotImplementedError
+
+    @staticmethod
+    def write_metrics(loss_dict: LossDict, data_time: float, prefix: str = "") -> None:
+        """Put the losses of an iteration into the storage, on the first process; nothing is read from a device."""
+        if not dist.is_main_process():
+            return
+        storage = get_event_storage()
+        storage.put_scalar("data_time", data_time)
+        values = {name: _detached(value) for name, value in loss_dict.items()}
+        storage.put_scalar(f"{prefix}total_loss", sum(value for name, value in values.items() if "loss" in name))
+        if len(values) > 1:
+            storage.put_scalars(**values)
+
+
+def iterations(run: Run) -> None:
+    """The loop of a trainer: its own step brings its own data, so a batch is nothing but a tick."""
+    face, total = run.face, run.total_steps or 0
+    while run.step < total and not run.stopping:
+        train_step(run, None)
+    face.iter += 1
+
+
+class FaceHook(Hook):
+    """Passes the engine's points on to the trainer, so that what a subclass overrides there is what is called."""
+
+    def __init__(self, trainer: TrainerBase) -> None:
+        self.trainer = weakref.proxy(trainer)
+
+    def calls(self) -> Mapping[str, Call]:
+        return {
+            "before_train": lambda run: self.trainer.before_train(),
+            "before_step": self._before_step,
+            "after_step": lambda run: self.trainer.after_step(),
+            "on_error": self._on_error,
+            "after_train": lambda run: self.trainer.after_train(),
+        }
+
+    def _before_step(self, run: Run) -> None:
+        self.trainer.iter = run.step
+        self.trainer.before_step()
+
+    def _on_error(self, run: Run) -> None:
+        if isinstance(run.error, Exception):
+            logging.getLogger(self.trainer.logger_name).error("Exception during training:", exc_info=run.error)
+
+
+class EagerTrainer(TrainerBase):
+    """One micro-batch per iteration; parameters move every ``grad_acc_steps`` iterations."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        data_loader: Iterable[Any],
+        optimizer: Any,
+        grad_acc_steps: int = 1,
+        *,
+        amp: Amp | None = None,
+    ) -> None:
+        super().__init__()
+        model.train()
+        self.model, self.data_loader, self.optimizer = model, data_loader, optimizer
+        self._data_loader_iter = iter(data_loader)
+        self.grad_acc_steps = grad_acc_steps
+        self.amp = amp or Amp()
+
+    def run_step(self, get_batch: Callable[..., Any], input_placement_device: str = "cuda") -> None:  # type: ignore[override]
+        assert self.model.training, "[SimpleTrainer] model was changed to eval mode!"
+        start = time.perf_counter()
+        data = get_batch(
+            next(self._data_loader_iter), input_placement_device, getattr(self.data_loader, "mixup_func", None)
+        )
+        data_time = time.perf_counter() - start
+        with self.amp.autocast():
+            loss_dict = self.model(**data)
+            losses = total_loss(loss_dict) / self.grad_acc_steps
+        self.amp.scale(losses).backward()
+        self.write_metrics(loss_dict, data_time)
+        if (self.iter + 1) % self.grad_acc_steps == 0:
+            self.amp.update(self.optimizer)
+
+
+class GraphTrainer(TrainerBase):
+    """One call of the graph per iteration: ``grad_acc_steps`` micro-batches, one update."""
+
+    def __init__(self, graph: Any, data_loader: Iterable[Any], grad_acc_steps: int = 1) -> None:
+        super().__init__()
+        graph.model.train()
+        self.graph, self.data_loader, self.grad_acc_steps = graph, data_loader, grad_acc_steps
+        self._data_loader_iter = iter(data_loader)
+
+    @property
+    def model(self) -> Any:
+        return self.graph.model
+
+    def run_step(self, get_batch: Callable[..., Any], input_placement_device: str = "cuda") -> None:  # type: ignore[override]
+        assert self.graph.model.training, "[SimpleTrainer] model was changed to eval mode!"
+        start = time.perf_counter()
+        drawn = [next(self._data_loader_iter) for _ in range(self.grad_acc_steps)]
+        mixup = getattr(self.data_loader, "mixup_func", None)
+        data = _joined([get_batch(batch, input_placement_device, mixup) for batch in drawn])
+        data_time = time.perf_counter() - start
+        loss_dict = {
+            name: value.mean() if "loss" in name else value.sum() for name, value in self.graph(**data).items()
+        }
+        self.write_metrics(loss_dict, data_time)
+
+
+class Amp:
+    """Lower precision as LiBai's graph has it: fp16 with a scaler on CUDA, bf16 elsewhere. Off unless asked for."""
+
+    def __init__(self, *, enabled: bool = False, device: str = "cpu", data_parallel_size: int = 1) -> None:
+        self.enabled, self.device = enabled, torch.device(device).type
+        self.scaler: Any = None
+        if enabled and self.device == "cuda":
+            self.scaler = torch.amp.GradScaler("cuda", init_scale=65536.0 * data_parallel_size)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        if not self.enabled:
+            return nullcontext()
+        dtype = torch.float16 if self.device == "cuda" else torch.bfloat16
+        return torch.autocast(self.device, dtype=dtype)
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss if self.scaler is None else self.scaler.scale(loss)  # type: ignore[no-any-return]
+
+    def update(self, optimizer: Any) -> None:
+        """Clip, step, and start the next sum of gradients."""
+        if self.scaler is None:
+            clip_grad(optimizer)
+            optimizer.step()
+        else:
+            self.scaler.unscale_(optimizer)
+            clip_grad(optimizer)
+            self.scaler.step(optimizer)
+            self.scaler.update()
+        optimizer.zero_grad()
+
+
+def total_loss(loss_dict: LossDict) -> Any:
+    """The sum of what has ``loss`` in its name: that is what LiBai learns from."""
+    return sum(value for name, value in loss_dict.items() if "loss" in name)
+
+
+def _joined(batches: list[Mapping[str, Any]]) -> dict[str, Any]:
+    if len(batches) == 1:
+        return dict(batches[0])
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def _detached(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    return value if value.numel() == 1 else value.mean()

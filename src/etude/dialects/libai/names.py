@@ -1,0 +1,255 @@
+"""Which import names the dialect answers to, and what stands behind each."""
+
+from __future__ import annotations
+
+_LAZY = "etude.dialects.libai.lazy"
+_LIVE = "etude.dialects.libai.live"
+_D2 = "etude.dialects.libai.live.detectron"
+
+
+def _from(module: str, names: str) -> dict[str, str]:
+    """Attributes that have the same name there."""
+    return {name: f"{module}:{name}" for name in names.split()}
+
+
+def _as(**entries: str) -> dict[str, str]:
+    return entries
+
+
+# -- LiBai -------------------------------------------------------------------------------------------------------------
+
+_CONFIG = (
+    _from(f"{_LAZY}.call", "LazyCall")
+    | _from(f"{_LAZY}.load", "LazyConfig")
+    | _from(f"{_LAZY}.instantiate", "instantiate")
+    | _from(f"{_LAZY}.configurable", "configurable")
+    | _from(f"{_LAZY}.keys", "try_get_key get_config")
+    | _from("etude.dialects.libai.args", "default_argument_parser")
+)
+_HOOKS = _from(
+    f"{_LIVE}.hooks",
+    "CallbackHook IterationTimer PeriodicWriter EvalHook LRScheduler EarlyStop",
+) | _from(f"{_LIVE}.hooks_save", "PeriodicCheckpointer BestCheckpointer")
+_TRAINER = _from(f"{_LIVE}.trainer", "HookBase TrainerBase EagerTrainer GraphTrainer")
+_DEFAULT = _from(f"{_LIVE}.default", "DefaultTrainer") | _from(f"{_LIVE}.setup", "default_setup")
+_EVENTS = _from(f"{_LIVE}.events", "EventStorage get_event_storage") | _from(
+    f"{_LIVE}.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter"
+)
+_SCHEDULERS = _from(
+    f"{_LIVE}.schedule",
+    "WarmupCosineLR WarmupCosineAnnealingLR WarmupStepLR WarmupMultiStepLR WarmupExponentialLR WarmupPolynomialLR",
+)
+_OPTIM = _from(
+    f"{_LIVE}.optim", "build_optimizer get_default_optimizer_params reduce_param_groups _expand_param_groups"
+)
+_LOADERS = _from(
+    f"{_LIVE}.loaders",
+    "build_nlp_train_val_test_loader build_nlp_train_loader build_nlp_test_loader "
+    "build_image_train_loader build_image_test_loader",
+)
+_STRUCTURES = _from(f"{_LIVE}.structures", "DistTensorData Instance")
+_SAMPLERS = _from(f"{_LIVE}.samplers", "CyclicSampler SingleRoundSampler")
+_DIST = _from(
+    f"{_LIVE}.distributed",
+    "get_rank get_local_rank get_world_size get_num_nodes is_main_process is_last_process synchronize "
+    "get_data_parallel_rank get_data_parallel_size get_tensor_parallel_size get_pipeline_parallel_size "
+    "broadcast_py_object get_dist_util setup_dist_util convert_to_distributed_default_setting ttol tton",
+)
+_LOGGER = _from(f"{_LIVE}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
+_CHECKPOINT = _from("etude.dialects.libai.files", "Checkpointer PeriodicCheckpointer")
+_EVALUATORS = _from(f"{_LIVE}.evaluators", "ClsEvaluator PPLEvaluator RegEvaluator BLEUEvaluator")
+_EVALUATION = (
+    _from(f"{_LIVE}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset")
+    | _from(f"{_LIVE}.results", "flatten_results_dict print_csv_format")
+    | _EVALUATORS
+)
+_GRAPH = _from(f"{_LIVE}.graph", "GraphBase")
+
+_LIBAI: dict[str, dict[str, str]] = {
+    "libai": {},
+    "libai.config": _CONFIG,
+    "libai.config.lazy": _from(f"{_LAZY}.call", "LazyCall") | _from(f"{_LAZY}.load", "LazyConfig"),
+    "libai.config.instantiate": _from(f"{_LAZY}.instantiate", "instantiate"),
+    "libai.config.arguments": _from("etude.dialects.libai.args", "default_argument_parser"),
+    "libai.config.config": _from(f"{_LAZY}.configurable", "configurable")
+    | _from(f"{_LAZY}.keys", "try_get_key get_config"),
+    "libai.engine": _DEFAULT | _TRAINER,
+    "libai.engine.default": _DEFAULT
+    | _as(
+        _check_batch_size=f"{_LIVE}.setup:check_batch_size",
+    ),
+    "libai.engine.trainer": _TRAINER,
+    "libai.engine.hooks": _HOOKS | _from(f"{_LIVE}.trainer", "HookBase"),
+    "libai.utils": {},
+    "libai.utils.events": _EVENTS,
+    "libai.utils.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
+    "libai.utils.checkpoint": _CHECKPOINT,
+    "libai.utils.distributed": _DIST,
+    "libai.utils.logger": _LOGGER,
+    "libai.utils.timer": _from(f"{_LIVE}.timer", "Timer"),
+    "libai.scheduler": _SCHEDULERS | _from(f"{_LIVE}.schedule", "build_lr_scheduler"),
+    "libai.scheduler.lr_scheduler": _SCHEDULERS,
+    "libai.scheduler.build": _from(f"{_LIVE}.schedule", "build_lr_scheduler"),
+    "libai.optim": _OPTIM,
+    "libai.optim.build": _OPTIM,
+    "libai.evaluation": _EVALUATION,
+    "libai.evaluation.evaluator": _from(
+        f"{_LIVE}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset"
+    ),
+    "libai.evaluation.utils": _from(f"{_LIVE}.results", "flatten_results_dict print_csv_format"),
+    "libai.evaluation.cls_evaluator": _from(f"{_LIVE}.evaluators", "ClsEvaluator"),
+    "libai.evaluation.ppl_evaluator": _from(f"{_LIVE}.evaluators", "PPLEvaluator"),
+    "libai.evaluation.reg_evaluator": _from(f"{_LIVE}.evaluators", "RegEvaluator"),
+    "libai.evaluation.bleu_evaluator": _from(f"{_LIVE}.evaluators", "BLEUEvaluator"),
+    "libai.data": _STRUCTURES | _LOADERS,
+    "libai.data.build": _LOADERS,
+    "libai.data.structures": _STRUCTURES,
+    "libai.data.data_utils": {},
+    "libai.data.samplers": _SAMPLERS,
+    "libai.data.samplers.samplers": _SAMPLERS,
+    "libai.models": {},
+    "libai.models.utils": _GRAPH,
+    "libai.models.utils.graph_base": _GRAPH,
+    "libai.tokenizer": _from(f"{_LIVE}.default", "build_tokenizer"),
+    "libai.tokenizer.build": _from(f"{_LIVE}.default", "build_tokenizer"),
+}
+
+# -- OneFlow, as far as configs name it --------------------------------------------------------------------------------
+
+_NN = _from(
+    "torch.nn",
+    "AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d BatchNorm1d BatchNorm2d BatchNorm3d BCELoss "
+    "BCEWithLogitsLoss Conv1d Conv2d Conv3d ConvTranspose2d CrossEntropyLoss Dropout ELU Embedding Flatten GELU GRU "
+    "GroupNorm Hardsigmoid Hardswish Hardtanh Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss "
+    "LSTM LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax MSELoss MaxPool1d MaxPool2d Mish Module ModuleDict "
+    "ModuleList NLLLoss PReLU Parameter ParameterDict ParameterList ReLU ReLU6 RNN RMSNorm SELU Sequential SiLU "
+    "Sigmoid SmoothL1Loss Softmax Softplus Tanh Unfold Upsample functional init",
+)
+_FLOW = _from(
+    "torch",
+    "Tensor tensor zeros ones rand randn arange cat stack float16 float32 float64 bfloat16 int8 int32 int64 bool "
+    "long float no_grad device manual_seed Size save load sigmoid tanh exp log softmax matmul where argmax",
+)
+_ONEFLOW: dict[str, dict[str, str]] = {
+    "oneflow": _FLOW | {"nn": "torch.nn"},
+    "oneflow.nn": _NN | {"functional": "torch.nn.functional", "init": "torch.nn.init"},
+    "oneflow.optim": _from(f"{_LIVE}.optimizers", "SGD Adam AdamW Adagrad RMSprop"),
+    "oneflow.utils": {},
+    "oneflow.utils.data": _from("torch.utils.data", "Dataset DataLoader ConcatDataset Subset"),
+}
+
+# -- detectron2 and fvcore ---------------------------------------------------------------------------------------------
+
+_D2_CONFIG = (
+    _from(f"{_LAZY}.call", "LazyCall")
+    | _as(
+        LazyConfig=f"{_LAZY}.load:DetectronLazyConfig",
+        instantiate=f"{_LAZY}.instantiate:instantiate_detectron2",
+    )
+    | _from(f"{_LAZY}.configurable", "configurable")
+    | _from(f"{_LAZY}.nodes", "CfgNode")
+)
+_D2_HOOKS = (
+    _from(
+        f"{_D2}.hooks",
+        "CallbackHook IterationTimer PeriodicWriter EvalHook LRScheduler PreciseBN AutogradProfiler TorchProfiler "
+        "TorchMemoryStats EarlyStop",
+    )
+    | _from(f"{_D2}.hooks_save", "PeriodicCheckpointer BestCheckpointer")
+    | _from(f"{_D2}.trainer", "HookBase")
+)
+_D2_TRAINERS = _from(f"{_D2}.trainer", "HookBase TrainerBase SimpleTrainer AMPTrainer")
+_D2_DEFAULTS = _from(
+    f"{_D2}.default", "DefaultTrainer DefaultPredictor default_setup default_writers create_ddp_model"
+) | _as(
+    default_argument_parser="etude.dialects.libai.args:detectron2_argument_parser",
+)
+_D2_EVENTS = _from(f"{_D2}.events", "EventStorage get_event_storage has_event_storage") | _from(
+    f"{_D2}.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter"
+)
+_D2_LR = _from(f"{_D2}.schedule", "LRMultiplier WarmupCosineLR WarmupMultiStepLR") | _from(
+    "etude.dialects.libai.multipliers", "WarmupParamScheduler"
+)
+_D2_BUILD = _from(
+    f"{_D2}.optim",
+    "build_optimizer build_lr_scheduler get_default_optimizer_params reduce_param_groups _expand_param_groups "
+    "maybe_add_gradient_clipping GradientClipType",
+)
+_D2_EVAL = _from(
+    f"{_D2}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset inference_context"
+) | _from(f"{_D2}.results", "flatten_results_dict print_csv_format verify_results")
+_PARAM_SCHEDULERS = _from(
+    "etude.dialects.libai.multipliers",
+    "ParamScheduler ConstantParamScheduler CosineParamScheduler ExponentialParamScheduler LinearParamScheduler "
+    "MultiStepParamScheduler PolynomialDecayParamScheduler StepParamScheduler StepWithFixedGammaParamScheduler "
+    "CompositeParamScheduler",
+)
+_D2_CHECKPOINT = _from(f"{_D2}.checkpoint", "DetectionCheckpointer PeriodicCheckpointer")
+
+_DETECTRON2: dict[str, dict[str, str]] = {
+    "detectron2": {},
+    "detectron2.config": _D2_CONFIG,
+    "detectron2.config.lazy": _from(f"{_LAZY}.call", "LazyCall") | _as(LazyConfig=f"{_LAZY}.load:DetectronLazyConfig"),
+    "detectron2.config.instantiate": _as(instantiate=f"{_LAZY}.instantiate:instantiate_detectron2")
+    | _from(f"{_LAZY}.targets", "dump_dataclass"),
+    "detectron2.engine": _D2_DEFAULTS | _D2_TRAINERS | _from(f"{_D2}.launch", "launch"),
+    "detectron2.engine.defaults": _D2_DEFAULTS | _from(f"{_D2}.default", "_try_get_key"),
+    "detectron2.engine.train_loop": _D2_TRAINERS,
+    "detectron2.engine.launch": _from(f"{_D2}.launch", "launch"),
+    "detectron2.engine.hooks": _D2_HOOKS,
+    "detectron2.layers": _from(f"{_D2}.shapes", "ShapeSpec"),
+    "detectron2.model_zoo": _from(f"{_D2}.default", "get_config"),
+    "detectron2.solver": _D2_LR | _D2_BUILD,
+    "detectron2.solver.build": _D2_BUILD,
+    "detectron2.solver.lr_scheduler": _D2_LR,
+    "detectron2.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer") | _D2_CHECKPOINT,
+    "detectron2.checkpoint.detection_checkpoint": _from(f"{_D2}.checkpoint", "DetectionCheckpointer"),
+    "detectron2.evaluation": _D2_EVAL,
+    "detectron2.evaluation.evaluator": _from(
+        f"{_D2}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset inference_context"
+    ),
+    "detectron2.evaluation.testing": _from(f"{_D2}.results", "flatten_results_dict print_csv_format verify_results"),
+    "detectron2.utils": {},
+    "detectron2.utils.events": _D2_EVENTS,
+    "detectron2.utils.comm": _from(
+        f"{_D2}.comm",
+        "get_rank get_local_rank get_local_size get_world_size is_main_process synchronize all_gather gather "
+        "shared_random_seed reduce_dict",
+    ),
+    "detectron2.utils.logger": _from(f"{_D2}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds"),
+    "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng"),
+    "detectron2.utils.file_io": _from(f"{_D2}.shapes", "PathManager"),
+    "detectron2.utils.registry": _from(f"{_D2}.registry", "Registry locate"),
+    "fvcore": {},
+    "fvcore.common": {},
+    "fvcore.common.param_scheduler": _PARAM_SCHEDULERS,
+    "fvcore.common.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer PeriodicCheckpointer"),
+    "fvcore.common.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
+    "fvcore.common.timer": _from(f"{_LIVE}.timer", "Timer"),
+    "fvcore.common.config": _from(f"{_LAZY}.nodes", "CfgNode"),
+    "fvcore.common.registry": _from(f"{_D2}.registry", "Registry"),
+    "fvcore.nn": {},
+    "fvcore.nn.precise_bn": _from(f"{_D2}.precise_bn", "get_bn_modules update_bn_stats"),
+    "hydra": {},
+    "hydra.errors": _from(
+        f"{_LAZY}.errors", "HydraException CompactHydraException OverrideParseException InstantiationException"
+    ),
+}
+
+MODULES: dict[str, dict[str, str]] = {**_LIBAI, **_ONEFLOW, **_DETECTRON2}
+
+_BRING = "bring the class as a file of your own and import it from there"
+OUT_OF_SCOPE: dict[str, str] = {
+    "libai.models": f"models of LiBai are written for OneFlow; {_BRING}",
+    "libai.tokenizer": f"tokenizers of LiBai are not part of the engine; {_BRING}",
+    "libai.layers": f"OneFlow's parallel layers have no counterpart; use torch.nn, or {_BRING}",
+    "libai.data.datasets": f"data sets of LiBai are not part of the engine; {_BRING}",
+    "libai.onnx_export": "use torch.onnx.export on the trained model",
+    "libai.inference": "load the weights with torch and call the model",
+    "flowvision": "use torchvision.transforms under the same argument names",
+    "detectron2.data": f"detection data is not part of the engine; {_BRING}",
+    "detectron2.modeling": f"detection models are not part of the engine; {_BRING}",
+    "detectron2.structures": f"detection structures are not part of the engine; {_BRING}",
+    "detectron2.export": "use torch.export on the trained model",
+    "detectron2.projects": f"projects of detectron2 are not part of the engine; {_BRING}",
+}
