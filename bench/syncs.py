@@ -54,7 +54,7 @@ def main() -> None:
         by_step[run.done] = reads.count
         reads.count = 0
 
-    run = etude.build(plan, Options(quiet=True))
+    run = etude.build_run(plan, Options(quiet=True))
     hook = etude.FunctionHook(note, "after_step")
     hook.priority = 1000
     run.hooks.add(hook)

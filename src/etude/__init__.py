@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-#: Public name → where it lives; loaded on first use, so that torch can wait.
+#: Public name → where it lives (``module``, or ``module:attribute``); loaded on first use, so that torch can wait.
 _NAMES = {
-    "train": "etude.api", "load_plan": "etude.api", "Options": "etude.build", "build": "etude.build",
+    "train": "etude.api", "load_plan": "etude.api", "Options": "etude.build", "build_run": "etude.build:build",
     "Hook": "etude.core.hook", "FunctionHook": "etude.core.hook", "HookTable": "etude.core.hook",
     "Run": "etude.core.run", "fit": "etude.core.loop", "evaluate": "etude.core.loop",
     "Forward": "etude.core.update", "Step": "etude.core.update", "Evaluation": "etude.core.evaluation",
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from etude.api import load_plan as load_plan
     from etude.api import train as train
     from etude.build import Options as Options
-    from etude.build import build as build
+    from etude.build import build as build_run  # noqa: F401
     from etude.core.evaluation import Evaluation as Evaluation
     from etude.core.hook import FunctionHook as FunctionHook
     from etude.core.hook import Hook as Hook
@@ -56,7 +56,8 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         import importlib
 
-        value = getattr(importlib.import_module(_NAMES[name]), name)
+        module, _, attribute = _NAMES[name].partition(":")
+        value = getattr(importlib.import_module(module), attribute or name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'etude' has no attribute {name!r}")

@@ -33,8 +33,12 @@ class Registry:
     etude.errors.ConfigError: no pet is called 'Cta'; did you mean 'Cat'?
     """
 
-    def __init__(self, kind: str, *, parent: Registry | None = None, scope: str = "", base: str = "") -> None:
+    def __init__(
+        self, kind: str, *, parent: Registry | None = None, scope: str = "", base: str = "", native: bool = False
+    ) -> None:
         self.kind, self.parent, self.scope = kind, parent, scope
+        #: One of Étude's own tables, which ``builtins`` fills when something is first asked of it.
+        self.native = native
         #: ``module:attr`` of the class that a dotted path must lead to (a subclass of); empty: anything callable.
         self.base = base
         self.children: dict[str, Registry] = {}
@@ -85,9 +89,11 @@ class Registry:
         return isinstance(name, str) and self._find(name) is not None
 
     def __iter__(self) -> Iterator[str]:
+        self._fill()
         return iter(sorted(self._entries))
 
     def __len__(self) -> int:
+        self._fill()
         return len(self._entries)
 
     def get(self, name: str, *, at: str = "") -> Factory:
@@ -106,6 +112,7 @@ class Registry:
 
     def names(self) -> list[str]:
         """Every name that :meth:`get` knows here or in a parent, sorted."""
+        self._fill()
         names = set(self._entries) | set(self._aliases)
         return sorted(names | set(self.parent.names() if self.parent else ()))
 
@@ -128,12 +135,20 @@ class Registry:
 
     def summary(self) -> str:
         """One line per entry: name and where it comes from."""
+        self._fill()
         width = max((len(name) for name in self._entries), default=0)
         return "\n".join(f"{name:<{width}}  {origin_of(self._entries[name])}" for name in sorted(self._entries))
 
     # -- finding -------------------------------------------------------------------------------------------------
 
+    def _fill(self) -> None:
+        if self.native:
+            from etude import builtins
+
+            builtins.load()
+
     def _find(self, name: str) -> Factory | str | None:
+        self._fill()
         scope, _, rest = name.partition(".")
         if rest and scope in self.children:
             return self.children[scope]._find(rest)
@@ -230,20 +245,20 @@ def _parts(spec: Any) -> tuple[str, dict[str, Any], str]:
     return spec.name, dict(spec.args), str(spec.at or "")
 
 
-MODELS = Registry("model", base="torch.nn:Module")
-LOSSES = Registry("loss", base="torch.nn:Module")
-DATASETS = Registry("dataset")
-TRANSFORMS = Registry("transform")
-SAMPLERS = Registry("sampler")
-COLLATES = Registry("collate function")
-OPTIMIZERS = Registry("optimizer", base="torch.optim:Optimizer")
-SCHEDULES = Registry("schedule")
-LOOPS = Registry("loop")
-UPDATES = Registry("update")
-HOOKS = Registry("hook")
-METRICS = Registry("metric")
-WRITERS = Registry("writer")
-BUILDERS = Registry("builder")
+MODELS = Registry("model", base="torch.nn:Module", native=True)
+LOSSES = Registry("loss", base="torch.nn:Module", native=True)
+DATASETS = Registry("dataset", native=True)
+TRANSFORMS = Registry("transform", native=True)
+SAMPLERS = Registry("sampler", native=True)
+COLLATES = Registry("collate function", native=True)
+OPTIMIZERS = Registry("optimizer", base="torch.optim:Optimizer", native=True)
+SCHEDULES = Registry("schedule", native=True)
+LOOPS = Registry("loop", native=True)
+UPDATES = Registry("update", native=True)
+HOOKS = Registry("hook", native=True)
+METRICS = Registry("metric", native=True)
+WRITERS = Registry("writer", native=True)
+BUILDERS = Registry("builder", native=True)
 
 #: Every table of the native config, by the word that ``etude list`` takes.
 TABLES: dict[str, Registry] = {

@@ -163,23 +163,25 @@ class PointCalls:
         self.point = point
         self._entries = entries
         self._counts_epochs = point in EPOCH_POINTS
-        self._periods = [self._period(hook, steps_per_epoch) for hook, _ in entries]
-        self._clocked = any(_clock(hook) for hook, _ in entries)
+        self._timings = [self._timing(hook, steps_per_epoch) for hook, _ in entries]
+        self._clocked = any(seconds for _, seconds in self._timings)
         self._last = [monotonic()] * len(entries)
+        self._constant = tuple(
+            call for (_, call), timing in zip(entries, self._timings, strict=True) if timing == (1, 0.0)
+        )
+        self._periods = sorted({period for period, _ in self._timings if period > 1})
         self.rewind()
 
     def rewind(self) -> None:
         """Forget what is due; for counters that jumped back."""
-        periodic = any(period > 1 for period in self._periods) or self._clocked
-        self.always: tuple[Call, ...] = () if periodic else tuple(call for _, call in self._entries)
-        self.next_due: float = -1 if periodic else float("inf")
+        self._next_due: float = -1 if self._periods or self._clocked else float("inf")
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
     def __call__(self, run: Run) -> None:
         number = run.epoch if self._counts_epochs else run.step
-        calls = self.always if number < self.next_due else self._due(number)
+        calls = self._constant if number < self._next_due else self._due(number)
         call: Call | None = None
         try:
             for call in calls:
@@ -188,43 +190,34 @@ class PointCalls:
             self._annotate(error, call, run.step)
             raise
 
-    def _due(self, number: int) -> tuple[Call, ...]:
-        """The calls of step or epoch ``number``, and from now on the cheap answer until the next periodic one."""
+    def _due(self, number: int) -> list[Call]:
+        """The calls of step or epoch ``number``; sets when to ask again."""
         count = number + 1
-        periods = self._periods
-        self.always = tuple(
+        waits = [period - number % period - 1 or period for period in self._periods]
+        self._next_due = number + (1 if self._clocked else min(waits))
+        return [
             call
-            for (hook, call), period in zip(self._entries, periods, strict=True)
-            if period == 1 and not _clock(hook)
-        )
-        ahead = [period - number % period - 1 for period in periods if period > 1]
-        upcoming = [wait if wait > 0 else period for wait, period in zip(ahead, filter(_long, periods), strict=True)]
-        self.next_due = number + 1 if self._clocked else number + min(upcoming, default=1)
-        return tuple(
-            call
-            for index, ((hook, call), period) in enumerate(zip(self._entries, periods, strict=True))
-            if count % period == 0 and self._clock_due(index, hook)
-        )
+            for index, ((_, call), (period, seconds)) in enumerate(zip(self._entries, self._timings, strict=True))
+            if count % period == 0 and (not seconds or self._clock_due(index, seconds))
+        ]
 
-    def _clock_due(self, index: int, hook: Hook) -> bool:
-        seconds = _clock(hook)
-        if not seconds:
-            return True
+    def _clock_due(self, index: int, seconds: float) -> bool:
         now = monotonic()
         if now - self._last[index] < seconds:
             return False
         self._last[index] = now
         return True
 
-    def _period(self, hook: Hook, steps_per_epoch: int | None) -> int:
+    def _timing(self, hook: Hook, steps_per_epoch: int | None) -> tuple[int, float]:
+        """The period in steps or epochs of this point, and the seconds between two calls (0: no clock)."""
         if hook.every is None or self.point not in STEP_POINTS + EPOCH_POINTS:
-            return 1
+            return 1, 0.0
         amount = parse(hook.every)
         if amount.unit == "second":
-            return 1
+            return 1, amount.value
         if self._counts_epochs:
-            return int(amount.value) if amount.unit == "epoch" else 1
-        return amount.steps(steps_per_epoch)
+            return (int(amount.value), 0.0) if amount.unit == "epoch" else (1, 0.0)
+        return amount.steps(steps_per_epoch), 0.0
 
     def _annotate(self, error: Exception, call: Call | None, step: int) -> None:
         if getattr(error, "etude_site", None) is not None:
@@ -330,14 +323,3 @@ def _forgiven(hook: Hook, point: str, call: Call) -> Call:
             )
 
     return guarded
-
-
-def _clock(hook: Hook) -> float:
-    if hook.every is None:
-        return 0.0
-    amount = parse(hook.every)
-    return amount.value if amount.unit == "second" else 0.0
-
-
-def _long(period: int) -> bool:
-    return period > 1

@@ -51,7 +51,7 @@ def epochs(run: Run) -> None:
     """Whole passes over ``run.data["train"]`` until ``run.max_epochs``."""
     loader = run.data["train"]
     while run.max_epochs is None or run.epoch < run.max_epochs:
-        if run.stopping or _complete(run):
+        if run.stopping or (_complete(run) and run.step_in_epoch == 0):
             return
         train_epoch(run, loader)
 
@@ -61,10 +61,10 @@ def steps(run: Run) -> None:
     if run.total_steps is None:
         raise ConfigError("a loop over steps needs a number of steps")
     loader = run.data["train"]
-    while run.step < run.total_steps and not run.stopping:
-        before = run.step
+    while (run.step < run.total_steps or run.step_in_epoch) and not run.stopping:
+        before, fresh = run.step, run.step_in_epoch == 0
         train_epoch(run, loader)
-        if run.step == before and not run.stopping:
+        if fresh and run.step == before and not run.stopping:
             raise ConfigError("the training data gave no batch")
 
 
@@ -101,11 +101,14 @@ class Workflow:
 
 
 def train_epoch(run: Run, loader: Iterable[Any]) -> None:
-    """One pass over the data, or the rest of it when ``run.step_in_epoch`` says that a part was done before."""
+    """One pass over the data, or the rest of it when ``run.step_in_epoch`` says that a part was done before.
+
+    After a resume from a save of the epoch's last step that rest is empty, and only ``after_epoch`` is left to do.
+    """
     run.model.train()
     if run.step_in_epoch == 0:
         run.hooks.before_epoch(run)
-    for batch in batches(run, loader):
+    for batch in () if _complete(run) else batches(run, loader):
         train_step(run, batch)
         if run.stopping or _complete(run):
             break
