@@ -127,16 +127,6 @@ def remove(path: str) -> None:
         os.remove(path)
 
 
-class LocalFiles:
-    """What hooks ask a file backend for, on the local file system."""
-
-    join_path = staticmethod(os.path.join)
-    exists = staticmethod(os.path.exists)
-    isfile = staticmethod(os.path.isfile)
-    isdir = staticmethod(os.path.isdir)
-    remove = staticmethod(remove)
-
-
 def find_latest_checkpoint(folder: str) -> str | None:
     """The path that ``last_checkpoint`` in ``folder`` names; the file beside it when the folder was moved."""
     pointer = os.path.join(folder, "last_checkpoint")

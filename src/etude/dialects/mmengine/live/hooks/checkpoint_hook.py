@@ -14,6 +14,8 @@ from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.hooks.best_rules import BestRules
 from etude.dialects.mmengine.live.hooks.hook import DataBatch
+from etude.dialects.openmm.fileio import FileClient
+from etude.dialects.openmm.storage import get_file_backend
 
 
 class CheckpointHook(BestRules):
@@ -213,8 +215,8 @@ class CheckpointHook(BestRules):
             self.out_dir = runner.work_dir
         elif str(self.out_dir) != runner.work_dir:
             self.out_dir = os.path.join(self.out_dir, os.path.basename(runner.work_dir.rstrip(os.sep)))
-        self.file_backend = files.LocalFiles()
-        self.file_client = self.file_backend
+        self.file_backend = get_file_backend(self.out_dir, backend_args=self.backend_args)
+        self.file_client = FileClient.infer_client(self.file_client_args, self.out_dir)
 
     def _path(self, step: int) -> str:
         return os.path.join(self.out_dir, self.filename_tmpl.format(step))

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
 from etude.dialects.mmengine.live.optim_wrapper.base import _NOTHING, BaseOptimWrapper
+from etude.dialects.openmm.torch_utils import has_batch_norm
 
 _CLIPS: dict[str, tuple[Callable[..., Any], str]] = {
     "norm": (clip_grad_norm_, "grad_norm"),
@@ -104,7 +104,7 @@ class OptimWrapper(BaseOptimWrapper):
                 logger="current",
                 level=logging.WARNING,
             )
-        if self._accumulative_counts > 1 and any(isinstance(module, _BatchNorm) for module in model.modules()):
+        if self._accumulative_counts > 1 and has_batch_norm(model):
             print_log(
                 "accumulating gradients: BatchNorm layers still see one small batch at a time",
                 logger="current",

@@ -35,6 +35,7 @@ from etude.dialects.mmengine.live.registry import (
 from etude.dialects.mmengine.live.runner.dataloaders import build_dataloader
 from etude.dialects.mmengine.live.runner.views import Views
 from etude.dialects.mmengine.live.visualization import Visualizer
+from etude.dialects.openmm.logging import print_log
 
 
 class Building(Views):
@@ -175,24 +176,7 @@ class Building(Views):
 
     def build_optim_wrapper(self, optim_wrapper: Any) -> OptimWrapper | OptimWrapperDict:
         """One optim wrapper, or several: a dict of wrappers, or what a ``constructor`` makes of the config."""
-        if isinstance(optim_wrapper, OptimWrapper):
-            return optim_wrapper
-        if not isinstance(optim_wrapper, dict):
-            raise TypeError(f"optimizer wrapper should be an OptimWrapper object or dict, but got {optim_wrapper!r}")
-        optimizer = optim_wrapper.get("optimizer")
-        if isinstance(optimizer, Optimizer):
-            made: OptimWrapper = OPTIM_WRAPPERS.build({"type": "OptimWrapper", **optim_wrapper})
-            return made
-        if optimizer is not None or "constructor" in optim_wrapper:
-            built: OptimWrapper = build_optim_wrapper(self.model, optim_wrapper)
-            return built
-        for name, wrapper in optim_wrapper.items():
-            if not isinstance(wrapper, OptimWrapper):
-                raise ValueError(
-                    "without `optimizer` and `constructor` every entry of optim_wrapper should be an OptimWrapper, "
-                    f"{name} is {wrapper!r}"
-                )
-        return OptimWrapperDict(**optim_wrapper)
+        return optim_wrapper_of(self.model, optim_wrapper)
 
     def build_param_scheduler(self, scheduler: Any) -> Any:
         """A list of schedulers; a dict of lists for several optimizers."""
@@ -205,22 +189,14 @@ class Building(Views):
         }
 
     def _build_param_scheduler(self, scheduler: Any, optim_wrapper: OptimWrapper) -> list[_ParamScheduler]:
-        schedulers = scheduler if isinstance(scheduler, Sequence) else [scheduler]
-        return [self._scheduler(one, optim_wrapper) for one in schedulers]
-
-    def _scheduler(self, scheduler: Any, optim_wrapper: OptimWrapper) -> _ParamScheduler:
-        if isinstance(scheduler, _ParamScheduler):
-            return scheduler
-        if not isinstance(scheduler, dict):
-            raise TypeError(f"type of scheduler should be `ParamScheduler` or dict, got {scheduler!r}")
-        options = dict(scheduler)
-        unit = "max_epochs" if options.get("by_epoch", True) else "max_iters"
-        end = getattr(self.train_loop, unit, None)
-        if end is not None:
-            options.setdefault("end", end)
-        known = {"optimizer": optim_wrapper, "epoch_length": len(self.train_dataloader)}
-        made: _ParamScheduler = PARAM_SCHEDULERS.build(options, default_args=known)
-        return made
+        loop = self.train_loop
+        return schedulers_of(
+            scheduler,
+            optim_wrapper,
+            max_epochs=getattr(loop, "max_epochs", None),
+            max_iters=getattr(loop, "max_iters", None),
+            epoch_length=len(self.train_dataloader),
+        )
 
     def scale_lr(self, optim_wrapper: OptimWrapper, auto_scale_lr: dict[str, Any] | None = None) -> None:
         """Every learning rate times real batch size / ``base_batch_size``; before schedulers remember them."""
@@ -230,13 +206,62 @@ class Building(Views):
         if _built(self.param_schedulers):
             raise RuntimeError("scale_lr should be called before the schedulers are built: they remember the first lr")
         loader = self._train_dataloader
-        size = (loader["batch_size"] if isinstance(loader, dict) else loader.batch_size) * self.world_size
-        ratio = float(size) / float(auto_scale_lr["base_batch_size"])
-        self.logger.info(f"LR is set based on batch size of {auto_scale_lr['base_batch_size']} and the current {size}.")
-        several = isinstance(optim_wrapper, OptimWrapperDict)
-        for wrapper in optim_wrapper.values() if several else [optim_wrapper]:  # type: ignore[attr-defined]
-            for group in wrapper.optimizer.param_groups:
-                group["lr"] *= ratio
+        size = loader["batch_size"] if isinstance(loader, dict) else loader.batch_size
+        multiply_lr(optim_wrapper, size * self.world_size, auto_scale_lr["base_batch_size"])
+
+
+def multiply_lr(optim_wrapper: OptimWrapper, real: int, base: int) -> None:
+    """Scale the learning rate of every real group from batches of ``base`` to batches of ``real``."""
+    print_log(f"LR is scaled from a batch size of {base} to the current {real}.", logger="current")
+    several = isinstance(optim_wrapper, OptimWrapperDict)
+    for wrapper in optim_wrapper.values() if several else [optim_wrapper]:  # type: ignore[attr-defined]
+        for group in wrapper.optimizer.param_groups:
+            group["lr"] *= float(real) / float(base)
+
+
+def optim_wrapper_of(model: nn.Module, optim_wrapper: Any) -> OptimWrapper | OptimWrapperDict:
+    """See :meth:`Building.build_optim_wrapper`."""
+    if isinstance(optim_wrapper, OptimWrapper):
+        return optim_wrapper
+    if not isinstance(optim_wrapper, dict):
+        raise TypeError(f"optimizer wrapper should be an OptimWrapper object or dict, but got {optim_wrapper!r}")
+    optimizer = optim_wrapper.get("optimizer")
+    if isinstance(optimizer, Optimizer):
+        made: OptimWrapper = OPTIM_WRAPPERS.build({"type": "OptimWrapper", **optim_wrapper})
+        return made
+    if optimizer is not None or "constructor" in optim_wrapper:
+        built: OptimWrapper = build_optim_wrapper(model, optim_wrapper)
+        return built
+    for name, wrapper in optim_wrapper.items():
+        if not isinstance(wrapper, OptimWrapper):
+            raise ValueError(
+                "without `optimizer` and `constructor` every entry of optim_wrapper should be an OptimWrapper, "
+                f"{name} is {wrapper!r}"
+            )
+    return OptimWrapperDict(**optim_wrapper)
+
+
+def schedulers_of(
+    scheduler: Any,
+    optim_wrapper: OptimWrapper,
+    *,
+    max_epochs: int | None,
+    max_iters: int | None,
+    epoch_length: int | None,
+) -> list[_ParamScheduler]:
+    """Schedulers of one optimizer; one without an ``end`` lasts as long as the run."""
+    made = []
+    for one in scheduler if isinstance(scheduler, Sequence) else [scheduler]:
+        if isinstance(one, _ParamScheduler):
+            made.append(one)
+            continue
+        if not isinstance(one, dict):
+            raise TypeError(f"type of scheduler should be `ParamScheduler` or dict, got {one!r}")
+        end = max_epochs if one.get("by_epoch", True) else max_iters
+        options = one if end is None else {"end": end, **one}
+        known = {"optimizer": optim_wrapper, "epoch_length": epoch_length}
+        made.append(PARAM_SCHEDULERS.build(dict(options), default_args=known))
+    return made
 
 
 def check_scheduler_cfg(param_scheduler: Any) -> None:

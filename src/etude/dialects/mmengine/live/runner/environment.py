@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
-import warnings
 from typing import Any
 
 import numpy as np
 import torch
-import torch.multiprocessing
 
 from etude.dialects.mmengine.live.dist.collectives import broadcast, sync_random_seed
 from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size, init_dist, is_distributed
 from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.torch_utils import set_multi_processing
 
 _MAX_FILES = 4096
 
@@ -27,30 +25,6 @@ def setup_env(env_cfg: dict[str, Any], launcher: str) -> None:
     if launcher != "none" and not is_distributed():
         init_dist(launcher, **env_cfg.get("dist_cfg", {"backend": "nccl"}))
     _raise_file_limit(int(env_cfg.get("resource_limit", _MAX_FILES)))
-
-
-def set_multi_processing(mp_start_method: str = "fork", opencv_num_threads: int = 0, distributed: bool = False) -> None:
-    """How data workers start, and that each process of several uses one thread."""
-    if os.name != "nt":
-        current = torch.multiprocessing.get_start_method(allow_none=True)
-        if current is not None and current != mp_start_method:
-            warnings.warn(
-                f"worker processes now start by {mp_start_method!r}, before by {current!r}: see mp_start_method",
-                stacklevel=2,
-            )
-        torch.multiprocessing.set_start_method(mp_start_method, force=True)
-    _quiet_opencv(opencv_num_threads)
-    if distributed:
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ.setdefault(name, "1")
-
-
-def _quiet_opencv(threads: int) -> None:
-    import sys
-
-    opencv = sys.modules.get("cv2")
-    if opencv is not None:
-        opencv.setNumThreads(threads)
 
 
 def _raise_file_limit(wanted: int) -> None:

@@ -154,12 +154,13 @@ class Hooking(Views):
                 raise
 
     def _settle_hooks(self) -> None:
-        """Make the engine's table, and forget who acts where."""
+        """Make the engine's table anew (hooks of the engine's own kind stay in it), and forget who acts where."""
         self._settled = list(self._hooks)
         self._active: dict[str, list[Hook]] = {}
         run = getattr(self, "core_run", None)
         if run is not None:
-            run.hooks = HookTable(Acting(hook, self, at) for at, hook in enumerate(self._hooks))
+            others = [hook for hook in run.hooks if not isinstance(hook, Acting)]
+            run.hooks = HookTable([*(Acting(hook, self, at) for at, hook in enumerate(self._hooks)), *others])
 
     def get_hooks_info(self) -> str:
         """For every point, the hooks that act there in their order, with their priorities."""

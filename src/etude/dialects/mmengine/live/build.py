@@ -1,0 +1,96 @@
+"""A plan of this dialect → the run of a runner, made as the downstream train scripts make it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etude.core.run import Run
+from etude.dialects import imports
+from etude.dialects.mmengine.live.registry import RUNNERS
+from etude.dialects.openmm.config import Config
+from etude.dialects.openmm.config_base import import_custom
+from etude.errors import ConfigError
+from etude.hooks.stops import Signals, Stops
+from etude.plan import Plan
+
+if TYPE_CHECKING:
+    from etude.build import Options
+
+
+def build(plan: Plan, options: Options) -> Run:
+    """The runner that the config describes, with the command line's wishes; its ``loop`` trains."""
+    imports.install()
+    file = plan.files[0] if plan.files else None
+    cfg = Config(dict(plan.source), filename=file)
+    import_custom(dict(plan.source), file or "")
+    apply_options(cfg, options, file)
+    _shorten(cfg, plan, options.extras)
+    runner = RUNNERS.build(cfg)
+    run: Run = runner.core_run
+    run.plan, run.folder = plan, Path(runner.work_dir)
+    signals = Signals()
+    signals.install()
+    run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
+    return run
+
+
+def apply_options(cfg: Any, options: Options, file: str | None) -> None:
+    """``--work-dir --resume --amp --auto-scale-lr --launcher --seed --load-from``, as the train scripts read them."""
+    extras = options.extras
+    if options.folder is not None:
+        cfg.work_dir = str(options.folder)
+    elif cfg.get("work_dir") is None:
+        stem = Path(file).stem if file else "run"
+        cfg.work_dir = os.path.join("work_dirs", stem)
+    if options.resume is not None:
+        cfg.resume = True
+        cfg.load_from = None if options.resume in ("", "auto") else options.resume
+    if extras.get("load_from"):
+        cfg.load_from = extras["load_from"]
+    if extras.get("launcher", "none") != "none":
+        cfg.launcher = extras["launcher"]
+        os.environ.setdefault("LOCAL_RANK", str(extras.get("local_rank") or 0))
+    if extras.get("seed") is not None:
+        cfg.randomness = {**(cfg.get("randomness") or {}), "seed": extras["seed"]}
+    if extras.get("amp"):
+        _turn_on_amp(cfg)
+    if extras.get("auto_scale_lr"):
+        _turn_on_scaling(cfg)
+
+
+def _turn_on_amp(cfg: Any) -> None:
+    wrapper = cfg.get("optim_wrapper") or {}
+    kind = wrapper.get("type", "OptimWrapper")
+    name = kind if isinstance(kind, str) else kind.__name__
+    if name.rpartition(".")[2] == "AmpOptimWrapper":
+        return
+    if name.rpartition(".")[2] != "OptimWrapper":
+        raise ConfigError(f"--amp works with optim_wrapper.type OptimWrapper, the config says {name}")
+    wrapper.update(type="AmpOptimWrapper")
+    wrapper.setdefault("loss_scale", "dynamic")
+
+
+def _turn_on_scaling(cfg: Any) -> None:
+    scaling = cfg.get("auto_scale_lr") or {}
+    if "base_batch_size" not in scaling:
+        raise ConfigError("--auto-scale-lr needs auto_scale_lr.base_batch_size in the config")
+    cfg.auto_scale_lr = {**scaling, "enable": True}
+
+
+def _shorten(cfg: Any, plan: Plan, extras: Mapping[str, Any]) -> None:
+    """``--limit-batches`` and ``--fast-dev-run``; the latter leaves nothing behind."""
+    limit = plan.train.limit_batches
+    if limit is not None:
+        for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
+            if isinstance(cfg.get(name), dict):
+                cfg[name]["num_batch_per_epoch"] = limit
+    if not extras.get("fast_dev_run"):
+        return
+    cfg.work_dir = tempfile.mkdtemp(prefix="etude-")
+    length = {"max_iters": limit or 2} if "max_iters" in (cfg.get("train_cfg") or {}) else {"max_epochs": 1}
+    cfg.train_cfg.update(length)
+    cfg.default_hooks = {**(cfg.get("default_hooks") or {}), "checkpoint": None}

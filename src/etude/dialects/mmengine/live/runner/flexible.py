@@ -1,0 +1,119 @@
+"""The runner that leaves the making of model, optimizers and schedulers to a strategy."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+
+from etude.core.run import Run
+from etude.dialects.mmengine.live.dist.utils import infer_launcher
+from etude.dialects.mmengine.live.registry import STRATEGIES
+from etude.dialects.mmengine.live.runner.runner import _ARGUMENTS, _DEFAULTS, Runner, TrainStep
+from etude.dialects.mmengine.live.strategy.base import BaseStrategy
+
+
+class FlexibleRunner(Runner):
+    """As :class:`Runner`, with a ``strategy``, ``compile`` as an argument, and ``resume`` that may be a path.
+
+    Hooks get ``before_run`` before anything is loaded, here too, so that hooks which prepare themselves there (EMA)
+    can resume.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module | dict[str, Any],
+        work_dir: str = "work_dirs",
+        strategy: BaseStrategy | dict[str, Any] | None = None,
+        launcher: str | None = None,
+        resume: bool | str = False,
+        load_from: str | None = None,
+        compile: bool | dict[str, Any] = False,
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(resume, str):
+            if load_from is not None:
+                raise ValueError(f"resume is a path ({resume}), so load_from should be None, got {load_from}")
+            load_from, resume = resume, True
+        self._strategy_cfg, self._compile = strategy, compile
+        super().__init__(
+            model=model,
+            work_dir=work_dir,
+            launcher=infer_launcher() if launcher is None else launcher,
+            resume=resume,
+            load_from=load_from,
+            **kwargs,
+        )
+
+    @classmethod
+    def from_cfg(cls, cfg: Any) -> Any:
+        """A runner from a config, whose keys are the arguments."""
+        cfg = copy.deepcopy(cfg)
+        given = {name: cfg.get(name, copy.deepcopy(_DEFAULTS.get(name))) for name in _ARGUMENTS}
+        given |= {
+            "launcher": cfg.get("launcher"),
+            "strategy": cfg.get("strategy"),
+            "compile": cfg.get("compile", False),
+        }
+        return cls(model=cfg["model"], work_dir=cfg.get("work_dir", "work_dirs"), cfg=cfg, **given)
+
+    def _make_model(self, model: nn.Module | dict[str, Any], data_preprocessor: Any) -> None:
+        if isinstance(model, dict) and data_preprocessor is not None:
+            model = {"data_preprocessor": data_preprocessor, **model}
+        self.strategy = self.build_strategy(self._strategy_cfg)
+        made = self.build_model(model)
+        self.core_run = Run(model=made, update=TrainStep(self), loop=self._train_run, face=self)
+        self._model_name = type(made).__name__
+
+    def build_strategy(self, strategy: BaseStrategy | dict[str, Any] | None = None) -> BaseStrategy:
+        """The strategy; by default by whether there are several processes."""
+        if isinstance(strategy, BaseStrategy):
+            return strategy
+        options = {"type": "DDPStrategy" if self.distributed else "SingleDeviceStrategy", **(strategy or {})}
+        known = {
+            "work_dir": self.work_dir,
+            "experiment_name": self.experiment_name,
+            "auto_scale_lr": self.auto_scale_lr,
+        }
+        made: BaseStrategy = STRATEGIES.build(options, default_args=known)
+        return made
+
+    def _build_for_training(self) -> None:
+        self._train_loop = self.build_train_loop(self._train_loop)
+        if self._val_loop is not None:
+            self._val_loop = self.build_val_loop(self._val_loop)
+        loop = self._train_loop
+        self.strategy.prepare(
+            self.model,
+            optim_wrapper=self.optim_wrapper,
+            param_scheduler=self.param_schedulers,
+            compile=self._compile,
+            dispatch_kwargs={
+                "epoch_length": len(loop.dataloader),
+                "max_epochs": loop.max_epochs,
+                "max_iters": loop.max_iters,
+                "train_micro_batch_size_per_gpu": getattr(loop.dataloader, "batch_size", None),
+            },
+        )
+        self._take_prepared()
+        self._tell_the_run()
+
+    def _take_prepared(self) -> None:
+        strategy = self.strategy
+        if strategy.model is not None:
+            self.model = strategy.model
+        if strategy.optim_wrapper is not None:
+            self.optim_wrapper = strategy.optim_wrapper
+        if strategy.param_schedulers is not None:
+            self.param_schedulers = strategy.param_schedulers
+
+    def _init_model_weights(self) -> None:
+        """The strategy did it."""
+
+    def _run_alone(self, loop: Any) -> dict[str, float]:
+        wanted = self.cfg.get("init_weights_for_test_or_val", True)
+        self.strategy.prepare(self.model, dispatch_kwargs={"init_weights_for_test_or_val": wanted})
+        self._take_prepared()
+        return super()._run_alone(loop)

@@ -1,0 +1,118 @@
+"""How a model, its optimizers and schedulers become ready to run on the devices at hand."""
+
+from __future__ import annotations
+
+from abc import ABCMeta, abstractmethod
+from typing import Any
+
+from torch import nn
+
+from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
+from etude.dialects.mmengine.live.registry import MODELS
+from etude.dialects.mmengine.live.runner.building import multiply_lr, optim_wrapper_of, schedulers_of
+from etude.dialects.mmengine.live.runner.features import compile_method
+from etude.dialects.openmm.wrappers import unwrapped
+
+
+class BaseStrategy(metaclass=ABCMeta):
+    """``prepare`` takes configs or objects and gives back what is ready; a subclass says how a model is wrapped."""
+
+    def __init__(
+        self,
+        *,
+        work_dir: str = "work_dirs",
+        experiment_name: str | None = None,
+        env_kwargs: dict[str, Any] | None = None,
+        log_kwargs: dict[str, Any] | None = None,
+        auto_scale_lr: dict[str, Any] | None = None,
+    ) -> None:
+        self.work_dir, self.experiment_name = work_dir, experiment_name
+        self._env_kwargs, self._log_kwargs = env_kwargs or {}, log_kwargs or {}
+        self._auto_scale_lr = auto_scale_lr
+        self.dispatch_kwargs: dict[str, Any] = {}
+        self.model: nn.Module | None = None
+        self.optim_wrapper: Any = None
+        self.param_schedulers: Any = None
+        self._prepared = False
+
+    @abstractmethod
+    def _wrap_model(self, model: nn.Module) -> nn.Module:
+        """The model on its device, inside whatever unites several processes."""
+
+    def prepare(
+        self,
+        model: nn.Module | dict[str, Any],
+        *,
+        optim_wrapper: Any = None,
+        param_scheduler: Any = None,
+        compile: bool | dict[str, Any] = False,
+        dispatch_kwargs: dict[str, Any] | None = None,
+    ) -> list[Any]:
+        """Model, optim wrapper and schedulers (those that were given), built and wrapped; once."""
+        if self._prepared:
+            return self._prepared_components()
+        self.dispatch_kwargs.update(dispatch_kwargs or {})
+        self.model = self._wrap_model(self._init_model_weights(self.build_model(model)))
+        compile_method(self.model, "train_step", compile)
+        if optim_wrapper is not None:
+            self.optim_wrapper = self.build_optim_wrapper(optim_wrapper, self.model)
+            self._scale_lr()
+        if param_scheduler is not None:
+            self.param_schedulers = self.build_param_scheduler(param_scheduler, self.optim_wrapper)
+        self._prepared = True
+        return self._prepared_components()
+
+    def build_model(self, model: nn.Module | dict[str, Any]) -> nn.Module:
+        """The model that a config describes."""
+        if isinstance(model, nn.Module):
+            return model
+        if isinstance(model, dict):
+            made: nn.Module = MODELS.build(model)
+            return made
+        raise TypeError(f"model should be an nn.Module or a dict, got {model!r}")
+
+    def build_optim_wrapper(self, optim_wrapper: Any, model: nn.Module) -> OptimWrapper | OptimWrapperDict:
+        """The optim wrapper that a config describes, and how many updates it will see."""
+        made = optim_wrapper_of(model, optim_wrapper)
+        if getattr(made, "_accumulative_counts", 1) > 1 and "max_iters" not in self.dispatch_kwargs:
+            raise ValueError("accumulating gradients needs max_iters in dispatch_kwargs")
+        made.initialize_count_status(model, 0, self.dispatch_kwargs.get("max_iters", -1))
+        return made
+
+    def build_param_scheduler(self, scheduler: Any, optim_wrapper: Any) -> Any:
+        """Schedulers; by name when there are several optimizers."""
+        facts = {name: self.dispatch_kwargs.get(name) for name in ("max_epochs", "max_iters", "epoch_length")}
+        if not isinstance(optim_wrapper, OptimWrapperDict):
+            return schedulers_of(scheduler, optim_wrapper, **facts)
+        by_name = isinstance(scheduler, dict) and "type" not in scheduler
+        return {
+            name: schedulers_of(scheduler[name] if by_name else scheduler, wrapper, **facts)
+            for name, wrapper in optim_wrapper.items()
+        }
+
+    def _init_model_weights(self, model: nn.Module) -> nn.Module:
+        if self.dispatch_kwargs.get("init_weights_for_test_or_val", True) and hasattr(model, "init_weights"):
+            model.init_weights()  # type: ignore[operator]
+        return model
+
+    def _scale_lr(self) -> None:
+        options = self._auto_scale_lr
+        if options and options.get("enable", False):
+            assert "base_batch_size" in options, "auto_scale_lr needs a base_batch_size"
+            size = self.dispatch_kwargs.get("train_micro_batch_size_per_gpu", 1) * self.world_size
+            multiply_lr(self.optim_wrapper, size, options["base_batch_size"])
+
+    @property
+    def world_size(self) -> int:
+        """How many processes take part."""
+        return 1
+
+    def _prepared_components(self) -> list[Any]:
+        parts = [self.model, self.optim_wrapper, self.param_schedulers]
+        return [part for part in parts if part is not None]
+
+    def model_state_dict(self) -> dict[str, Any]:
+        """The weights of the model itself."""
+        state: dict[str, Any] = unwrapped(self.model).state_dict()
+        return state
