@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude import builtins, dialects, folder
 from etude.config.tree import Tree
-from etude.errors import ConfigError
+from etude.errors import ConfigError, Finding, printable
 from etude.plan import Plan, Training
 
 if TYPE_CHECKING:
@@ -63,9 +64,10 @@ def train(
         plan, tree = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))  # type: ignore[arg-type]
     if trial is not None:
         plan = apply_trial(plan, trial)
-    require_sound(plan)
+    plan = require_sound(plan, quiet=options.quiet or trial is not None)
     began = time.monotonic()
     run = build(plan, options)
+    require_real(run, options, quiet=options.quiet or trial is not None)
     with Session(run, options, tree=tree, lasting=not (trial and trial.fast_dev_run), began=began) as session:
         session.train()
     return run
@@ -93,13 +95,34 @@ def apply_trial(plan: Plan, trial: Trial) -> Plan:
     return dataclasses.replace(plan, train=training)
 
 
-def require_sound(plan: Plan) -> None:
-    """Raise everything that ``etude check`` would report as an error."""
-    from etude.check import check
+def require_sound(plan: Plan, *, quiet: bool = True) -> Plan:
+    """The plan with its arguments as their components declare them. Raises everything that ``etude check`` would
+    report as an error, and says the warnings unless ``quiet``."""
+    from etude.check import settle
 
-    findings = [finding for finding in check(plan) if finding.severity == "error"]
-    if findings:
-        raise ConfigError(findings)
+    settled, findings = settle(plan)
+    _raise_or_say(findings, quiet)
+    return settled
+
+
+def require_real(run: Run, options: Options, *, quiet: bool = True) -> None:
+    """What only data, model and disk can tell about a plan, right before the first step."""
+    from etude.check.reality import check_facts
+    from etude.facts import facts_of
+
+    plan = run.plan
+    if plan is not None and plan.builder == "native":
+        names = [name for name, _ in run.model.named_parameters()]
+        folder = str(options.folder or plan.folder)
+        _raise_or_say(check_facts(plan, facts_of(run), parameters=names, folder=folder), quiet)
+
+
+def _raise_or_say(findings: Sequence[Finding], quiet: bool) -> None:
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise ConfigError(errors)
+    for finding in findings if not quiet else ():
+        print(f"etude: {printable(str(finding))}", file=sys.stderr)
 
 
 def choose_folder(plan: Plan, options: Options) -> Path:

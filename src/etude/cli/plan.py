@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     compat.install()
     plan, _ = load_plan(args.config, args.overrides, dialect=args.dialect)
-    require_sound(plan)
+    plan = require_sound(plan)
     built = build(plan)
     facts = facts_of(built)
     if args.acts:
