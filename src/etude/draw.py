@@ -21,10 +21,13 @@ def text_plot(curve: Curve, *, width: int = 64, height: int = 8) -> list[str]:
         return []
     low, high = min(y for _, y in curve), max(y for _, y in curve)
     cells = [[0] * width for _ in range(height)]
+    before = None
     for column, level in enumerate(_columns(curve, 2 * width)):
         share = 0.5 if high == low else (level - low) / (high - low)
         row = round((1 - share) * (4 * height - 1))
-        cells[row // 4][column // 2] |= _DOTS[row % 4][column % 2]
+        for dot in _stroke(before, row):
+            cells[dot // 4][column // 2] |= _DOTS[dot % 4][column % 2]
+        before = row
     labels = {0: f"{high:.4g}", height - 1: f"{low:.4g}"} if height > 1 else {0: f"{high:.4g}"}
     return [
         f"{labels.get(index, ''):>8} ┤{''.join(chr(0x2800 + cell) for cell in row)}" for index, row in enumerate(cells)
@@ -50,6 +53,13 @@ def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "")
             axes.set_xlabel("step")
     figure.suptitle(title)
     figure.savefig(target)
+
+
+def _stroke(before: int | None, row: int) -> range:
+    """The dots of a column: its own, and those that join a steep curve to the column before."""
+    if before is None or abs(row - before) <= 1:
+        return range(row, row + 1)
+    return range(before + 1, row + 1) if before < row else range(row, before)
 
 
 def _columns(curve: Curve, count: int) -> list[float]:

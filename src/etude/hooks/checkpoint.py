@@ -87,11 +87,6 @@ class Checkpoint(Periodic):
         """What was measured on these very weights; older results say nothing about them."""
         return dict(run.metrics) if self._evaluated_at == run.done else {}
 
-    def summary(self) -> str:
-        if self.best_value is None:
-            return ""
-        return f"best    {self.best} {self.best_value:.4g} at step {self.best_step}"
-
     def state_dict(self) -> dict[str, Any]:
         own = {"best_value": self.best_value, "best_step": self.best_step, "evaluated_at": self._evaluated_at}
         return super().state_dict() | own
