@@ -135,9 +135,9 @@ def _loader(fields: Fields, split: str) -> Loader:
         workers=fields.take_positive("workers", default=0, zero=True) or 0,
         sampler=fields.take_spec("sampler", "sampler", default=None),
         collate=fields.take_spec("collate", "collate function", default=None),
-        on_bad_sample=fields.take("on_bad_sample", str, default="stop", choices=("stop", "skip", "retry")),
+        on_bad_sample=fields.take("on_bad_sample", str, default="stop", choices=("stop", "skip", "retry", "replace")),
         bad_samples=fields.take_positive("bad_samples", default=10),
-        options=_taken(fields, {"pin_memory": bool, "timeout": float, "persistent_workers": bool}),
+        options=_taken(fields, {"timeout": float, "retries": int, "restarts": int, "start_method": str}),
         at=fields.place(),
     )
     fields.done()
