@@ -79,7 +79,9 @@ class Session:
             run.folder = choose_folder(run.plan, self.options) if run.plan is not None else self.options.folder
         if run.folder is None:
             return
-        files = self.tree.files if self.tree else {}
+        from etude.config import public_files
+
+        files = public_files(self.tree) if self.tree else {}
         folders.make(run.folder, plan_text=self._plan_text(), files=files)
 
     def _plan_text(self) -> str:

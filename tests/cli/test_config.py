@@ -31,7 +31,7 @@ def test_the_whole_config_is_printed_merged_resolved_and_without_secrets(capsys:
         "optim": {"type": "AdamW", "lr": 0.2, "betas": [0.9, 0.99]},
         "width": 3,
         "sizes": [3, 10],
-        "log": {"api_key": "***", "x": "${env:ETUDE_SECRET}"},
+        "log": {"api_key": "REDACTED", "x": "${env:ETUDE_SECRET}"},
     }
     assert "s3cr3t" not in out
 

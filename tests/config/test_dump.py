@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude.config import read, redact, snapshot
+from etude.config import public_files, read, redact, snapshot
 from etude.config.dump import to_yaml
 from etude.config.from_yaml import parse_value
 from etude.config.tree import Tree
@@ -31,12 +31,16 @@ def test_no_secret_reaches_a_snapshot(write: Write) -> None:
         repeated: "{MARKER}-from-elsewhere"
         """,
     )
+    write("b.json", f'{{"_base_": "a.yaml", "pass_key": "{MARKER}2", "hf_token": "x"}}')
+    tree = read("b.json", environment={"WANDB": MARKER})
+    assert [MARKER in text for text in public_files(tree).values()] == [False, False]
+    assert '"hf_token": "REDACTED"' in next(iter(public_files(tree).values()))
     text = snapshot(read("a.yaml", environment={"WANDB": MARKER}))
     assert MARKER not in text
     again = parse_value(text, "snapshot")
     assert again["a"] == "${env:WANDB}"
     assert again["e"] == {"d": "https://x?k=${env:WANDB}"}
-    assert again["log"]["api_key"] == "***"
+    assert again["log"]["api_key"] == "REDACTED"
 
 
 def test_what_only_sounds_like_a_secret_stays() -> None:

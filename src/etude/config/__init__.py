@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from etude.config.tree import Path, Tree, copied, dotted
 
-__all__ = ["Path", "Tree", "dotted", "read", "redact", "snapshot"]
+__all__ = ["Path", "Tree", "dotted", "public_files", "read", "redact", "snapshot"]
 
 
 def read(
@@ -38,6 +38,13 @@ def snapshot(tree: Tree) -> str:
     from etude.config import dump
 
     return dump.snapshot(tree)
+
+
+def public_files(tree: Tree) -> dict[str, str]:
+    """Absolute path → text of every file that was read, without secrets."""
+    from etude.config import dump
+
+    return dump.public_files(tree)
 
 
 def redact(values: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +11,7 @@ import yaml
 
 from etude.config.tree import Path, Tree
 
-REDACTED = "***"
+REDACTED = "REDACTED"
 _SECRET_KEY = re.compile(r"token(?!i[sz])|secret|passw|api_?key|_key$|^key$", re.IGNORECASE)
 #: A value of the environment shorter than this could stand anywhere by chance.
 _SHORTEST_SECRET = 6
@@ -19,9 +20,34 @@ _SHORTEST_SECRET = 6
 def snapshot(tree: Tree) -> str:
     """The tree as YAML. Values of the environment stand as the reference they came from; values of keys that are
     called like secrets, and any text that repeats a value of the environment, are redacted."""
-    hidden = [str(tree.get(*path)) for path in tree.secrets]
-    spoken = [text for text in hidden if len(text) >= _SHORTEST_SECRET]
+    spoken = [text for text in tree.hidden if len(text) >= _SHORTEST_SECRET]
     return to_yaml(_public(tree.values, (), tree.secrets, spoken))
+
+
+def public_files(tree: Tree) -> dict[str, str]:
+    """The texts of the files that were read, for a run's folder: secrets are redacted where they stand."""
+    files = {path: text.splitlines(keepends=True) for path, text in tree.files.items()}
+    everywhere = [text for text in tree.hidden if len(text) >= _SHORTEST_SECRET]
+    for path, entries in tree.history.items():
+        for place, value in entries:
+            lines = files.get(os.path.abspath(place.file))
+            if lines is None or not _is_secret(path[-1], value):
+                continue
+            everywhere += [text for text in _texts(value) if len(text) >= _SHORTEST_SECRET]
+            lines[place.line - 1] = _without(lines[place.line - 1], _texts(value))
+    return {path: _without("".join(lines), everywhere) for path, lines in files.items()}
+
+
+def _texts(value: Any) -> list[str]:
+    """The strings of a secret; a reference to the environment may be shown."""
+    items = value if isinstance(value, list | tuple) else [value]
+    return [item for item in items if isinstance(item, str) and item and not item.startswith("${")]
+
+
+def _without(text: str, secrets: list[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, REDACTED)
+    return text
 
 
 def redact(values: Any) -> Any:
@@ -45,10 +71,7 @@ def _public(value: Any, path: Path, secrets: Mapping[Path, str], spoken: list[st
         }  # fmt: skip
     if isinstance(value, list | tuple):
         return [_public(item, (*path, index), secrets, spoken) for index, item in enumerate(value)]
-    if isinstance(value, str):
-        for text in spoken:
-            value = value.replace(text, REDACTED)
-    return value
+    return _without(value, spoken) if isinstance(value, str) else value
 
 
 def _is_secret(key: Any, value: Any) -> bool:

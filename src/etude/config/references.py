@@ -92,6 +92,7 @@ class _Resolver:
             hint = f"list it: env: [{name}], or call it {_FREE_PREFIX}{name}"
             raise ConfigError(f"the config may not read {name} from the environment", at=self._at(path), hint=hint)
         if name in self.environment:
+            self.tree.hidden.add(self.environment[name])
             return scalar(self.environment[name])
         if comma:
             return scalar(default.strip())

@@ -27,6 +27,8 @@ class Tree:
     files: dict[str, str] = field(default_factory=dict)
     #: What a snapshot writes in place of a value that came from the environment.
     secrets: dict[Path, str] = field(default_factory=dict)
+    #: The texts that the environment gave, which no file of a run may repeat.
+    hidden: set[str] = field(default_factory=set)
 
     def place(self, *path: str | int) -> Place:
         """Where the value at ``path`` was written; for one that nobody wrote, the nearest place above it."""
