@@ -1,0 +1,126 @@
+"""The schedule hook: what the timeline says is what the optimizer gets."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from etude.core.hook import FunctionHook
+from etude.core.loop import fit
+from etude.errors import ConfigError
+from etude.hooks.evaluate import Evaluate
+from etude.hooks.schedule import Schedule
+from etude.plan import Phase, Spec
+from etude.plan import Schedule as SchedulePlan
+from etude.units import parse
+from tests.hooks.conftest import small_run
+
+
+def plan(target: str, name: str, until: str | None = None, groups: tuple[str, ...] = (), **args) -> SchedulePlan:
+    phase = Phase(curve=Spec(kind="schedule", name=name, args=args), until=parse(until) if until else None)
+    return SchedulePlan(target=target, phases=(phase,), groups=groups)
+
+
+def seen_by(read, *plans: SchedulePlan, **options) -> list:
+    seen: list = []
+    run = small_run([Schedule(plans), FunctionHook(lambda run: seen.append(read(run)), "before_update")], **options)
+    fit(run)
+    return seen
+
+
+def group(run, key: str, index: int = 0):
+    return run.optimizers[""].param_groups[index][key]
+
+
+def test_the_learning_rate_of_each_step_is_base_times_factor():
+    seen = seen_by(lambda run: group(run, "lr"), plan("lr", "Linear", "4step", **{"from": 0.0}))
+    assert seen == pytest.approx([0.0, 0.025, 0.05, 0.075, 0.1, 0.1, 0.1, 0.1])
+
+
+def test_momentum_is_the_first_beta_and_beta2_the_second():
+    betas = seen_by(
+        lambda run: group(run, "betas"), plan("momentum", "Constant", factor=0.5), plan("beta2", "Constant", factor=0.1)
+    )
+    assert betas[0] == pytest.approx((0.45, 0.0999))
+
+
+def sgd_with_groups(model):
+    first, *rest = model.parameters()
+    groups = [{"params": [first], "name": "head", "lr": 0.5}, {"params": rest, "name": "rest"}]
+    return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+
+
+def test_groups_are_chosen_by_name_and_keep_their_own_base():
+    def read(run):
+        return [round(group(run, "lr", index), 6) for index in (0, 1)] + [group(run, "momentum")]
+
+    chosen = seen_by(read, plan("lr", "Constant", groups=("head",), factor=0.1), optimizer=sgd_with_groups)
+    assert chosen[0] == [0.05, 0.1, 0.9]
+    both = seen_by(
+        read, plan("lr", "Constant", factor=0.1), plan("momentum", "Constant", factor=0.5), optimizer=sgd_with_groups
+    )
+    assert both[0] == [0.05, 0.01, 0.45]
+
+
+def test_a_learning_rate_that_is_a_tensor_stays_one():
+    seen = seen_by(
+        lambda run: group(run, "lr").clone(),
+        plan("lr", "Linear", "4step"),
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1), foreach=False),
+    )
+    assert seen[2] == pytest.approx(0.05)
+
+
+def test_attributes_of_the_model_are_scheduled():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.4))
+    seen = seen_by(lambda run: run.model[1].p, plan("model.1.p", "Linear", "4step"), model=model)
+    assert seen[:3] == pytest.approx([0.0, 0.1, 0.2])
+
+
+def test_a_plateau_reacts_to_evaluations_and_has_a_state():
+    hook = Schedule([plan("lr", "Plateau", metric="accuracy", mode="min", gamma=0.5, patience=0)])
+    evaluating = Evaluate()
+    evaluating.every = "1ep"
+    run = small_run([hook, evaluating], epochs_wanted=4)
+    run.evaluation.metrics = {}
+    run.evaluation.end = lambda: {"accuracy": 1.0}
+    fit(run)
+    assert group(run, "lr") == pytest.approx(0.025)
+    again = Schedule([plan("lr", "Plateau", metric="accuracy", mode="min", gamma=0.5, patience=0)])
+    other = small_run([again])
+    again.load_state_dict(hook.state_dict())
+    again.before_step(other)
+    assert group(other, "lr") == pytest.approx(0.1 * 0.5**3)
+
+
+def test_loading_an_optimizer_does_not_change_the_base():
+    hook = Schedule([plan("lr", "Constant", factor=0.5)])
+    run = small_run([hook])
+    fit(run)
+    run.optimizers[""].load_state_dict(run.optimizers[""].state_dict())
+    hook.after_load(run)
+    hook.before_step(run)
+    assert group(run, "lr") == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (plan("weight_dcay", "Constant"), "did you mean 'weight_decay'"),
+        (plan("lr", "Constant", groups=("haed",)), "no parameter group is called haed"),
+        (plan("model.nothing", "Constant"), "no attribute 'nothing'"),
+        (plan("model.0.wieght", "Constant"), "no attribute '0.wieght'"),
+        (plan("model.7.p", "Constant"), "no '7'"),
+        (plan("model.training", "Constant"), "not a number"),
+    ],
+)
+def test_a_target_that_is_not_there_is_told_before_training(wrong, says):
+    with pytest.raises(ConfigError, match=says):
+        small_run([Schedule([wrong])])
+
+
+def test_a_plateau_without_its_metric_is_told():
+    evaluating = Evaluate()
+    evaluating.every = "1ep"
+    with pytest.raises(ConfigError, match="no evaluation gives a metric 'acuracy'; did you mean 'accuracy'"):
+        fit(small_run([Schedule([plan("lr", "Plateau", metric="acuracy")]), evaluating]))
