@@ -1,0 +1,304 @@
+"""mmcv 1.x configs → Plan: keys, hooks, policies and runners as specs with places, and what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etude.config.tree import Tree
+from etude.dialects.mmcv1 import names
+from etude.dialects.openmm.configdict_v1 import ConfigDict
+from etude.dialects.openmm.lowering import Lowering, number
+from etude.dialects.openmm.textstyle import Style, read_chain
+from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
+from etude.errors import ConfigError, Finding, suggest
+from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
+from etude.units import Amount
+
+#: Keys that the train scripts of this world read.
+KNOWN_KEYS = (
+    "model", "data", "sampler", "optimizer", "optimizer_config", "fp16", "lr_config", "momentum_config", "runner",
+    "total_epochs", "workflow", "checkpoint_config", "log_config", "log_level", "evaluation", "custom_hooks",
+    "load_from", "resume_from", "auto_resume", "work_dir", "seed", "deterministic", "device", "gpu_ids", "dist_params",
+    "find_unused_parameters", "cudnn_benchmark", "mp_start_method", "opencv_num_threads", "custom_imports",
+    "auto_scale_lr", "init_cfg", "train_cfg", "test_cfg", "detector", "total_iters", "diff_seed", "ipu_options",
+)  # fmt: skip
+#: Keys that no other dialect has.
+_OWN_KEYS = {
+    "optimizer_config", "lr_config", "momentum_config", "checkpoint_config", "log_config", "total_epochs",
+    "dist_params", "resume_from", "samples_per_gpu", "evaluation", "workflow",
+}  # fmt: skip
+_HOOKS = {name: target for name, target in names.MODULES["mmcv.runner"].items() if name.endswith("Hook")}
+_RUNNERS = {name: target for name, target in names.MODULES["mmcv.runner"].items() if name.endswith("BasedRunner")}
+_LR, _MOMENTUM = "LrUpdaterHook", "MomentumUpdaterHook"
+#: Keys that CheckpointHook takes through ``**kwargs``, and what EvalHook hands on to ``dataset.evaluate``.
+_SAVE_KEYS = ("filename_tmpl", "create_symlink", "meta")
+_EVALUATE_KEYS = ("metric", "metric_options", "priority", "gpu_collect", "tmpdir", "broadcast_bn_buffer", "logger")
+_DATA_KEYS = (
+    "samples_per_gpu", "workers_per_gpu", "train", "val", "test", "train_dataloader", "val_dataloader",
+    "test_dataloader", "persistent_workers", "pin_memory", "shuffle", "drop_last", "sampler", "sampler_cfg",
+    "prefetch_factor", "round_up",
+)  # fmt: skip
+SPLITS = ("train", "val", "test")
+
+
+def recognise(path: str, text: str) -> bool:
+    """A file of this dialect has at least one key, here or in a base, that only this dialect has."""
+    if not path.endswith((".py", ".json", ".yaml", ".yml")):
+        return False
+    return bool(keys_in(texts_of(path, text)) & (_OWN_KEYS - {"samples_per_gpu"})) or "samples_per_gpu" in text
+
+
+def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
+    """What the config and its bases say, with overrides; nothing of ``custom_imports`` is imported."""
+    refuse_python(path, options or {})
+    return tree_of(read_chain(path, Style(ConfigDict)), path, overrides, options or {})
+
+
+def lower(tree: Tree) -> Plan:
+    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    plan, findings = survey(tree)
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise ConfigError(errors)
+    return plan
+
+
+def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
+    """The plan, and everything that is wrong with the config."""
+    low = Lowering(tree)
+    hooks = _hooks(low)
+    runner = _runner(low)
+    plan = Plan(
+        dialect="mmcv1",
+        builder="mmcv1",
+        name=_stem(tree),
+        folder=str(tree.get("work_dir") or "work_dirs"),
+        imports=low.imports,
+        model=_model(low),
+        data=_data(low),
+        optimizers=_optimizers(low),
+        update=Spec(kind="update", name="mmcv1.TrainStep", at=low.place("optimizer_config")),
+        loop=runner,
+        hooks=tuple(sorted(hooks, key=lambda hook: hook.priority)),
+        train=_training(low, runner),
+        init_from={"path": tree.get("load_from")} if tree.get("load_from") else {},
+        source=tree.values,
+        files=tuple(tree.files),
+    )
+    low.unknown_keys(KNOWN_KEYS)
+    return plan, low.findings
+
+
+def _model(low: Lowering) -> Spec:
+    if "model" not in low.tree.values:
+        low.error(low.place(), "the key `model` is missing", suggest("model", map(str, low.tree.values)))
+    return low.spec(("model",), "model")
+
+
+def _data(low: Lowering) -> dict[str, Loader]:
+    data = low.tree.get("data")
+    if not isinstance(data, Mapping):
+        low.error(low.place("data"), "the key `data` must be a dict with `train`")
+        return {}
+    for key in data:
+        if key not in _DATA_KEYS:
+            low.warning(low.place("data", key), f"unknown key data.{key}", suggest(str(key), _DATA_KEYS))
+    if "train" not in data:
+        low.error(low.place("data"), "data.train is missing", suggest("train", map(str, data)))
+    return {split: _loader(low, split) for split in SPLITS if isinstance(data.get(split), Mapping)}
+
+
+def _loader(low: Lowering, split: str) -> Loader:
+    section = f"{split}_dataloader"
+    return Loader(
+        dataset=low.spec(("data", split), "dataset"),
+        batch_size=number(low, ("data", section, "samples_per_gpu"), None)
+        or number(low, ("data", "samples_per_gpu"), 1, least=1),
+        workers=number(low, ("data", section, "workers_per_gpu"), None) or number(low, ("data", "workers_per_gpu"), 0),
+        shuffle=bool(low.tree.get("data", section, "shuffle", default=split == "train")),
+        at=low.place("data", split),
+    )
+
+
+def _optimizers(low: Lowering) -> dict[str, Optimizer]:
+    given = low.tree.get("optimizer")
+    if not isinstance(given, Mapping):
+        low.error(low.place("optimizer"), "the key `optimizer` must be a dict with `type`")
+        return {}
+    clip = low.tree.get("optimizer_config", "grad_clip") or {}
+    norm = clip.get("max_norm") if isinstance(clip, Mapping) else None
+    if "type" in given or not all(isinstance(value, Mapping) for value in given.values()):
+        return {"": Optimizer(spec=_optimizer(low, ("optimizer",)), clip_norm=norm)}
+    return {str(name): Optimizer(spec=_optimizer(low, ("optimizer", str(name))), clip_norm=norm) for name in given}
+
+
+def _optimizer(low: Lowering, path: tuple[str, ...]) -> Spec:
+    spec = low.spec(path, "optimizer")
+    if not spec.name:
+        low.error(low.place(*path), f"{'.'.join(path)} has no `type`", "e.g. type='SGD'")
+    known = {name: f"torch.optim:{name}" for name in _TORCH_OPTIMIZERS}
+    low.bind(
+        spec, known, table="OPTIMIZERS", given=("params", "model"), also=("paramwise_cfg", "constructor", "typename")
+    )
+    return spec
+
+
+_TORCH_OPTIMIZERS = (
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam",
+    "RMSprop", "Rprop", "SGD", "SparseAdam",
+)  # fmt: skip
+
+
+def _runner(low: Lowering) -> Spec:
+    if "runner" not in low.tree.values:
+        if "total_epochs" not in low.tree.values:
+            low.error(low.place(), "nothing says how long to train", "give runner=dict(type=…, max_epochs=…)")
+        return Spec(
+            kind="loop",
+            name="EpochBasedRunner",
+            args={"max_epochs": low.tree.get("total_epochs")},
+            at=low.place("total_epochs"),
+        )
+    spec = low.spec(("runner",), "loop", default="EpochBasedRunner")
+    low.bind(
+        spec, _RUNNERS, table="RUNNERS", word="runner", also=("max_epochs", "max_iters", "constructor"),
+        given=("model", "batch_processor", "optimizer", "work_dir", "logger", "meta"),
+    )  # fmt: skip
+    return spec
+
+
+def _training(low: Lowering, runner: Spec) -> Training:
+    optimizer_config = low.tree.get("optimizer_config") or {}
+    fp16 = "fp16" in low.tree.values and low.tree.get("fp16") is not None
+    return Training(
+        epochs=number(low, ("runner", "max_epochs"), None, least=0)
+        if "runner" in low.tree.values
+        else number(low, ("total_epochs",), None),
+        steps=number(low, ("runner", "max_iters"), None),
+        accumulate=optimizer_config.get("cumulative_iters", 1) if isinstance(optimizer_config, Mapping) else 1,
+        precision="fp16" if fp16 else "fp32",
+        seed=low.tree.get("seed") or 0,
+        deterministic=bool(low.tree.get("deterministic", default=False)),
+    )
+
+
+# -- hooks ----------------------------------------------------------------------------------------------------------
+
+
+def _hooks(low: Lowering) -> list[HookPlan]:
+    hooks = [
+        *_policy(low, "lr_config", _LR, "VERY_HIGH"),
+        *_policy(low, "momentum_config", _MOMENTUM, "HIGH"),
+        *_one(low, "optimizer_config", "OptimizerHook", "ABOVE_NORMAL", also=_fp16_keys(low)),
+        *_one(low, "checkpoint_config", "CheckpointHook", "NORMAL", also=_SAVE_KEYS),
+        HookPlan(spec=Spec(kind="hook", name="IterTimerHook"), priority=PRIORITIES["LOW"]),
+        *_loggers(low),
+        *_evaluation(low),
+    ]
+    custom = low.tree.get("custom_hooks") or []
+    if not isinstance(custom, list | tuple):
+        low.error(low.place("custom_hooks"), "custom_hooks must be a list of dicts")
+        return hooks
+    return [*hooks, *(_custom(low, index) for index in range(len(custom)))]
+
+
+def _policy(low: Lowering, key: str, suffix: str, priority: str) -> list[HookPlan]:
+    config = low.tree.get(key)
+    if not isinstance(config, Mapping):
+        return []
+    spec = low.spec((key,), "hook", leave_out=("policy",))
+    known = {name: target for name, target in _HOOKS.items() if name.endswith(suffix) and name != suffix}
+    if not spec.name:
+        name = config.get("policy")
+        if not isinstance(name, str):
+            low.error(low.place(key), f"{key} has no `policy`", f"e.g. policy={_policies(suffix)[-1]!r}")
+            return []
+        hook = (name.title() if name == name.lower() else name) + suffix
+        spec = Spec(kind="hook", name=hook, args=spec.args, at=spec.at, places=spec.places)
+        if hook not in known and not any(entry == hook for _, entry in low.registered):
+            low.error(low.place(key, "policy"), f"no policy is called {name!r}", suggest(name, _policies(suffix)))
+            return []
+    low.bind(spec, known, table="HOOKS")
+    return [HookPlan(spec=spec, priority=PRIORITIES[priority])]
+
+
+def _policies(suffix: str) -> list[str]:
+    found = [name.removesuffix(suffix) for name in _HOOKS if name.endswith(suffix) and name != suffix]
+    return sorted(name.lower() if name == name.title() else name for name in found)
+
+
+def _one(low: Lowering, key: str, default: str, priority: str, *, also: Sequence[str] = ()) -> list[HookPlan]:
+    config = low.tree.get(key)
+    if not isinstance(config, Mapping):
+        return []
+    spec = low.spec((key,), "hook", default=default)
+    low.bind(spec, _HOOKS, table="HOOKS", also=also, closed=bool(also))
+    return [
+        HookPlan(spec=spec, priority=PRIORITIES[priority], every=_every(spec) if key != "optimizer_config" else None)
+    ]
+
+
+def _fp16_keys(low: Lowering) -> Sequence[str]:
+    """The mixed-precision hook that accumulates takes what its two parents take together."""
+    both = low.tree.get("optimizer_config", "type") == "GradientCumulativeFp16OptimizerHook"
+    return ("cumulative_iters", "coalesce", "bucket_size_mb", "loss_scale", "distributed") if both else ()
+
+
+def _loggers(low: Lowering) -> list[HookPlan]:
+    config = low.tree.get("log_config")
+    if not isinstance(config, Mapping):
+        return []
+    for key in config:
+        if key not in ("interval", "hooks"):
+            low.error(
+                low.place("log_config", key), f"unknown key log_config.{key}", suggest(str(key), ("interval", "hooks"))
+            )
+    plans = []
+    for index in range(len(config.get("hooks") or [])):
+        spec = low.spec(("log_config", "hooks", index), "hook")
+        low.bind(spec, _HOOKS, table="HOOKS")
+        plans.append(HookPlan(spec=spec, priority=PRIORITIES["VERY_LOW"]))
+    return plans
+
+
+def _evaluation(low: Lowering) -> list[HookPlan]:
+    config = low.tree.get("evaluation", default={})
+    if not isinstance(config, Mapping) or low.tree.get("data", "val") is None:
+        return []
+    spec = low.spec(("evaluation",), "hook", default="EvalHook", leave_out=("type",))
+    spec = Spec(kind="hook", name="EvalHook", args=spec.args, at=spec.at, places=spec.places)
+    low.bind(spec, _HOOKS, given=("dataloader",), also=_EVALUATE_KEYS)
+    return [HookPlan(spec=spec, priority=PRIORITIES["LOW"], every=_every(spec))]
+
+
+def _custom(low: Lowering, index: int) -> HookPlan:
+    path = ("custom_hooks", index)
+    spec = low.spec(path, "hook", leave_out=("priority",))
+    if not spec.name:
+        low.error(spec.at, "a hook needs a `type`")
+    else:
+        low.bind(spec, _HOOKS, table="HOOKS")
+    return HookPlan(spec=spec, priority=_priority(low, path))
+
+
+def _priority(low: Lowering, path: tuple[str | int, ...]) -> int:
+    value = low.tree.get(*path, "priority", default="NORMAL")
+    if isinstance(value, int) and 0 <= value <= 100:
+        return value
+    name = str(value).upper()
+    if name not in PRIORITIES:
+        low.error(low.place(*path, "priority"), f"no priority is called {value!r}", suggest(name, PRIORITIES))
+    return PRIORITIES.get(name, 50)
+
+
+def _every(spec: Spec) -> Amount | None:
+    interval = spec.args.get("interval", 1)
+    if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
+        return None
+    return Amount(interval, "epoch" if spec.args.get("by_epoch", True) else "step")
+
+
+def _stem(tree: Tree) -> str:
+    return os.path.splitext(os.path.basename(next(iter(tree.files), "run")))[0]

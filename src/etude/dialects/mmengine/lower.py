@@ -1,0 +1,287 @@
+"""MMEngine configs → Plan: keys, loops, hooks, wrappers and schedulers as specs with places, and what is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etude.config.tree import Path, Tree
+from etude.dialects.mmengine import names_engine, names_parts
+from etude.dialects.openmm.config import read_source
+from etude.dialects.openmm.lowering import Lowering, number
+from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
+from etude.errors import ConfigError, Finding, suggest
+from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
+from etude.units import Amount
+
+#: Arguments of the runner, and the other keys that it reads from a config.
+KNOWN_KEYS = (
+    "model", "work_dir", "train_dataloader", "val_dataloader", "test_dataloader", "train_cfg", "val_cfg", "test_cfg",
+    "auto_scale_lr", "optim_wrapper", "param_scheduler", "val_evaluator", "test_evaluator", "default_hooks",
+    "custom_hooks", "data_preprocessor", "load_from", "resume", "launcher", "env_cfg", "log_processor", "log_level",
+    "visualizer", "default_scope", "randomness", "experiment_name", "cfg", "custom_imports", "runner_type",
+    "model_wrapper_cfg", "sync_bn", "find_unused_parameters", "compile", "activation_checkpointing",
+    "efficient_conv_bn_eval", "strategy", "tta_model", "tta_pipeline", "init_weights_for_test_or_val",
+    "resume_from", "vis_backends", "train_pipeline", "val_pipeline", "test_pipeline", "file_client_args",
+    "backend_args", "dataset_type", "data_root", "metainfo",
+)  # fmt: skip
+#: Keys that no other dialect has.
+_OWN_KEYS = {
+    "optim_wrapper", "train_dataloader", "val_evaluator", "default_hooks", "default_scope", "param_scheduler",
+    "env_cfg", "randomness", "log_processor", "visualizer", "test_evaluator",
+}  # fmt: skip
+#: The hooks of every run, by their key in ``default_hooks``: class and priority.
+_DEFAULT_HOOKS = {
+    "runtime_info": ("RuntimeInfoHook", 10), "timer": ("IterTimerHook", 50),
+    "sampler_seed": ("DistSamplerSeedHook", 50), "logger": ("LoggerHook", 60),
+    "param_scheduler": ("ParamSchedulerHook", 70), "checkpoint": ("CheckpointHook", 90),
+}  # fmt: skip
+_LOADER_KEYS = (
+    "dataset", "batch_size", "sampler", "batch_sampler", "num_workers", "collate_fn", "worker_init_fn",
+    "num_batch_per_epoch", "disable_subprocess_warning", "persistent_workers", "pin_memory", "drop_last",
+    "prefetch_factor", "timeout", "multiprocessing_context", "generator", "pin_memory_device", "shuffle", "in_order",
+    "_delete_",
+)  # fmt: skip
+SPLITS = ("train", "val", "test")
+_GENERAL = "ParamScheduler"
+
+
+def _table(name: str) -> dict[str, str]:
+    return {**names_engine.REGISTERED.get(name, {}), **names_parts.REGISTERED.get(name, {})}
+
+
+def recognise(path: str, text: str) -> bool:
+    """A file of this dialect has a key, here or in a base, that only this dialect has, or reads its bases by import."""
+    if not path.endswith((".py", ".json", ".yaml", ".yml")):
+        return False
+    return "mmengine" in text or "with read_base():" in text or bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
+
+
+def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
+    """What the config and its bases say, with overrides; nothing of ``custom_imports`` is imported."""
+    refuse_python(path, options or {})
+    return tree_of(read_source(path), path, overrides, options or {})
+
+
+def lower(tree: Tree) -> Plan:
+    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    plan, findings = survey(tree)
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise ConfigError(errors)
+    return plan
+
+
+def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
+    """The plan, and everything that is wrong with the config."""
+    low = Lowering(tree)
+    loop = _loop(low)
+    optimizers = _optimizers(low)
+    _schedulers(low)
+    plan = Plan(
+        dialect="mmengine",
+        builder="mmengine",
+        name=str(tree.get("experiment_name") or os.path.splitext(os.path.basename(next(iter(tree.files), "run")))[0]),
+        folder=str(tree.get("work_dir") or "work_dirs"),
+        imports=low.imports,
+        model=_model(low),
+        data={split: _loader(low, split) for split in SPLITS if tree.get(f"{split}_dataloader") is not None},
+        optimizers=optimizers,
+        update=Spec(kind="update", name="mmengine.TrainStep", at=low.place("optim_wrapper")),
+        loop=loop,
+        hooks=tuple(sorted([*_default_hooks(low), *_custom_hooks(low)], key=lambda hook: hook.priority)),
+        metrics=tuple(_metrics(low)),
+        train=_training(low, loop),
+        init_from={"path": tree.get("load_from")} if tree.get("load_from") and not tree.get("resume") else {},
+        source=tree.values,
+        files=tuple(tree.files),
+    )
+    low.unknown_keys(KNOWN_KEYS)
+    _three_of_training(low)
+    return plan, low.findings
+
+
+def _model(low: Lowering) -> Spec:
+    if "model" not in low.tree.values:
+        low.error(low.place(), "the key `model` is missing", suggest("model", map(str, low.tree.values)))
+    return low.spec(("model",), "model")
+
+
+def _three_of_training(low: Lowering) -> None:
+    """Training needs its three keys together, as the runner demands."""
+    wanted = ("train_dataloader", "train_cfg", "optim_wrapper")
+    missing = [key for key in wanted if low.tree.get(key) is None]
+    if missing and len(missing) < len(wanted):
+        low.error(
+            low.place(next(key for key in wanted if key not in missing)),
+            f"{', '.join(wanted)} belong together; {', '.join(missing)} is missing",
+            suggest(missing[0], map(str, low.tree.values)),
+        )
+
+
+def _loader(low: Lowering, split: str) -> Loader:
+    section = f"{split}_dataloader"
+    given = low.tree.get(section)
+    for key in given if isinstance(given, Mapping) else ():
+        if key not in _LOADER_KEYS:
+            low.error(low.place(section, key), f"unknown key {section}.{key}", suggest(str(key), _LOADER_KEYS))
+    sampler = low.spec((section, "sampler"), "sampler") if low.tree.get(section, "sampler") is not None else None
+    if sampler is not None and sampler.name:
+        low.bind(sampler, _table("DATA_SAMPLERS"), table="DATA_SAMPLERS", given=("dataset", "seed"), also=("seed",))
+    return Loader(
+        dataset=low.spec((section, "dataset"), "dataset"),
+        batch_size=number(low, (section, "batch_size"), 1, least=1),
+        workers=number(low, (section, "num_workers"), 0),
+        shuffle=bool(low.tree.get(section, "sampler", "shuffle", default=split == "train")),
+        drop_last=bool(low.tree.get(section, "drop_last", default=False)),
+        sampler=sampler,
+        at=low.place(section),
+    )
+
+
+def _optimizers(low: Lowering) -> dict[str, Optimizer]:
+    given = low.tree.get("optim_wrapper")
+    if not isinstance(given, Mapping):
+        return {}
+    wrapper = low.spec(("optim_wrapper",), "update", default="OptimWrapper")
+    low.bind(
+        wrapper, _table("OPTIM_WRAPPERS"), table="OPTIM_WRAPPERS", word="optim wrapper",
+        also=("optimizer", "constructor", "paramwise_cfg"),
+    )  # fmt: skip
+    clip = low.tree.get("optim_wrapper", "clip_grad") or {}
+    norm = clip.get("max_norm") if isinstance(clip, Mapping) else None
+    optimizer = low.tree.get("optim_wrapper", "optimizer")
+    if optimizer is None and "constructor" not in given:
+        low.error(wrapper.at, "optim_wrapper has no `optimizer`", suggest("optimizer", map(str, given)))
+        return {}
+    spec = low.spec(("optim_wrapper", "optimizer"), "optimizer")
+    low.bind(spec, _table("OPTIMIZERS"), table="OPTIMIZERS", given=("params",))
+    return {"": Optimizer(spec=spec, clip_norm=norm)}
+
+
+def _schedulers(low: Lowering) -> None:
+    given = low.tree.get("param_scheduler")
+    if isinstance(given, Mapping) and "type" not in given:
+        paths: list[Path] = [
+            path for name in given for path in _listed(low, ("param_scheduler", str(name)))
+        ]  # fmt: skip
+    else:
+        paths = _listed(low, ("param_scheduler",))
+    for path in paths:
+        spec = low.spec(path, "schedule")
+        if not spec.name:
+            low.error(spec.at, "a scheduler needs a `type`")
+            continue
+        low.bind(
+            spec, _schedulers_by_name(), table="PARAM_SCHEDULERS", word="parameter scheduler",
+            given=("optimizer", "param_name"), also=("convert_to_iter_based", "epoch_length", *_names_of(spec)),
+        )  # fmt: skip
+
+
+def _schedulers_by_name() -> dict[str, str]:
+    """The twins for lr and momentum take what the general scheduler takes; that one's signature can be read."""
+    table = _table("PARAM_SCHEDULERS")
+    general = {name.removesuffix(_GENERAL): target for name, target in table.items() if name.endswith(_GENERAL)}
+    twins = {name: re.sub("(LR|Momentum|WeightDecay)$", "", name) for name in table}
+    return {name: general.get(twins[name], target) for name, target in table.items()}
+
+
+def _names_of(spec: Spec) -> tuple[str, ...]:
+    return ("param_name",) if spec.name.endswith(_GENERAL) else ()
+
+
+def _listed(low: Lowering, path: Path) -> list[Path]:
+    """Paths of the dicts at ``path``: one, or a list of them."""
+    value = low.tree.get(*path)
+    if isinstance(value, Mapping):
+        return [path]
+    return [(*path, index) for index, item in enumerate(value or ()) if isinstance(item, Mapping)]
+
+
+def _loop(low: Lowering) -> Spec:
+    given = low.tree.get("train_cfg")
+    if not isinstance(given, Mapping):
+        return Spec(kind="loop", name="EpochBasedTrainLoop", at=low.place("train_cfg"))
+    by_epoch = given.get("by_epoch", "max_iters" not in given)
+    default = "EpochBasedTrainLoop" if by_epoch else "IterBasedTrainLoop"
+    spec = low.spec(("train_cfg",), "loop", default=default, leave_out=("by_epoch",))
+    low.bind(spec, _table("LOOPS"), table="LOOPS", given=("runner", "dataloader"))
+    return spec
+
+
+def _training(low: Lowering, loop: Spec) -> Training:
+    precision = "fp32"
+    if str(low.tree.get("optim_wrapper", "type", default="")).endswith("AmpOptimWrapper"):
+        precision = "bf16" if low.tree.get("optim_wrapper", "dtype") == "bfloat16" else "fp16"
+    return Training(
+        epochs=number(low, ("train_cfg", "max_epochs"), None),
+        steps=number(low, ("train_cfg", "max_iters"), None),
+        accumulate=low.tree.get("optim_wrapper", "accumulative_counts", default=1),
+        precision=precision,
+        seed=low.tree.get("randomness", "seed") or 0,
+        deterministic=bool(low.tree.get("randomness", "deterministic", default=False)),
+        compile=bool(low.tree.get("compile", default=False)),
+    )
+
+
+def _metrics(low: Lowering) -> list[Spec]:
+    return [low.spec(path, "metric") for path in _listed(low, ("val_evaluator",))]
+
+
+# -- hooks ----------------------------------------------------------------------------------------------------------
+
+
+def _default_hooks(low: Lowering) -> list[HookPlan]:
+    given = low.tree.get("default_hooks")
+    given = given if isinstance(given, Mapping) else {}
+    plans = []
+    for key, (name, priority) in _DEFAULT_HOOKS.items():
+        if key in given and given[key] is None:
+            continue
+        plans.append(_hook(low, ("default_hooks", key), name, priority))
+    for key in given:
+        if key in _DEFAULT_HOOKS or given[key] is None:
+            continue
+        if not isinstance(given[key], Mapping) or "type" not in given[key]:
+            low.error(
+                low.place("default_hooks", key), f"default_hooks.{key} has no `type`", suggest(key, _DEFAULT_HOOKS)
+            )
+            continue
+        plans.append(_hook(low, ("default_hooks", str(key)), "", 50))
+    return plans
+
+
+def _custom_hooks(low: Lowering) -> list[HookPlan]:
+    given = low.tree.get("custom_hooks") or []
+    if not isinstance(given, list | tuple):
+        low.error(low.place("custom_hooks"), "custom_hooks must be a list of dicts")
+        return []
+    return [_hook(low, ("custom_hooks", index), "", 50) for index in range(len(given))]
+
+
+def _hook(low: Lowering, path: Path, default: str, priority: int) -> HookPlan:
+    spec = low.spec(path, "hook", default=default, leave_out=("priority",))
+    if not spec.name:
+        low.error(spec.at, "a hook needs a `type`")
+    else:
+        low.bind(spec, _table("HOOKS"), table="HOOKS")
+    return HookPlan(spec=spec, priority=_priority(low, path, priority), every=_every(spec))
+
+
+def _priority(low: Lowering, path: Path, default: int) -> int:
+    value = low.tree.get(*path, "priority", default=default)
+    if isinstance(value, int) and 0 <= value <= 100:
+        return value
+    name = str(value).upper()
+    if value is not None and name not in PRIORITIES:
+        low.error(low.place(*path, "priority"), f"no priority is called {value!r}", suggest(name, PRIORITIES))
+    return PRIORITIES.get(name, default)
+
+
+def _every(spec: Spec) -> Amount | None:
+    interval = spec.args.get("interval")
+    if spec.name != "CheckpointHook" or not isinstance(interval, int) or interval < 1:
+        return None
+    return Amount(interval, "epoch" if spec.args.get("by_epoch", True) else "step")

@@ -1,0 +1,177 @@
+"""What the lowering of both dialects has in common: specs with places, and findings about names and arguments."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+from etude import scan
+from etude.config.tree import Path, Tree, dotted
+from etude.errors import Finding, nearest, suggest
+from etude.plan import Place, Spec
+
+#: Keys of a component's dict that are not arguments of it.
+NOT_ARGUMENTS = ("type", "_scope_")
+#: So much alike, an unknown top-level key is a misspelt one; below, it may be a variable that is left over.
+SURELY = 0.9
+
+
+class Lowering:
+    """One pass over a tree; what is wrong gathers in ``findings``."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.findings: list[Finding] = []
+        self.imports = _imports(tree)
+        self._folders = tuple(dict.fromkeys(os.path.dirname(file) for file in tree.files))
+        self.registered = self._by_user()
+
+    # -- specs ---------------------------------------------------------------------------------------------------
+
+    def spec(self, path: Path, kind: str, *, default: str = "", leave_out: Sequence[str] = ()) -> Spec:
+        """The component at ``path``: its ``type`` (or ``default``) and its arguments, each with its place."""
+        value = self.tree.get(*path)
+        values = value if isinstance(value, Mapping) else {"type": value} if isinstance(value, str) else {}
+        left_out = (*NOT_ARGUMENTS, *leave_out)
+        args = {str(key): item for key, item in values.items() if key not in left_out}
+        return Spec(
+            kind=kind,
+            name=name_of(values.get("type", default)),
+            args=args,
+            at=self.place(*path),
+            places={key: self.place(*path, key) for key in args},
+        )
+
+    def place(self, *path: str | int) -> Place:
+        return self.tree.place(*path)
+
+    # -- findings ------------------------------------------------------------------------------------------------
+
+    def error(self, at: Place, message: str, hint: str = "") -> None:
+        self._tell(Finding(str(at), message, hint))
+
+    def warning(self, at: Place, message: str, hint: str = "") -> None:
+        self._tell(Finding(str(at), message, hint, "warning"))
+
+    def _tell(self, finding: Finding) -> None:
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+    def bind(
+        self,
+        spec: Spec,
+        known: Mapping[str, str],
+        *,
+        table: str = "",
+        given: Iterable[str] = (),
+        also: Iterable[str] = (),
+        word: str = "",
+        closed: bool = False,
+    ) -> None:
+        """Hold ``spec`` against the class that it names in ``known`` (name → ``module:attr``) or in the user's modules.
+
+        ``given`` are arguments that the engine adds, ``also`` ones that are taken beside those of the
+        signature; ``closed`` says that these are all, although the signature has ``**kwargs``.
+        """
+        target = self._target(spec, known, table, word or spec.kind)
+        signature = scan.signature(target, folders=self._folders) if target else None
+        if signature is None:
+            return
+        takes = [p.key for p in signature.parameters if p.key not in given and p.word]
+        own = target not in known.values()
+        self._unknown(
+            spec, [*takes, *also], is_open=signature.open and not closed, tell=self.warning if own else self.error
+        )
+        for parameter in signature.parameters if not own else ():
+            if parameter.required and parameter.key in takes and parameter.key not in spec.args:
+                self.error(spec.at, f"{spec.name} needs the parameter {parameter.key!r}")
+
+    def _unknown(self, spec: Spec, takes: Sequence[str], *, is_open: bool, tell: Callable[..., None]) -> None:
+        """What is read off a source may be less than a class of the user's really takes: ``tell`` may be a warning."""
+        for name in spec.args:
+            if name in takes:
+                continue
+            free = [word for word in takes if word not in spec.args]
+            near = nearest(name, free)
+            if is_open and near:
+                self.warning(spec.place(name), f"{spec.name} has no parameter {name!r}", f"did you mean {near!r}?")
+            elif not is_open:
+                tell(spec.place(name), f"{spec.name} has no parameter {name!r}", suggest(name, takes))
+
+    def _target(self, spec: Spec, known: Mapping[str, str], table: str, word: str) -> str:
+        name = spec.name.rpartition(".")[2] if spec.name.partition(".")[0].startswith("mm") else spec.name
+        if name in known:
+            return known[name]
+        if (table, name) in self.registered:
+            return self.registered[table, name]
+        if not spec.name or "." in spec.name:
+            return ""
+        near = nearest(spec.name, [*known, *(entry for where, entry in self.registered if where == table)])
+        if near or not self.imports:
+            hint = f"did you mean {near!r}?" if near else "list the module that defines it under `custom_imports`"
+            self.error(spec.at, f"no {word} is called {spec.name!r}", hint)
+        return ""
+
+    def unknown_keys(self, known: Sequence[str]) -> None:
+        """Top-level keys that nobody reads: neither known words, nor variables that the config itself uses."""
+        used = names_used(self.tree.files.values())
+        for key in self.tree.values:
+            if key in known or not isinstance(key, str) or key.startswith("_") or key in used:
+                continue
+            near = nearest(key, known)
+            hint = f"did you mean {near!r}?" if near else ""
+            if near and SequenceMatcher(None, key, near).ratio() >= SURELY:
+                self.error(self.place(key), f"unknown key {key}", hint)
+            else:
+                self.warning(self.place(key), f"unknown key {key}: nothing reads it", hint)
+
+    # -- the user's own modules ----------------------------------------------------------------------------------
+
+    def _by_user(self) -> dict[tuple[str, str], str]:
+        """What the modules of ``custom_imports`` register: (table, name) → ``module:attr``."""
+        found: dict[tuple[str, str], str] = {}
+        for module in self.imports:
+            source = scan.find_source(module, self._folders)
+            if source is not None:
+                for entry in scan.registrations(module, source.file, folders=self._folders):
+                    found[entry.table, entry.name] = entry.target
+        return found
+
+
+def name_of(value: Any) -> str:
+    """A component's name: text, or the dotted path of a class."""
+    if isinstance(value, str):
+        return value
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else str(value or "")
+
+
+def names_used(texts: Iterable[str]) -> set[str]:
+    """Variables that a config reads itself: in its own code, as ``_base_.x``, or as ``{{_base_.x}}``."""
+    used: set[str] = set()
+    for text in texts:
+        used.update(re.findall(r"_base_\.(\w+)", text))
+        try:
+            tree = ast.parse(re.sub(r"\{\{.*?\}\}", "0", text))
+        except SyntaxError:
+            continue
+        used.update(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return used
+
+
+def _imports(tree: Tree) -> tuple[str, ...]:
+    wanted = tree.get("custom_imports", "imports")
+    names = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def number(low: Lowering, path: Path, default: Any, *, least: int = 0) -> Any:
+    """A whole number at ``path``; anything else is a finding and gives ``default``."""
+    value = low.tree.get(*path, default=default)
+    if value is default or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
+        return value
+    low.error(low.place(*path), f"{dotted(path)} must be a whole number of at least {least}, not {value!r}")
+    return default
