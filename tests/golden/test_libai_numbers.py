@@ -38,7 +38,7 @@ def test_learning_rates_of_libai(case: dict[str, Any]) -> None:
     optimizer = optimizer_with(case["base_lrs"])
     build = getattr(served("libai", "scheduler"), case["scheduler"])
     if "raises" in case:
-        with expected_failure(case, message=False):
+        with expected_failure(case):
             followed(build(optimizer, **case["kwargs"]), optimizer, case["steps"])
         return
     assert same(followed(build(optimizer, **case["kwargs"]), optimizer, case["steps"]), case["lrs"])

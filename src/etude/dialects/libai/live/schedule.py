@@ -25,6 +25,14 @@ class CurveLR(torch.optim.lr_scheduler.LRScheduler):
     def get_lr(self) -> list[float | torch.Tensor]:
         return [self.curve(base, self.last_epoch) for base in self.base_lrs]
 
+    def step(self, epoch: int | None = None) -> None:
+        """On by one. With accumulation the scheduler moves in every micro-step, also before the first update."""
+        self._step_count += 1
+        self.last_epoch += 1
+        self._last_lr = self.get_lr()
+        for group, lr in zip(self.optimizer.param_groups, self._last_lr, strict=True):
+            group["lr"] = lr
+
     def state_dict(self) -> dict[str, Any]:
         """Numbers only; the curve comes from the config."""
         return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs), "_step_count": self._step_count}
