@@ -74,8 +74,13 @@ def _public(value: Any, path: Path, secrets: Mapping[Path, str], spoken: list[st
     return _without(value, spoken) if isinstance(value, str) else value
 
 
+def is_secret_key(key: Any) -> bool:
+    """Whether a key is called like a secret: ``hf_token``, ``password``, ``api_key``."""
+    return isinstance(key, str) and bool(_SECRET_KEY.search(key))
+
+
 def _is_secret(key: Any, value: Any) -> bool:
-    return isinstance(key, str) and bool(_SECRET_KEY.search(key)) and isinstance(value, str | list | tuple)
+    return is_secret_key(key) and isinstance(value, str | list | tuple)
 
 
 def _hidden(value: Any) -> Any:

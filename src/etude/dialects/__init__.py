@@ -7,6 +7,7 @@ touches while running), ``files.py`` (their checkpoint layout), ``names.py`` (wh
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,17 @@ def detect(path: str, dialect: str = "") -> str:
         raise ConfigError(f"there is no file {path}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
+    if _is_plainly_native(path, text):
+        return "native"
     return next(name for name in DIALECTS if (module := _lowering(name)) and module.recognise(path, text))
+
+
+def _is_plainly_native(path: str, text: str) -> bool:
+    """A data file with the section ``optim`` and nothing that other systems write beside it. The others are then not
+    even asked, which keeps the start of the command quick."""
+    if not path.endswith((".yaml", ".yml", ".json", ".toml")) or "_base_" in text or "_target_" in text:
+        return False
+    return re.search(r"""^(optim\s*:|\s*"optim"\s*:|\[optim[.\]])""", text, re.MULTILINE) is not None
 
 
 def read(
