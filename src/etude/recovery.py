@@ -115,6 +115,8 @@ class Recovery:
         if run.hooks.after_load:
             run.hooks.after_load(run)
         self.stops.on_start(lambda: Generators().load_state_dict(state["generators"]))
+        if run.store is not None:
+            run.store.store.prune()  # what a life that ended inside its pruning has left
         self.say(f"resumed from step {run.step} ({loaded.path})")
 
     def _start_warm(self) -> None:

@@ -22,6 +22,8 @@ from etude.errors import ConfigError, printable, suggest
 POLICIES = ("stop", "skip", "retry", "replace")
 Collate = Callable[[list[Any]], Any]
 _COLLATE = -3
+#: Marks the state of a stream that came to its end within a batch; many datasets then say that they are at the start.
+OVER = "over"
 
 
 @dataclass
@@ -202,6 +204,11 @@ class StreamFetcher:
         _, start, state = task.state
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(task.epoch)
+        if isinstance(state, tuple):  # the last batch of the epoch was handed out: only its end is left
+            if self.stateful:
+                self.dataset.load_state_dict(state[1])
+            self._samples = iter(())
+            return
         if self.stateful and state is not None:
             self.dataset.load_state_dict(state)
         self._samples = self._seeded(task.epoch, start * self.batch_size if state is not None else 0)
@@ -215,7 +222,8 @@ class StreamFetcher:
             return Fetched(end=True)
         if not self.fixed:
             seed_process(mix(self.seed, task.epoch, _COLLATE, task.batch))
-        return Fetched(self.collate(samples), state=self.dataset.state_dict() if self.stateful else None)
+        state = self.dataset.state_dict() if self.stateful else None
+        return Fetched(self.collate(samples), state=state if len(samples) == self.batch_size else (OVER, state))
 
     def _seeded(self, epoch: int, position: int) -> Iterator[Any]:
         samples = iter(self.dataset)
