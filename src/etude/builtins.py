@@ -38,9 +38,9 @@ DATASETS: dict[str, str] = {
 
 TRANSFORMS: dict[str, str] = _same("etude.data.transforms", "Chain Normalize RandomFlip RandomShift")
 
-SAMPLERS: dict[str, str] = _same("torch.utils.data", "SubsetRandomSampler WeightedRandomSampler")
+SAMPLERS: dict[str, str] = _same("etude.data.samplers", "Balanced Subset")
 
-COLLATES: dict[str, str] = {}
+COLLATES: dict[str, str] = _same("etude.data.collate", "Lists Mixup Pad")
 
 OPTIMIZERS: dict[str, str] = _same(
     "torch.optim",

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +16,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etude.data.collate import Lists, Mixup, Pad
 from etude.data.digits import Digits
 from etude.data.loader import Loader
 from etude.data.memory import TensorData
+from etude.data.samplers import Balanced, Subset
 from etude.errors import ConfigError, DataError
 from tests.data.conftest import Broken, Deadly, Noisy, NoisyStream, StatefulStream
 
@@ -289,3 +295,70 @@ def test_batches_are_moved_one_ahead_and_counted_when_handed_out():
     assert next(iterator).device.type == "meta"
     assert loader.state_dict()["batch"] == 1
     assert len(list(iterator)) == 2
+
+
+def test_workers_end_with_the_run_that_started_them():
+    code = """
+import os, signal
+from etude.data.loader import Loader
+from tests.data.conftest import Noisy
+loader = Loader(Noisy(), batch_size=2, workers=2)
+next(iter(loader))
+print(*(worker.process.pid for worker in loader._pool.workers), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    root = Path(__file__).parents[2]
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=root)
+    assert ended.returncode == -signal.SIGKILL
+    waiting = {int(pid) for pid in ended.stdout.split()}
+    assert len(waiting) == 2
+    limit = time.monotonic() + 10
+    while waiting and time.monotonic() < limit:
+        waiting = {pid for pid in waiting if running(pid)}
+    assert not waiting
+
+
+def running(pid: int) -> bool:
+    """Whether a process does anything; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_samplers_balance_classes_and_choose_samples():
+    data = TensorData(torch.arange(100), torch.tensor([0] * 90 + [1] * 10))
+    drawn = torch.cat([labels for _, labels in Loader(data, batch_size=50, sampler=Balanced(data, 1000))])
+    assert 400 < int(drawn.sum()) < 600
+    some = Loader(data, batch_size=10, sampler=Subset(data, size=3))
+    assert plain(some)[0][0] == [0, 1, 2]
+    shuffled = Loader(data, batch_size=10, sampler=Subset(data, indices=[5, 6, 7, 8, 9], shuffle=True))
+    first, second = plain(shuffled), plain(shuffled)
+    assert sorted(first[0][0]) == [5, 6, 7, 8, 9] and first != second
+    with pytest.raises(ConfigError, match="outside of the data"):
+        Subset(data, indices=[100])
+    with pytest.raises(ConfigError, match="either"):
+        Subset(data)
+    with pytest.raises(ConfigError, match="does not say its labels"):
+        Balanced(Noisy())
+
+
+class Sequences:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> dict:
+        return {"text": torch.arange(index + 1), "label": index}
+
+
+def test_samples_are_padded_listed_or_mixed():
+    (padded,) = Loader(Sequences(), batch_size=3, collate=Pad(-1))
+    assert padded["text"].tolist() == [[0, -1, -1], [0, 1, -1], [0, 1, 2]] and padded["label"].tolist() == [0, 1, 2]
+    (listed,) = Loader(Sequences(), batch_size=3, collate=Lists())
+    assert [text.tolist() for text in listed["text"]] == [[0], [0, 1], [0, 1, 2]]
+    mixing = Loader(Digits("val"), batch_size=360, collate=Mixup(10))
+    (first,), (second,) = list(mixing), list(mixing)
+    assert torch.allclose(first[1].sum(1), torch.ones(360)) and not torch.equal(first[0], second[0])
+    mixing.set_epoch(0)
+    (again,) = mixing
+    assert torch.equal(again[0], first[0])

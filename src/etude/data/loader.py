@@ -140,9 +140,10 @@ class Loader:
     def _count(self, fetched: Fetched) -> None:
         """Stop for what cannot be had, or for too much of it; otherwise say what was left out."""
         if fetched.failure:
+            error = DataError(fetched.failure)
             if fetched.error is None and fetched.details:
-                _log.error("in a data worker:\n%s", fetched.details)
-            raise DataError(fetched.failure) from fetched.error
+                error.add_note(f"in a data worker:\n{fetched.details}")
+            raise error from fetched.error
         self.bad += len(fetched.bad)
         for bad in fetched.bad:
             _log.warning("bad sample %s: %s", bad.index, bad.reason)

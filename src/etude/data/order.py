@@ -61,11 +61,9 @@ class Shuffled:
         return torch.randperm(self.size, generator=generator)
 
     def tasks(self, epoch: int, start: int, state: Any = None) -> Iterator[Task]:
-        mine = self._mine(self.order(epoch))
-        end = len(self) * self.batch_size
-        pieces = torch.split(mine[start * self.batch_size : end], self.batch_size) if start < len(self) else ()
-        for number, indices in enumerate(pieces, start):
-            yield Task(epoch, number, indices)
+        mine, size = self._mine(self.order(epoch)), self.batch_size
+        for number in range(start, len(self)):
+            yield Task(epoch, number, mine[number * size : (number + 1) * size])
 
     def _mine(self, order: Tensor) -> Tensor:
         rank, world = self.shard

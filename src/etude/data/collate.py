@@ -1,0 +1,57 @@
+"""From samples to a batch, where torch's own way of stacking does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import default_collate
+
+
+class Pad:
+    """Stacks sequences of different lengths, filled up with ``value`` at the end; everything else as torch does."""
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = value
+
+    def __call__(self, samples: list[Any]) -> Any:
+        first = samples[0]
+        if isinstance(first, Mapping):
+            return {key: self([sample[key] for sample in samples]) for key in first}
+        if isinstance(first, tuple | list):
+            return tuple(self(list(parts)) for parts in zip(*samples, strict=True))
+        if isinstance(first, Tensor) and len({sample.shape for sample in samples}) > 1:
+            return pad_sequence(samples, batch_first=True, padding_value=self.value)
+        return default_collate(samples)
+
+
+class Lists:
+    """Keeps samples apart: a batch is a list per part, for images of different sizes and the like."""
+
+    def __call__(self, samples: list[Any]) -> Any:
+        first = samples[0]
+        if isinstance(first, Mapping):
+            return {key: [sample[key] for sample in samples] for key in first}
+        if isinstance(first, tuple | list):
+            return tuple(list(parts) for parts in zip(*samples, strict=True))
+        return list(samples)
+
+
+class Mixup:
+    """Mixes every sample with another of its batch and gives the target as a share of each class.
+
+    For losses that take probabilities, as ``CrossEntropyLoss`` does. ``alpha`` is that of the Beta distribution.
+    """
+
+    def __init__(self, classes: int, alpha: float = 0.2) -> None:
+        self.classes, self.alpha = classes, alpha
+
+    def __call__(self, samples: list[Any]) -> tuple[Tensor, Tensor]:
+        inputs, labels = default_collate(samples)
+        share = torch.distributions.Beta(self.alpha, self.alpha).sample()
+        other = torch.randperm(len(inputs))
+        targets = torch.nn.functional.one_hot(labels, self.classes).to(inputs.dtype)
+        return share * inputs + (1 - share) * inputs[other], share * targets + (1 - share) * targets[other]
