@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def _loader(plan: LoaderPlan, training: Training, device: torch.device) -> Loade
         drop_last=plan.drop_last,
         workers=plan.workers,
         sampler=make(plan.sampler, dataset) if plan.sampler else None,
-        collate=make(plan.collate) if plan.collate else None,
+        collate=_collate(plan.collate) if plan.collate else None,
         seed=training.seed,
         on_bad_sample=plan.on_bad_sample,
         bad_samples=plan.bad_samples,
@@ -148,6 +149,12 @@ def _loader(plan: LoaderPlan, training: Training, device: torch.device) -> Loade
         at=str(plan.at),
         **plan.options,
     )
+
+
+def _collate(spec: Spec) -> Callable[[list[Any]], Any]:
+    """A plain function of the samples, or a class whose objects are called with them."""
+    found = KINDS["collate function"].get(spec.name, at=str(spec.at))
+    return make(spec) if isinstance(found, type) else partial(found, **spec.args)
 
 
 def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device: torch.device) -> Any:
