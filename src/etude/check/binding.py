@@ -203,7 +203,8 @@ def parameters_of(kind: str, signature: Signature) -> tuple[dict[str, Parameter]
     """What a config may say to a component of this kind, by key; and the names that the engine gives itself."""
     if not signature.is_class and kind in _OF_FUNCTIONS:
         return {word: Parameter(word, "str", "''") for word in _OF_FUNCTIONS[kind]}, set()
-    by_position = 1 if kind == "schedule" and not signature.is_class else _BY_POSITION.get(kind, 0)
+    called = kind in ("schedule", "collate function") and not signature.is_class
+    by_position = 1 if called else _BY_POSITION.get(kind, 0)
     given = {p.name for p in signature.parameters[:by_position]}
     given |= {p.name for p in signature.parameters if p.name in _BY_NAME.get(kind, ())}
     return {p.key: p for p in signature.parameters if p.name not in given and p.word}, given
