@@ -7,15 +7,17 @@ from the registries. So the schema knows what the engine knows, and nothing has 
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etude import builtins
+from etude import builtins, dialects
 from etude.check.binding import parameters_of
 from etude.config.conform import Want, declared
 from etude.config.reader import REQUIRED, Asked, watch
 from etude.config.tree import Tree
 from etude.dialects.native import lower
+from etude.errors import UserError, suggest
 from etude.index import Entry, Index, table_of
 from etude.registry import TABLES
 
@@ -85,6 +87,15 @@ def schema(index: Index | None = None) -> dict[str, Any]:
         "else": root,
         "$defs": defs,
     }
+
+
+def of_dialect(name: str) -> dict[str, Any]:
+    """The keys that a foreign dialect knows. Its configs may hold more: variables of the user's own."""
+    if name not in dialects.DIALECTS:
+        raise UserError(f"no dialect is called {name!r}; {suggest(name, dialects.DIALECTS)}")
+    module = importlib.import_module(f"etude.dialects.{name}.lower")
+    known = getattr(module, "KNOWN_KEYS", ())
+    return {"$schema": DIALECT, "title": f"{name} config", "type": "object", "properties": {key: {} for key in known}}
 
 
 class _Sections:

@@ -105,6 +105,16 @@ def test_a_config_that_cannot_be_read_is_a_finding_too(
     assert lines[-1] == "a.yaml: 1 mistake"
 
 
+def test_a_comment_that_names_another_system_does_not_mislead(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text("# converted from an mmengine config, samples_per_gpu=2\n" + GOOD)
+    assert told(capsys, "a.yaml") == (0, ["a.yaml: no mistakes found"])
+
+
+def test_a_misspelt_file_is_answered_with_the_near_one(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines = told(capsys, "aa.yaml")
+    assert (code, lines[0]) == (2, "there is no file aa.yaml; did you mean 'a.yaml'?")
+
+
 def test_several_configs_are_checked_one_after_another(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.yaml").write_text(GOOD.replace("epochs", "epoch"))
     code, lines = told(capsys, "a.yaml", "b.yaml")

@@ -21,6 +21,8 @@ def test_the_same_can_be_read_as_markdown(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.startswith("# The native config")
 
 
-def test_a_dialect_without_a_schema_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schema", "--dialect", "mmcv1"]) == 2
-    assert "there is no schema of 'mmcv1' configs" in capsys.readouterr().err
+def test_a_foreign_dialect_tells_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", "--dialect", "mmengine"]) == 0
+    assert "optim_wrapper" in json.loads(capsys.readouterr().out)["properties"]
+    assert main(["schema", "--dialect", "mmengin"]) == 2
+    assert "did you mean 'mmengine'?" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+import yaml
 
 from etude.config import read
 from etude.errors import ConfigError
@@ -132,6 +133,25 @@ def test_all_doubled_keys_are_told_at_once(write: Write) -> None:
         "a.yaml:2: the key a stands twice; first at line 1",
         "a.yaml:4: the key b stands twice; first at line 3",
     ]
+
+
+def test_windows_line_ends_and_marks_do_not_matter(write: Write) -> None:
+    write("a.yaml", "").write_bytes(b"\xef\xbb\xbfa:\r\n  b: 1\r\n")
+    write("a.json", "").write_bytes(b'\xef\xbb\xbf{"a":\r\n {"b": 1}}')
+    for name in ("a.yaml", "a.json"):
+        tree = read(name)
+        assert tree.values == {"a": {"b": 1}}
+        assert tree.place("a", "b").line == 2
+
+
+def test_the_slower_parser_reads_the_same(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("a.yaml", "a: &x {b: [1e-3, 'c']}\nd: *x\n")
+    fast = read("a.yaml")
+    monkeypatch.setattr("etude.config.from_yaml._Loader", yaml.SafeLoader)
+    slow = read("a.yaml")
+    assert (slow.values, slow.places) == (fast.values, fast.places)
+    write("a.yaml", "a:\n\tb: 1\n")
+    assert "a.yaml:2: a tab in the indentation" in complaint("a.yaml")[0]
 
 
 def test_an_empty_file_is_an_empty_config(write: Write) -> None:

@@ -21,7 +21,7 @@ def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
 def read_text(path: str, *, asked_by: str = "") -> str:
     """The text of a config file, or a message that says why there is none and which file was probably meant."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except FileNotFoundError:
         folder = os.path.dirname(path) or "."

@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from etude.config.files import read_text
 from etude.config.tree import Tree
 from etude.errors import ConfigError, Finding, UserError, suggest
 from etude.plan import Plan
@@ -26,12 +26,7 @@ def detect(path: str, dialect: str = "") -> str:
         if dialect not in DIALECTS:
             raise UserError(f"no dialect is called {dialect!r}; {suggest(dialect, DIALECTS)}")
         return dialect
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError(f"there is no file {path}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+    text = read_text(path)
     if _is_plainly_native(path, text):
         return "native"
     return next(name for name in DIALECTS if (module := _lowering(name)) and module.recognise(path, text))
