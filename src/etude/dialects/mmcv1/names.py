@@ -118,7 +118,7 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.parallel.collate": _at(f"{_LIVE}.parallel", "collate"),
     "mmcv.parallel.utils": _at(f"{_LIVE}.parallel", "is_module_wrapper"),
     "mmcv.parallel.registry": _at(f"{_LIVE}.parallel", "MODULE_WRAPPERS"),
-    "mmcv.cnn": _INIT,
+    "mmcv.cnn": _INIT | _at(f"{_LIVE}.models_registry", "MODELS build_model_from_cfg"),
     "mmcv.cnn.utils": _INIT,
     "mmcv.cnn.utils.weight_init": _INIT,
     "mmcv.engine": _TESTING,

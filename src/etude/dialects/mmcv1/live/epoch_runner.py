@@ -134,7 +134,7 @@ class EpochBasedRunner(BaseRunner):
 
     def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default") -> None:
         """Weights, counters, meta and optimizer of a checkpoint; exactly, when it is one of Étude's."""
-        found = self.load_checkpoint(checkpoint, map_location="cpu" if map_location == "default" else map_location)
+        found = self._load_for_resume(checkpoint, map_location)
         meta: dict[str, Any] = dict(found["meta"])
         self._epoch, self._iter = meta["epoch"], meta["iter"]
         before = stored_gpu_count(meta["config"]) if isinstance(meta.get("config"), str) else None

@@ -8,16 +8,15 @@ the run died in between, and a resumed run first does again what was left to do.
 from __future__ import annotations
 
 import os
-import random
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from etude.checkpoint import disk, foreign
+from etude.core.state import Generators
 from etude.errors import ResumeError
 
 KEY = "etude"
@@ -28,26 +27,11 @@ NOTES = ".etude"
 
 def rng_state() -> dict[str, Any]:
     """All generators of this process, as plain data and tensors."""
-    kind, words, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    state: dict[str, Any] = {
-        "python": [kind, list(words), gauss],
-        "numpy": [str(name), [int(k) for k in keys], int(position), int(has_gauss), float(cached)],
-        "torch": torch.get_rng_state(),
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
+    return Generators().state_dict()
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    kind, words, gauss = state["python"]
-    random.setstate((kind, tuple(words), gauss))
-    name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available() and len(state.get("cuda", ())) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(list(state["cuda"]))
+    Generators().load_state_dict(state)
 
 
 @dataclass

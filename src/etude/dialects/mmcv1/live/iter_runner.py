@@ -177,7 +177,7 @@ class IterBasedRunner(BaseRunner):
 
         A file of mmcv's own says the index of the last iteration, so that one is done again, from the data's start.
         """
-        found = self.load_checkpoint(checkpoint, map_location="cpu" if map_location == "default" else map_location)
+        found = self._load_for_resume(checkpoint, map_location)
         self._epoch, self._iter = found["meta"]["epoch"], found["meta"]["iter"]
         self._inner_iter = found["meta"]["iter"]
         self._load_optimizer(found, resume_optimizer)

@@ -27,7 +27,8 @@ from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.registration import Registration
-from etude.dialects.openmm.checkpoint_v1 import load_checkpoint
+from etude.dialects.openmm.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
+from etude.dialects.openmm.loader import revised, state_of
 from etude.dist.world import World
 
 Flow = list[tuple[str, int]]
@@ -265,6 +266,19 @@ class BaseRunner(Registration):
         found: dict[str, Any] = load_checkpoint(
             self.model, filename, map_location, strict, self.logger, revise_keys=list(revise_keys)
         )
+        return found
+
+    def _load_for_resume(self, filename: str, map_location: Any) -> dict[str, Any]:
+        """As :meth:`load_checkpoint`; averages in a file of ours are no surprise, their hook takes them back."""
+        place = "cpu" if map_location == "default" else map_location
+        if type(self).load_checkpoint is not BaseRunner.load_checkpoint:
+            return self.load_checkpoint(filename, map_location=place)
+        found: dict[str, Any] = _load_checkpoint(filename, place, self.logger)
+        state = state_of(found, filename)
+        if exact.KEY in found and any(hasattr(hook, "param_ema_buffer") for hook in self._hooks):
+            known = self.model.state_dict()
+            state = {key: value for key, value in state.items() if key in known or not key.startswith("ema_")}
+        load_state_dict(self.model, revised(state, [(r"^module.", "")]), False, self.logger)
         return found
 
     def _write_checkpoint(

@@ -1,0 +1,306 @@
+"""``etude train old_config.py``: from a plan to a run, wired as the original's own train script would.
+
+The runner is made of the config itself (``plan.source``), by the training function of mmclassification or, where the
+config is mmtracking's, by that one's. What the command line adds is put into the config first, as the scripts did.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from etude.checkpoint.lock import Lock
+from etude.core.run import Run
+from etude.dialects.mmcv1.live import environment, runners
+from etude.dialects.mmcv1.live.dist_utils import get_dist_info, init_dist
+from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
+from etude.dialects.mmcv1.live.mmcls import models as mmcls_models
+from etude.dialects.mmcv1.live.mmcls import train as mmcls_train
+from etude.dialects.mmcv1.live.mmtrack import data as mmtrack_data
+from etude.dialects.mmcv1.live.mmtrack import models as mmtrack_models
+from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
+from etude.dialects.mmcv1.live.seeding import init_random_seed, set_random_seed
+from etude.dialects.mmcv1.live.wiring import Wired, begin
+from etude.dialects.openmm.config_v1 import Config
+from etude.dialects.openmm.logging_v1 import FORMAT
+from etude.dialects.openmm.utils import import_modules_from_strings
+from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
+from etude.hooks.faults import Faults
+from etude.hooks.stops import Signals, Stops
+from etude.plan import Plan
+
+if TYPE_CHECKING:
+    from etude.build import Options
+
+#: Top-level keys that only mmtracking's configs have.
+TRACKING_KEYS = ("USE_MMDET", "TRAIN_REID")
+
+
+def build(plan: Plan, options: Options) -> Run:
+    """The runner with its hooks, model, data and optimizer, as a run; nothing is trained yet."""
+    cfg = _config(plan, options)
+    _import_user_modules(cfg, plan)
+    distributed = _join_group(cfg, options.extras)
+    environment.setup_multi_processes(cfg)
+    seed = init_random_seed(cfg.get("seed"))
+    set_random_seed(seed, deterministic=bool(options.extras.get("deterministic")))
+    cfg["seed"] = seed
+    os.makedirs(cfg["work_dir"], exist_ok=True)
+    project, timestamp = _project(cfg), environment.get_time_str()
+    path = os.path.join(cfg["work_dir"], f"{timestamp}.log")
+    log = LogFile(project.root_logger(log_level=cfg.get("log_level", "INFO")), path, quiet=options.quiet)
+    try:
+        wired = project.wire(plan, cfg, distributed, timestamp, validate=not options.extras.get("no_validate"))
+        _limit(wired, plan)
+        with _placed(plan, "resume_from"):
+            begin(wired, cfg)
+    except BaseException:
+        log.close()
+        raise
+    return _as_run(wired, plan, options, log)
+
+
+def _as_run(wired: Wired, plan: Plan, options: Options, log: LogFile) -> Run:
+    """The runner's engine, with what the command line promises around it: lock, log file, signals, time limit."""
+    from etude import chaos
+
+    runner, signals = wired.runner, Signals()
+    run: Run = runner.engine
+    run.plan, run.folder = plan, Path(runner.work_dir)
+    run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
+    if options.chaos:
+        run.hooks.add(Faults(chaos.parse(options.chaos)))
+
+    def train(_: Run) -> None:
+        try:
+            with Lock(runner.work_dir):
+                signals.install()
+                wired.run()
+        finally:
+            signals.restore()
+            log.close()
+
+    run.loop = train
+    return run
+
+
+class _Project:
+    """How one downstream project builds its parts."""
+
+    def __init__(self, name: str, version: str, model: Any, dataset: Any, train: Any) -> None:
+        self.name, self.version = name, version
+        self.build_model, self.build_dataset = model, dataset
+        self.train, self.root_logger = train.wire, train.get_root_logger
+
+    def wire(self, plan: Plan, cfg: Any, distributed: bool, timestamp: str, *, validate: bool) -> Wired:
+        with _placed(plan, "model", str(plan.model.at)):
+            model = self.build_model(cfg["model"])
+            if hasattr(model, "init_weights"):
+                model.init_weights()
+        with _placed(plan, "data"):
+            datasets = self._datasets(cfg)
+        meta = self._meta(cfg, datasets[0])
+        if self.name == "mmtrack":
+            _label(model, cfg, meta, datasets[0])
+        _dump(cfg, plan)
+        with _placed(plan, "the run"):
+            found: Wired = self.train(
+                model, datasets, cfg, distributed=distributed, validate=validate, timestamp=timestamp, meta=meta
+            )
+            return found
+
+    def _datasets(self, cfg: Any) -> list[Any]:
+        """For training, and for a validation entry of the workflow the val split with the training pipeline."""
+        found = [self.build_dataset(cfg["data"]["train"])]
+        if len(cfg.get("workflow", [None])) == 2:
+            val = copy.deepcopy(cfg["data"]["val"])
+            if "pipeline" in cfg["data"]["train"]:
+                val["pipeline"] = cfg["data"]["train"]["pipeline"]
+            found.append(self.build_dataset(val))
+        return found
+
+    def _meta(self, cfg: Any, dataset: Any) -> dict[str, Any]:
+        told = environment.collect_env()
+        return {
+            "env_info": "\n".join(f"{key}: {value}" for key, value in told.items()),
+            "seed": cfg["seed"],
+            f"{self.name}_version": self.version,
+            "config": cfg.pretty_text,
+            "CLASSES": getattr(dataset, "CLASSES", None),
+        }
+
+
+def _project(cfg: Any) -> _Project:
+    """mmtracking's when the config says so by a key or by what it imports, else mmclassification's."""
+    imports = (cfg.get("custom_imports") or {}).get("imports") or []
+    named = [imports] if isinstance(imports, str) else imports
+    tracks = any(key in cfg for key in TRACKING_KEYS) or any(str(name).startswith("mmtrack.") for name in named)
+    kind = cfg.get("model", {}).get("type")
+    if tracks or (isinstance(kind, str) and kind in mmtrack_models.MODELS.module_dict):
+        return _Project(
+            "mmtrack",
+            environment.MMTRACK_VERSION,
+            mmtrack_models.build_model,
+            mmtrack_data.build_dataset,
+            mmtrack_train,
+        )
+    return _Project(
+        "mmcls",
+        environment.MMCLS_VERSION,
+        mmcls_models.build_classifier,
+        mmcls_data.build_dataset,
+        mmcls_train,
+    )
+
+
+def _config(plan: Plan, options: Options) -> Any:
+    """The config with what the command line said."""
+    cfg = Config(copy.deepcopy(dict(plan.source)), filename=plan.files[0] if plan.files else None)
+    extras = options.extras
+    name = Path(plan.files[0]).stem if plan.files else plan.name
+    if extras.get("fast_dev_run"):
+        cfg["work_dir"], cfg["checkpoint_config"] = tempfile.mkdtemp(prefix="etude-"), None
+    elif options.folder is not None:
+        cfg["work_dir"] = str(options.folder)
+    elif cfg.get("work_dir") is None:
+        cfg["work_dir"] = os.path.join("work_dirs", name)
+    if extras.get("seed") is not None:
+        cfg["seed"] = extras["seed"]
+    for key in ("resume_from", "load_from", "auto_resume"):
+        if extras.get(key):
+            cfg[key] = extras[key]
+    if options.resume == "":
+        cfg["auto_resume"] = True
+    elif options.resume is not None:
+        cfg["resume_from"] = options.resume
+    if extras.get("device"):
+        cfg["device"] = extras["device"]
+    return cfg
+
+
+def _import_user_modules(cfg: Any, plan: Plan) -> None:
+    """``custom_imports``, found from the current folder and from the config's."""
+    for folder in (os.getcwd(), *(os.path.dirname(file) for file in plan.files)):
+        if folder not in sys.path:
+            sys.path.append(folder)
+    if cfg.get("custom_imports"):
+        with _placed(plan, "custom_imports"):
+            import_modules_from_strings(**cfg["custom_imports"])
+
+
+def _join_group(cfg: Any, extras: Mapping[str, Any]) -> bool:
+    launcher = extras.get("launcher") or "none"
+    if launcher == "none" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        launcher = "pytorch"
+    if launcher == "none":
+        return False
+    if not torch.distributed.is_initialized():
+        init_dist(launcher, **dict(cfg.get("dist_params") or {"backend": "nccl"}))
+    cfg["gpu_ids"] = list(range(get_dist_info()[1]))
+    return True
+
+
+def _label(model: Any, cfg: Any, meta: Mapping[str, Any], dataset: Any) -> None:
+    """mmtracking's checkpoints say by themselves what they are."""
+    if isinstance(cfg.get("checkpoint_config"), dict):
+        cfg["checkpoint_config"]["meta"] = {
+            key: meta[key] for key in ("mmtrack_version", "config", "CLASSES") if key in meta
+        }
+    with suppress(AttributeError):
+        model.CLASSES = dataset.CLASSES
+
+
+def _dump(cfg: Any, plan: Plan) -> None:
+    """The whole config in one file of the run's folder, as the train scripts leave it."""
+    if get_dist_info()[0] == 0 and plan.files:
+        cfg.dump(os.path.join(cfg["work_dir"], os.path.basename(plan.files[0])))
+
+
+def _limit(wired: Wired, plan: Plan) -> None:
+    """``--limit-batches``, ``--overfit`` and ``--fast-dev-run``: fewer batches, fewer epochs."""
+    count = plan.train.overfit or plan.train.limit_batches
+    if count:
+        wired.loaders = [FewBatches(loader, count, same=bool(plan.train.overfit)) for loader in wired.loaders]
+    runner, epochs = wired.runner, plan.train.epochs
+    if count and epochs is not None and isinstance(runner, runners.EpochBasedRunner):
+        if "max_epochs" in wired.args:
+            wired.args["max_epochs"] = epochs
+        else:
+            runner._max_epochs = epochs
+
+
+class FewBatches:
+    """The first batches of a loader; ``same``: those of its first pass, again and again."""
+
+    def __init__(self, loader: Any, count: int, *, same: bool) -> None:
+        self.loader, self.count, self.same = loader, count, same
+        self._kept: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._kept:
+            yield from self._kept
+            return
+        for number, batch in enumerate(self.loader, 1):
+            if self.same:
+                self._kept.append(batch)
+            yield batch
+            if number == self.count:
+                break
+
+    def __len__(self) -> int:
+        return min(self.count, len(self.loader))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+
+class LogFile:
+    """Log lines also in ``<work_dir>/<timestamp>.log`` until closed; none on the console when quiet."""
+
+    def __init__(self, logger: logging.Logger, path: str, *, quiet: bool) -> None:
+        self.logger = logger
+        self._levels = [(handler, handler.level) for handler in logger.handlers]
+        for handler, _ in self._levels if quiet else []:
+            handler.setLevel(logging.ERROR)
+        self._file: logging.FileHandler | None = None
+        if get_dist_info()[0] == 0:
+            self._file = logging.FileHandler(path, "a", encoding="utf-8", delay=True)
+            self._file.setFormatter(logging.Formatter(FORMAT))
+            logger.addHandler(self._file)
+
+    def close(self) -> None:
+        for handler, level in self._levels:
+            handler.setLevel(level)
+        if self._file is not None:
+            self.logger.removeHandler(self._file)
+            self._file.close()
+
+
+@contextmanager
+def _placed(plan: Plan, what: str, at: str = "") -> Iterator[None]:
+    """Mistakes found while something is built, told with the place in the config."""
+    place = at or (plan.files[0] if plan.files else "")
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError([_at(finding, place) for finding in error.findings]) from error
+    except EtudeError:
+        raise
+    except (TypeError, ValueError, KeyError, AssertionError) as error:
+        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+        raise ConfigError(f"{what}: {text}", at=place) from error
+    except Exception as error:
+        raise UserCodeError(f"{place}: {what} raised {type(error).__name__}: {error}") from error
+
+
+def _at(finding: Finding, place: str) -> Finding:
+    return finding if finding.at else Finding(place, finding.message, finding.hint, finding.severity)

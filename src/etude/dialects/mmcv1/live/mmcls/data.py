@@ -1,0 +1,267 @@
+"""Datasets and loaders of mmclassification configs."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigValueError
+from etude.dialects.mmcv1.live.dist_utils import get_dist_info
+from etude.dialects.mmcv1.live.mmcls.models import accuracy
+from etude.dialects.mmcv1.live.mmcls.scores import precision_recall_f1, support
+from etude.dialects.mmcv1.live.parallel import DataContainer, collate
+from etude.dialects.openmm.registry_v1 import Registry, build_from_cfg
+from etude.errors import suggest
+
+DATASETS = Registry("dataset", scope="mmcls")
+PIPELINES = Registry("pipeline", scope="mmcls")
+SAMPLERS = Registry("sampler", scope="mmcls")
+
+
+def build_dataset(cfg: Any, default_args: Mapping[str, Any] | None = None) -> Any:
+    """One dataset, several joined from a list, or one repeated (``RepeatDataset``)."""
+    if isinstance(cfg, list | tuple):
+        return ConcatDataset([build_dataset(one, default_args) for one in cfg])
+    if cfg.get("type") == "RepeatDataset":
+        return RepeatDataset(build_dataset(cfg["dataset"], default_args), cfg["times"])
+    return build_from_cfg(cfg, DATASETS, default_args)
+
+
+class RepeatDataset(Dataset[Any]):
+    """The same samples ``times`` times, so that an epoch is longer."""
+
+    def __init__(self, dataset: Any, times: int) -> None:
+        self.dataset, self.times = dataset, times
+        self.CLASSES = getattr(dataset, "CLASSES", None)
+
+    def __getitem__(self, idx: int) -> Any:
+        return self.dataset[idx % len(self.dataset)]
+
+    def __len__(self) -> int:
+        return self.times * len(self.dataset)
+
+
+def build_sampler(cfg: Any, default_args: Mapping[str, Any] | None = None) -> Any:
+    return None if cfg is None else build_from_cfg(cfg, SAMPLERS, default_args)
+
+
+def build_dataloader(
+    dataset: Any,
+    samples_per_gpu: int,
+    workers_per_gpu: int,
+    num_gpus: int = 1,
+    dist: bool = True,
+    shuffle: bool = True,
+    round_up: bool = True,
+    seed: int | None = None,
+    pin_memory: bool = True,
+    persistent_workers: bool = False,
+    sampler_cfg: Any = None,
+    **kwargs: Any,
+) -> DataLoader[Any]:
+    """A loader of torch: ``samples_per_gpu`` samples a batch, times the devices when they share one process.
+
+    Workers start anew each epoch, seeded by what the main process draws then, so that a resumed run can repeat it.
+    """
+    rank, world_size = get_dist_info()
+    sampler: Any = None
+    if sampler_cfg:
+        defaults = {"dataset": dataset, "num_replicas": world_size, "rank": rank, "shuffle": shuffle, "seed": seed}
+        sampler = build_sampler(sampler_cfg, defaults)
+    elif dist:
+        sampler = DistributedSampler(
+            dataset, num_replicas=world_size, rank=rank, shuffle=shuffle, seed=seed or 0, drop_last=not round_up
+        )
+    share = 1 if dist else max(num_gpus, 1)
+    workers = share * workers_per_gpu
+    return DataLoader(
+        dataset,
+        batch_size=share * samples_per_gpu,
+        sampler=sampler,
+        shuffle=shuffle if sampler is None else False,
+        num_workers=workers,
+        collate_fn=kwargs.pop("collate_fn", partial(collate, samples_per_gpu=samples_per_gpu)),
+        pin_memory=pin_memory and torch.cuda.is_available(),
+        worker_init_fn=worker_init_fn if workers else None,
+        persistent_workers=persistent_workers and workers > 0,
+        **kwargs,
+    )
+
+
+def worker_init_fn(worker_id: int) -> None:
+    """Torch has seeded itself for this worker and epoch; the other generators follow it."""
+    number = torch.initial_seed() % 2**32
+    np.random.seed(number)
+    random.seed(number)
+
+
+class Compose:
+    """Transforms one after another; each a config of ``PIPELINES`` or anything callable. None ends the sample."""
+
+    def __init__(self, transforms: Sequence[Any]) -> None:
+        self.transforms: list[Callable[[Any], Any]] = []
+        for transform in transforms:
+            if isinstance(transform, dict):
+                transform = build_from_cfg(transform, PIPELINES)
+            if not callable(transform):
+                raise TypeError(f"a transform must be a dict or callable, got {type(transform).__name__}")
+            self.transforms.append(transform)
+
+    def __call__(self, data: Any) -> Any:
+        for transform in self.transforms:
+            data = transform(data)
+            if data is None:
+                return None
+        return data
+
+
+@PIPELINES.register_module()
+class ToTensor:
+    """The values under ``keys`` as tensors."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = keys
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        for key in self.keys:
+            results[key] = torch.as_tensor(results[key])
+        return results
+
+
+@PIPELINES.register_module()
+class ImageToTensor:
+    """Images (H, W, C) under ``keys`` as tensors (C, H, W)."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = keys
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        for key in self.keys:
+            image = np.asarray(results[key])
+            results[key] = torch.from_numpy(np.ascontiguousarray(np.atleast_3d(image).transpose(2, 0, 1)))
+        return results
+
+
+@PIPELINES.register_module()
+class Collect:
+    """What the model gets: the values under ``keys``, and what is known of the sample under ``img_metas``."""
+
+    META_KEYS = ("filename", "ori_filename", "ori_shape", "img_shape", "flip", "flip_direction", "img_norm_cfg")
+
+    def __init__(self, keys: Sequence[str], meta_keys: Sequence[str] = META_KEYS) -> None:
+        self.keys, self.meta_keys = keys, meta_keys
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        known = {key: results[key] for key in self.meta_keys if key in results}
+        data = {"img_metas": DataContainer(known, cpu_only=True)} if known else {}
+        return data | {key: results[key] for key in self.keys}
+
+
+class BaseDataset(Dataset[Any]):
+    """Samples described by ``data_infos`` (dicts with ``gt_label``), prepared by a pipeline, scored by accuracy."""
+
+    CLASSES: Sequence[str] | None = None
+
+    def __init__(
+        self,
+        data_prefix: str = "",
+        pipeline: Sequence[Any] = (),
+        classes: Sequence[str] | str | None = None,
+        ann_file: str | None = None,
+        test_mode: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self.data_prefix, self.ann_file, self.test_mode = data_prefix, ann_file, test_mode
+        self.pipeline = Compose(pipeline)
+        self.CLASSES = self.get_classes(classes)
+        self.data_infos = self.load_annotations()
+
+    def load_annotations(self) -> list[dict[str, Any]]:
+        raise AttributeError(f"{type(self).__name__} must define load_annotations()")
+
+    @classmethod
+    def get_classes(cls, classes: Any = None) -> Any:
+        """Names of classes: the class's own, a sequence, or one per line of a file."""
+        if classes is None:
+            return cls.CLASSES
+        if isinstance(classes, str):
+            with open(classes, encoding="utf-8") as file:
+                return [line.strip() for line in file if line.strip()]
+        return classes
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.CLASSES or ())}
+
+    def get_gt_labels(self) -> Any:
+        return np.array([info["gt_label"] for info in self.data_infos])
+
+    def get_cat_ids(self, idx: int) -> list[int]:
+        return [int(self.data_infos[idx]["gt_label"])]
+
+    def prepare_data(self, idx: int) -> Any:
+        return self.pipeline(copy.deepcopy(self.data_infos[idx]))
+
+    def __len__(self) -> int:
+        return len(self.data_infos)
+
+    def __getitem__(self, idx: int) -> Any:
+        return self.prepare_data(idx)
+
+    def evaluate(
+        self,
+        results: Any,
+        metric: str | Sequence[str] = "accuracy",
+        metric_options: Mapping[str, Any] | None = None,
+        indices: Any = None,
+        logger: Any = None,
+    ) -> dict[str, Any]:
+        """``accuracy_top-1`` and the like from a list of scores per sample."""
+        options = {"topk": (1, 5), **(metric_options or {})}
+        scores, labels = np.vstack(results), self.get_gt_labels()
+        if indices is not None:
+            labels = labels[indices]
+        if len(scores) != len(labels):
+            raise AssertionError(f"{len(scores)} results for {len(labels)} samples")
+        found: dict[str, Any] = {}
+        for name in [metric] if isinstance(metric, str) else metric:
+            found |= _metric(name, scores, labels, options)
+        return found
+
+
+def _metric(name: str, scores: Any, labels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    thrs, mode = options.get("thrs", 0.0), options.get("average_mode", "macro")
+    if name == "accuracy":
+        return _accuracies(scores, labels, options["topk"], thrs)
+    if name == "support":
+        return {"support": support(scores, labels, mode)}
+    names = ("precision", "recall", "f1_score")
+    if name not in names:
+        known = ("accuracy", "support", *names)
+        raise ConfigValueError(f"metric {name} is not supported", hint=suggest(name, known))
+    value = precision_recall_f1(scores, labels, mode, thrs)[names.index(name)]
+    if isinstance(thrs, tuple):
+        return {f"{name}_thr_{limit:.2f}": one for limit, one in zip(thrs, value, strict=True)}
+    return {name: value}
+
+
+def _accuracies(scores: Any, labels: Any, topk: Any, thrs: Any) -> dict[str, float]:
+    ks = (topk,) if isinstance(topk, int) else tuple(topk)
+    if not ks:
+        raise ConfigKeyError("metric_options: topk is empty", hint="write dict(topk=(1, 5))")
+    found: dict[str, float] = {}
+    for k, share in zip(ks, accuracy(scores, labels, ks, thrs), strict=True):
+        name = "accuracy" if isinstance(topk, int) else f"accuracy_top-{k}"
+        if isinstance(thrs, tuple):
+            found |= {f"{name}_thr_{limit:.2f}": float(one) for limit, one in zip(thrs, share, strict=True)}
+        else:
+            found[name] = float(share)
+    return found

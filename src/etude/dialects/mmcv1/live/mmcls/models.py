@@ -1,0 +1,278 @@
+"""Classifiers: the registry, the base class with its step contract, and the plain parts a config puts together."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from etude.dialects.mmcv1.live.models_registry import MODELS as MMCV_MODELS
+from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS
+from etude.dialects.openmm.base_module_v1 import BaseModule
+from etude.dialects.openmm.registry_v1 import Registry
+from etude.optim.lamb import LAMB
+
+MODELS = Registry("models", parent=MMCV_MODELS, scope="mmcls")
+BACKBONES = NECKS = HEADS = LOSSES = CLASSIFIERS = MODELS
+ATTENTION = Registry("attention", scope="mmcls")
+
+OPTIMIZERS.register_module(name="Lamb", module=LAMB, force=True)
+
+
+def build_backbone(cfg: Any) -> Any:
+    return BACKBONES.build(cfg)
+
+
+def build_neck(cfg: Any) -> Any:
+    return NECKS.build(cfg)
+
+
+def build_head(cfg: Any) -> Any:
+    return HEADS.build(cfg)
+
+
+def build_loss(cfg: Any) -> Any:
+    return LOSSES.build(cfg)
+
+
+def build_classifier(cfg: Any) -> Any:
+    return CLASSIFIERS.build(cfg)
+
+
+def parse_losses(losses: Mapping[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    """The sum of all entries with ``loss`` in their name, and every entry for the log, ``loss`` last.
+
+    The log's values stay tensors: they are read when a line is due.
+    """
+    log_vars: OrderedDict[str, Any] = OrderedDict()
+    for name, value in losses.items():
+        if isinstance(value, Tensor):
+            log_vars[name] = value.mean()
+        elif isinstance(value, list):
+            log_vars[name] = torch.stack([part.mean() for part in value]).sum()
+        elif isinstance(value, dict):
+            log_vars.update(value)
+        else:
+            raise TypeError(f"{name} is not a tensor or list of tensors")
+    total = torch.stack([value for name, value in log_vars.items() if "loss" in name]).sum()
+    log_vars["loss"] = total
+    return total, {name: _over_ranks(value) for name, value in log_vars.items()}
+
+
+def _over_ranks(value: Tensor) -> Tensor:
+    value = value.detach()
+    if dist.is_available() and dist.is_initialized():
+        value = value.clone()
+        dist.all_reduce(value.div_(dist.get_world_size()))
+    return value
+
+
+class BaseClassifier(BaseModule):
+    """``forward(img, return_loss)`` leads to ``forward_train`` or ``simple_test``; the steps keep mmcv's contract."""
+
+    def __init__(self, init_cfg: Any = None) -> None:
+        super().__init__(init_cfg)
+
+    @property
+    def with_neck(self) -> bool:
+        return getattr(self, "neck", None) is not None
+
+    @property
+    def with_head(self) -> bool:
+        return getattr(self, "head", None) is not None
+
+    def extract_feat(self, *args: Any, **kwargs: Any) -> Any:
+        raise AttributeError(f"{type(self).__name__} must define extract_feat(imgs)")
+
+    def forward_train(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        raise AttributeError(f"{type(self).__name__} must define forward_train(imgs, **kwargs)")
+
+    def simple_test(self, *args: Any, **kwargs: Any) -> Any:
+        raise AttributeError(f"{type(self).__name__} must define simple_test(img, **kwargs)")
+
+    def forward_test(self, imgs: Any, **kwargs: Any) -> Any:
+        """One image tensor, or a list with one; several augmentations of an image are averaged nowhere here."""
+        several = imgs if isinstance(imgs, list) else [imgs]
+        if len(several) != 1:
+            raise TypeError("test-time augmentation needs a classifier that overrides forward_test")
+        return self.simple_test(several[0], **kwargs)
+
+    def forward(self, img: Any, return_loss: bool = True, **kwargs: Any) -> Any:
+        return self.forward_train(img, **kwargs) if return_loss else self.forward_test(img, **kwargs)
+
+    def _parse_losses(self, losses: Mapping[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+        return parse_losses(losses)
+
+    def train_step(self, data: Mapping[str, Any], optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+        losses = self(**data)
+        loss, log_vars = self._parse_losses(losses)
+        return {"loss": loss, "log_vars": log_vars, "num_samples": len(data["img"].data)}
+
+    def val_step(self, data: Mapping[str, Any], optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+        return self.train_step(data, optimizer, **kwargs)
+
+
+@CLASSIFIERS.register_module()
+class ImageClassifier(BaseClassifier):
+    """Backbone, neck and head."""
+
+    def __init__(
+        self,
+        backbone: Any,
+        neck: Any = None,
+        head: Any = None,
+        pretrained: str | None = None,
+        train_cfg: Any = None,
+        init_cfg: Any = None,
+    ) -> None:
+        super().__init__({"type": "Pretrained", "checkpoint": pretrained} if pretrained is not None else init_cfg)
+        self.backbone = build_backbone(backbone)
+        self.neck = build_neck(neck) if neck is not None else None
+        self.head = build_head(head) if head is not None else None
+
+    def extract_feat(self, img: Tensor, stage: str | None = "neck") -> Any:
+        features = self.backbone(img)
+        return self.neck(features) if self.neck is not None and stage != "backbone" else features
+
+    def forward_train(self, img: Tensor, gt_label: Any = None, **kwargs: Any) -> dict[str, Any]:
+        assert self.head is not None
+        return dict(self.head.forward_train(self.extract_feat(img), gt_label))
+
+    def simple_test(self, img: Tensor, img_metas: Any = None, **kwargs: Any) -> Any:
+        assert self.head is not None
+        return self.head.simple_test(self.extract_feat(img), **kwargs)
+
+
+@NECKS.register_module()
+class GlobalAveragePooling(nn.Module):
+    """The mean over all places, flattened; of every feature map when there are several."""
+
+    def __init__(self, dim: int = 2) -> None:
+        super().__init__()
+        kinds = {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}
+        self.gap = kinds[dim](1)
+
+    def forward(self, inputs: Any) -> Any:
+        if isinstance(inputs, tuple):
+            return tuple(self.gap(part).flatten(1) for part in inputs)
+        return self.gap(inputs).flatten(1)
+
+
+@LOSSES.register_module()
+class CrossEntropyLoss(nn.Module):
+    """Cross entropy (or its binary form with ``use_sigmoid``) times ``loss_weight``."""
+
+    def __init__(
+        self,
+        use_sigmoid: bool = False,
+        use_soft: bool = False,
+        reduction: str = "mean",
+        loss_weight: float = 1.0,
+        class_weight: list[float] | None = None,
+    ) -> None:
+        super().__init__()
+        if use_sigmoid and use_soft:
+            raise AssertionError("use_sigmoid and use_soft could not be set simultaneously")
+        self.use_sigmoid, self.reduction, self.loss_weight = use_sigmoid, reduction, loss_weight
+        self.class_weight = class_weight
+
+    def forward(self, cls_score: Tensor, label: Tensor, **kwargs: Any) -> Tensor:
+        weight = None if self.class_weight is None else cls_score.new_tensor(self.class_weight)
+        if self.use_sigmoid:
+            found = F.binary_cross_entropy_with_logits(
+                cls_score, label.float(), pos_weight=weight, reduction=self.reduction
+            )
+        else:
+            found = F.cross_entropy(cls_score, label, weight=weight, reduction=self.reduction)
+        return self.loss_weight * found
+
+
+def accuracy(pred: Any, target: Any, topk: int | tuple[int, ...] = 1, thrs: Any = 0.0) -> Any:
+    """Share of samples, in percent, whose label is among the best ``k`` and scores above the threshold."""
+    scores, labels = torch.as_tensor(pred), torch.as_tensor(target)
+    ks = (topk,) if isinstance(topk, int) else tuple(topk)
+    thresholds = thrs if isinstance(thrs, tuple) else (thrs,)
+    best, where = scores.float().topk(min(max(ks), scores.shape[1]), dim=1)
+    hit = where == labels.reshape(-1, 1)
+    found = []
+    for k in ks:
+        shares = [
+            (hit[:, :k] & (best[:, :k] > limit if limit is not None else True)).any(1).float().mean().reshape(1) * 100
+            for limit in thresholds
+        ]
+        found.append(shares if isinstance(thrs, tuple) else shares[0])
+    return found[0] if isinstance(topk, int) else found
+
+
+class Accuracy(nn.Module):
+    """:func:`accuracy` as a module."""
+
+    def __init__(self, topk: tuple[int, ...] = (1,)) -> None:
+        super().__init__()
+        self.topk = topk
+
+    def forward(self, pred: Tensor, target: Tensor) -> Any:
+        return accuracy(pred, target, self.topk)
+
+
+@HEADS.register_module()
+class ClsHead(BaseModule):
+    """Scores → loss in training, class probabilities in tests."""
+
+    def __init__(
+        self, loss: Any = None, topk: int | tuple[int, ...] = (1,), cal_acc: bool = False, init_cfg: Any = None
+    ) -> None:
+        super().__init__(init_cfg)
+        self.topk = (topk,) if isinstance(topk, int) else tuple(topk)
+        self.compute_loss = build_loss(loss or {"type": "CrossEntropyLoss", "loss_weight": 1.0})
+        self.cal_acc = cal_acc
+
+    def loss(self, cls_score: Tensor, gt_label: Tensor, **kwargs: Any) -> dict[str, Any]:
+        losses: dict[str, Any] = {}
+        if self.cal_acc:
+            found = accuracy(cls_score, gt_label, self.topk)
+            losses["accuracy"] = {f"top-{k}": share for k, share in zip(self.topk, found, strict=True)}
+        losses["loss"] = self.compute_loss(cls_score, gt_label, avg_factor=len(cls_score), **kwargs)
+        return losses
+
+    def pre_logits(self, x: Any) -> Tensor:
+        found: Tensor = x[-1] if isinstance(x, tuple) else x
+        return found
+
+    def scores(self, x: Any) -> Tensor:
+        return self.pre_logits(x)
+
+    def forward_train(self, cls_score: Any, gt_label: Tensor, **kwargs: Any) -> dict[str, Any]:
+        return self.loss(self.scores(cls_score), gt_label, **kwargs)
+
+    def simple_test(self, cls_score: Any, softmax: bool = True, post_process: bool = True) -> Any:
+        score = self.scores(cls_score)
+        pred = F.softmax(score, dim=1) if softmax else score
+        return list(pred.detach().cpu().numpy()) if post_process else pred
+
+
+@HEADS.register_module()
+class LinearClsHead(ClsHead):
+    """A linear layer in front of :class:`ClsHead`."""
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int,
+        init_cfg: Any = {"type": "Normal", "layer": "Linear", "std": 0.01},  # noqa: B006
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg, **kwargs)
+        if num_classes <= 0:
+            raise ValueError(f"num_classes={num_classes} must be a positive integer")
+        self.in_channels, self.num_classes = in_channels, num_classes
+        self.fc = nn.Linear(in_channels, num_classes)
+
+    def scores(self, x: Any) -> Tensor:
+        found: Tensor = self.fc(self.pre_logits(x))
+        return found

@@ -1,0 +1,130 @@
+"""Training as mmtracking's ``train_model`` wires it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import nn
+
+from etude.dialects.mmcv1.live.epoch_runner import EpochBasedRunner
+from etude.dialects.mmcv1.live.mmcls.train import wrap_distributed_model
+from etude.dialects.mmcv1.live.mmtrack.data import build_dataloader, build_dataset
+from etude.dialects.mmcv1.live.mmtrack.hooks import DistEvalHook, EvalHook
+from etude.dialects.mmcv1.live.optimizers import build_optimizer
+from etude.dialects.mmcv1.live.parallel import MMDataParallel
+from etude.dialects.mmcv1.live.seeding import init_random_seed
+from etude.dialects.mmcv1.live.small_hooks import DistSamplerSeedHook
+from etude.dialects.mmcv1.live.wiring import Wired, begin, hand_over, present
+from etude.dialects.openmm.logging_v1 import get_logger
+
+__all__ = ["get_root_logger", "init_random_seed", "train_model", "wire"]
+
+
+def get_root_logger(log_file: Any = None, log_level: int | str = logging.INFO) -> logging.Logger:
+    return get_logger("mmtrack", log_file, log_level)
+
+
+def train_model(
+    model: nn.Module,
+    dataset: Any,
+    cfg: Any,
+    distributed: bool = False,
+    validate: bool = False,
+    timestamp: str | None = None,
+    meta: dict[str, Any] | None = None,
+) -> None:
+    """Train ``model`` for ``cfg.total_epochs`` on ``dataset`` (or one per entry of the workflow)."""
+    wired = wire(model, dataset, cfg, distributed, validate, timestamp, meta=meta)
+    begin(wired, cfg)
+    wired.run()
+
+
+def wire(
+    model: nn.Module,
+    dataset: Any,
+    cfg: Any,
+    distributed: bool = False,
+    validate: bool = False,
+    timestamp: str | None = None,
+    device: str | None = None,
+    meta: dict[str, Any] | None = None,
+) -> Wired:
+    """Everything of a run but the resume and the run itself."""
+    datasets = list(dataset) if isinstance(dataset, list | tuple) else [dataset]
+    loaders = [_loader(one, cfg, distributed, cfg.get("samples_per_epoch")) for one in datasets]
+    wrapped = _wrapped(model, cfg, distributed)
+    runner = EpochBasedRunner(
+        wrapped,
+        optimizer=build_optimizer(wrapped, present(cfg, "optimizer")),
+        work_dir=cfg.get("work_dir"),
+        logger=get_root_logger(log_level=cfg.get("log_level", "INFO")),
+        meta=meta,
+    )
+    hand_over(runner, timestamp)
+    _register(runner, cfg, distributed, validate)
+    args = {"max_epochs": present(cfg, "total_epochs")}
+    return Wired(runner, loaders, cfg.get("workflow", [("train", 1)]), args)
+
+
+def _loader(dataset: Any, cfg: Any, distributed: bool, samples_per_epoch: int | None = None) -> Any:
+    data = cfg["data"]
+    return build_dataloader(
+        dataset,
+        data.get("samples_per_gpu", data.get("imgs_per_gpu", 1)),
+        data.get("workers_per_gpu", 0),
+        num_gpus=len(cfg.get("gpu_ids") or [0]),
+        samples_per_epoch=samples_per_epoch,
+        dist=distributed,
+        seed=cfg.get("seed"),
+        persistent_workers=data.get("persistent_workers", False),
+    )
+
+
+def _wrapped(model: nn.Module, cfg: Any, distributed: bool) -> nn.Module:
+    """Always wrapped: hooks of mmtracking look for ``runner.model.module``."""
+    if distributed:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return wrap_distributed_model(model, device, find_unused_parameters=cfg.get("find_unused_parameters", False))
+    if torch.cuda.is_available():
+        return MMDataParallel(model.cuda(), device_ids=list(cfg.get("gpu_ids") or [0]))
+    return MMDataParallel(model)
+
+
+def _register(runner: Any, cfg: Any, distributed: bool, validate: bool) -> None:
+    runner.register_training_hooks(
+        present(cfg, "lr_config"),
+        _optimizer_config(cfg, distributed),
+        present(cfg, "checkpoint_config"),
+        present(cfg, "log_config"),
+        cfg.get("momentum_config"),
+    )
+    if distributed:
+        runner.register_hook(DistSamplerSeedHook())
+    if validate:
+        dataset = build_dataset(cfg["data"]["val"], {"test_mode": True})
+        loader = build_dataloader(dataset, 1, cfg["data"].get("workers_per_gpu", 0), dist=distributed, shuffle=False)
+        hook = DistEvalHook if distributed else EvalHook
+        runner.register_hook(hook(loader, **dict(cfg.get("evaluation") or {})))
+    custom = cfg.get("custom_hooks")
+    if custom:
+        if not isinstance(custom, list):
+            raise AssertionError(f"custom_hooks expect list type, but got {type(custom)}")
+        for one in custom:
+            if not isinstance(one, dict):
+                raise AssertionError(f"Each item in custom_hooks expects dict type, but got {type(one)}")
+            runner.register_hook_from_cfg(one)
+
+
+def _optimizer_config(cfg: Any, distributed: bool) -> Any:
+    given = present(cfg, "optimizer_config")
+    if given is None or not isinstance(given, dict):
+        return given
+    fp16 = cfg.get("fp16")
+    given.setdefault("type", "Fp16OptimizerHook" if fp16 is not None else "OptimizerHook")
+    if fp16 is not None:
+        given.update(fp16)
+    if "Fp16" in given["type"]:
+        given.update(distributed=distributed)
+    return given

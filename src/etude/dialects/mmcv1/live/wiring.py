@@ -1,0 +1,48 @@
+"""What the training functions of both downstream projects share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from etude.dialects.mmcv1.live.checks import ConfigKeyError
+
+_MISSING: Any = object()
+
+
+@dataclass
+class Wired:
+    """A runner with its hooks, and what its ``run`` is to be called with."""
+
+    runner: Any
+    loaders: list[Any]
+    workflow: Any
+    args: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> None:
+        self.runner.run(self.loaders, self.workflow, **self.args)
+
+
+def begin(wired: Wired, cfg: Any) -> None:
+    """Go on from ``resume_from`` (or, with ``auto_resume``, from the newest checkpoint), or load ``load_from``."""
+    if cfg.get("resume_from"):
+        wired.runner.resume(cfg["resume_from"])
+    elif cfg.get("auto_resume"):
+        wired.runner.auto_resume()
+    elif cfg.get("load_from"):
+        wired.runner.load_checkpoint(cfg["load_from"])
+
+
+def hand_over(runner: Any, timestamp: str | None) -> None:
+    """One time stamp for the log file and the JSON lines."""
+    if timestamp is not None:
+        runner.timestamp = timestamp
+
+
+def present(cfg: Any, key: str, instead: str = "") -> Any:
+    """A key that the training function cannot do without; its value may be None."""
+    value = cfg.get(key, _MISSING)
+    if value is _MISSING:
+        other = f" (or `{instead}`)" if instead else ""
+        raise ConfigKeyError(f"the config has no `{key}`{other}", hint=f"write {key} = None where nothing is wanted")
+    return value
