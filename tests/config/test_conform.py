@@ -66,3 +66,5 @@ def test_a_component_fits_an_object_and_no_number() -> None:
     assert conform(spec, "torch.nn.Module") is spec
     with pytest.raises(Misfit, match="a whole number, not the model MLP"):
         conform(spec, "int")
+    with pytest.raises(Misfit, match="a number, not a list of 2"):
+        conform([spec, spec], "float")

@@ -148,3 +148,13 @@ def test_a_misspelt_type_is_found_also_inside_arguments() -> None:
         "a.yaml:2: unknown key model.tpye; did you mean 'type'?",
         "a.yaml:6: unknown key dataset.transform.typ; did you mean 'type'?",
     ]
+
+
+def test_a_variable_of_a_python_config_is_told_how_to_stay_private() -> None:
+    fields = Fields(Tree({"width": 3, "modle": 1}, {(): Place("a.py", 1)}))
+    fields.take("model", default=None)
+    fields.done()
+    assert [finding.hint for finding in fields.findings] == [
+        "call it _width if it is a variable of your own",
+        "did you mean 'model'?",
+    ]

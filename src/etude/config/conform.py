@@ -215,7 +215,19 @@ def _shown(value: Any) -> str:
     if isinstance(value, Spec):
         return f"the {value.kind} {value.name}"
     text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if "Spec(" in text or len(text) > 60:
+        return (
+            "a mapping"
+            if isinstance(value, Mapping)
+            else f"a list of {len(value)}"
+            if _is_list(value)
+            else text[:57] + "..."
+        )
+    return text
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def _rewritten(value: Any, kind: str) -> str:

@@ -239,7 +239,12 @@ class Fields:
         right = [*self._asked, *known]
         for key in self.values:
             if key not in right:
-                self.error(f"unknown key {self.name(key)}", key=key, hint=suggest(str(key), right))
+                self.error(f"unknown key {self.name(key)}", key=key, hint=self._unknown_hint(str(key), right))
+
+    def _unknown_hint(self, key: str, right: list[str]) -> str:
+        if not self.path and self.place(key).file.endswith(".py") and nearest(key, right) is None:
+            return f"call it _{key} if it is a variable of your own"
+        return suggest(key, right)
 
     def raise_findings(self) -> None:
         """One error of all that was found, if any of it is more than a warning."""
