@@ -15,7 +15,7 @@ LAYERS = [
     ["cli", "__main__"],
     ["api", "session", "recovery", "trainer", "facts", "compat"],
     ["build"],
-    ["hooks", "dialects.*.live", "dialects.*.files", "dialects.openmm"],
+    ["hooks", "dialects.*.live", "dialects.*.files", "dialects.openmm.loader"],
     ["core"],
     ["checkpoint", "data", "events", "metrics", "losses", "models", "optim", "dist", "folder"],
     ["dialects", "schedules", "check", "explain", "index", "scan", "schema", "draw"],
