@@ -107,6 +107,18 @@ def test_buffers_are_averaged_when_asked():
     assert torch.equal(averaged["1.num_batches_tracked"], run.model[1].num_batches_tracked)
 
 
+def test_of_several_averages_one_is_evaluated():
+    ema, swa, seen = Ema(0.01), Swa(evaluate=False), []
+    evaluating = Evaluate()
+    evaluating.every = "1ep"
+    inside = FunctionHook(lambda run: seen.append(weights(run)), "before_eval_step")
+    run, history = trained(ema, swa, evaluating, inside)
+    torch.testing.assert_close(seen[-1], ema.average.tensors)
+    torch.testing.assert_close(weights(run), history[-1], rtol=0, atol=0)
+    with pytest.raises(ConfigError, match="only one average"):
+        fit(small_run([Ema(), Swa()]))
+
+
 def test_mistakes_are_told():
     with pytest.raises(ConfigError, match="between 0 and 1"):
         Ema(0.0)

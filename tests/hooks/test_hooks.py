@@ -111,6 +111,8 @@ def test_timer_tells_of_the_steps_since_the_last_record():
         values = record.values
         assert values["time/step"] > 0 and values["time/data"] > 0 and values["memory/megabytes"] > 10
         assert values["throughput/steps_per_second"] == pytest.approx(1 / (values["time/step"] + values["time/data"]))
+    again = [float(gauge) for gauge in list(timer._gauges.values())[:3]]
+    assert again == [records[-1].values[name] for name in list(timer._gauges)[:3]]
     assert timer.totals["evaluation"] > 0 and timer.summary().startswith("time    step ")
 
 

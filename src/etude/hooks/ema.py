@@ -34,12 +34,19 @@ class Ema(Hook):
     The average takes the place of the weights while an evaluation lasts; training and checkpoints have the weights as
     they are, and the average is a part of its own. It starts as a copy of the weights, at ``begin`` if that is given.
     ``buffers`` averages the floating-point buffers too (statistics of batch norms); otherwise the model's are used.
+    With several averages in a run, all but one need ``evaluate=False``.
     """
 
-    def __init__(self, momentum: float = 0.001, begin: str | int | Amount | None = None, buffers: bool = False) -> None:
+    def __init__(
+        self,
+        momentum: float = 0.001,
+        begin: str | int | Amount | None = None,
+        buffers: bool = False,
+        evaluate: bool = True,
+    ) -> None:
         if not 0.0 < momentum <= 1.0:
             raise ConfigError(f"{type(self).__name__}: momentum is {momentum}; it must lie between 0 and 1")
-        self.momentum, self.begin, self.buffers = momentum, begin, buffers
+        self.momentum, self.begin, self.buffers, self.evaluate = momentum, begin, buffers, evaluate
         self.average: Average | None = None
         self.updates = 0
         self._names: list[str] = []
@@ -59,6 +66,8 @@ class Ema(Hook):
     def before_run(self, run: Run) -> None:
         if not self._names:
             self.attach(run)
+        if sum(1 for hook in run.hooks if isinstance(hook, Ema) and hook.evaluate) > 1:
+            raise ConfigError("only one average can be evaluated", hint="give the others evaluate: false")
         if self._loaded:
             self._take(self._loaded)
         elif self.average is None and self._first == 0:
@@ -78,7 +87,7 @@ class Ema(Hook):
         return self.momentum
 
     def before_eval(self, run: Run) -> None:
-        self._swap(True)
+        self._swap(self.evaluate)
 
     def after_eval(self, run: Run) -> None:
         self._swap(False)
@@ -128,8 +137,8 @@ class Swa(Ema):
 
     every = "1ep"
 
-    def __init__(self, begin: str | int | Amount | None = None, buffers: bool = False) -> None:
-        super().__init__(1.0, begin, buffers)
+    def __init__(self, begin: str | int | Amount | None = None, buffers: bool = False, evaluate: bool = True) -> None:
+        super().__init__(1.0, begin, buffers, evaluate)
 
     def weight(self) -> float:
         return 1.0 / (self.updates + 1)

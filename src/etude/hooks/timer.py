@@ -39,10 +39,11 @@ class Timer(Hook):
         self.steps = 0
         self._fresh = True
         self._begin_window()
+        self._measured: dict[str, float] = {}
         self._gauges = {
-            "time/step": Gauge(lambda: self._window("step")),
-            "time/data": Gauge(lambda: self._window("data")),
-            "throughput/steps_per_second": Gauge(self._rate),
+            "time/step": Gauge(lambda: self._measure()["step"]),
+            "time/data": Gauge(lambda: self._measure()["data"]),
+            "throughput/steps_per_second": Gauge(lambda: self._measure()["rate"]),
             "memory/megabytes": Gauge(_megabytes),
         }
 
@@ -83,15 +84,16 @@ class Timer(Hook):
     def _begin_window(self) -> None:
         self._window_totals, self._window_steps = dict(self.totals), self.steps
 
-    def _window(self, name: str) -> float:
-        return (self.totals[name] - self._window_totals[name]) / max(1, self.steps - self._window_steps)
-
-    def _rate(self) -> float:
-        """Steps per second without evaluations. Read last of the three, it begins the next window."""
-        seconds = self._window("step") + self._window("data")
-        self._begin_window()
-        self._fresh = True
-        return 1.0 / seconds if seconds > 0 else 0.0
+    def _measure(self) -> dict[str, float]:
+        """Means over the steps since the last reading, which ends with this one; the same again until another step."""
+        steps = self.steps - self._window_steps
+        if steps or not self._measured:
+            means = {name: (self.totals[name] - self._window_totals[name]) / max(1, steps) for name in ("step", "data")}
+            seconds = means["step"] + means["data"]
+            self._measured = means | {"rate": 1.0 / seconds if seconds > 0 else 0.0}
+            self._begin_window()
+            self._fresh = True
+        return self._measured
 
 
 def _megabytes() -> float:
