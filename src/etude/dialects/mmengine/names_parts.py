@@ -180,6 +180,12 @@ _PRETRAIN = {
 }
 
 
+#: The version whose behaviour is kept; users' packages compare it with what they need.
+VERSION = "0.10.7"
+VERSION_INFO = (0, 10, 7)
+_VERSION = {"__version__": f"{__name__}:VERSION", "version_info": f"{__name__}:VERSION_INFO"}
+
+
 def _united(*tables: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     united: dict[str, dict[str, str]] = {}
     for table in tables:
@@ -192,16 +198,13 @@ MODULES: dict[str, dict[str, str]] = _united(
     _SCHEDULERS, _OPTIM, _DATASET, _LOGGING, _DIST, _STRUCTURES, _VISUALIZATION, _EVALUATOR, _MODEL, _DEVICE,
     _SELFSUP, _PRETRAIN,
     {
+        "mmengine": _LOGGING["mmengine.logging"] | _VERSION, "mmengine.version": _VERSION,
         "mmengine.runner": _PROCESSOR, "mmengine.runner.log_processor": _PROCESSOR,
         "mmengine.registry": _ROOTS, "mmengine.registry.root": _ROOTS,
     },
 )  # fmt: skip
 
-OUT_OF_SCOPE: dict[str, str] = {
-    "mmengine.infer": "inference pipelines; call the model, or `etude eval`",
-    "mmengine.hub": "downloads of OpenMMLab's model zoo; give a file to load_from",
-    "mmengine.analysis": "counting of operations; use torch.utils.flop_counter",
-}
+OUT_OF_SCOPE: dict[str, str] = {}
 
 #: Registry → name → where it is; what MMSelfSup and MMPretrain add is found without their scopes, too.
 REGISTERED: dict[str, dict[str, str]] = {

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 from etude.dialects.mmengine.live.data.compose import Compose
 from etude.dialects.mmengine.live.data.full_init import force_full_init, initialise
+from etude.dialects.openmm.fileio import list_from_file, load
 from etude.dialects.openmm.logging import print_log
 
 _ANNOTATIONS = ("data_list", "data_address", "data_bytes")
@@ -118,8 +119,6 @@ class BaseDataset(Dataset[Any]):
 
     def load_data_list(self) -> list[dict[str, Any]]:
         """The annotations of all samples, from ``ann_file``; to be overridden for other formats."""
-        from etude.dialects.openmm.fileio import load
-
         annotations = load(self.ann_file)
         if not isinstance(annotations, dict):
             raise TypeError(f"The annotations loaded from annotation file should be a dict, got {type(annotations)}!")
@@ -238,8 +237,6 @@ def _is_absolute(path: str) -> bool:
 
 
 def _lines(key: str, value: str) -> Any:
-    from etude.dialects.openmm.fileio import list_from_file
-
     try:
         return list_from_file(value)
     except (TypeError, FileNotFoundError, OSError):

@@ -82,8 +82,7 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         self.cooldown_counter = 0
         self.num_bad_epochs = 0
 
-    @property
-    def in_cooldown(self) -> bool:
+    def _in_cooldown(self) -> bool:
         return self.cooldown_counter > 0
 
     def _is_better(self, value: Any, best: Any) -> bool:
@@ -117,7 +116,7 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
             self.best, self.num_bad_epochs = value, 0
         else:
             self.num_bad_epochs += 1
-        if self.in_cooldown:
+        if self._in_cooldown():
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
