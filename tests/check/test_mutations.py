@@ -22,10 +22,24 @@ from etude.errors import ConfigError, Finding
 from etude.registry import TABLES
 
 ROOT = Path(__file__).parents[2] / "examples"
-EXAMPLES = sorted(path for path in ROOT.glob("native/*") if path.suffix in (".yaml", ".yml", ".json", ".toml"))
+EXAMPLES = sorted(path for path in ROOT.rglob("native/**/*") if path.suffix in (".yaml", ".yml", ".json", ".toml"))
 #: Keys whose values are names of components or of results, and mappings whose keys the user makes up.
-NAMES = ("type", "loss", "model", "best", "metric", "monitor", "precision", "nonfinite", "on_bad_sample", "kind", "by")
-NAME_LISTS = ("metrics", "hooks", "to", "loss", "transform", "transforms")
+NAMES = (
+    "type",
+    "loss",
+    "model",
+    "update",
+    "loop",
+    "best",
+    "metric",
+    "monitor",
+    "precision",
+    "nonfinite",
+    "on_bad_sample",
+    "kind",
+    "by",
+)
+NAME_LISTS = ("imports", "metrics", "hooks", "to", "loss", "transform", "transforms")
 FREE = {("extra",), ("env",)}
 
 
@@ -42,10 +56,10 @@ def slips(word: str) -> Iterator[str]:
 def mutants(tree: Tree) -> Iterator[tuple[Tree, str, str]]:
     """The tree with one slip in it, the word as it was and as it is now."""
     for path, value in tree.walk():
-        if any(path[: len(free)] == free for free in FREE) or path[:2] in made_up(tree):
+        if any(path[: len(free)] == free for free in FREE):
             continue
         key = path[-1]
-        if isinstance(key, str):
+        if isinstance(key, str) and path not in made_up(tree):
             yield from ((renamed(tree, path, slip), key, slip) for slip in slips(key))
         if is_name(tree, path, value):
             yield from ((replaced(tree, path, slip), value, slip) for slip in slips(value))
@@ -59,7 +73,7 @@ def made_up(tree: Tree) -> set[tuple[Any, ...]]:
 
 
 def is_name(tree: Tree, path: tuple[Any, ...], value: Any) -> bool:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_]\w+", value):
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][\w.]+", value):
         return False
     return path[-1] in NAMES or (isinstance(path[-1], int) and path[-2] in NAME_LISTS)
 

@@ -28,10 +28,11 @@ def test_files_lie_beside_the_config_and_modules_there_or_on_the_path(write: Wri
 
 def test_an_import_that_leads_nowhere_is_told_with_its_place(write: Write) -> None:
     config = write("a.yaml", "")
+    write("misting.py", "")
     entries = ["missing.py", "no_such_module_here", "json.nothing", "parts/nets"]
     _, findings = find_imports(entries, [str(config)], [Place("a.yaml", line) for line in (1, 2, 3, 4)])
     assert [str(finding) for finding in findings] == [
-        "a.yaml:1: imports: no module or file 'missing.py' can be found",
+        "a.yaml:1: imports: no module or file 'missing.py' can be found; did you mean 'misting.py'?",
         "a.yaml:2: imports: no module or file 'no_such_module_here' can be found",
         "a.yaml:3: imports: no module or file 'json.nothing' can be found",
         "a.yaml:4: imports: no module or file 'parts/nets' can be found; a file is written with its ending: parts/nets.py",

@@ -56,12 +56,12 @@ class Binder:
             self._check_rules(optimizer, words[name])
         for schedule in plan.schedules:
             known = words.get(schedule.optimizer or next(iter(words), ""))
-            target = schedule.target
-            if known is None or target.startswith("model.") or target in (*known, *_TARGETS):
+            if known is None or schedule.target.startswith("model.") or schedule.target in (*known, *_TARGETS):
                 continue
             at = schedule.phases[0].at if schedule.phases else ""
-            hint = suggest(target, [*known, *_TARGETS])
-            self._tell(at, f"the schedule drives {target!r}, which no parameter group has", hint)
+            several = [f"{name}.{word}" for name in words if name for word in (*known, *_TARGETS)]
+            hint = suggest(schedule.target, [*known, *_TARGETS, *several])
+            self._tell(at, f"the schedule drives {schedule.target!r}, which no parameter group has", hint)
 
     def _check_rules(self, optimizer: Optimizer, known: list[str] | None) -> None:
         for group in optimizer.groups if known is not None else ():

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from etude.errors import Finding
+from etude.errors import Finding, nearest
 from etude.plan import Place
 
 
@@ -39,7 +39,8 @@ def find_imports(
         place = places[index] if index < len(places) else Place(files[0] if files else "")
         located = next(filter(None, (locate(entry, place, folder) for folder in folders)), None)
         if located is None:
-            findings.append(Finding(str(place), f"imports: no module or file {entry!r} can be found", _hint(entry)))
+            hint = _hint(entry, folders)
+            findings.append(Finding(str(place), f"imports: no module or file {entry!r} can be found", hint))
         else:
             found.append(located)
     return found, findings
@@ -79,7 +80,10 @@ def _installed(entry: str, place: Place) -> Import | None:
     return None
 
 
-def _hint(entry: str) -> str:
+def _hint(entry: str, folders: Sequence[str]) -> str:
     if os.sep in entry and not entry.endswith(".py"):
         return f"a file is written with its ending: {entry}.py"
-    return ""
+    files = [name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder) if name.endswith(".py")]
+    names = files if entry.endswith(".py") else [name.removesuffix(".py") for name in files]
+    near = nearest(entry, names)
+    return f"did you mean {near!r}?" if near else ""
