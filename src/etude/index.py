@@ -185,24 +185,31 @@ def _from_json(data: Mapping[str, Any]) -> Signature:
 
 def make() -> dict[str, Any]:
     """What ``index.json`` should hold: torch's public classes, and every component that comes with Étude."""
-    signatures: dict[str, Any] = {}
-    for module in [module for modules in KEPT.values() for module in modules]:
-        for name in _public_names(module):
-            found = scan.signature(f"{module}:{name}")
-            if found is not None and found.is_class:
-                signatures[f"{module}:{name}"] = _to_json(found)
-    ours = [target for entries in builtins.ENTRIES.values() for target in entries.values()]
-    for target in sorted(target for target in ours if target.startswith("etude.")):
-        found = scan.signature(target)
-        if found is not None:
-            origins = [target, *(base for base in found.bases if base.startswith("etude."))]
-            signatures[target] = _to_json(found) | {"sources": sorted({_file_of(origin) for origin in origins})}
+    signatures = {**_of_packages(), **_of_ours()}
     sources = {file for entry in signatures.values() for file in entry.get("sources", ())}
     return {
         "versions": {package: installed(package) for package in KEPT},
         "sources": {file: _stamp(file) for file in sorted(sources)},
         "signatures": signatures,
     }
+
+
+def _of_packages() -> dict[str, Any]:
+    modules = [module for modules in KEPT.values() for module in modules]
+    targets = [f"{module}:{name}" for module in modules for name in _public_names(module)]
+    found = {target: scan.signature(target) for target in targets}
+    return {target: _to_json(known) for target, known in found.items() if known is not None and known.is_class}
+
+
+def _of_ours() -> dict[str, Any]:
+    targets = {target for entries in builtins.ENTRIES.values() for target in entries.values()}
+    made = {}
+    for target in sorted(target for target in targets if target.startswith("etude.")):
+        found = scan.signature(target)
+        if found is not None:
+            origins = [target, *(base for base in found.bases if base.startswith("etude."))]
+            made[target] = _to_json(found) | {"sources": sorted({_file_of(origin) for origin in origins})}
+    return made
 
 
 def _file_of(origin: str) -> str:

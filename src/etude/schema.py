@@ -125,29 +125,40 @@ class _Sections:
 
     def _value(self, ask: Asked, path: tuple[Any, ...]) -> dict[str, Any]:
         below = (*path, ask.key)
-        if any(other.path == (*below, 0) for other in self.asked):
-            item = self.mapping((*below, 0))
-            kind = next((a.kind for a in self.asked if a.path == (*below, 0) and a.key == "*" and a.kind), "")
-            if kind:
-                item = {"anyOf": [_named(kind, self.index), item]}
-            return {"anyOf": [item, {"type": "array", "items": item}]}
+        if self._has((*below, 0)):
+            return _one_or_many(self._item((*below, 0)))
         if ask.kind:
             one = _use(ask.kind, self.index)
             many = any(a.many for a in self.asked if (a.path, a.key) == (ask.path, ask.key))
-            return {"anyOf": [one, {"type": "array", "items": one}]} if many else one
-        if any(other.path == below for other in self.asked):
-            inner = self.mapping(below)
-            if below == ("optim",):
-                return {"anyOf": [inner, {"type": "object", "additionalProperties": inner}]}
-            return inner if below != ("checkpoint",) else {"anyOf": [inner, {"const": False}]}
+            return _one_or_many(one) if many else one
+        if self._has(below):
+            return self._section(below)
         found = to_schema(declared(ask.annotation))
         simple = isinstance(ask.default, bool | int | float | str)
         return {**found, "default": ask.default} if simple and ask.default != "" else found
+
+    def _has(self, path: tuple[Any, ...]) -> bool:
+        return any(ask.path == path for ask in self.asked)
+
+    def _item(self, path: tuple[Any, ...]) -> dict[str, Any]:
+        """One item of a list: a mapping, or the bare name of a component."""
+        kind = next((a.kind for a in self.asked if a.path == path and a.key == "*" and a.kind), "")
+        return {"anyOf": [_named(kind, self.index), self.mapping(path)]} if kind else self.mapping(path)
+
+    def _section(self, path: tuple[Any, ...]) -> dict[str, Any]:
+        inner = self.mapping(path)
+        if path == ("optim",):
+            return {"anyOf": [inner, {"type": "object", "additionalProperties": inner}]}
+        return inner if path != ("checkpoint",) else {"anyOf": [inner, {"const": False}]}
 
     def _parameters(self, kind: str, name: str) -> dict[str, Any]:
         table = table_of(kind)
         signature = self.index.signature(self.index.origin(table, name)) if table is not None else None
         return _properties(kind, Entry(kind, name, "", signature)) if signature else {}
+
+
+def _one_or_many(item: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [item, {"type": "array", "items": item}]}
 
 
 def _component(kind: str, index: Index) -> dict[str, Any]:

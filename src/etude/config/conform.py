@@ -20,6 +20,8 @@ _LISTS = {"list", "List", "Sequence", "Iterable", "Collection", "MutableSequence
 _TUPLES = {"tuple", "Tuple"}
 _DICTS = {"dict", "Dict", "Mapping", "MutableMapping"}
 _OBJECTS = {"Tensor", "Module", "Optimizer", "Dataset", "Callable", "Generator", "Sampler", "Hook", "Run"}
+#: Kinds that take values of one Python type as they are.
+_EXACT: dict[str, type] = {"bool": bool, "str": str, "none": type(None), "object": Spec}
 _WORDS = {
     "int": "a whole number", "float": "a number", "str": "a string", "bool": "true or false", "none": "null",
     "list": "a list", "tuple": "a list", "dict": "a mapping", "amount": "an amount like 1ep or 500step",
@@ -131,16 +133,21 @@ def _fit(value: Any, want: Want) -> Any:
 
 
 def _fit_scalar(value: Any, kind: str) -> Any:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind == "float" and number:
+    if kind == "float" and _is_number(value):
         return float(value)
-    if kind == "int" and number and value == value and abs(value) != float("inf") and int(value) == value:
+    if kind == "int" and _is_number(value) and _is_whole(value):
         return int(value)
-    if (kind == "bool" and isinstance(value, bool)) or (kind == "str" and isinstance(value, str)):
-        return value
-    if (kind == "none" and value is None) or (kind == "object" and isinstance(value, Spec)):
+    if isinstance(value, _EXACT.get(kind, ())):
         return value
     raise Misfit(f"{_WORDS[kind]}, not {_shown(value)}", _rewritten(value, kind))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: float) -> bool:
+    return isinstance(value, int) or value.is_integer()
 
 
 def _fit_union(value: Any, want: Want) -> Any:
