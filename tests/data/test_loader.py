@@ -269,7 +269,7 @@ def test_workers_end_when_the_loader_is_closed():
         ({"dataset": Noisy(), "workers": -1}, "negative"),
         ({"dataset": Noisy(), "shuffle": True, "sampler": [1]}, "contradict"),
         ({"dataset": Noisy(), "on_bad_sample": "skp"}, "did you mean 'skip'"),
-        ({"dataset": object()}, "no __getitem__"),
+        ({"dataset": object()}, "no __getitem__ or __iter__"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_batch(options, says):

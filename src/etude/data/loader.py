@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
+
+from torch.utils.data import IterableDataset
 
 from etude.data.fetch import Collate, Fetched, Fetcher, StreamFetcher
 from etude.data.move import ahead, move
-from etude.data.order import Endless, Sampled, SampledBatches, Shuffled, Source
+from etude.data.order import Endless, Sampled, SampledBatches, Shuffled, Source, Task
 from etude.data.pool import Pool
 from etude.errors import ConfigError, DataError
 
@@ -61,28 +64,27 @@ class Loader:
         self._require(batch_size > 0, f"batch_size is {batch_size}; a batch needs at least one sample")
         self._require(workers >= 0, f"workers is {workers}; it cannot be negative")
         self._require(sampler is None or not shuffle, "sampler and shuffle contradict each other; give one of them")
-        self.stream = not hasattr(dataset, "__getitem__") or _is_torch_iterable(dataset)
-        self._make: Callable[[Any], Fetched]
-        self._source: Source
+        self.stream = not hasattr(dataset, "__getitem__") or isinstance(dataset, IterableDataset)
+        self._make: Callable[[Task], Fetched]
         if self.stream:
-            self._require(hasattr(dataset, "__iter__"), f"{type(dataset).__name__} has no __getitem__ and no __iter__")
-            self._require(not shuffle and sampler is None, "a stream comes in its own order; drop shuffle and sampler")
-            self._source = Endless()
+            self._source = self._unordered(shuffle or sampler is not None)
             self._make = StreamFetcher(dataset, batch_size=batch_size, drop_last=drop_last, collate=collate, seed=seed)
         else:
             self._source = self._ordered(sampler, batch_sampler, shuffle=shuffle, drop_last=drop_last, shard=shard)
             self._make = Fetcher(dataset, collate=collate, seed=seed, on_bad_sample=on_bad_sample, retries=retries)
-        # A stream is read by one worker: only then is its order the same with any number.
-        self.workers = min(workers, 1) if self.stream else workers
-        self._pool_options: dict[str, Any] = {
-            "deadline": timeout,
-            "restarts": 0 if self.stream else restarts,
-            "start_method": start_method,
-        }
+        # A stream is read by one worker, which cannot be replaced: only so is its order the same with any number.
+        self.workers, restarts = (min(workers, 1), 0) if self.stream else (workers, restarts)
+        self._new_pool = partial(Pool, deadline=timeout, restarts=restarts, start_method=start_method)
         self._pool: Pool | None = None
-        self.epoch = 0
-        self._batch = self._start = 0
+        self.epoch = self._batch = self._start = 0
         self._stream_state: Any = None
+
+    def _unordered(self, asked_for_order: bool) -> Source:
+        self._require(
+            hasattr(self.dataset, "__iter__"), f"{type(self.dataset).__name__} has no __getitem__ or __iter__"
+        )
+        self._require(not asked_for_order, "a stream comes in its own order; drop shuffle and sampler")
+        return Endless()
 
     def _ordered(
         self, sampler: Any, batch_sampler: Any, *, shuffle: bool, drop_last: bool, shard: tuple[int, int]
@@ -94,10 +96,8 @@ class Loader:
         size = len(self.dataset)
         self._require(size > 0, f"the dataset {type(self.dataset).__name__} is empty")
         source = Shuffled(size, self.batch_size, shuffle, drop_last, self.seed, shard)
-        self._require(
-            len(source) > 0,
-            f"drop_last leaves no batch: {size} samples do not fill one batch of {self.batch_size * shard[1]}",
-        )
+        whole = self.batch_size * shard[1]
+        self._require(len(source) > 0, f"drop_last leaves no batch: {size} samples do not fill one batch of {whole}")
         return source
 
     def _require(self, condition: bool, message: str) -> None:
@@ -123,10 +123,10 @@ class Loader:
         self.epoch += 1
         self._batch, self._stream_state = 0, None
 
-    def _results(self, tasks: Iterator[Any]) -> Iterator[Fetched]:
+    def _results(self, tasks: Iterator[Task]) -> Iterator[Fetched]:
         made: Iterable[Fetched]
         if self.workers:
-            self._pool = self._pool or Pool(self._make, self.workers, **self._pool_options)
+            self._pool = self._pool or self._new_pool(self._make, self.workers)
             made = self._pool.run(tasks)
         else:
             made = map(self._make, tasks)
@@ -194,9 +194,3 @@ class Loader:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
-
-
-def _is_torch_iterable(dataset: Any) -> bool:
-    from torch.utils.data import IterableDataset
-
-    return isinstance(dataset, IterableDataset)

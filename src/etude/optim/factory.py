@@ -63,12 +63,16 @@ def _way(
     """``fused`` where it can be, else ``foreach``; nothing if the user said."""
     if any(given.get(way) is not None for way in _WAYS) or isinstance(given.get("lr"), torch.Tensor):
         return {}
-    if any(isinstance(parameter, UninitializedParameter) for parameter in params) or _is_sparse(model):
+    if _is_sparse(model) or any(isinstance(parameter, UninitializedParameter) for parameter in params):
         return {}
-    plain = all(p.is_floating_point() and p.device.type in _FUSED_DEVICES for p in params)
-    if "fused" in accepted and plain and len({parameter.device.type for parameter in params}) == 1:
+    if "fused" in accepted and _can_fuse(params):
         return {"fused": True}
     return {"foreach": True} if "foreach" in accepted else {}
+
+
+def _can_fuse(params: Sequence[nn.Parameter]) -> bool:
+    kinds = {parameter.device.type for parameter in params}
+    return len(kinds) == 1 and kinds <= _FUSED_DEVICES and all(parameter.is_floating_point() for parameter in params)
 
 
 def _is_sparse(model: nn.Module) -> bool:
