@@ -95,9 +95,8 @@ class Lowering:
         for name in spec.args:
             if name in takes:
                 continue
-            free = [word for word in takes if word not in spec.args]
-            near = nearest(name, free)
-            if is_open and near:
+            near = nearest(name, takes)
+            if is_open and near and SequenceMatcher(None, name, near).ratio() >= SURELY:
                 self.warning(spec.place(name), f"{spec.name} has no parameter {name!r}", f"did you mean {near!r}?")
             elif not is_open:
                 tell(spec.place(name), f"{spec.name} has no parameter {name!r}", suggest(name, takes))
