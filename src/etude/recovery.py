@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -107,6 +108,7 @@ class Recovery:
             for loader in run.data.values():
                 loader.allow_change = True  # type: ignore[attr-defined]
         kept = _new_settings(run) if self._optimizer_changed else None
+        reached = _recorded_steps(run.folder)
         if self._batch_sizes is not None:
             _rescale(state, *self._batch_sizes)
         restore(run, state, say=self.say, allow=self.options.allow_change)
@@ -117,7 +119,8 @@ class Recovery:
         self.stops.on_start(lambda: Generators().load_state_dict(state["generators"]))
         if run.store is not None:
             run.store.store.prune()  # what a life that ended inside its pruning has left
-        self.say(f"resumed from step {run.step} ({loaded.path})")
+        repeated = f", {lost} steps are repeated" if (lost := reached - run.step) > 0 else ""
+        self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
 
     def _start_warm(self) -> None:
         given = dict(self.run.plan.init_from) if self.run.plan is not None else {}
@@ -158,6 +161,15 @@ def _set_records_aside(folder: Path) -> None:
     for name in _RECORDS:
         if (folder / name).exists() and (folder / name).stat().st_size:
             os.replace(folder / name, folder / f"{name}.{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def _recorded_steps(folder: Path | None) -> int:
+    """How far the life before had come, as far as its records tell."""
+    try:
+        lines = (folder / _RECORDS[0]).read_bytes()[-4096:].splitlines() if folder is not None else []
+        return max((int(json.loads(line)["step"]) for line in lines[1:] or lines), default=0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _new_settings(run: Run) -> dict[str, list[dict[str, Any]]]:

@@ -33,17 +33,17 @@ KINDS = ("moment", "slow write", "call", "torn call", "step", "point")
 POINTS = ("save.begin", "save.before_manifest", "save.before_rename", "save.done", "prune.before_delete")
 
 
-def live(body: Callable[[], Any], *, kill_after: float | None = None) -> int:
-    """``body`` in a fork; its exit code, negative for a signal."""
+def live(body: Callable[[], Any], *, kill_after: float | None = None, quiet: bool = False) -> int:
+    """``body`` in a fork; its exit code (what it returns, or that of its error), negative for a signal."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            body()
-            code = 0
+            code = body() or 0
         except BaseException as error:
             code = getattr(error, "exit_code", 1)
-            if code == 1:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            if code == 1 and not quiet:
                 traceback.print_exc()
         finally:
             sys.stderr.flush()

@@ -1,0 +1,278 @@
+"""Faults one by one, each in processes of its own: what the process said and how it ended, and that a resume is exact.
+
+    python -m tests.faults.scenes [NAME …]
+
+torch is imported once; every life is a fork. Prints a JSON object per scene.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from etude.checkpoint import disk
+from etude.checkpoint.lock import Lock
+from etude.checkpoint.store import Store
+from tests.faults import job
+from tests.faults.job import Variant, digest, train
+from tests.faults.lives import live
+
+PLAIN = Variant(keep=None)
+SCENES: dict[str, Callable[[Path], dict[str, Any]]] = {}
+
+
+def scene(name: str) -> Callable[[Callable[[Path], dict[str, Any]]], Callable[[Path], dict[str, Any]]]:
+    def enter(body: Callable[[Path], dict[str, Any]]) -> Callable[[Path], dict[str, Any]]:
+        SCENES[name] = body
+        return body
+
+    return enter
+
+
+def life(folder: Path, variant: Variant = PLAIN, *, before: Callable[[], Any] = lambda: None, **options: Any) -> int:
+    """The job in a fork; what it says goes to ``folder/log.txt``."""
+
+    def body() -> int:
+        before()
+        return train(folder, variant, **options).exit_code
+
+    return live(body, quiet=True)
+
+
+def said(folder: Path) -> str:
+    return "\n".join(line[21:] for line in (folder / "log.txt").read_text().splitlines())
+
+
+def ends(folder: Path, variant: Variant = PLAIN, **options: Any) -> dict[str, Any]:
+    """Resume without further faults and compare with an undisturbed run; a stop may have saved a step more."""
+    code = life(folder, variant, **options)
+    calm = folder.with_name(f"{folder.name}-calm")
+    assert life(calm, variant, resume=None) == 0
+    left, right = digest(folder), digest(calm)
+    more = {key for key in left.keys() - right.keys() if key.startswith("step-")}
+    odd = sorted(key for key in (left.keys() | right.keys()) - more if left.get(key) != right.get(key))
+    return {"resumed": code, "differs": odd}
+
+
+def by_chaos(faults: str, variant: Variant = PLAIN, **options: Any) -> Callable[[Path], dict[str, Any]]:
+    def body(folder: Path) -> dict[str, Any]:
+        code = life(folder, variant, resume=None, chaos=faults, **options)
+        kept = sorted(name for name in os.listdir(folder / "checkpoints") if name != "latest")
+        return {"code": code, "kept": kept, "said": said(folder), **ends(folder, variant), "later": said(folder)}
+
+    return body
+
+
+SCENES["sigterm"] = by_chaos("sigterm@step=10")
+SCENES["sigterm twice"] = by_chaos("sigterm@step=10,slow@save=3,sigterm@step=11")
+SCENES["ctrl-c"] = by_chaos("sigint@step=11")
+SCENES["usr1"] = by_chaos("usr1@step=11")
+SCENES["exception"] = by_chaos("raise@step=10")
+SCENES["nan"] = by_chaos("nan@step=11")
+SCENES["no space once"] = by_chaos("enospc@save=2", replace(PLAIN, keep=2))
+SCENES["bad disk once"] = by_chaos("eio@save=2", replace(PLAIN, keep=2))
+SCENES["killed in a save"] = by_chaos("kill@save=3")
+SCENES["bit flipped"] = by_chaos("bitflip@save=5,kill@step=14")
+SCENES["worker dies"] = by_chaos("worker-dies@batch=9", replace(PLAIN, workers=2))
+
+
+def at_evaluation(act: Callable[[], Any]) -> Callable[[], None]:
+    """Have ``act`` done once, inside the evaluation after 18 steps."""
+
+    def before() -> None:
+        left = [act]
+
+        def once(self: Any, run: Any) -> None:
+            if run.done == 18 and left:
+                left.pop()()
+
+        job.Evaluating.before_eval_step = once  # type: ignore[method-assign]
+
+    return before
+
+
+def at_step(number: int, act: Callable[[], Any]) -> Callable[[], None]:
+    """Have ``act`` done before a step."""
+
+    def before() -> None:
+        def once(self: Any, run: Any) -> None:
+            if run.step == number:
+                act()
+
+        job.Last.before_step = once  # type: ignore[method-assign]
+
+    return before
+
+
+def signal_self(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+@scene("sigterm in evaluation")
+def sigterm_in_evaluation(folder: Path) -> dict[str, Any]:
+    code = life(folder, before=at_evaluation(signal_self(signal.SIGTERM)), resume=None)
+    return {"code": code, "said": said(folder), **ends(folder)}
+
+
+@scene("killed in evaluation")
+def killed_in_evaluation(folder: Path) -> dict[str, Any]:
+    return {"code": life(folder, before=at_evaluation(signal_self(signal.SIGKILL)), resume=None), **ends(folder)}
+
+
+@scene("exception in evaluation")
+def exception_in_evaluation(folder: Path) -> dict[str, Any]:
+    def fail() -> None:
+        raise ValueError("the metric is wrong")
+
+    code = life(folder, before=at_evaluation(fail), resume=None)
+    return {"code": code, "kept": sorted(os.listdir(folder / "checkpoints")), **ends(folder)}
+
+
+@scene("exception with debug")
+def exception_with_debug(folder: Path) -> dict[str, Any]:
+    variant = replace(PLAIN, debug=True)
+    code = life(folder, variant, resume=None, chaos="raise@step=10")
+    aside = Store(folder / "checkpoints", write=False).load("failed-000000010")
+    return {"code": code, "parts": sorted(aside.state), "batch": list(aside.state["batch"][0].shape), **ends(folder)}
+
+
+@scene("second starter")
+def second_starter(folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    lock = Lock(folder)
+    first = live(lambda: train(folder, PLAIN, resume=None), quiet=True)
+    lock.release()
+    return {"code": first, **ends(folder)}
+
+
+@scene("hangup")
+def hangup(folder: Path) -> dict[str, Any]:
+    return {"code": life(folder, before=at_step(5, signal_self(signal.SIGHUP)), resume=None), **ends(folder)}
+
+
+@scene("disk full")
+def disk_full(folder: Path) -> dict[str, Any]:
+    """A small file system of its own where mounting is allowed, else a limit on the size of files."""
+    variant = replace(PLAIN, width=4000)
+    folder.mkdir()
+    room = folder / "checkpoints"
+    room.mkdir()
+    mounted = ctypes.CDLL(None, use_errno=True).mount(b"tmpfs", str(room).encode(), b"tmpfs", 0, b"size=1200k") == 0
+
+    def before() -> None:
+        if not mounted:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+
+    try:
+        code = life(folder, variant, before=before, resume=None)
+        text = said(folder)
+        kept = sorted(os.listdir(room))
+        aside = folder.with_name("aside")
+        shutil.copytree(room, aside)
+    finally:
+        if mounted:
+            ctypes.CDLL(None).umount2(str(room).encode(), 2)
+    shutil.rmtree(room)
+    shutil.move(aside, room)
+    return {"code": code, "kept": kept, "said": text, "mounted": mounted, **ends(folder, variant)}
+
+
+@scene("read-only")
+def read_only(folder: Path) -> dict[str, Any]:
+    def gate(call: str, path: str, size: int) -> None:
+        if call in ("mkdir", "create", "write", "rename"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    code = life(folder, before=at_step(8, lambda: disk.set_gate(gate)), resume=None)
+    return {"code": code, "said": said(folder), **ends(folder)}
+
+
+@scene("all damaged")
+def all_damaged(folder: Path) -> dict[str, Any]:
+    assert life(folder, resume=None, chaos="kill@step=14") == -9
+    for path in (folder / "checkpoints").glob("step-*/model.safetensors"):
+        path.write_bytes(path.read_bytes()[:100])
+    names = sorted(os.listdir(folder / "checkpoints"))
+    code = life(folder)
+    same = names == sorted(os.listdir(folder / "checkpoints"))
+    restarted = life(folder, resume=None, restart=True)
+    return {"code": code, "untouched": same, "restarted": restarted, **ends(folder)}
+
+
+@scene("model changed")
+def model_changed(folder: Path) -> dict[str, Any]:
+    assert life(folder, resume=None, chaos="kill@step=14") == -9
+    return {"code": life(folder, replace(PLAIN, width=17)), **ends(folder)}
+
+
+@scene("existing run")
+def existing_run(folder: Path) -> dict[str, Any]:
+    assert life(folder, resume=None, chaos="kill@step=14") == -9
+    return {"code": life(folder, resume=None), **ends(folder)}
+
+
+@scene("resume from an older one")
+def resume_from_older(folder: Path) -> dict[str, Any]:
+    assert life(folder, resume=None, chaos="kill@step=20") == -9
+    path = str(folder / "checkpoints" / "step-000000006")
+    return {"code": life(folder, resume=path, chaos="kill@step=11"), **ends(folder), "said": said(folder)}
+
+
+@scene("finished")
+def finished(folder: Path) -> dict[str, Any]:
+    assert life(folder, resume=None) == 0
+    return ends(folder)
+
+
+@scene("time does not grow")
+def time_does_not_grow(folder: Path) -> dict[str, Any]:
+    """A resume late in a long epoch asks the dataset for no sample that was used before."""
+    asked: list[int] = []
+    fetch = job.Noisy.__getitem__
+
+    def counted(self: Any, index: int) -> Any:
+        asked.append(index)
+        return fetch(self, index)
+
+    job.Noisy.__getitem__ = counted  # type: ignore[method-assign]
+    variant = replace(PLAIN, epochs=1, validate="9ep")
+    try:
+        assert life(folder, variant, resume=None, chaos="sigterm@step=6") == 143
+        run = job.make_run(variant)
+        train_before = len(asked)
+        with job.Session(run, job.Options(folder=folder, resume="", quiet=True)) as session:
+            session.train()
+    finally:
+        job.Noisy.__getitem__ = fetch  # type: ignore[method-assign]
+    return {"asked": len(asked) - train_before, "step": run.step}
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    root = Path(tempfile.mkdtemp(prefix="etude-scenes-", dir=base))
+    train(root / "warm", Variant(epochs=1), resume=None)
+    for name in sys.argv[1:] or SCENES:
+        began = time.monotonic()
+        result = SCENES[name](root / name.replace(" ", "-"))
+        print(json.dumps({"name": name, "seconds": round(time.monotonic() - began, 2), **result}), flush=True)
+    shutil.rmtree(root)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
