@@ -141,6 +141,21 @@ _DEVICE = _served(
     },
 )
 
+_COMPARISONS = _from(
+    "testing",
+    "assert_allclose assert_attrs_equal assert_dict_contains_subset assert_dict_has_keys assert_is_norm_layer "
+    "assert_keys_equal assert_params_all_zeros",
+)
+_TEST_CASE = _from("testing", "RunnerTestCase ToyModel ToyDataset ToyMetric")
+_PROCESSES = _from("testing_processes", "MultiProcessTestCase")
+_TESTING = {
+    "mmengine.testing": _COMPARISONS | _from("testing", "RunnerTestCase"),
+    "mmengine.testing.compare": _COMPARISONS,
+    "mmengine.testing.runner_test_case": _TEST_CASE,
+    "mmengine.testing._internal": _PROCESSES,
+    "mmengine.testing._internal.distributed": _PROCESSES,
+}
+
 _REGISTRIES = (
     "RUNNERS RUNNER_CONSTRUCTORS LOOPS HOOKS DATASETS DATA_SAMPLERS TRANSFORMS MODELS MODEL_WRAPPERS "
     "WEIGHT_INITIALIZERS OPTIMIZERS OPTIM_WRAPPERS OPTIM_WRAPPER_CONSTRUCTORS PARAM_SCHEDULERS METRICS EVALUATOR "
@@ -196,6 +211,7 @@ def _united(*tables: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
 
 MODULES: dict[str, dict[str, str]] = _united(
     _SCHEDULERS, _OPTIM, _DATASET, _LOGGING, _DIST, _STRUCTURES, _VISUALIZATION, _EVALUATOR, _MODEL, _DEVICE,
+    _TESTING,
     _SELFSUP, _PRETRAIN,
     {
         "mmengine": _LOGGING["mmengine.logging"] | _VERSION, "mmengine.version": _VERSION,

@@ -185,6 +185,7 @@ def plain(cfg: Any) -> Mapping[str, Any] | None:
 def _import_registry_of(scope: str) -> None:
     """A package's registry module adds its nodes to the tree; one that is not there leaves the tree as it is."""
     try:
-        importlib.import_module(f"{scope}.registry")
+        module = importlib.import_module(f"{scope}.registry")
+        getattr(module, "HOOKS", None)  # a served module makes its nodes when one of its names is first asked for
     except (ImportError, AttributeError, ValueError):
         return
