@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -155,7 +156,10 @@ class PeriodicCheckpointer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         folder = getattr(self.checkpointer, "save_dir", "")
         paths = [os.path.join(folder, name) for name in state["recent"]]
-        self.recent_checkpoints = [path for path in paths if os.path.exists(path)]
+        newest = self.checkpointer.get_checkpoint_file()  # written before it could count itself
+        if re.match(rf"{re.escape(self.file_prefix)}_\d{{7}}", os.path.basename(newest)):
+            paths.append(newest)
+        self.recent_checkpoints = [path for path in dict.fromkeys(paths) if os.path.exists(path)]
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -203,8 +207,8 @@ def read_item(path: str) -> Any:
 
 def plain(value: Any) -> Any:
     """State with nothing in it that only code could give back: OmegaConf and numpy become what they stand for."""
-    if isinstance(value, torch.Tensor) or value is None or isinstance(value, str | bool | int | float | bytes):
-        return value.item() if hasattr(value, "item") and not isinstance(value, torch.Tensor) else value
+    if isinstance(value, torch.Tensor) or value is None or type(value) in (str, bool, int, float, bytes):
+        return value
     kind = type(value).__name__
     if isinstance(value, Mapping) or kind == "DictConfig":
         return (
@@ -270,7 +274,7 @@ def take(model: torch.nn.Module, state: Mapping[str, Any]) -> IncompatibleKeys:
     misfits = []
     for key in [key for key in incoming if isinstance(own.get(key), torch.Tensor)]:
         value = incoming[key] = torch.as_tensor(incoming[key])
-        lazy = isinstance(own[key], torch.nn.parameter.UninitializedTensorMixin)
+        lazy = torch.nn.parameter.is_lazy(own[key])
         if not lazy and own[key].shape != value.shape:
             misfits.append((key, tuple(value.shape), tuple(own[key].shape)))
             del incoming[key]

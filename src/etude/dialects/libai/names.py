@@ -131,7 +131,9 @@ _FLOW = _from(
     "long float no_grad device manual_seed Size save load sigmoid tanh exp log softmax matmul where argmax",
 )
 _ONEFLOW: dict[str, dict[str, str]] = {
-    "oneflow": _FLOW | {"nn": "torch.nn"},
+    "oneflow": _FLOW | {"nn": "torch.nn", "cuda": "torch.cuda"},
+    "oneflow.env": _from(f"{_LIVE}.distributed", "get_rank get_local_rank get_world_size")
+    | _as(get_node_size=f"{_LIVE}.distributed:get_num_nodes"),
     "oneflow.nn": _NN | {"functional": "torch.nn.functional", "init": "torch.nn.init"},
     "oneflow.optim": _from(f"{_LIVE}.optimizers", "SGD Adam AdamW Adagrad RMSprop"),
     "oneflow.utils": {},

@@ -14,7 +14,7 @@ def omegaconf() -> ModuleType:
         import omegaconf as package
     except ModuleNotFoundError as error:
         raise MissingExtra("omegaconf", "libai", "a lazy config (LiBai, detectron2)") from error
-    return package  # type: ignore[no-any-return]
+    return package
 
 
 def dict_config(content: Any) -> Any:

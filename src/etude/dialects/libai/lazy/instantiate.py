@@ -17,6 +17,7 @@ from typing import Any
 from etude.dialects.libai.lazy.errors import InstantiationException
 from etude.dialects.libai.lazy.extra import dict_config, is_list_config, omegaconf
 from etude.dialects.libai.lazy.targets import locate, name_of
+from etude.errors import EtudeError
 
 Recurse = Callable[[Any], Any]
 
@@ -65,6 +66,8 @@ def _libai(cfg: Any, recursive: bool) -> Any:
     }
     try:
         return target(**arguments)
+    except EtudeError:
+        raise
     except Exception as error:
         raise InstantiationException(f"Error in call to target '{_label(target)}':\n{error!r}") from error
 

@@ -69,7 +69,7 @@ def config_imports(flavour: Flavour) -> Iterator[None]:
             return before(name, globals, locals, fromlist, level)
         return _config_module(flavour, _find(flavour, globals["__file__"], name, level), fromlist or ())
 
-    builtins.__import__ = load  # type: ignore[assignment]
+    builtins.__import__ = load
     try:
         yield
     finally:

@@ -45,7 +45,7 @@ def _name_targets(node: Any) -> None:
             return
         target = node._get_node("_target_")
         value = target._value() if target is not None and not package.OmegaConf.is_config(target) else None
-        if callable(value):
+        if callable(value) and getattr(value, "__module__", None):
             node["_target_"] = name_of(value)
         children = [node._get_node(key) for key in node]
     elif is_list_config(node) and isinstance(node._value(), list | tuple):
@@ -78,7 +78,7 @@ def _keep(cfg: Any, filename: str) -> None:
 
 def _pickled(cfg: Any) -> bytes:
     try:
-        import cloudpickle
+        import cloudpickle  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         return pickle.dumps(cfg)
     content: bytes = cloudpickle.dumps(cfg)

@@ -44,7 +44,7 @@ class DefaultTrainer(TrainerBase):
         self.start_iter = self.iter = start_iteration(cfg)
         self._build_data(cfg)
         self.auto_scale_hyperparams(cfg, self.train_loader)
-        self.model = self._placed(self.build_model(cfg))
+        self.model = self.build_model(cfg).to(cfg.train.input_placement_device)
         self.optimizer = self.build_optimizer(cfg, self.model)
         self.lr_scheduler = self.build_lr_scheduler(cfg, self.optimizer)
         self._build_trainer(cfg)
@@ -71,9 +71,6 @@ class DefaultTrainer(TrainerBase):
         self.test_loader = [loader for loader in (val, test) if loader is not None]
         self.test_loader.extend(self.build_test_loader(cfg, self.tokenizer))
         self._skip = 0 if takes else consumed // max(self._samples_each, 1) * (steps if cfg.graph.enabled else 1)
-
-    def _placed(self, model: torch.nn.Module) -> torch.nn.Module:
-        return model.to(self.cfg.train.input_placement_device)
 
     def _build_trainer(self, cfg: Any) -> None:
         steps = cfg.train.num_accumulation_steps
@@ -183,7 +180,7 @@ class DefaultTrainer(TrainerBase):
             cfg.model.amp_enabled = amp
         model: torch.nn.Module = instantiate(cfg.model)
         logger.info(f"Model:\n{model}")
-        return model
+        return model.to(try_get_key(cfg, "train.input_placement_device", default="cpu"))
 
     @classmethod
     def build_graph(

@@ -97,7 +97,7 @@ class BLEUEvaluator(DatasetEvaluator):
 
     def evaluate(self) -> dict[str, float]:
         try:
-            from nltk.translate.bleu_score import corpus_bleu
+            from nltk.translate.bleu_score import corpus_bleu  # type: ignore[import-not-found]
         except ModuleNotFoundError as error:
             raise MissingExtra("nltk", "libai", "BLEUEvaluator") from error
         references = [[reference] for _, reference in self._pairs]

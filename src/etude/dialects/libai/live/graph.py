@@ -69,7 +69,7 @@ class GraphBase:
             with self.amp.autocast():
                 outputs = self._compiled(**micro_batch)
                 losses = total_loss(outputs) / self.grad_acc_steps
-            self.amp.scale(losses).backward()
+            self.amp.backward(losses)
             for name, value in outputs.items():
                 returned.setdefault(name, []).append(value.detach())
         self.amp.update(self.optimizer)

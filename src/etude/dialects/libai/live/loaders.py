@@ -103,7 +103,7 @@ def build_image_train_loader(
     made = _made(dataset, dataset_mixer)
     drawn = _sampler(sampler, made, train_batch_size, seed, consumed_samples=consumed_samples)
     loader = _loader(made, drawn, num_workers, collate_fn, seed, **kwargs)
-    loader.mixup_func = instantiate(mixup_func)  # type: ignore[attr-defined]
+    loader.mixup_func = instantiate(mixup_func)
     return loader, None, None
 
 

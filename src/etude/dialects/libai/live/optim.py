@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,7 +63,7 @@ def with_bias_override(
     overrides: Mapping[str, Mapping[str, Any]] | None, bias: Mapping[str, Any]
 ) -> dict[str, Mapping[str, Any]]:
     """The overrides with what is said about biases; the caller's own mapping stays as it is."""
-    merged = dict(copy.copy(overrides) or {})
+    merged = dict(overrides or {})
     said = {key: value for key, value in bias.items() if value is not None}
     if said:
         if "bias" in merged:

@@ -23,7 +23,7 @@ class CurveLR(torch.optim.lr_scheduler.LRScheduler):
         super().__init__(optimizer, last_step)
 
     def get_lr(self) -> list[float | torch.Tensor]:
-        return [self.curve(base, self.last_epoch) for base in self.base_lrs]
+        return [self.curve(float(base), self.last_epoch) for base in self.base_lrs]
 
     def step(self, epoch: int | None = None) -> None:
         """On by one. With accumulation the scheduler moves in every micro-step, also before the first update."""
@@ -41,7 +41,7 @@ class CurveLR(torch.optim.lr_scheduler.LRScheduler):
         self.last_epoch = int(state_dict.get("last_epoch", state_dict.get("last_step", 0)))
         self.base_lrs = list(state_dict.get("base_lrs", self.base_lrs))
         self._step_count = int(state_dict.get("_step_count", self.last_epoch + 1))
-        self._last_lr = [self.curve(base, self.last_epoch) for base in self.base_lrs]
+        self._last_lr = [self.curve(float(base), self.last_epoch) for base in self.base_lrs]
 
 
 def build_lr_scheduler(cfg: Any, optimizer: Any) -> Any:

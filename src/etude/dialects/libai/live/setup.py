@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.dialects.libai import sizes
+from etude.dialects.libai import sizes as compute
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.load import LazyConfig
 from etude.dialects.libai.live import distributed as dist
@@ -19,28 +19,35 @@ from etude.dialects.libai.live.logger import setup_logger
 
 def default_setup(cfg: Any, args: Any) -> None:
     """Make the output folder, log what was asked for, compute the sizes and write ``config.yaml``. Seeds nothing."""
+    cfg.train.resume = args.resume
+    logger = announce(cfg, args, sizes=True)
+    place_input(cfg, logger)
+
+
+def announce(cfg: Any, args: Any, *, sizes: bool = False) -> logging.Logger:
+    """The folder, the logger, the command, and the config as it is once the ``sizes`` are computed."""
     folder = try_get_key(cfg, "train.output_dir")
     if dist.is_main_process() and folder:
         os.makedirs(folder, exist_ok=True)
-    cfg.train.resume = args.resume
     logger = setup_logger(folder, distributed_rank=dist.get_rank())
     logger.info(f"Rank of current process: {dist.get_rank()}. World size: {dist.get_world_size()}")
     logger.info(f"Command line arguments: {args}")
     if getattr(args, "config_file", ""):
         with open(args.config_file, encoding="utf-8") as file:
             logger.info(f"Contents of args.config_file={args.config_file}:\n{file.read()}")
-    dist.setup_dist_util(cfg.train.dist)
-    check_batch_size(cfg)
+    if sizes:
+        dist.setup_dist_util(cfg.train.dist)
+        check_batch_size(cfg)
     if dist.is_main_process() and folder:
         path = os.path.join(folder, "config.yaml")
         LazyConfig.save(cfg, path)
         logger.info(f"Full config saved to {path}")
-    place_input(cfg, logger)
+    return logger
 
 
 def check_batch_size(cfg: Any) -> None:
     """See :func:`etude.dialects.libai.sizes.check_batch_size`."""
-    sizes.check_batch_size(cfg, dist.get_data_parallel_size())
+    compute.check_batch_size(cfg, dist.get_data_parallel_size())
 
 
 def place_input(cfg: Any, logger: logging.Logger) -> None:

@@ -208,7 +208,7 @@ class EagerTrainer(TrainerBase):
         with self.amp.autocast():
             loss_dict = self.model(**data)
             losses = total_loss(loss_dict) / self.grad_acc_steps
-        self.amp.scale(losses).backward()
+        self.amp.backward(losses)
         self.write_metrics(loss_dict, data_time)
         if (self.iter + 1) % self.grad_acc_steps == 0:
             self.amp.update(self.optimizer)
@@ -255,8 +255,9 @@ class Amp:
         dtype = torch.float16 if self.device == "cuda" else torch.bfloat16
         return torch.autocast(self.device, dtype=dtype)
 
-    def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        return loss if self.scaler is None else self.scaler.scale(loss)  # type: ignore[no-any-return]
+    def backward(self, loss: Any) -> None:
+        """The gradients of ``loss``, scaled up where half precision needs it."""
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def update(self, optimizer: Any) -> None:
         """Clip, step, and start the next sum of gradients."""

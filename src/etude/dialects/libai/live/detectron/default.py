@@ -20,6 +20,7 @@ from etude.dialects.libai.live.detectron import comm, hooks, hooks_save, optim
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
 from etude.dialects.libai.live.detectron.logger import setup_logger
+from etude.dialects.libai.live.detectron.precise_bn import get_bn_modules
 from etude.dialects.libai.live.detectron.results import print_csv_format, verify_results
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer, TrainerBase
 from etude.dialects.libai.live.detectron.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
@@ -165,7 +166,7 @@ class DefaultTrainer(TrainerBase):
         """Timer, scheduler, precise BN, checkpoints, evaluation, writers: in this order."""
         cfg = self.cfg
         made: list[Any] = [hooks.IterationTimer(), hooks.LRScheduler()]
-        if _try_get_key(cfg, "TEST.PRECISE_BN.ENABLED", default=False) and hooks.get_bn_modules(self.model):
+        if _try_get_key(cfg, "TEST.PRECISE_BN.ENABLED", default=False) and get_bn_modules(self.model):
             loader = self.build_train_loader(cfg)
             made.append(hooks.PreciseBN(cfg.TEST.EVAL_PERIOD, self.model, loader, cfg.TEST.PRECISE_BN.NUM_ITER))
         if comm.is_main_process():

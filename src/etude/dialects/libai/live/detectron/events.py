@@ -13,14 +13,10 @@ __all__ = ["EventStorage", "get_event_storage", "has_event_storage"]
 
 
 class EventStorage(events.EventStorage):
-    def put_scalar(  # type: ignore[override]
-        self, name: str, value: Any, smoothing_hint: bool = True, cur_iter: int | None = None
-    ) -> None:
+    def put_scalar(self, name: str, value: Any, smoothing_hint: bool = True, cur_iter: int | None = None) -> None:
         self._put(name, value, smoothing_hint, self._iter if cur_iter is None else cur_iter)
 
-    def put_scalars(  # type: ignore[override]
-        self, *, smoothing_hint: bool = True, cur_iter: int | None = None, **kwargs: Any
-    ) -> None:
+    def put_scalars(self, *, smoothing_hint: bool = True, cur_iter: int | None = None, **kwargs: Any) -> None:
         for name, value in kwargs.items():
             self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
 

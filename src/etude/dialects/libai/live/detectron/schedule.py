@@ -67,7 +67,7 @@ class _Warmup(torch.optim.lr_scheduler.LRScheduler):
         raise NotImplementedError
 
     def get_lr(self) -> list[float | torch.Tensor]:
-        return [self._main(base) * self._warmup() for base in self.base_lrs]
+        return [self._main(float(base)) * self._warmup() for base in self.base_lrs]
 
 
 class WarmupMultiStepLR(_Warmup):

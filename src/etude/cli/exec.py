@@ -1,0 +1,58 @@
+"""``etude exec SCRIPT …``: a script written for another system, with the import names it expects."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from etude.errors import UserError
+
+HELP = """\
+Run a script of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as `python SCRIPT …` would, on Étude: the import names
+of those systems are served where they are not installed. Everything after SCRIPT belongs to the script.
+
+  etude exec tools/train_net.py --config-file configs/gpt.py train.train_iter=100
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "exec",
+        help="run a script written for another system",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--force", action="store_true", help="serve the import names even where a package has them")
+    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("args", metavar="…", nargs=argparse.REMAINDER, help="arguments of the script")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the script as ``__main__``; its exit code is ours. The folder one is in can be imported from too."""
+    import runpy
+
+    from etude.dialects import imports
+
+    if not os.path.isfile(args.script):
+        raise UserError(f"there is no script {args.script}")
+    imports.install(force=args.force)
+    words, path = sys.argv, list(sys.path)
+    sys.argv = [args.script, *args.args]
+    sys.path[:0] = [os.path.dirname(os.path.abspath(args.script)), os.getcwd()]
+    try:
+        runpy.run_path(args.script, run_name="__main__")
+    except SystemExit as stop:
+        return _code(stop)
+    finally:
+        sys.argv, sys.path[:] = words, path
+    return 0
+
+
+def _code(stop: SystemExit) -> int:
+    if stop.code is None or isinstance(stop.code, int):
+        return stop.code or 0
+    print(stop.code, file=sys.stderr)
+    return 1

@@ -1,0 +1,119 @@
+"""Plan → Run for a lazy config: what ``tools/train_net.py`` does; whatever writes is put off until training."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etude.core.run import Run
+from etude.dialects.libai import sizes
+from etude.dialects.libai.files import Checkpointer
+from etude.dialects.libai.lazy.extra import dict_config
+from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live import setup
+from etude.dialects.libai.live.default import DefaultTrainer
+from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
+from etude.dialects.libai.live.hooks import PeriodicWriter
+from etude.dialects.libai.lower import is_detectron2
+from etude.plan import Plan
+
+if TYPE_CHECKING:
+    from etude.build import Options
+
+
+def build(plan: Plan, options: Options) -> Run:
+    """The default trainer of the config as a run; ``run.loop(run)`` sets up and trains (or only evaluates)."""
+    cfg = dict_config(dict(plan.source))
+    extras: Mapping[str, Any] = options.extras or {}
+    arguments = Namespace(
+        config_file=next((file for file in plan.files if file.endswith((".py", ".yaml", ".yml"))), ""),
+        resume=options.resume is not None,
+        eval_only=bool(extras.get("eval_only")),
+        fast_dev_run=bool(extras.get("fast_dev_run")),
+        opts=[],
+    )
+    _adjust(cfg, options, extras, arguments)
+    run = build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
+    run.plan = plan
+    if arguments.fast_dev_run:
+        run.loop = _leaving_nothing(run.loop, str(run.folder))
+        run.folder = None
+    return run
+
+
+def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Namespace) -> None:
+    """What the command line says for this run only."""
+    if options.folder is not None:
+        cfg.train.output_dir = str(options.folder)
+    if options.resume:
+        cfg.train.output_dir = str(Path(options.resume).parent if Path(options.resume).is_dir() else options.resume)
+    if arguments.fast_dev_run:
+        cfg.train.output_dir = tempfile.mkdtemp(prefix="etude-fast-dev-run-")
+    if extras.get("seed") is not None:
+        cfg.train.seed = extras["seed"]
+    if extras.get("device"):
+        key = "device" if "max_iter" in cfg.train else "input_placement_device"
+        cfg.train[key] = extras["device"]
+    if extras.get("load_from"):
+        cfg.train.load_weight = extras["load_from"]
+
+
+def build_libai(cfg: Any, arguments: Namespace) -> Run:
+    cfg.train.resume = arguments.resume
+    dist.setup_dist_util(cfg.train.dist)
+    sizes.check_batch_size(cfg, dist.get_data_parallel_size())
+    setup.seed_all(cfg.train.seed + dist.get_rank())
+    if arguments.fast_dev_run:
+        setup.fast_dev_run(cfg)
+    trainer = PutOff(cfg)
+    run = trainer.engine
+    run.folder = Path(cfg.train.output_dir)
+    run.step, run.total_steps = trainer.start_iter, trainer.max_iter
+    run.optimizers, run.data = {"": trainer.optimizer}, {"train": trainer.train_loader}
+    run.loop = (
+        (lambda run: evaluate(trainer, arguments)) if arguments.eval_only else (lambda run: train(trainer, arguments))
+    )
+    return run
+
+
+class PutOff(DefaultTrainer):
+    """The default trainer whose writers open their files when training begins, so that a plan leaves no trace."""
+
+    writes = False
+
+    def build_writers(self) -> list[Any]:
+        return super().build_writers() if self.writes else []
+
+
+def train(trainer: PutOff, arguments: Namespace) -> None:
+    """Set up (folder, log, ``config.yaml``) and train."""
+    setup.announce(trainer.cfg, arguments)
+    trainer.writes = True
+    for hook in trainer._hooks:
+        if isinstance(hook, PeriodicWriter):
+            hook._writers = trainer.build_writers()
+    trainer.train()
+
+
+def evaluate(trainer: PutOff, arguments: Namespace) -> None:
+    """``--eval-only``: the weights of the last checkpoint or of ``train.load_weight``, once over the test data."""
+    setup.announce(trainer.cfg, arguments)
+    cfg = trainer.cfg
+    Checkpointer(trainer.model, save_dir=cfg.train.output_dir).resume_or_load(
+        cfg.train.load_weight, resume=arguments.resume
+    )
+    trainer._evaluate()
+
+
+def _leaving_nothing(loop: Callable[[Run], None], folder: str) -> Callable[[Run], None]:
+    def guarded(run: Run) -> None:
+        try:
+            loop(run)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    return guarded

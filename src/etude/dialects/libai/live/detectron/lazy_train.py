@@ -1,0 +1,70 @@
+"""detectron2's ``lazyconfig_train_net.py``: a lazy config as a run."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from etude.core.run import Run
+from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
+from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.live.detectron import comm, hooks, hooks_save
+from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
+from etude.dialects.libai.live.detectron.default import create_ddp_model, default_setup, default_writers
+from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
+from etude.dialects.libai.live.detectron.results import print_csv_format
+from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
+
+
+def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
+    """Model, optimizer, loader and trainer; hooks and files come when training begins."""
+    if str(cfg.train.device).startswith("cuda") and not torch.cuda.is_available():
+        cfg.train.device = "cpu"
+    if arguments.fast_dev_run:
+        cfg.train.max_iter, cfg.train.eval_period, cfg.train.log_period = 20, 10, 1
+    model = create_ddp_model(instantiate(cfg.model).to(cfg.train.device), **try_get_key(cfg, "train.ddp", default={}))
+    cfg.optimizer.params.model = model
+    optimizer = instantiate(cfg.optimizer)
+    amp = try_get_key(cfg, "train.amp.enabled", default=False)
+    trainer = (AMPTrainer if amp else SimpleTrainer)(model, instantiate(cfg.dataloader.train), optimizer)
+    run = trainer.engine
+    run.folder, run.total_steps = Path(cfg.train.output_dir), cfg.train.max_iter
+    run.optimizers = {"": optimizer}
+    run.loop = lambda run: do_train(cfg, arguments, trainer, optimizer)
+    return run
+
+
+def do_train(cfg: Any, arguments: Namespace, trainer: SimpleTrainer, optimizer: Any) -> None:
+    """Hooks in the order of the original's script, then the last checkpoint or the first weights, then the loop."""
+    default_setup(cfg, arguments)
+    checkpointer = DetectionCheckpointer(trainer.model, cfg.train.output_dir, trainer=trainer)
+    if arguments.eval_only:
+        checkpointer.resume_or_load(cfg.train.init_checkpoint, resume=arguments.resume)
+        do_test(cfg, trainer.model)
+        return
+    main = comm.is_main_process()
+    writers = default_writers(cfg.train.output_dir, cfg.train.max_iter) if main else []
+    trainer.register_hooks(
+        [
+            hooks.IterationTimer(),
+            hooks.LRScheduler(scheduler=instantiate(cfg.lr_multiplier), optimizer=optimizer),
+            hooks_save.PeriodicCheckpointer(checkpointer, **cfg.train.checkpointer) if main else None,
+            hooks.EvalHook(cfg.train.eval_period, lambda: do_test(cfg, trainer.model)),
+            hooks.PeriodicWriter(writers, period=cfg.train.log_period) if main else None,
+        ]
+    )
+    checkpointer.resume_or_load(cfg.train.init_checkpoint, resume=arguments.resume)
+    resumed = arguments.resume and checkpointer.has_checkpoint()
+    trainer.train(trainer.iter + 1 if resumed else 0, cfg.train.max_iter)
+
+
+def do_test(cfg: Any, model: torch.nn.Module) -> Any:
+    """The evaluator of ``cfg.dataloader``, if there is one."""
+    if try_get_key(cfg, "dataloader.evaluator") is None:
+        return None
+    results = inference_on_dataset(model, instantiate(cfg.dataloader.test), instantiate(cfg.dataloader.evaluator))
+    print_csv_format(results)
+    return results

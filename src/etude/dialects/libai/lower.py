@@ -1,0 +1,320 @@
+"""LiBai and detectron2 configs → Plan. The config itself stays the source: the dialect's own builder reads it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from etude.config.tree import Path, Tree, dotted
+from etude.dialects.libai.known import KEYS, NAMESPACES
+from etude.dialects.libai.lazy.errors import HydraException
+from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
+from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
+from etude.dialects.libai.lazy.targets import name_of
+from etude.dialects.libai.places import survey_files
+from etude.errors import ConfigError, Finding, UserError, nearest, suggest
+from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
+from etude.units import Amount
+
+_SPEAKS = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
+_RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
+
+
+def recognise(path: str, text: str) -> bool:
+    """A Python file that imports from LiBai or detectron2, itself or through a relative import; or a saved config."""
+    if path.endswith((".yaml", ".yml")):
+        return bool(re.search(r"^(optim|optimizer|model):", text, re.MULTILINE)) and "_target_:" in text
+    return path.endswith(".py") and _speaks(path, text, 3)
+
+
+def _speaks(path: str, text: str, depth: int) -> bool:
+    if _SPEAKS.search(text):
+        return True
+    for dots, module in _RELATIVE.findall(text) if depth else ():
+        folder = os.path.dirname(path)
+        for _ in range(len(dots) - 1):
+            folder = os.path.dirname(folder)
+        other = os.path.join(folder, *module.split(".")) + ".py"
+        try:
+            with open(other, encoding="utf-8") as file:
+                if _speaks(other, file.read(), depth - 1):
+                    return True
+        except (OSError, UnicodeDecodeError):
+            continue
+    return False
+
+
+def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
+    """What the config says, with overrides. A Python config is run; that is what it is."""
+    options = options or {}
+    if path.endswith(".py") and options.get("no_python_config"):
+        raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=path)
+    from etude.dialects import imports
+
+    imports.install()
+    places, files = survey_files(path)
+    with _told(path):
+        config = LazyConfig.load(path)
+        if "optim" not in config and "optimizer" in config:
+            config = DetectronLazyConfig.load(path)
+        LazyConfig.apply_overrides(config, list(overrides))
+    values = without_tuples(omegaconf().OmegaConf.to_container(config, resolve=False))
+    for text in overrides:
+        key = text.lstrip("+").partition("=")[0]
+        places[_path(key)] = Place(f"override '{text}'", 0, key)
+    return Tree(values, places, {}, files)
+
+
+class _told:
+    """Turns what goes wrong while a config is read into a finding with its place."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or not isinstance(error, Exception) or isinstance(error, UserError):
+            if isinstance(error, HydraException):
+                raise ConfigError(f"{error}", at=self.path) from error
+            return
+        line = next((f":{frame.tb_lineno}" for frame in _frames(trace, self.path)), "")
+        said = error.args[0] if isinstance(error, KeyError) and error.args else error
+        raise ConfigError(f"{type(error).__name__}: {said}", at=f"{self.path}{line}") from error
+
+
+def _frames(trace: Any, path: str) -> list[Any]:
+    found = []
+    while trace is not None:
+        if os.path.basename(trace.tb_frame.f_code.co_filename) == os.path.basename(path):
+            found.append(trace)
+        trace = trace.tb_next
+    return found[::-1]
+
+
+def _path(key: str) -> Path:
+    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
+
+
+# -- lowering ----------------------------------------------------------------------------------------------------------
+
+
+def lower(tree: Tree) -> Plan:
+    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    plan, findings = survey(tree)
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors:
+        raise ConfigError(errors)
+    return plan
+
+
+def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
+    """The plan, and everything that is wrong with the config."""
+    findings = [*_missing(tree), *_unknown(tree), *_calls(tree), *_sizes(tree)]
+    own = "optim" if tree.get("optim") is not None else "optimizer"
+    plan = Plan(
+        dialect="libai",
+        builder="libai",
+        name=os.path.splitext(os.path.basename(next(iter(tree.files), "run")))[0],
+        folder=str(tree.get("train", "output_dir", default="./output")),
+        model=_spec(tree, ("model",), "model"),
+        data=_data(tree),
+        optimizers={"": Optimizer(spec=_spec(tree, (own,), "optimizer"))},
+        update=Spec(kind="update", name=f"libai.{_mode(tree)}", at=tree.place("graph")),
+        loop=Spec(kind="loop", name="libai.iterations", at=tree.place("train")),
+        hooks=tuple(_hooks(tree)),
+        metrics=_metrics(tree),
+        train=_training(tree),
+        init_from=_init_from(tree),
+        source=tree.values,
+        files=tuple(tree.files),
+    )
+    return plan, findings
+
+
+def _mode(tree: Tree) -> str:
+    if is_detectron2(tree.values):
+        return "SimpleTrainer"
+    return "GraphTrainer" if tree.get("graph", "enabled", default=True) else "EagerTrainer"
+
+
+def is_detectron2(values: Mapping[str, Any]) -> bool:
+    """detectron2's lazy configs say ``optimizer`` where LiBai's say ``optim``."""
+    return "optimizer" in values and "optim" not in values
+
+
+def _training(tree: Tree) -> Training:
+    train: Mapping[str, Any] = tree.get("train", default={}) or {}
+    epochs, steps = train.get("train_epoch") or None, train.get("train_iter", train.get("max_iter")) or None
+    amp = bool(tree.get("train", "amp", "enabled", default=False))
+    return Training(
+        epochs=int(epochs) if epochs and not steps else None,
+        steps=int(steps) if steps else None,
+        accumulate=int(train.get("num_accumulation_steps") or 1),
+        precision="fp16" if amp else "fp32",
+        seed=int(train.get("seed") or 0),
+        device=str(train.get("input_placement_device", train.get("device", "auto"))),
+        compile=_mode(tree) == "GraphTrainer",
+    )
+
+
+def _hooks(tree: Tree) -> list[HookPlan]:
+    """The hooks of the default trainer, in the order they are registered in."""
+    made = [("IterationTimer", None, ()), ("LRScheduler", None, ("train", "scheduler"))]
+    made.append(("PeriodicCheckpointer", tree.get("train", "checkpointer", "period"), ("train", "checkpointer")))
+    period = tree.get("train", "evaluation", "eval_period", default=tree.get("train", "eval_period"))
+    if tree.get("train", "evaluation", "enabled", default=True) and period is not None:
+        made.append(("EvalHook", period, ("train", "evaluation")))
+        if not is_detectron2(tree.values):
+            made.append(("BestCheckpointer", period, ("train", "evaluation")))
+    made.append(("PeriodicWriter", tree.get("train", "log_period"), ("train", "log_period")))
+    return [
+        HookPlan(
+            spec=Spec(kind="hook", name=f"libai.{name}", at=tree.place(*way)),
+            priority=50,
+            every=Amount(float(every), "step") if isinstance(every, int) and every > 0 else None,
+        )
+        for name, every, way in made
+    ]
+
+
+def _metrics(tree: Tree) -> tuple[Spec, ...]:
+    way = ("train", "evaluation", "evaluator")
+    return (_spec(tree, way, "metric"),) if tree.get(*way) is not None else ()
+
+
+def _init_from(tree: Tree) -> dict[str, Any]:
+    weights = tree.get("train", "load_weight", default=tree.get("train", "init_checkpoint"))
+    return {"path": weights} if weights else {}
+
+
+def _data(tree: Tree) -> dict[str, Loader]:
+    loaders = {}
+    for split in ("train", "test"):
+        way: Path = ("dataloader", split)
+        node: Any = tree.get(*way)
+        if isinstance(node, list):
+            way, node = (*way, 0), node[0] if node else None
+        if not isinstance(node, Mapping):
+            continue
+        inner: Path = (*way, "dataset")
+        if isinstance(node.get("dataset"), list) and node["dataset"]:
+            inner = (*inner, 0)
+        size, workers = tree.get("train", f"{split}_micro_batch_size", default=1), node.get("num_workers")
+        loaders[split] = Loader(
+            dataset=_spec(tree, inner if tree.get(*inner) is not None else way, "dataset"),
+            batch_size=size if isinstance(size, int) else 1,
+            workers=workers if isinstance(workers, int) else 0,
+            at=tree.place(*way),
+        )
+    return loaders
+
+
+def _spec(tree: Tree, way: Path, kind: str) -> Spec:
+    node: Any = tree.get(*way)
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        return Spec(kind=kind, name="", at=tree.place(*way))
+    return Spec(
+        kind=kind,
+        name=target_name(node["_target_"]),
+        args={key: value for key, value in node.items() if key != "_target_"},
+        at=tree.place(*way),
+        places={str(key): tree.place(*way, key) for key in node},
+    )
+
+
+def target_name(target: Any) -> str:
+    """The dotted name of a ``_target_``, be it a name, a callable or another lazy call."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, Mapping):
+        return target_name(target.get("_target_", ""))
+    try:
+        return name_of(target)
+    except (AttributeError, TypeError):
+        return getattr(target, "__qualname__", str(target))
+
+
+# -- findings ----------------------------------------------------------------------------------------------------------
+
+
+def _missing(tree: Tree) -> list[Finding]:
+    if is_detectron2(tree.values):
+        wanted: tuple[str, ...] = ("model", "optimizer", "train", "dataloader")
+    else:
+        wanted = ("model", "optim", "train", "dataloader", "graph")
+    first = next(iter(tree.files), "")
+    return [
+        Finding(
+            first, f"the config has no `{name}`", suggest(name, tree.values) if nearest(name, list(tree.values)) else ""
+        )
+        for name in wanted
+        if tree.get(name) is None
+    ]
+
+
+def _unknown(tree: Tree) -> list[Finding]:
+    """Keys of sections with a fixed set of them. One that is nearly a known key is a mistake, another is told."""
+    findings = []
+    for section, known in KEYS.items():
+        node = tree.get(*section)
+        if not isinstance(node, Mapping) or "_target_" in node:
+            continue
+        for key in node:
+            if key in known or (section == () and not nearest(str(key), NAMESPACES)):
+                continue
+            near = nearest(str(key), list(known))
+            if section == () and near in tree.values:
+                continue
+            findings.append(
+                Finding(
+                    str(tree.place(*section, key)),
+                    f"unknown key {dotted((*section, key))}",
+                    f"did you mean {near!r}?" if near else "nothing of Étude reads it",
+                    "error" if near else "warning",
+                )
+            )
+    return findings
+
+
+def _calls(tree: Tree) -> list[Finding]:
+    """Arguments that a target, as far as it is at hand, does not take."""
+    findings = []
+    for way, node in tree.walk():
+        if isinstance(node, Mapping) and callable(node.get("_target_")):
+            findings += _binding(tree, way, node, node["_target_"])
+    return findings
+
+
+def _binding(tree: Tree, way: Path, node: Mapping[str, Any], target: Callable[..., Any]) -> list[Finding]:
+    try:
+        parameters = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return []
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return []
+    return [
+        Finding(
+            str(tree.place(*way, key)),
+            f"{dotted(way)}: {target_name(target)} takes no argument {key!r}",
+            suggest(str(key), parameters),
+        )
+        for key in node
+        if key not in parameters and key not in ("_target_", "_recursive_")
+    ]
+
+
+def _sizes(tree: Tree) -> list[Finding]:
+    """Parallel sizes that Étude has no use for."""
+    return [
+        Finding(
+            str(tree.place("train", "dist", key)),
+            f"train.dist.{key}={size}: Étude trains with data-parallel processes only",
+            f"set train.dist.{key}=1 and start one process per device",
+        )
+        for key in ("tensor_parallel_size", "pipeline_parallel_size")
+        if isinstance(size := tree.get("train", "dist", key), int) and size > 1
+    ]

@@ -1,0 +1,116 @@
+"""Where each key of a lazy config was written, read off the files' syntax: assignments, keywords, relative imports."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+
+from etude.config.tree import Path
+from etude.dialects.libai.lazy.keys import CONFIGS
+from etude.plan import Place
+
+_DEEPEST = 8
+
+
+def survey_files(path: str) -> tuple[dict[Path, Place], dict[str, str]]:
+    """Place of every key as far as the syntax shows it, and the texts of all config files that were read for it."""
+    files: dict[str, str] = {}
+    return _File(os.path.abspath(path), files, _DEEPEST).places, files
+
+
+class _File:
+    """One config file: later statements overwrite what earlier ones said about a key."""
+
+    def __init__(self, path: str, files: dict[str, str], depth: int) -> None:
+        self.path, self.files, self.depth = path, files, depth
+        self.places: dict[Path, Place] = {}
+        try:
+            with open(path, encoding="utf-8") as file:
+                files[path] = file.read()
+            body = ast.parse(files[path]).body if path.endswith(".py") else []
+        except (OSError, SyntaxError, UnicodeDecodeError):
+            return
+        for statement in body:
+            self._read(statement)
+
+    def _read(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                way = _way(target)
+                if way:
+                    self._forget(way)
+                    self._note(way, statement.value, target.lineno)
+        elif isinstance(statement, ast.ImportFrom) and statement.level and statement.module and self.depth:
+            self._follow(statement)
+
+    def _follow(self, statement: ast.ImportFrom) -> None:
+        folder = os.path.dirname(self.path)
+        for _ in range(statement.level - 1):
+            folder = os.path.dirname(folder)
+        path = os.path.join(folder, *str(statement.module).split(".")) + ".py"
+        other = _File(path, self.files, self.depth - 1).places
+        for name in statement.names:
+            self._adopt(other, (name.name,), (name.asname or name.name,))
+
+    def _adopt(self, other: dict[Path, Place], theirs: Path, ours: Path) -> None:
+        self._forget(ours)
+        for way, place in other.items():
+            if way[: len(theirs)] == theirs:
+                self.places[ours + way[len(theirs) :]] = place
+
+    def _forget(self, way: Path) -> None:
+        for known in [known for known in self.places if known[: len(way)] == way]:
+            del self.places[known]
+
+    def _note(self, way: Path, value: ast.expr, line: int) -> None:
+        packaged = _packaged(value)
+        if packaged is not None and self.depth:
+            path, keys = packaged
+            self._adopt(_File(path, self.files, self.depth - 1).places, keys, way)
+        self.places[way] = Place(self._shown(), line, ".".join(map(str, way)))
+        for key, child in _children(value):
+            self._note((*way, key), child, child.lineno)
+
+    def _shown(self) -> str:
+        inside = os.path.relpath(self.path)
+        return self.path if inside.startswith("..") else inside
+
+
+def _way(target: ast.expr) -> Path:
+    """``train.evaluation.eval_period`` or ``dataloader.test[0].dataset`` as a path; empty for anything else."""
+    if isinstance(target, ast.Name):
+        return (target.id,)
+    if isinstance(target, ast.Attribute):
+        above = _way(target.value)
+        return (*above, target.attr) if above else ()
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        above = _way(target.value)
+        key = target.slice.value
+        return (*above, key) if above and isinstance(key, str | int) else ()
+    return ()
+
+
+def _children(value: ast.expr) -> Iterator[tuple[str | int, ast.expr]]:
+    if isinstance(value, ast.Call):
+        for keyword in value.keywords:
+            if keyword.arg is not None:
+                yield keyword.arg, keyword.value
+    elif isinstance(value, ast.Dict):
+        for key, item in zip(value.keys, value.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str | int):
+                yield key.value, item
+    elif isinstance(value, ast.List | ast.Tuple):
+        yield from enumerate(value.elts)
+
+
+def _packaged(value: ast.expr) -> tuple[str, Path] | None:
+    """``get_config("common/train.py").train``: the file that comes with the dialect, and the way into it."""
+    keys: Path = ()
+    while isinstance(value, ast.Attribute):
+        keys, value = (value.attr, *keys), value.value
+    if not isinstance(value, ast.Call) or not value.args or not isinstance(value.args[0], ast.Constant):
+        return None
+    name = value.func.id if isinstance(value.func, ast.Name) else getattr(value.func, "attr", "")
+    path = value.args[0].value
+    return (os.path.join(CONFIGS, path), keys) if name == "get_config" and isinstance(path, str) else None

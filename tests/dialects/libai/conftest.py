@@ -1,0 +1,50 @@
+"""A LiBai project to train, in a folder of its own."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etude.dialects import imports
+from etude.dialects.libai.live import logger
+from tests.dialects.libai import project
+
+imports.install()
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The config of a fresh project, with the working directory beside it."""
+    path = project.write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield path
+    sys.modules.pop("line_parts", None)
+    logger.setup_logger.cache_clear()
+    for handler in list(logging.getLogger("libai").handlers):
+        logging.getLogger("libai").removeHandler(handler)
+        handler.close()
+
+
+@pytest.fixture
+def trainer_of(config: Path) -> Callable[..., Any]:
+    """``trainer_of("train.train_iter=3", resume=True)``: a trainer as ``tools/train_net.py`` makes it."""
+    from argparse import Namespace
+
+    from libai.config import LazyConfig
+    from libai.engine import DefaultTrainer, default_setup
+
+    from etude.dialects.libai.live.setup import seed_all
+
+    def make(*overrides: str, resume: bool = False, kind: type[Any] = DefaultTrainer) -> Any:
+        cfg = LazyConfig.apply_overrides(LazyConfig.load(str(config)), list(overrides))
+        default_setup(cfg, Namespace(config_file="", resume=resume))
+        seed_all(cfg.train.seed)
+        return kind(cfg)
+
+    return make

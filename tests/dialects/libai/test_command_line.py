@@ -1,0 +1,91 @@
+"""``etude train config.py``, ``etude exec tools/train_net.py``, ``check`` and ``plan`` on a LiBai project."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etude.cli import main
+
+
+def test_a_config_is_trained_as_the_train_script_does(config: Path) -> None:
+    assert main(["train", str(config), "train.train_iter=6"]) == 0
+    out = config.parent / "out"
+    assert (out / "last_checkpoint").read_text() == "model_final"
+    assert {"config.yaml", "metrics.json", "log.txt", "model_best", "plan.yaml"} <= {
+        path.name for path in out.iterdir()
+    }
+    lines = [json.loads(line) for line in (out / "metrics.json").read_text().splitlines()]
+    assert [line["iteration"] for line in lines][0] == 3
+
+
+def test_the_old_script_runs_with_its_flags(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["exec", "tools/train_net.py", "--config-file", str(config)]
+    assert main([*words, "train.train_iter=6", "train.checkpointer.period=2"]) == 0
+    assert main([*words[:2], "--eval-only", "--resume", *words[2:]]) == 0
+    assert "results {'mse'" in capfd.readouterr().out
+
+
+def test_a_resume_by_the_command_line_goes_on(config: Path) -> None:
+    assert main(["train", str(config), "train.train_iter=6", "train.checkpointer.period=3"]) == 0
+    (config.parent / "out" / "last_checkpoint").write_text("model_0000002")
+    assert main(["train", str(config), "train.train_iter=6", "--resume"]) == 0
+    log = (config.parent / "out" / "log.txt").read_text()
+    assert "Starting training from iteration 3" in log
+
+
+def test_a_fast_dev_run_leaves_nothing_behind(config: Path) -> None:
+    before = sorted(path.name for path in config.parent.iterdir())
+    assert main(["train", str(config), "--fast-dev-run"]) == 0
+    assert sorted(path.name for path in config.parent.iterdir() if path.name != "__pycache__") == before
+
+
+def test_only_evaluating_trains_nothing(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(config), "--eval-only"]) == 0
+    assert "copypaste: mse=" in capfd.readouterr().out
+    assert not (config.parent / "out" / "last_checkpoint").exists()
+
+
+def test_mistakes_are_found_with_their_places(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        config.read_text().replace("train.log_period = 4", "train.log_perod = 4").replace("dropout=0.0", "dropuot=0.0")
+    )
+    config.write_text(text)
+    assert main(["check", str(config), "train.dist.tensor_parallel_size=2"]) == 2
+    told = capsys.readouterr().out
+    assert "unknown key train.log_perod; did you mean 'log_period'?" in told
+    assert "takes no argument 'dropuot'; did you mean 'dropout'?" in told
+    assert "data-parallel processes only" in told
+    line = text.splitlines().index("train.log_perod = 4") + 1
+    assert f"config.py:{line}: unknown key train.log_perod" in told
+
+
+def test_a_config_without_mistakes_passes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(config)]) == 0
+    assert "no mistakes found" in capsys.readouterr().out
+
+
+def test_a_plan_builds_and_writes_nothing(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(config)]) == 0
+    assert "12" in capsys.readouterr().out
+    assert not (config.parent / "out").exists()
+
+
+def test_a_broken_config_is_one_line_with_its_place(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text("from libai.config import LazyCall\n\nmodel = LazyCall(3)()\n")
+    assert main(["check", str(config)]) == 2
+    assert "config.py:3: TypeError: target of LazyCall must be a callable" in capsys.readouterr().out
+
+
+def test_reading_a_config_needs_no_torch() -> None:
+    code = (
+        "import sys, etude.dialects.libai.lower, etude.dialects.libai.names, etude.dialects.libai.convert\n"
+        "from etude.dialects.libai.lazy.keys import get_config\n"
+        "get_config('common/train.py')\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,60 @@
+"""Graph mode is ``torch.compile``: the same results as eager mode, and words where it cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from etude.errors import ConfigError
+
+FAST = ("graph.enabled=true", "graph.train_graph.backend=aot_eager", "graph.eval_graph.backend=aot_eager")
+
+
+def trained(trainer: Any) -> dict[str, torch.Tensor]:
+    trainer.train()
+    return dict(trainer.model.state_dict())
+
+
+def test_graph_and_eager_mode_end_the_same(trainer_of: Callable[..., Any]) -> None:
+    eager = trained(trainer_of("train.train_iter=6", "train.output_dir=eager"))
+    graph = trained(trainer_of("train.train_iter=6", "train.output_dir=graph", *FAST))
+    for name, value in eager.items():
+        torch.testing.assert_close(graph[name], value)
+
+
+def test_an_iteration_of_graph_mode_is_a_whole_batch(trainer_of: Callable[..., Any]) -> None:
+    options = ("train.num_accumulation_steps=2", "train.train_iter=3", "train.scheduler.warmup_factor=1.0")
+    trainer = trainer_of(
+        *options, "graph.enabled=true", "graph.train_graph.backend=eager", "graph.eval_graph.backend=eager"
+    )
+    assert (trainer.max_iter, trainer.global_batch_size) == (3, 8)
+    updates = []
+    trainer.optimizer.register_step_post_hook(lambda *_: updates.append(1))
+    trainer.train()
+    assert len(updates) == 3
+    assert trainer.storage.samples == 24
+
+
+def test_no_compiler_is_told_in_words(trainer_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ConfigError, match="no C\\+\\+ compiler.*graph.enabled=False"):
+        trainer_of("graph.enabled=true")
+
+
+def test_a_scalar_can_be_put_from_inside_a_compiled_model() -> None:
+    from libai.utils.events import EventStorage, get_event_storage
+
+    class Telling(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            get_event_storage().put_scalar("mean", y.mean())
+            return y * 2
+
+    model = torch.compile(Telling(2, 2), backend="eager")
+    with EventStorage(0) as storage:
+        for _ in range(3):
+            model(torch.ones(1, 2))
+        assert len(storage.history("mean").values()) == 3
