@@ -127,12 +127,11 @@ def test_fused_and_plain_take_the_same_steps():
     torch.testing.assert_close(*ends)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad", "NAdam", "RAdam", "Rprop", "ASGD", "LARS", "LAMB"])
+@pytest.mark.parametrize("name", sorted(set(builtins.OPTIMIZERS) - {"LBFGS", "SparseAdam"}))
 def test_optimizers_are_known_by_name(name):
-    args = {"name": name, "lr": 0.1}
     model = Net()
-    spec = Spec(kind="optimizer", name=args.pop("name"), args=args)
-    optimizer = build_optimizer(Optimizer(spec=spec), model)
+    spec = Spec(kind="optimizer", name=name, args={"lr": 0.1}, at=AT)
+    optimizer = build_optimizer(Optimizer(spec=spec, params=("head.weight",)), model)
     model.head(torch.ones(1, 4)).sum().backward()
     before = model.head.weight.detach().clone()
     optimizer.step()

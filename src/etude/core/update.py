@@ -6,6 +6,7 @@ another (a GAN's, say) under a name in the ``UPDATES`` table.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -118,6 +119,7 @@ class Step:
         self.precision = precision
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=precision == "fp16")
         self.params = [p for opt in self.optimizers for group in opt.param_groups for p in group["params"]]
+        self._searching = [opt for opt in self.optimizers if _needs_closure(opt)]
         self.pending = 0
         self.bad = 0
         self._peeks = self.device.type == "cpu"
@@ -167,6 +169,8 @@ class Step:
         for optimizer in self.optimizers:
             if scaled:
                 self.scaler.step(optimizer)
+            elif optimizer in self._searching:
+                optimizer.step(self._again(run, optimizer))  # type: ignore[arg-type]
             else:
                 optimizer.step()
             optimizer.zero_grad()
@@ -174,6 +178,19 @@ class Step:
             self.scaler.update()
         self.pending = 0
         self.bad = 0
+
+    def _again(self, run: Run, optimizer: torch.optim.Optimizer) -> Callable[[], Tensor]:
+        """The loss of this batch at other parameters, with gradients, for optimizers that search (LBFGS)."""
+
+        def evaluate() -> Tensor:
+            optimizer.zero_grad()
+            with self.autocast():
+                losses, _, _ = self.forward(run.batch)
+            total = _sum(losses)
+            total.backward()  # type: ignore[no-untyped-call]
+            return total
+
+        return evaluate
 
     def is_finite(self, loss: Tensor) -> bool:
         """Whether the loss is a number. Memory of the CPU is looked at directly: that is no read of a device."""
@@ -223,6 +240,11 @@ class Step:
         for index, grad in state.get("grads", {}).items():
             param = self.params[int(index)]
             param.grad = grad.to(param.device).clone()
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def _sum(losses: Losses) -> Tensor:

@@ -26,7 +26,7 @@ class Gauge:
 
 
 class Timer(Hook):
-    """Records seconds per step in the update and waiting for data, steps per second, and memory.
+    """Records seconds per step in the update and waiting for data, steps and samples per second, and memory.
 
     Each record tells about the steps since the one before. Between two steps, evaluations count as such and everything
     else (data, saving) as waiting. The clock is read twice a step; nothing is computed until a record is written.
@@ -48,6 +48,9 @@ class Timer(Hook):
         }
 
     def before_train(self, run: Run) -> None:
+        size = getattr(run.data.get("train"), "batch_size", None)
+        if isinstance(size, int):
+            self._gauges["throughput/samples_per_second"] = Gauge(lambda: size * self._measure()["rate"])
         self._run_began = self._ended = perf_counter()
         self._begin_window()
 
