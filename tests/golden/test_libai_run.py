@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import sys
 import types
@@ -16,7 +15,8 @@ import pytest
 import torch
 
 from etude.dialects.libai.lazy.keys import CONFIGS
-from etude.dialects.libai.live import logger, setup
+from etude.dialects.libai.live import setup
+from tests.dialects.libai.project import forget_loggers
 from tests.golden.goldens import data, params
 from tests.golden.libai_support import Messages, same, served
 
@@ -46,10 +46,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     exec(data("libai", "default_trainer_run")["meta"]["golden_toy.py"], module.__dict__)
     monkeypatch.setitem(sys.modules, "golden_toy", module)
     yield
-    logger.setup_logger.cache_clear()
-    for handler in list(logging.getLogger("libai").handlers):
-        logging.getLogger("libai").removeHandler(handler)
-        handler.close()
+    forget_loggers()
 
 
 def loaded(case: dict[str, Any], stage: dict[str, Any], folder: Path) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from etude.dialects import imports
-from etude.dialects.libai.live import logger
 from tests.dialects.libai import project
-
-imports.install()
 
 
 @pytest.fixture
@@ -25,10 +20,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
     yield path
     sys.modules.pop("line_parts", None)
-    logger.setup_logger.cache_clear()
-    for handler in list(logging.getLogger("libai").handlers):
-        logging.getLogger("libai").removeHandler(handler)
-        handler.close()
+    project.forget_loggers()
 
 
 @pytest.fixture

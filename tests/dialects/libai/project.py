@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+
+from etude.dialects import imports
+from etude.dialects.libai.live import logger
+
+imports.install()
 
 PARTS = '''
 import torch
@@ -150,3 +156,13 @@ def write(folder: Path) -> Path:
     (folder / "config.py").write_text(CONFIG)
     (folder / "tools" / "train_net.py").write_text(TRAIN_NET)
     return folder / "config.py"
+
+
+def forget_loggers() -> None:
+    """Take back what a run's setup did to the loggers of this process."""
+    logger.setup_logger.cache_clear()
+    for name in ("libai", "detectron2", "fvcore"):
+        logging.getLogger(name).propagate = True
+        for handler in list(logging.getLogger(name).handlers):
+            logging.getLogger(name).removeHandler(handler)
+            handler.close()

@@ -20,7 +20,7 @@ def test_a_config_is_trained_as_the_train_script_does(config: Path) -> None:
         path.name for path in out.iterdir()
     }
     lines = [json.loads(line) for line in (out / "metrics.json").read_text().splitlines()]
-    assert [line["iteration"] for line in lines][0] == 3
+    assert next(line["iteration"] for line in lines) == 3
 
 
 def test_the_old_script_runs_with_its_flags(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
