@@ -156,7 +156,10 @@ def test_instances_refuse_what_does_not_fit() -> None:
     with pytest.raises(AssertionError):
         instances[torch.ones(3, dtype=torch.bool)]
     with pytest.raises(AssertionError):
+        instances[torch.ones(2)]
+    with pytest.raises(IndexError):
         InstanceData()[0]
+    assert len(InstanceData(t=torch.ones(0))[torch.zeros(0, dtype=torch.bool)]) == 0
     assert instances["text"] == "abcd"
 
 

@@ -219,6 +219,15 @@ def test_wrong_shapes_are_refused(wrong: Any) -> None:
         wrong(make())
 
 
+def test_lists_of_numbers_are_refused() -> None:
+    with pytest.raises(TypeError):
+        make().draw_bboxes([1, 1, 2, 2])
+    with pytest.raises(TypeError):
+        make().draw_texts(3, torch.tensor([1, 2]))
+    with pytest.raises(AssertionError):
+        make().draw_texts(["a", "b"], torch.tensor([[5, 5], [3, 3]]), colors=["r"])
+
+
 def test_what_lies_outside_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="out of bounds"):
         make().draw_bboxes(torch.tensor([5, 5, 200, 20]))

@@ -29,6 +29,8 @@ class BaseDataset(Dataset[Any]):
 
     METAINFO: ClassVar[dict[str, Any]] = {}
     _fully_initialized: bool = False
+    data_bytes: np.ndarray
+    data_address: np.ndarray
 
     def __init__(
         self,
@@ -51,8 +53,6 @@ class BaseDataset(Dataset[Any]):
         self._indices = indices
         self.serialize_data, self.test_mode, self.max_refetch = serialize_data, test_mode, max_refetch
         self.data_list: list[dict[str, Any]] = []
-        self.data_bytes: np.ndarray = np.empty(0, dtype=np.uint8)
-        self.data_address: np.ndarray = np.empty(0, dtype=np.int64)
         self._join_prefix()
         self.pipeline = Compose(pipeline)
         if not lazy_init:
@@ -157,7 +157,7 @@ class BaseDataset(Dataset[Any]):
         known = copy.deepcopy(cls.METAINFO)
         if metainfo is None:
             return known
-        if not isinstance(metainfo, Mapping):
+        if not hasattr(metainfo, "items"):
             raise TypeError(f"metainfo should be a Mapping or Config, but got {type(metainfo)}")
         for key, value in metainfo.items():
             known[key] = _lines(key, value) if isinstance(value, str) else value

@@ -29,10 +29,16 @@ class HistoryBuffer:
         if len(log_history) != len(count_history):
             raise AssertionError("The lengths of log_history and count_history should be equal")
         self._max_length = max_length
+        self._set_default_statistics()
         self._values, self._counts = array("d", _floats(log_history)), array("d", _floats(count_history))
         self._waiting: list[Any] = []
         self._waiting_counts: list[float] = []
         self._trim()
+
+    @classmethod
+    def _set_default_statistics(cls) -> None:
+        for name in ("min", "max", "current", "mean"):
+            cls._statistics_methods.setdefault(name, getattr(HistoryBuffer, name))
 
     # -- filling -------------------------------------------------------------------------------------------------
 
@@ -128,10 +134,6 @@ class HistoryBuffer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["_log_history"], state["_count_history"], state["_max_length"])  # type: ignore[misc]
-
-
-for _method in (HistoryBuffer.min, HistoryBuffer.max, HistoryBuffer.current, HistoryBuffer.mean):
-    HistoryBuffer.register_statistics(_method)
 
 
 def settle(buffers: Iterable[HistoryBuffer]) -> None:

@@ -58,7 +58,10 @@ class MessageHub(ManagerMixin):
         """Add a number, or an array or tensor of one element, to the history of ``key``."""
         number: Any = value if type(value) is float or type(value) is int else self._get_valid_value(value)
         assert isinstance(count, int), f"The type of count must be int, but got {type(count)}"
-        self.buffer(key, resumed).append(number, count)
+        buffer = self._log_scalars.get(key)
+        if buffer is None or self._resumed_keys.get(key) is not resumed:
+            buffer = self.buffer(key, resumed)
+        buffer.append(number, count)
 
     def update_scalars(self, log_dict: Mapping[str, Any], resumed: bool = True) -> None:
         """Add several scalars at once; each is a value, or a dict of ``value`` and ``count``."""

@@ -36,7 +36,6 @@ class InstanceData(BaseDataElement):
         assert isinstance(item, _INDEX), f"cannot be indexed by {type(item)}"
         if isinstance(item, str):
             return getattr(self, item)
-        assert len(self) > 0, "This is an empty instance"
         if isinstance(item, int):
             if not -len(self) <= item < len(self):
                 raise IndexError(f"Index {item} out of range!")
@@ -75,6 +74,7 @@ class InstanceData(BaseDataElement):
 
 def _index(item: Any) -> torch.Tensor:
     if isinstance(item, torch.Tensor):
+        assert not item.is_floating_point(), f"instances are chosen by integers or a mask, not by {item.dtype}"
         return item
     found = np.asarray(item)
     if found.size == 0:

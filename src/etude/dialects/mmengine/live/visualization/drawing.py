@@ -110,6 +110,8 @@ class Drawing:
     ) -> Self:
         """Texts at positions, N × 2; ``bboxes`` describe a box behind each."""
         lines = [texts] if isinstance(texts, str) else texts
+        if not isinstance(lines, list):
+            raise TypeError(f"a text or a list of texts is needed, but got {type(texts)}")
         places = _array(positions).reshape(-1, 2)
         assert len(lines) == len(places), f"there are {len(lines)} texts for {len(places)} positions"
         self._check_inside(places, "text")
@@ -186,12 +188,12 @@ class Drawing:
         alpha: int | float = 0.8,
     ) -> Self:
         """Polygons: each a list of corners, N × 2."""
-        several = list(polygons) if isinstance(polygons, (list, tuple)) else [polygons]
+        several: list[Any] = list(polygons) if isinstance(polygons, (list, tuple)) else [polygons]
         shapes = [_array(polygon) for polygon in several]
         for shape in shapes:
             assert shape.ndim == 2 and shape.shape[1] == 2, "The shape of each polygon in `polygons` should be (M, 2)"
             self._check_inside(shape, "polygon")
-        widths = np.minimum(np.maximum(_array(line_widths), 1), self._default_font_size / 4)
+        widths = np.minimum(np.maximum(np.asarray(line_widths), 1), self._default_font_size / 4)
         self._collect_shapes("PolyCollection", shapes, edge_colors, line_styles, widths, face_colors, alpha)
         return self
 
@@ -285,10 +287,12 @@ def _heat(channel: torch.Tensor, image: np.ndarray | None, alpha: float) -> np.n
     return heat
 
 
-def _array(values: Any) -> np.ndarray:
+def _array(values: Array) -> np.ndarray:
     if isinstance(values, torch.Tensor):
         return values.detach().cpu().numpy()
-    return np.asarray(values)
+    if isinstance(values, np.ndarray):
+        return values
+    raise TypeError(f"an array or a tensor is needed, but got {type(values)}")
 
 
 def _colours(colours: Several) -> Several:
@@ -302,4 +306,7 @@ def _colours(colours: Several) -> Several:
 
 def _spread(value: Several, count: int) -> list[Any]:
     """One value per drawn thing."""
-    return list(value) if isinstance(value, list) else [value] * count
+    if not isinstance(value, list):
+        return [value] * count
+    assert len(value) == count, f"there are {len(value)} values for {count} things to draw"
+    return value

@@ -159,5 +159,6 @@ class MLflowVisBackend(BaseVisBackend):
             return
         folder = self.cfg.work_dir if hasattr(self, "cfg") and "work_dir" in self.cfg else self._save_dir
         for path in files_ending(folder, self._artifact_suffix):
-            self._mlflow.log_artifact(path, os.path.relpath(os.path.dirname(path), folder).replace(".", "") or None)
+            inside = os.path.relpath(os.path.dirname(path), folder)
+            self._mlflow.log_artifact(path, None if inside == os.curdir else inside)
         self._mlflow.end_run()
