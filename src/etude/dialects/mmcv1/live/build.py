@@ -145,7 +145,8 @@ def _project(cfg: Any) -> _Project:
     named = [imports] if isinstance(imports, str) else imports
     tracks = any(key in cfg for key in TRACKING_KEYS) or any(str(name).startswith("mmtrack.") for name in named)
     kind = cfg.get("model", {}).get("type")
-    if tracks or (isinstance(kind, str) and kind in mmtrack_models.MODELS.module_dict):
+    only_there = kind in mmtrack_models.MODELS.module_dict and kind not in mmcls_models.MODELS.module_dict
+    if tracks or only_there:
         return _Project(
             "mmtrack",
             environment.MMTRACK_VERSION,

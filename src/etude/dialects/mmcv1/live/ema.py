@@ -13,7 +13,8 @@ from etude.dialects.mmcv1.live.hook import HOOKS, Hook
 from etude.dialects.mmcv1.live.parallel import unwrap
 
 if TYPE_CHECKING:
-    from etude.dialects.mmcv1.live.runner import BaseRunner, Restored
+    from etude.dialects.mmcv1.live.resuming import Restored
+    from etude.dialects.mmcv1.live.runner import BaseRunner
 
 
 @HOOKS.register_module()
@@ -24,6 +25,9 @@ class EMAHook(Hook):
     in the buffers; before the next one they change places again. What a checkpoint calls the model therefore depends
     on whether this hook acts before the checkpoint hook (``priority='ABOVE_NORMAL'``: averages) or after it (raw).
     """
+
+    #: Whether the averages are swapped in belongs to the weights of a checkpoint, not to the end of its stage.
+    goes_with_weights = True
 
     def __init__(
         self, momentum: float = 0.0002, interval: int = 1, warm_up: int = 100, resume_from: str | None = None

@@ -85,12 +85,14 @@ class EpochBasedRunner(BaseRunner):
 
     def _training_batches(self, data_loader: Any) -> Iterator[Any]:
         where, engine = self._position, self.engine
-        batches, first = self._open_pass(data_loader)
-        current = self._pass
-        assert current is not None
-        for number, batch in enumerate(batches, first):
-            self.data_batch, self._inner_iter = batch, number
-            current.taken, where.stage = number + 1, "after_train_iter"
+        batches, current = self._open_pass(data_loader)
+        while True:
+            try:
+                batch = current.draw(batches)
+            except StopIteration:
+                break
+            self.data_batch, self._inner_iter = batch, current.taken - 1
+            where.stage = "after_train_iter"
             yield batch
             del self.data_batch
             if where.unsettled:
@@ -99,15 +101,15 @@ class EpochBasedRunner(BaseRunner):
                 break
         where.stage = "after_train_epoch"
 
-    def _open_pass(self, data_loader: Any) -> tuple[Any, int]:
+    def _open_pass(self, data_loader: Any) -> tuple[Any, exact.Pass]:
         """The loader's batches: all of them, or those after the position of the checkpoint that was resumed."""
         restored, self._restored = self._restored, None
         if restored is not None and restored.state["passes"]:
             batches, self._pass = exact.replay(data_loader, restored.state["passes"][0])
             exact.set_rng_state(restored.state["rng"])
-            return batches, self._pass.taken
+            return batches, self._pass
         self._pass = exact.Pass()
-        return iter(data_loader), 0
+        return iter(data_loader), self._pass
 
     def _counted(self, data_loader: Any) -> Iterator[Any]:
         for number, batch in enumerate(data_loader):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,13 +36,25 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 
 @dataclass
 class Pass:
-    """One pass over a loader: the generators at its start, and how many batches were taken since."""
+    """One pass over a loader: the generators at its start and at its first batch, and how many batches were taken.
+
+    Samplers choose their order at the first batch, workers their seeds at the start.
+    """
 
     rng: dict[str, Any] = field(default_factory=rng_state)
+    first_rng: dict[str, Any] | None = None
     taken: int = 0
 
+    def draw(self, batches: Iterator[Any]) -> Any:
+        """The next batch."""
+        if self.first_rng is None:
+            self.first_rng = rng_state()
+        batch = next(batches)
+        self.taken += 1
+        return batch
+
     def state(self) -> dict[str, Any]:
-        return {"rng": self.rng, "taken": self.taken}
+        return {"rng": self.rng, "first_rng": self.first_rng, "taken": self.taken}
 
 
 def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
@@ -53,9 +65,10 @@ def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
     set_rng_state(saved["rng"])
     current = Pass(rng=dict(saved["rng"]))
     batches = iter(loader)
+    if saved["first_rng"] is not None:
+        set_rng_state(saved["first_rng"])
     for _ in range(int(saved["taken"])):
-        next(batches)
-        current.taken += 1
+        current.draw(batches)
     return batches, current
 
 

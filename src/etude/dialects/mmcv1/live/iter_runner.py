@@ -33,16 +33,14 @@ class IterLoader:
 
     def __next__(self) -> Any:
         try:
-            data = next(self.iter_loader)
+            return self._pass.draw(self.iter_loader)
         except StopIteration:
             self._epoch += 1
             if hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
                 self._dataloader.sampler.set_epoch(self._epoch)
             self._pass = exact.Pass()
             self.iter_loader = iter(self._dataloader)
-            data = next(self.iter_loader)
-        self._pass.taken += 1
-        return data
+            return self._pass.draw(self.iter_loader)
 
     def __iter__(self) -> IterLoader:
         return self

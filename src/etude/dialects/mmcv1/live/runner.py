@@ -27,6 +27,7 @@ from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.registration import Registration
+from etude.dialects.mmcv1.live.resuming import Position, Restored, Resuming
 from etude.dialects.openmm.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
 from etude.dialects.openmm.loader import revised, state_of
 from etude.dist.world import World
@@ -34,7 +35,7 @@ from etude.dist.world import World
 Flow = list[tuple[str, int]]
 
 
-class BaseRunner(Registration):
+class BaseRunner(Resuming, Registration):
     """What both runners share. ``iter`` and ``epoch`` count what is finished and move after the "after" hooks.
 
     Subclasses may override ``run``, ``train``, ``val``, ``run_iter``, ``call_hook``, ``save_checkpoint``; the names in
@@ -216,12 +217,6 @@ class BaseRunner(Registration):
     def _loop(self, engine: Run) -> None:
         raise AttributeError(f"{type(self).__name__} must define the loop of its run")
 
-    def _entries(self) -> list[tuple[int, int]]:
-        """The (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""
-        turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
-        start, self._position.resume_at = self._position.resume_at, None
-        return [turn for turn in turns if start is None or turn >= start]
-
     def _check_trains(self) -> None:
         """A workflow that only validates would never come to an end."""
         if all(mode == "val" or count < 1 for mode, count in self._flow):
@@ -291,7 +286,7 @@ class BaseRunner(Registration):
         meta.update(epoch=self.epoch + 1, iter=self.iter)
         content = files.content(self.model, optimizer=self.optimizer if save_optimizer else None, meta=meta)
         path = os.path.join(out_dir, filename)
-        state = self._exact_state() if save_optimizer else None
+        state, self.saver = self._exact_state() if save_optimizer else None, None
         if state is not None:
             content[exact.KEY] = state
             self._position.unsettled.append((path, state))
@@ -323,138 +318,6 @@ class BaseRunner(Registration):
 
     def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default") -> None:
         raise AttributeError(f"{type(self).__name__} must define resume")
-
-    # -- exact resume --------------------------------------------------------------------------------------------
-
-    def _exact_state(self) -> dict[str, Any] | None:
-        """Where the run is, for a checkpoint; None while a subclass drives the loop in its own way."""
-        where = self._position
-        if not where.stage:
-            return None
-        return {
-            "version": exact.VERSION,
-            "id": exact.new_id(),
-            "stage": where.stage,
-            "epoch": self.epoch + int(where.stage == "after_train_epoch"),
-            "iter": self.iter + int(where.stage == "after_train_iter"),
-            "flow": [list(entry) for entry in self._flow],
-            "turn": self._next_turn(),
-            "saver": self._hooks.index(self.saver) if self.saver in self._hooks else None,
-            "hooks": [type(hook).__name__ for hook in self._hooks],
-            "states": self._hook_states(),
-            "rng": exact.rng_state(),
-            "passes": self._pass_states(),
-            "world": self._world_size,
-        }
-
-    def _hook_states(self) -> dict[str, Any]:
-        """Hooks that can tell their state, by their number in the list."""
-        return {
-            str(i): hook.state_dict()  # type: ignore[attr-defined]
-            for i, hook in enumerate(self._hooks)
-            if callable(getattr(hook, "state_dict", None)) and callable(getattr(hook, "load_state_dict", None))
-        }
-
-    def _next_turn(self) -> list[int]:
-        """The turn of the workflow that a resumed run has to begin with."""
-        entry, count = self._position.entry
-        return [entry, count + 1]
-
-    def _pass_states(self) -> list[Any]:
-        return []
-
-    def _save_stopped(self) -> None:
-        """Asked to stop between two checkpoints: save where the run is, so that nothing is lost."""
-        if self.work_dir is None or not self.engine.exit_code or self.rank != 0:
-            return
-        self._position.stage = "stopped"
-        self._write_checkpoint(self.work_dir, f"stopped_iter_{self.iter}.pth", True, None, True)
-        self._position.stage = ""
-        self._settle()
-        self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.iter)
-
-    def _settle(self) -> None:
-        """The stage of a save is over: note what has changed since, so that a resume need not do it again."""
-        waiting, self._position.unsettled = self._position.unsettled, []
-        best = {k: v for k, v in (self.meta or {}).get("hook_msgs", {}).items() if k.startswith("best_")}
-        for path, state in waiting:
-            if os.path.isfile(path):
-                note = {"id": state["id"], "rng": exact.rng_state(), "best": best, "states": self._hook_states()}
-                exact.write_note(path, note)
-
-    def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool) -> None:
-        """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""
-        state = checkpoint.get(exact.KEY)
-        if not wanted or not isinstance(state, dict) or state.get("world") != self._world_size:
-            return
-        note = exact.read_note(path, state["id"])
-        self._epoch, self._iter = int(state["epoch"]), int(state["iter"])
-        averages = {k: v for k, v in checkpoint.get("state_dict", {}).items() if k.startswith("ema_")}
-        self._restored = Restored(state, note, averages)
-        if note is not None and note["best"]:
-            self.known_meta.setdefault("hook_msgs", {}).update(note["best"])
-
-    @property
-    def restored(self) -> Restored | None:
-        """What the checkpoint that was resumed says beyond mmcv's layout, until the loop has begun."""
-        return self._restored
-
-    def _begin_exactly(self) -> None:
-        """At the start of the loop: hooks' states, the place in the workflow, and what was left undone."""
-        restored = self._restored
-        if restored is None:
-            return
-        state = restored.state
-        if [list(entry) for entry in self._flow] == state["flow"]:
-            self._position.resume_at = tuple(state["turn"])
-        if state["hooks"] == [type(hook).__name__ for hook in self._hooks]:
-            for number, hook_state in restored.hook_states.items():
-                self._hooks[int(number)].load_state_dict(hook_state)  # type: ignore[attr-defined]
-            if restored.note is None and state["saver"] is not None:
-                exact.set_rng_state(state["rng"])
-                self._finish_stage(state["stage"], int(state["saver"]))
-                state["rng"] = exact.rng_state()
-
-    def _finish_stage(self, stage: str, saver: int) -> None:
-        """Call the hooks that come after the one that saved: the run had died before they were done."""
-        self.logger.info("%s was not finished when the run ended; the hooks after the save are called again", stage)
-        counter = "epoch" if stage == "after_train_epoch" else "step"
-        setattr(self.engine, counter, getattr(self.engine, counter) - 1)
-        self.mode, self.data_loader = "train", self._train_loader()
-        self.log_buffer.clear()
-        again = [hook for hook in self._hooks[saver + 1 :] if counter == "epoch" or hasattr(hook, "key_indicator")]
-        try:
-            for hook in again:
-                getattr(hook, stage)(self)
-        finally:
-            setattr(self.engine, counter, getattr(self.engine, counter) + 1)
-
-    def _train_loader(self) -> Any:
-        return next((data for (mode, _), data in zip(self._flow, self._loaders, strict=True) if mode == "train"), None)
-
-
-class Position:
-    """Where the loop is: the stage that is being called, the turn of the workflow, saves whose stage goes on."""
-
-    def __init__(self) -> None:
-        self.stage = ""
-        self.entry: tuple[int, int] = (0, 0)
-        self.resume_at: tuple[int, ...] | None = None
-        self.unsettled: list[tuple[str, dict[str, Any]]] = []
-
-
-class Restored:
-    """What a checkpoint of Étude's says, until it has been put to use."""
-
-    def __init__(self, state: dict[str, Any], note: dict[str, Any] | None, averages: dict[str, Any]) -> None:
-        self.state, self.note, self.averages = state, note, averages
-        if note is not None:
-            state["rng"] = note["rng"]
-
-    @property
-    def hook_states(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.note["states"] if self.note is not None else self.state["states"]
-        return found
 
 
 def get_host_info() -> str:

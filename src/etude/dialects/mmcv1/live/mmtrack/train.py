@@ -64,7 +64,8 @@ def wire(
     )
     hand_over(runner, timestamp)
     _register(runner, cfg, distributed, validate)
-    args = {"max_epochs": present(cfg, "total_epochs")}
+    length = (cfg.get("runner") or {}).get("max_epochs")
+    args = {"max_epochs": length if length and "total_epochs" not in cfg else present(cfg, "total_epochs")}
     return Wired(runner, loaders, cfg.get("workflow", [("train", 1)]), args)
 
 

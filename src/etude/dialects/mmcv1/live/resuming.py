@@ -1,0 +1,188 @@
+"""The part of a runner that knows where the run is, puts it into checkpoints, and goes on from there."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from etude.core.run import Run
+from etude.dialects.mmcv1.live import exact
+from etude.dialects.mmcv1.live.hook import Hook
+
+
+class Position:
+    """Where the loop is: the stage that is being called, the turn of the workflow, saves whose stage goes on."""
+
+    def __init__(self) -> None:
+        self.stage = ""
+        self.entry: tuple[int, int] = (0, 0)
+        self.resume_at: tuple[int, ...] | None = None
+        self.unsettled: list[tuple[str, dict[str, Any]]] = []
+
+
+class Restored:
+    """What a checkpoint of Étude's says, until it has been put to use."""
+
+    def __init__(self, state: dict[str, Any], note: dict[str, Any] | None, averages: dict[str, Any]) -> None:
+        self.state, self.note, self.averages = state, note, averages
+        if note is not None:
+            state["rng"] = note["rng"]
+
+    @property
+    def hook_states(self) -> dict[str, Any]:
+        return {**self.state["states"], **(self.note["states"] if self.note is not None else {})}
+
+
+class Resuming:
+    """What a checkpoint says beyond mmcv's layout (see :mod:`~etude.dialects.mmcv1.live.exact`), taken and given."""
+
+    engine: Run
+    logger: logging.Logger
+    meta: dict[str, Any] | None
+    work_dir: str | None
+    mode: str | None
+    data_loader: Any
+    log_buffer: Any
+    #: The hook that saves right now.
+    saver: Hook | None
+    _hooks: list[Hook]
+    _flow: list[Any]
+    _loaders: list[Any]
+    _world_size: int
+    _rank: int
+    _position: Position
+    _restored: Restored | None
+
+    def _entries(self) -> list[tuple[int, int]]:
+        """The (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""
+        turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
+        start, self._position.resume_at = self._position.resume_at, None
+        return [turn for turn in turns if start is None or turn >= start]
+
+    def _write_checkpoint(
+        self, out_dir: str, filename: str, save_optimizer: bool, meta: dict[str, Any] | None, create_symlink: bool
+    ) -> None:
+        raise AttributeError(f"{type(self).__name__} must define how a checkpoint is written")
+
+    def _exact_state(self) -> dict[str, Any] | None:
+        """Where the run is, for a checkpoint; None while a subclass drives the loop in its own way."""
+        where = self._position
+        if not where.stage:
+            return None
+        return {
+            "version": exact.VERSION,
+            "id": exact.new_id(),
+            "stage": where.stage,
+            "epoch": self.engine.epoch + int(where.stage == "after_train_epoch"),
+            "iter": self.engine.step + int(where.stage == "after_train_iter"),
+            "flow": [list(entry) for entry in self._flow],
+            "turn": self._next_turn(),
+            "saver": next((name for name, hook in self._named_hooks() if hook is self.saver), None),
+            "states": self._hook_states(),
+            "rng": exact.rng_state(),
+            "passes": self._pass_states(),
+            "world": self._world_size,
+        }
+
+    def _named_hooks(self) -> list[tuple[str, Any]]:
+        """Hooks with names that are unique in this run: ``EMAHook``, ``EMAHook#2``."""
+        seen: Counter[str] = Counter()
+        found = []
+        for hook in self._hooks:
+            name = type(hook).__name__
+            seen[name] += 1
+            found.append((name if seen[name] == 1 else f"{name}#{seen[name]}", hook))
+        return found
+
+    def _hook_states(self, *, later: bool = False) -> dict[str, Any]:
+        """Hooks that can tell their state; ``later``: without those whose state goes with the weights in the file."""
+        return {
+            name: hook.state_dict()
+            for name, hook in self._named_hooks()
+            if callable(getattr(hook, "state_dict", None))
+            and callable(getattr(hook, "load_state_dict", None))
+            and not (later and getattr(hook, "goes_with_weights", False))
+        }
+
+    def _next_turn(self) -> list[int]:
+        """The turn of the workflow that a resumed run has to begin with."""
+        entry, count = self._position.entry
+        return [entry, count + 1]
+
+    def _pass_states(self) -> list[Any]:
+        return []
+
+    def _save_stopped(self) -> None:
+        """Asked to stop between two checkpoints: save where the run is, so that nothing is lost."""
+        if self.work_dir is None or not self.engine.exit_code or self._rank != 0:
+            return
+        self._position.stage = "stopped"
+        self._write_checkpoint(self.work_dir, f"stopped_iter_{self.engine.step}.pth", True, None, True)
+        self._position.stage = ""
+        self._settle()
+        self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.engine.step)
+
+    def _settle(self) -> None:
+        """The stage of a save is over: note what has changed since, so that a resume need not do it again."""
+        waiting, self._position.unsettled = self._position.unsettled, []
+        best = {k: v for k, v in (self.meta or {}).get("hook_msgs", {}).items() if k.startswith("best_")}
+        for path, state in waiting:
+            if os.path.isfile(path):
+                note = {"id": state["id"], "rng": exact.rng_state(), "best": best}
+                note["states"] = self._hook_states(later=True)
+                exact.write_note(path, note)
+
+    def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool) -> None:
+        """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""
+        state = checkpoint.get(exact.KEY)
+        if not wanted or not isinstance(state, dict) or state.get("world") != self._world_size:
+            return
+        note = exact.read_note(path, state["id"])
+        self.engine.epoch, self.engine.step = int(state["epoch"]), int(state["iter"])
+        averages = {k: v for k, v in checkpoint.get("state_dict", {}).items() if k.startswith("ema_")}
+        self._restored = Restored(state, note, averages)
+        if note is not None and note["best"]:
+            self.meta = self.meta if self.meta is not None else {}
+            self.meta.setdefault("hook_msgs", {}).update(note["best"])
+
+    @property
+    def restored(self) -> Restored | None:
+        """What the checkpoint that was resumed says beyond mmcv's layout, until the loop has begun."""
+        return self._restored
+
+    def _begin_exactly(self) -> None:
+        """At the start of the loop: hooks' states, the place in the workflow, and what was left undone."""
+        restored = self._restored
+        if restored is None:
+            return
+        state = restored.state
+        if [list(entry) for entry in self._flow] == state["flow"]:
+            self._position.resume_at = tuple(state["turn"])
+        named = dict(self._named_hooks())
+        for name, hook_state in restored.hook_states.items():
+            if name in named:
+                named[name].load_state_dict(hook_state)
+        if restored.note is None and state["saver"] in named:
+            exact.set_rng_state(state["rng"])
+            self._finish_stage(state["stage"], self._hooks.index(named[state["saver"]]))
+            state["rng"] = exact.rng_state()
+
+    def _finish_stage(self, stage: str, saver: int) -> None:
+        """Call the hooks that come after the one that saved: the run had died before they were done."""
+        self.logger.info("%s was not finished when the run ended; the hooks after the save are called again", stage)
+        counter = "epoch" if stage == "after_train_epoch" else "step"
+        setattr(self.engine, counter, getattr(self.engine, counter) - 1)
+        self.mode, self.data_loader = "train", self._train_loader()
+        self.log_buffer.clear()
+        again = [hook for hook in self._hooks[saver + 1 :] if counter == "epoch" or hasattr(hook, "key_indicator")]
+        try:
+            for hook in again:
+                getattr(hook, stage)(self)
+        finally:
+            setattr(self.engine, counter, getattr(self.engine, counter) + 1)
+
+    def _train_loader(self) -> Any:
+        return next((data for (mode, _), data in zip(self._flow, self._loaders, strict=True) if mode == "train"), None)

@@ -1,0 +1,218 @@
+"""``etude train old_config.py``: wired as the train scripts of mmclassification and mmtracking do it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from etude.api import train
+from etude.build import Options
+from etude.cli import main
+from etude.errors import ConfigError, EtudeError, OutOfScope
+from tests.dialects.mmcv1.toys import assert_same_bits, weights
+
+PARTS = """
+import torch
+from mmcv.runner import HOOKS, Hook
+from mmcls.datasets import DATASETS
+from mmcls.models import CLASSIFIERS
+from mmtrack.datasets import DATASETS as TRACK_DATASETS
+from mmtrack.models import MODELS as TRACK_MODELS
+from tests.dialects.mmcv1.toys import Net, Noisy
+
+@DATASETS.register_module(force=True)
+@TRACK_DATASETS.register_module(force=True)
+class ToyData(Noisy):
+    CLASSES = ('a', 'b')
+    def __init__(self, size=22, test_mode=False):
+        super().__init__(size)
+        self.test_mode = test_mode
+
+@CLASSIFIERS.register_module(force=True)
+@TRACK_MODELS.register_module(force=True)
+class ToyModel(Net):
+    pass
+
+SEEN = []
+
+@HOOKS.register_module(force=True)
+class SeenHook(Hook):
+    def before_run(self, runner):
+        SEEN[:] = [[type(hook).__name__, hook.priority] for hook in runner.hooks]
+"""
+
+CONFIG = """
+model = dict(type='ToyModel')
+data = dict(samples_per_gpu=4, workers_per_gpu=0, train=dict(type='ToyData'), val=dict(type='ToyData', size=6))
+optimizer = dict(type='SGD', lr=0.1, momentum=0.9)
+optimizer_config = dict(grad_clip=None)
+lr_config = dict(policy='step', step=[1])
+runner = dict(type='EpochBasedRunner', max_epochs=2)
+checkpoint_config = dict(interval=1)
+log_config = dict(interval=3, hooks=[dict(type='TextLoggerHook')])
+evaluation = dict(interval=1, metric='accuracy')
+custom_hooks = [dict(type='SeenHook')]
+custom_imports = dict(imports=['toy_parts_of_build'], allow_failed_imports=False)
+workflow = [('train', 1)]
+load_from = None
+resume_from = None
+seed = 5
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Writes a config (with lines added) into a folder of its own and gives its path."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy_parts_of_build.py").write_text(PARTS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(extra: str = "", *, base: str = CONFIG, name: str = "toy.py") -> Path:
+        path = tmp_path / name
+        path.write_text(base + textwrap.dedent(extra))
+        return path
+
+    return write
+
+
+def _train(path: Path, folder: str = "out", **extras: Any) -> Any:
+    return train(path, options=Options(folder=Path(folder), quiet=True, extras=extras))
+
+
+def test_a_run_leaves_what_mmclassification_leaves(config: Any, tmp_path: Path) -> None:
+    run = _train(config())
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"epoch_1.pth", "epoch_2.pth", "latest.pth", "toy.py", "plan.yaml"} <= names
+    log = next((tmp_path / "out").glob("*.log.json"))
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {"env_info", "seed", "mmcls_version", "config", "CLASSES"} <= set(lines[0])
+    assert [line["mode"] for line in lines[1:]] == ["train", "train", "val"] * 2
+    assert "Epoch [2][6/6]" in log.with_suffix("").read_text()
+    assert run.face.meta["seed"] == 5
+
+
+def test_hooks_stand_as_mmclassification_registers_them(config: Any) -> None:
+    _train(config())
+    import toy_parts_of_build
+
+    assert toy_parts_of_build.SEEN == [
+        ["StepLrUpdaterHook", 10],
+        ["OptimizerHook", 40],
+        ["CheckpointHook", 50],
+        ["SeenHook", 50],
+        ["IterTimerHook", 70],
+        ["EvalHook", 70],
+        ["TextLoggerHook", 90],
+    ]
+
+
+def test_hooks_stand_as_mmtracking_registers_them(config: Any) -> None:
+    extra = """
+    del runner
+    total_epochs = 2
+    USE_MMDET = False
+    """
+    run = _train(config(extra))
+    import toy_parts_of_build
+
+    order = [name for name, _ in toy_parts_of_build.SEEN]
+    assert (
+        order.index("CheckpointHook") < order.index("EvalHook") < order.index("SeenHook") < order.index("IterTimerHook")
+    )
+    assert run.face.epoch == 2
+    assert type(run.face.model).__name__ == "MMDataParallel"
+    assert torch.load("out/epoch_2.pth", weights_only=False)["meta"]["mmtrack_version"] == "0.14.0"
+
+
+def test_the_flags_of_the_train_script_work(config: Any, tmp_path: Path) -> None:
+    path = str(config())
+    assert (
+        main(["train", path, "--work-dir", "one", "--no-validate", "--cfg-options", "runner.max_epochs=1", "-q"]) == 0
+    )
+    assert not (tmp_path / "one" / "epoch_2.pth").exists()
+    assert '"mode": "val"' not in next((tmp_path / "one").glob("*.log.json")).read_text()
+    assert main(["train", path, "--work-dir", "two", "--resume-from", "one/epoch_1.pth", "-q"]) == 0
+    assert torch.load("two/epoch_2.pth", weights_only=False)["meta"]["iter"] == 12
+    assert (
+        main(["train", path, "--work-dir", "two", "--auto-resume", "-q", "--cfg-options", "runner.max_epochs=3"]) == 0
+    )
+    assert (tmp_path / "two" / "epoch_3.pth").exists()
+    assert main(["train", path, "--work-dir", "three", "--load-from", "two/epoch_3.pth", "-q", "--seed", "9"]) == 0
+    assert torch.load("three/epoch_1.pth", weights_only=False)["meta"]["seed"] == 9
+
+
+def test_without_a_folder_the_config_names_it(config: Any, tmp_path: Path) -> None:
+    train(config("runner = dict(type='IterBasedRunner', max_iters=4)"), options=Options(quiet=True))
+    assert (tmp_path / "work_dirs" / "toy" / "iter_4.pth").exists()
+
+
+def test_the_same_seed_gives_the_same_run_and_a_resume_goes_on(config: Any) -> None:
+    path = config("custom_hooks = [dict(type='EMAHook', momentum=0.1, warm_up=2, priority='ABOVE_NORMAL')]")
+    whole, same = _train(path, "whole"), _train(path, "same")
+    assert_same_bits(weights(whole.face), weights(same.face))
+    again = _train(path, "again", resume_from="whole/epoch_1.pth")
+    assert_same_bits(weights(whole.face), weights(again.face))
+
+
+def test_a_workflow_with_validation_uses_the_val_data(config: Any) -> None:
+    run = _train(config("workflow = [('train', 1), ('val', 1)]"))
+    log = next(Path("out").glob("*.log.json"))
+    losses = [json.loads(line) for line in log.read_text().splitlines() if '"val"' in line and "loss" in line]
+    assert len(losses) == 2
+    assert run.face.epoch == 2
+
+
+def test_a_short_trial_leaves_nothing(config: Any, tmp_path: Path) -> None:
+    assert main(["train", str(config()), "--fast-dev-run", "-q"]) == 0
+    assert not (tmp_path / "work_dirs").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ("model = dict(type='ToyModle')", "ToyModel"),
+        ("optimizer = dict(type='SDG', lr=0.1)", "SGD"),
+        ("optimizer = dict(type='SGD', lr=0.1, momentun=0.9)", "momentun"),
+        ("lr_config = dict(policy='stpe', step=[1])", "step"),
+        ("checkpoint_config = dict(intervall=1)", "interval"),
+        ("evaluation = dict(save_best=True)", "auto"),
+        ("custom_hooks = [dict(type='EMAHok')]", "EMAHook"),
+        ("custom_imports = dict(imports=['toy_parts_of_build.py'], allow_failed_imports=False)", "toy_parts_of_build"),
+        ("data = dict(samples_per_gpu=4, workers_per_gpu=0, train=dict(type='ToyDta'))", "ToyDta"),
+        ("lr_config = dict(policy='CosineAnnealing')", "min_lr"),
+    ],
+)
+def test_a_mistake_is_told_with_its_file(config: Any, extra: str, message: str) -> None:
+    with pytest.raises((ConfigError, EtudeError)) as caught:
+        _train(config(extra))
+    assert message in str(caught.value)
+    assert "toy.py" in str(caught.value)
+
+
+def test_a_hook_out_of_scope_says_so(config: Any) -> None:
+    with pytest.raises((OutOfScope, ConfigError), match="RFSearchHook"):
+        _train(config("custom_hooks = [dict(type='RFSearchHook')]"))
+
+
+def test_two_runs_in_one_folder_are_refused(config: Any) -> None:
+    from etude.checkpoint.lock import FolderInUse, Lock
+
+    Path("out").mkdir()
+    with Lock("out"), pytest.raises(FolderInUse):
+        _train(config())
+
+
+def test_code_in_a_checkpoint_is_refused(config: Any) -> None:
+    class Payload:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (Path("executed"),))
+
+    torch.save({"state_dict": {}, "meta": {"epoch": 1, "iter": 1, "x": Payload()}}, "evil.pth")
+    with pytest.raises(EtudeError, match="refused"):
+        _train(config(), resume_from="evil.pth")
+    assert not Path("executed").exists()

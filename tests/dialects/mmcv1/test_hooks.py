@@ -1,0 +1,189 @@
+"""Hooks that the recordings do not reach: trackers, profiler, precision, buffers, mmcls's own."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from etude.errors import MissingExtra, OutOfScope
+from tests.dialects.mmcv1.toys import Net, assert_same_bits, noisy_loader, weights
+
+from mmcv.runner import HOOKS, EvalHook, auto_fp16, force_fp32, set_random_seed, wrap_fp16_model  # isort: skip
+
+TRAIN = [("train", 1)]
+
+
+def _train(make_runner: Any, folder: Path, *, optimizer_config: Any = None, custom: Any = None, **kwargs: Any) -> Any:
+    runner = make_runner(Net(), folder=folder, max_epochs=2)
+    runner.register_training_hooks(
+        {"policy": "fixed"}, optimizer_config or {}, None, custom_hooks_config=custom, **kwargs
+    )
+    set_random_seed(0)
+    runner.run([noisy_loader()], TRAIN)
+    return runner
+
+
+def test_tensorboard_gets_scalars(make_runner: Any, tmp_path: Path) -> None:
+    hooks = [{"type": "TextLoggerHook"}, {"type": "TensorboardLoggerHook"}]
+    _train(make_runner, tmp_path, log_config={"interval": 2, "hooks": hooks})
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tf_logs")).Reload()
+    assert {"train/loss", "learning_rate", "momentum"} <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("train/loss")] == [2, 4, 6, 8, 10, 12]
+
+
+@pytest.mark.parametrize(
+    ("hook", "package"),
+    [
+        ("MlflowLoggerHook", "mlflow"),
+        ("NeptuneLoggerHook", "neptune"),
+        ("ClearMLLoggerHook", "clearml"),
+        ("DvcliveLoggerHook", "dvclive"),
+        ("SegmindLoggerHook", "segmind"),
+        ("PaviLoggerHook", "pavi"),
+        ("WandbLoggerHook", "wandb"),
+    ],
+)
+def test_a_tracker_is_built_where_its_package_is(hook: str, package: str) -> None:
+    if importlib.util.find_spec(package) is not None and package != "dvclive":
+        assert HOOKS.build({"type": hook, "interval": 3}).interval == 3
+    else:
+        with pytest.raises(MissingExtra, match=package) as caught:
+            HOOKS.build({"type": hook})
+        assert isinstance(caught.value, ImportError)
+
+
+class FakeLive:
+    """What DVCLive offers."""
+
+    def __init__(self) -> None:
+        self.step, self.logged = -1, []
+
+    def set_step(self, step: int) -> None:
+        self.step = step
+
+    def log(self, name: str, value: float) -> None:
+        self.logged.append((self.step, name))
+
+
+def test_dvclive_gets_results_per_epoch(make_runner: Any, tmp_path: Path) -> None:
+    live = FakeLive()
+    runner = make_runner(Net(), max_epochs=2)
+    hook = {"type": "DvcliveLoggerHook", "dvclive": live, "model_file": str(tmp_path / "model.pth")}
+    runner.register_training_hooks({"policy": "fixed"}, {}, None, {"interval": 2, "hooks": [hook]})
+    runner.register_hook(EvalHook(noisy_loader()), priority="LOW")
+    runner.run([noisy_loader()], TRAIN)
+    assert [entry for entry in live.logged if entry[1] == "val/acc"] == [(0, "val/acc"), (1, "val/acc")]
+    assert (tmp_path / "model.pth").is_file()
+
+
+def test_half_precision_without_cuda_trains_in_single_precision(make_runner: Any, tmp_path: Path) -> None:
+    plain = _train(make_runner, tmp_path / "plain", optimizer_config={"grad_clip": {"max_norm": 1}})
+    half = {"type": "Fp16OptimizerHook", "loss_scale": "dynamic", "grad_clip": {"max_norm": 1}}
+    assert_same_bits(weights(plain), weights(_train(make_runner, tmp_path / "half", optimizer_config=half)))
+    several = {"type": "GradientCumulativeFp16OptimizerHook", "cumulative_iters": 3, "loss_scale": 512.0}
+    _train(make_runner, tmp_path / "several", optimizer_config=several)
+
+
+def test_decorated_methods_run_on_the_cpu() -> None:
+    class Decorated(nn.Module):
+        fp16_enabled = False
+
+        @auto_fp16(apply_to=("x",))
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @force_fp32()
+        def loss(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sum()
+
+    part = Decorated()
+    wrap_fp16_model(part)
+    assert part.fp16_enabled
+    assert part.loss(part(torch.ones(3))).item() == 6
+
+
+def test_parameters_that_the_loss_does_not_reach_are_told(make_runner: Any, caplog: pytest.LogCaptureFixture) -> None:
+    class Partial(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = nn.Linear(2, 2)
+
+    runner = make_runner(Partial(), max_epochs=1)
+    runner.register_optimizer_hook({"detect_anomalous_params": True})
+    runner.run([noisy_loader()], TRAIN)
+    named = {record.getMessage().split()[0] for record in caplog.records if record.levelname == "ERROR"}
+    assert named == {"unused.weight", "unused.bias"}
+
+
+def test_the_profiler_writes_a_trace(make_runner: Any, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    hook = {"type": "ProfilerHook", "by_epoch": False, "profile_iters": 2, "json_trace_path": str(trace)}
+    _train(make_runner, tmp_path, custom=[hook])
+    assert trace.stat().st_size > 0
+    with pytest.raises(ValueError, match="profile_iters"):
+        _train(make_runner, tmp_path, custom=[{"type": "ProfilerHook", "profile_iters": 5}])
+
+
+def test_hooks_for_several_processes_and_cuda_do_nothing_alone(make_runner: Any, tmp_path: Path) -> None:
+    plain = _train(make_runner, tmp_path / "plain")
+    idle = [{"type": "SyncBuffersHook"}, {"type": "EmptyCacheHook", "before_epoch": True, "after_iter": True}]
+    assert_same_bits(weights(plain), weights(_train(make_runner, tmp_path / "idle", custom=idle)))
+
+
+def test_a_closure_acts_at_its_stage(make_runner: Any, tmp_path: Path) -> None:
+    seen: list[int] = []
+    hook = {"type": "ClosureHook", "fn_name": "after_train_epoch", "fn": lambda runner: seen.append(runner.epoch)}
+    _train(make_runner, tmp_path, custom=[hook])
+    assert seen == [0, 1]
+    assert HOOKS.build(hook).get_triggered_stages() == []
+
+
+def test_precise_statistics_are_those_of_the_final_weights(make_runner: Any, tmp_path: Path) -> None:
+    from mmcls.core import PreciseBNHook
+
+    runner = make_runner(Net(), max_epochs=1)
+    runner.register_optimizer_hook({})
+    runner.register_hook(PreciseBNHook(num_samples=12), priority="ABOVE_NORMAL")
+    before = runner.model.bn.momentum
+    runner.run([noisy_loader()], TRAIN)
+    assert runner.model.bn.momentum == before
+    assert torch.isfinite(runner.model.bn.running_mean).all()
+
+
+def test_a_wrong_number_of_classes_is_refused(make_runner: Any) -> None:
+    from mmcls.core import ClassNumCheckHook
+
+    net, loader = Net(), noisy_loader()
+    net.fc2.num_classes = 4
+    loader.dataset.CLASSES = ("a", "b")
+    runner = make_runner(net, max_epochs=1)
+    runner.register_hook(ClassNumCheckHook())
+    with pytest.raises(AssertionError, match=r"num_classes.*4.*fc2.*2"):
+        runner.run([loader], TRAIN)
+
+
+def test_the_cooldown_policy_follows_its_rule(make_runner: Any) -> None:
+    import mmcls.core.utils  # noqa: F401
+    from mmcls.core import CosineAnnealingCooldownLrUpdaterHook
+
+    runner = make_runner(Net(), max_epochs=6)
+    hook = CosineAnnealingCooldownLrUpdaterHook(min_lr=0.01, cool_down_ratio=0.1, cool_down_time=2)
+    rates = []
+    for epoch in range(6):
+        runner._epoch = epoch
+        rates.append(hook.get_lr(runner, 0.1))
+    assert rates[0] == 0.1
+    assert rates[4] == pytest.approx(0.01)
+    assert rates[5] == pytest.approx(0.001)
+
+
+def test_what_is_not_served_says_so() -> None:
+    with pytest.raises(OutOfScope, match="RFSearchHook"):
+        HOOKS.build({"type": "RFSearchHook"})
