@@ -137,7 +137,7 @@ class Recovery:
         for change in found:
             self.say(f"changed since the checkpoint: {change}")
         changes.require_allowed(found, self.options.allow_change)
-        self._optimizer_changed = any(change.key.startswith("optimizers") for change in found)
+        self._optimizer_changed = any(change.key.startswith("optim.") for change in found)
         sizes = [change for change in found if change.key == "data.train.batch_size"]
         self._batch_sizes = (int(sizes[0].before), int(sizes[0].after)) if sizes else None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etude.errors import ConfigError, Finding
-from etude.plan import Place, Plan
+from etude.plan import Place, Plan, Spec
 from etude.units import Amount
 
 #: Keys that cannot change the numbers, or that are changed for the sake of going on: more epochs, more workers.
@@ -23,6 +23,10 @@ HARMLESS = (
     "train.nonfinite", "train.nonfinite_limit", "metrics", "data.val", "data.test",
     "hooks.Checkpoint", "hooks.Log", "hooks.Timer", "hooks.Evaluate",
 )  # fmt: skip
+#: Says in which words the facts are written; plans of different versions cannot be held against each other.
+VERSION_KEY, VERSION = "facts", 1
+#: Words of the plan that a config calls otherwise.
+_WORDS = {"optimizers": "optim", "schedules": "schedule", "losses": "loss"}
 _HARMLESS_ENDS = (".workers", ".pin_memory", ".persistent_workers", ".timeout", ".on_bad_sample", ".bad_samples")
 
 
@@ -50,15 +54,17 @@ class Change:
 
 def facts(plan: Plan) -> dict[str, Any]:
     """The plan as plain values by dotted key; without the places it was written at."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, Any] = {VERSION_KEY: VERSION}
     for field in dataclasses.fields(plan):
         if field.name not in ("source", "files"):
-            _flatten(field.name, getattr(plan, field.name), flat)
+            _flatten(_WORDS.get(field.name, field.name), getattr(plan, field.name), flat)
     return flat
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """All keys that differ, in the order of the new plan."""
+    """All keys that differ, in the order of the new plan; nothing where the two were written in different words."""
+    if before.get(VERSION_KEY) != after.get(VERSION_KEY):
+        return []
     keys = [*after, *(key for key in before if key not in after)]
     return [Change(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
 
@@ -80,10 +86,13 @@ def _flatten(key: str, value: Any, flat: dict[str, Any]) -> None:
         return
     if isinstance(value, Amount):
         flat[key] = str(value)
+    elif isinstance(value, Spec):
+        flat[f"{key}.type"] = value.name
+        _flatten(key, value.args, flat)
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
-            if field.name not in ("at", "places", "kind"):
-                _flatten(f"{key}.{field.name}", getattr(value, field.name), flat)
+            if field.name not in ("at", "places"):
+                _flatten(key if field.name == "spec" else f"{key}.{field.name}", getattr(value, field.name), flat)
     elif isinstance(value, Mapping):
         for name, item in value.items():
             _flatten(f"{key}.{name}" if name != "" else key, item, flat)

@@ -223,7 +223,7 @@ def names(path: str) -> list[str]:
     ask("list", path)
     try:
         return sorted(os.listdir(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

@@ -102,7 +102,7 @@ class RemoteDisk:
 
         try:
             return _again("list", path, listed)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def open_file(self, path: str) -> IO[bytes]:

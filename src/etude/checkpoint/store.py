@@ -213,11 +213,11 @@ class Store:
             kept.add(entries[-1].name)
         gone = [entry.name for entry in entries if entry.name not in kept]
         for name in gone:
-            self._trash(name)
+            self.discard(name)
         return gone
 
-    def _trash(self, name: str) -> None:
-        """Rename first: a checkpoint that is half deleted has no name any more."""
+    def discard(self, name: str) -> None:
+        """Delete a checkpoint. It is renamed first: one that is half deleted has no name any more."""
         trash = self.disk.join(self.folder, f".trash-{name}-{os.getpid()}-{time.time_ns()}")
         if self.disk.RENAMES:
             self.disk.rename(self.disk.join(self.folder, name), trash)

@@ -68,7 +68,7 @@ def init_from(
 def read_weights(path: str | os.PathLike[str], *, key: str = "", trust: bool = False) -> dict[str, torch.Tensor]:
     """The weights in a file or checkpoint folder, whatever system wrote it."""
     disk, place = locate(path)
-    if os.path.isdir(place) or "manifest.json" in disk.names(place):
+    if "manifest.json" in disk.names(place):
         return dict(load.load(disk, place, need=["model"], only=["model"]).state["model"])
     content = foreign.read(path, trust=trust)
     return weights_in(content, key=key, at=os.fspath(path))

@@ -1,0 +1,188 @@
+"""``etude ckpt ls|show|verify|diff|convert|prune|average``"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import nullcontext
+from typing import Any
+
+from etude.errors import ResumeError, printable
+
+HELP = """\
+Look at checkpoints, of Étude and of other systems. Nothing in a file is ever executed; --trust lifts that for one call.
+
+  etude ckpt ls runs/digits/20261115-204250
+  etude ckpt verify runs/digits/20261115-204250          every byte against its checksum; exit 7 if one differs
+  etude ckpt convert epoch_12.pth model.safetensors      and back: --to state_dict, mmcv, mmengine
+  etude ckpt average a.pth b.pth c.pth -o mean.safetensors
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "ckpt",
+        help="look at, verify, convert, average checkpoints",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    inner = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="action")
+    for name, (add, act, help_line) in ACTIONS.items():
+        sub = inner.add_parser(name, help=help_line)
+        add(sub)
+        sub.set_defaults(run=run, act=act)
+
+
+def run(args: argparse.Namespace) -> int:
+    return int(args.act(args))
+
+
+def _add_path(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", nargs="?", default="", help="a run, its checkpoints, or a URL (default: the newest run)"
+    )
+
+
+def _path(args: argparse.Namespace) -> str:
+    from etude.checkpoint.tools import newest_run
+
+    return str(args.path) or newest_run()
+
+
+def _add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trust", action="store_true", help="load files that hold code; it will be executed")
+
+
+def ls(args: argparse.Namespace) -> int:
+    from etude.checkpoint.tools import rows
+
+    head = ("name", "step", "epoch", "size", "saved", "metrics")
+    table = [head, *rows(_path(args))]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
+    for row in table:
+        print(printable("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()))
+    return 0
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help="a checkpoint, or a .pth, .ckpt, .bin or .safetensors file")
+    parser.add_argument("--all", action="store_true", help="every value, not the first 200")
+    _add_trust(parser)
+
+
+def show(args: argparse.Namespace) -> int:
+    from etude.checkpoint.tools import describe, leaves, read_any
+
+    found = list(leaves(read_any(args.path, trust=args.trust)))
+    shown = found if args.all else found[:200]
+    width = min(60, max((len(path) for path, _ in shown), default=0))
+    for path, value in shown:
+        print(f"{printable(path):<{width}}  {describe(value)}")
+    if len(shown) < len(found):
+        print(f"… and {len(found) - len(shown)} more; --all prints them")
+    return 0
+
+
+def verify(args: argparse.Namespace) -> int:
+    from etude.checkpoint.tools import check
+
+    results = check(_path(args), trust_owner=args.trust_owner)
+    for name, wrong in results:
+        print(f"{printable(name)}  {wrong or 'ok'}")
+    return ResumeError.exit_code if any(wrong for _, wrong in results) else 0
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    _add_path(parser)
+    parser.add_argument("--trust-owner", action="store_true", help="accept files that belong to another user")
+
+
+def _add_diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("left")
+    parser.add_argument("right")
+    _add_trust(parser)
+
+
+def diff(args: argparse.Namespace) -> int:
+    """Exit 0 when the two are the same bits, 1 when they differ."""
+    from etude.checkpoint.tools import differences, read_any
+
+    found = differences(read_any(args.left, trust=args.trust), read_any(args.right, trust=args.trust))
+    for one in found:
+        print(f"{printable(one.path)}\n  - {one.left}\n  + {one.right}")
+    print(f"{len(found)} differences" if found else "the same")
+    return 1 if found else 0
+
+
+def _add_convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", help="a checkpoint, or a file of another system")
+    parser.add_argument("target", help="the file to write")
+    parser.add_argument("--to", default="", metavar="LAYOUT", help="safetensors, state_dict, mmcv or mmengine")
+    parser.add_argument("--optimizer", action="store_true", help="with the optimizer's state (mmcv, mmengine)")
+    _add_trust(parser)
+
+
+def convert(args: argparse.Namespace) -> int:
+    from etude.checkpoint.tools import convert as work
+
+    layout = work(args.source, args.target, layout=args.to, optimizer=args.optimizer, trust=args.trust)
+    print(f"wrote {printable(args.target)} ({layout})")
+    return 0
+
+
+def _add_prune(parser: argparse.ArgumentParser) -> None:
+    _add_path(parser)
+    parser.add_argument("--keep", type=int, required=True, metavar="K", help="keep the last K")
+    parser.add_argument("--best", default="", metavar="METRIC", help="and the best by this metric")
+    parser.add_argument("--best-k", type=int, default=1, metavar="K", help="as many of the best")
+    parser.add_argument("--mode", default="", choices=["", "min", "max"], help="which way is better")
+    parser.add_argument("--forever", type=int, default=0, metavar="N", help="and those of every N-th step")
+    parser.add_argument("--aside", action="store_true", help="also what was set aside or found broken")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+
+
+def prune(args: argparse.Namespace) -> int:
+    from etude.checkpoint.lock import Lock
+    from etude.checkpoint.retention import Retention
+    from etude.checkpoint.store import Store
+    from etude.checkpoint.tools import prune as work
+    from etude.checkpoint.tools import store_folder
+    from etude.metrics.direction import lower_is_better
+
+    mode = args.mode or ("min" if lower_is_better(args.best) else "max")
+    rule = Retention(
+        last=args.keep, best=args.best_k if args.best else 0, metric=args.best, mode=mode, forever=args.forever
+    )
+    folder = store_folder(_path(args))
+    above = os.path.dirname(os.path.abspath(folder)) if os.path.basename(folder) == "checkpoints" else folder
+    with Lock(above) if "://" not in folder else nullcontext():
+        gone = work(Store(folder, retention=rule, write=False), aside=args.aside, dry=args.dry_run)
+    for name in gone:
+        print(f"{'would delete' if args.dry_run else 'deleted'} {printable(name)}")
+    return 0
+
+
+def _add_average(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sources", nargs="+", help="checkpoints or files, two or more")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help=".safetensors or .pth")
+    _add_trust(parser)
+
+
+def average(args: argparse.Namespace) -> int:
+    from etude.checkpoint.tools import average as work
+
+    count = work(args.sources, args.output, trust=args.trust)
+    print(f"wrote {printable(args.output)}: {count} tensors averaged over {len(args.sources)}")
+    return 0
+
+
+#: Command → (flags, what to do, one line of help).
+ACTIONS: dict[str, Any] = {
+    "ls": (_add_path, ls, "the checkpoints of a run"),
+    "show": (_add_show, show, "what is inside one"),
+    "verify": (_add_verify, verify, "check every byte against its checksum"),
+    "diff": (_add_diff, diff, "where two differ"),
+    "convert": (_add_convert, convert, "to and from files of other systems"),
+    "prune": (_add_prune, prune, "delete all but the last, the best, every N-th"),
+    "average": (_add_average, average, "the mean of several checkpoints' weights"),
+}

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from etude.checkpoint import warm
+from etude.checkpoint.store import Store
+from etude.errors import ConfigError
+
+
+def model() -> nn.Module:
+    return nn.ModuleDict({"backbone": nn.Linear(3, 4), "head": nn.Linear(4, 2)})
+
+
+def ones(**shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    return {name.replace("__", "."): torch.ones(shape) for name, shape in shapes.items()}
+
+
+def test_weights_of_a_native_checkpoint_start_another_run(tmp_path: Path) -> None:
+    trained, fresh = model(), model()
+    store = Store(tmp_path)
+    store.save({"model": trained.state_dict(), "counters": {"step": 5}}, step=5)
+    store.close()
+    assert warm.init_from(fresh, tmp_path / "step-000000005").exact
+    assert all(torch.equal(a, b) for a, b in zip(trained.parameters(), fresh.parameters(), strict=True))
+
+
+def test_prefixes_are_cut_and_put_on(tmp_path: Path) -> None:
+    torch.save({"state_dict": ones(teacher__backbone__weight=(4, 3), teacher__backbone__bias=(4,))}, tmp_path / "f.pth")
+    fresh = model()
+    match = warm.init_from(fresh, tmp_path / "f.pth", prefix="teacher.backbone", to="backbone")
+    assert sorted(match.matched) == ["backbone.bias", "backbone.weight"]
+    assert fresh["backbone"].weight.unique().tolist() == [1.0]  # type: ignore[index]
+
+
+def test_keys_are_revised_by_regular_expressions_in_order(tmp_path: Path) -> None:
+    torch.save(ones(module__encoder__weight=(4, 3), module__encoder__bias=(4,)), tmp_path / "f.pth")
+    match = warm.init_from(model(), tmp_path / "f.pth", rename=[(r"^module\.", ""), ("^encoder", "backbone")])
+    assert len(match.matched) == 2
+
+
+def test_what_does_not_fit_is_left_and_listed(tmp_path: Path) -> None:
+    torch.save(ones(backbone__weight=(4, 3), head__weight=(9, 4), haed__bias=(2,)), tmp_path / "f.pth")
+    fresh = model()
+    before = fresh["head"].weight.clone()  # type: ignore[index]
+    match = warm.init_from(fresh, tmp_path / "f.pth")
+    assert torch.equal(before, fresh["head"].weight)  # type: ignore[index]
+    text = warm.describe(match)
+    assert "shape    head.weight: the model has (2, 4), the file (9, 4)" in text
+    assert "missing  head.bias (the file has haed.bias)" in text
+    assert "1 fit, 1 of another shape, 2 missing, 1 unused" in text
+
+
+def test_strict_refuses_anything_odd(tmp_path: Path) -> None:
+    torch.save(ones(backbone__weight=(4, 3)), tmp_path / "f.pth")
+    with pytest.raises(ConfigError, match="does not fit exactly"):
+        warm.init_from(model(), tmp_path / "f.pth", strict=True)
+
+
+def test_that_nothing_matched_is_an_error(tmp_path: Path) -> None:
+    torch.save(ones(other=(1,)), tmp_path / "f.pth")
+    with pytest.raises(ConfigError, match="nothing matched"):
+        warm.init_from(model(), tmp_path / "f.pth")
+    with pytest.raises(ConfigError, match=r"prefix 'backbon' matches no weight; did you mean 'backbone'\?"):
+        torch.save(ones(backbone__weight=(4, 3)), tmp_path / "g.pth")
+        warm.init_from(model(), tmp_path / "g.pth", prefix="backbon")
+    with pytest.raises(ConfigError, match="no regular expression"):
+        warm.init_from(model(), tmp_path / "g.pth", rename={"(": ""})
