@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etude import chaos
+from etude.checkpoint.lock import Lock
 from etude.core.run import Run
 from etude.dialects import imports
 from etude.dialects.mmengine.live.registry import RUNNERS
 from etude.dialects.openmm.config import Config
 from etude.dialects.openmm.config_base import import_custom
-from etude.errors import ConfigError
+from etude.errors import ConfigError, EtudeError, UserCodeError, printable
+from etude.hooks.faults import Faults
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -26,16 +31,60 @@ def build(plan: Plan, options: Options) -> Run:
     imports.install()
     file = plan.files[0] if plan.files else None
     cfg = Config(dict(plan.source), filename=file)
-    import_custom(dict(plan.source), file or "")
+    _import_user_modules(plan, file)
     apply_options(cfg, options, file)
     _shorten(cfg, plan, options.extras)
-    runner = RUNNERS.build(cfg)
+    with _silence(options.quiet):
+        runner = _made(cfg, file)
+    return _as_run(runner, plan, options)
+
+
+def _import_user_modules(plan: Plan, file: str | None) -> None:
+    """``custom_imports``, found from the current folder and from the config's."""
+    for folder in (os.getcwd(), *(os.path.dirname(os.path.abspath(name)) for name in plan.files)):
+        if folder not in sys.path:
+            sys.path.append(folder)
+    import_custom(dict(plan.source), file or "")
+
+
+def _made(cfg: Any, file: str | None) -> Any:
+    try:
+        return RUNNERS.build(cfg)
+    except EtudeError:
+        raise
+    except Exception as error:
+        raise UserCodeError(f"{file or 'config'}: {type(error).__name__}: {printable(str(error))}") from error
+
+
+def _as_run(runner: Any, plan: Plan, options: Options) -> Run:
+    """The runner's run, with what the command line promises around it: a lock, signals, a time limit."""
     run: Run = runner.core_run
     run.plan, run.folder = plan, Path(runner.work_dir)
     signals = Signals()
-    signals.install()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
+    if options.chaos:
+        run.hooks.add(Faults(chaos.parse(options.chaos)))
+
+    def train(_: Run) -> None:
+        with ExitStack() as stack:
+            if runner.rank == 0:
+                stack.enter_context(Lock(runner.work_dir))
+            signals.install()
+            stack.callback(signals.restore)
+            runner.train()
+
+    run.loop = train
     return run
+
+
+@contextmanager
+def _silence(quiet: bool) -> Iterator[None]:
+    """While the logger is made its console is where standard output goes; with ``--quiet`` that is nowhere."""
+    if not quiet:
+        yield
+        return
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        yield
 
 
 def apply_options(cfg: Any, options: Options, file: str | None) -> None:

@@ -24,6 +24,8 @@ class BaseLoop(metaclass=ABCMeta):
 
     def __init__(self, runner: Any, dataloader: Any) -> None:
         self._runner = runner
+        #: The run that this loop moves.
+        self.core: Run = getattr(runner, "core_run", None)  # type: ignore[assignment]
         if isinstance(dataloader, dict):
             differs = runner._randomness_cfg.get("diff_rank_seed", False)
             self.dataloader = runner.build_dataloader(dataloader, seed=runner.seed, diff_rank_seed=differs)
@@ -33,12 +35,6 @@ class BaseLoop(metaclass=ABCMeta):
     @property
     def runner(self) -> Any:
         return self._runner
-
-    @property
-    def core(self) -> Run:
-        """The run that this loop moves."""
-        run: Run = self._runner.core_run
-        return run
 
     @abstractmethod
     def run(self) -> Any:
@@ -112,6 +108,8 @@ class _TrainLoop(BaseLoop):
 
     def _decide_current_val_interval(self) -> None:
         """Take the interval of the milestone that the coming count has reached."""
+        if len(self.dynamic_milestones) == 1:
+            return
         now = self._epoch if isinstance(self, EpochBasedTrainLoop) else self._iter
         self.val_interval = self.dynamic_intervals[bisect.bisect(self.dynamic_milestones, now + 1) - 1]
 
@@ -252,12 +250,13 @@ class IterBasedTrainLoop(_TrainLoop):
         run.hooks.before_epoch(run)
         if self._iter > 0:
             self.dataloader_iterator.skip(self._iter)
-        while self._iter < self._max_iters and not self.stopping:
-            if not self.runner.model.training:
-                self.runner.model.train()
-            self.run_iter(next(self.dataloader_iterator))
+        batches = self.dataloader_iterator
+        while run.step < self._max_iters and not self.stopping:
+            if not run.model.training:
+                run.model.train()
+            self.run_iter(next(batches))
             self._decide_current_val_interval()
-            if self._validation_is_due(self._iter, self._max_iters):
+            if self._validation_is_due(run.step, self._max_iters):
                 self.runner.val_loop.run()
         run.hooks.after_epoch(run)
         self.runner.call_hook("after_train")

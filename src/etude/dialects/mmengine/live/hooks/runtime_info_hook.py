@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude import __version__
 from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
+from etude.dialects.mmengine.names_parts import VERSION
 
 
 class RuntimeInfoHook(Hook):
@@ -23,7 +23,7 @@ class RuntimeInfoHook(Hook):
                 "cfg": runner.cfg.pretty_text,
                 "seed": runner.seed,
                 "experiment_name": runner.experiment_name,
-                "mmengine_version": f"etude {__version__}",
+                "mmengine_version": VERSION,
             }
         )
 

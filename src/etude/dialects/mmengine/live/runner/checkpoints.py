@@ -62,7 +62,7 @@ class Checkpoints(Views):
         revise_keys: Any = DEFAULT_REVISE,
     ) -> dict[str, Any]:
         """Load the weights of a file; hooks may change its content first. Returns the content."""
-        checkpoint = _load_checkpoint(filename, map_location=map_location)
+        checkpoint = _load_checkpoint(filename, map_location=map_location, logger="current")
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
         model: Any = self.model.module if is_model_wrapper(self.model) else self.model
         checkpoint = _load_checkpoint_to_model(model, checkpoint, strict, logger=self.logger, revise_keys=revise_keys)

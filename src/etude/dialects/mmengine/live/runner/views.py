@@ -92,20 +92,24 @@ class Views:
     @property
     def epoch(self) -> int:
         """Epochs that are finished."""
-        return int(self.train_loop.epoch) if isinstance(self._train_loop, BaseLoop) else 0
+        loop: Any = self._train_loop
+        return loop.epoch if isinstance(loop, BaseLoop) else 0  # type: ignore[attr-defined]
 
     @property
     def iter(self) -> int:
         """Iterations that are finished."""
-        return int(self.train_loop.iter) if isinstance(self._train_loop, BaseLoop) else 0
+        loop: Any = self._train_loop
+        return loop.iter if isinstance(loop, BaseLoop) else 0  # type: ignore[attr-defined]
 
     @property
     def max_epochs(self) -> int:
-        return int(self.train_loop.max_epochs) if isinstance(self._train_loop, BaseLoop) else 0
+        loop: Any = self._train_loop
+        return loop.max_epochs if isinstance(loop, BaseLoop) else 0  # type: ignore[attr-defined]
 
     @property
     def max_iters(self) -> int:
-        return int(self.train_loop.max_iters) if isinstance(self._train_loop, BaseLoop) else 0
+        loop: Any = self._train_loop
+        return loop.max_iters if isinstance(loop, BaseLoop) else 0  # type: ignore[attr-defined]
 
     @property
     def val_interval(self) -> int:
