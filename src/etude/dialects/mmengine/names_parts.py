@@ -41,12 +41,13 @@ _TORCH_OPTIMIZERS["TorchAdafactor"] = "torch.optim:Adafactor"
 _CONSTRUCTOR = _from("optim_build.constructor", "DefaultOptimWrapperConstructor")
 _ZERO = _from("optim_build.zero", "ZeroRedundancyOptimizer")
 _BUILDER = _from("optim_build.build", "build_optim_wrapper TORCH_OPTIMIZERS")
+_TABLES = _from("registry", "OPTIMIZERS OPTIM_WRAPPERS OPTIM_WRAPPER_CONSTRUCTORS")
 _OPTIM = {
     "mmengine.optim.optimizer.builder": _BUILDER,
     "mmengine.optim.optimizer.default_constructor": _CONSTRUCTOR,
     "mmengine.optim.optimizer.zero_optimizer": _ZERO,
-    "mmengine.optim.optimizer": _BUILDER | _CONSTRUCTOR | _ZERO,
-    "mmengine.optim": _BUILDER | _CONSTRUCTOR | _ZERO | _SCHEDULERS["mmengine.optim.scheduler"],
+    "mmengine.optim.optimizer": _BUILDER | _CONSTRUCTOR | _ZERO | _TABLES,
+    "mmengine.optim": _BUILDER | _CONSTRUCTOR | _ZERO | _TABLES | _SCHEDULERS["mmengine.optim.scheduler"],
 }
 
 _DATASET = _served(
@@ -69,6 +70,8 @@ _LOGGING = _served(
         "logger": _from("logging.logger", "MMLogger print_log MMFormatter FilterDuplicateWarning"),
     },
 )
+_SEED = _from("runner.environment", "set_random_seed")
+_RECOMPUTE = _from("runner.features", "turn_on_activation_checkpointing")
 _PROCESSOR = _from("logging.log_processor", "LogProcessor")
 
 _DIST = _served(
@@ -180,6 +183,10 @@ _SELFSUP = {
     "mmselfsup.models.utils.data_preprocessor": _SELFSUP_PREPROCESSOR,
     "mmselfsup.engine": _SELFSUP_HOOKS | _SELFSUP_OPTIM,
     "mmselfsup.engine.hooks": _SELFSUP_HOOKS,
+    **{
+        f"mmselfsup.engine.hooks.{name.removesuffix('Hook').lower()}_hook": {name: target}
+        for name, target in _SELFSUP_HOOKS.items()
+    },
     "mmselfsup.engine.optimizers": _SELFSUP_OPTIM,
     "mmselfsup.datasets": {},
     "mmselfsup.datasets.samplers": _from("selfsup.sampler", "DeepClusterSampler"),
@@ -215,12 +222,16 @@ MODULES: dict[str, dict[str, str]] = _united(
     _SELFSUP, _PRETRAIN,
     {
         "mmengine": _LOGGING["mmengine.logging"] | _VERSION, "mmengine.version": _VERSION,
-        "mmengine.runner": _PROCESSOR, "mmengine.runner.log_processor": _PROCESSOR,
+        "mmengine.runner": _PROCESSOR | _SEED | _RECOMPUTE, "mmengine.runner.log_processor": _PROCESSOR,
+        "mmengine.runner.utils": _SEED, "mmengine.runner.activation_checkpointing": _RECOMPUTE,
         "mmengine.registry": _ROOTS, "mmengine.registry.root": _ROOTS,
     },
 )  # fmt: skip
 
-OUT_OF_SCOPE: dict[str, str] = {}
+OUT_OF_SCOPE: dict[str, str] = {
+    f"mmengine.runner.{name}": "the model zoo; download a checkpoint and give its path"
+    for name in ("get_deprecated_model_names", "get_external_models", "get_mmcls_models", "get_torchvision_models")
+}
 
 #: Registry → name → where it is; what MMSelfSup and MMPretrain add is found without their scopes, too.
 REGISTERED: dict[str, dict[str, str]] = {

@@ -1,0 +1,73 @@
+"""The import names that users' code relies on."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from etude.dialects import imports
+from etude.dialects.mmengine import names
+from etude.errors import OutOfScope
+from etude.registry import resolve
+
+imports.install()
+
+SURFACE = {
+    "mmengine": "Config ConfigDict DictAction MMLogger MessageHub print_log mkdir_or_exist load dump __version__",
+    "mmengine.registry": "HOOKS MODELS FUNCTIONS Registry DefaultScope build_from_cfg build_scheduler_from_cfg "
+    "init_default_scope count_registered_modules traverse_registry_tree",
+    "mmengine.runner": "BaseLoop EpochBasedTrainLoop FlexibleRunner LogProcessor Priority Runner autocast "
+    "find_latest_checkpoint get_priority load_checkpoint set_random_seed turn_on_activation_checkpointing",
+    "mmengine.optim": "OptimWrapper AmpOptimWrapper OptimWrapperDict DefaultOptimWrapperConstructor OPTIMIZERS "
+    "build_optim_wrapper ZeroRedundancyOptimizer OneCycleLR ReduceOnPlateauMomentum PolyParamScheduler _ParamScheduler",
+    "mmengine.optim.scheduler": "CosineRestartLR CosineRestartMomentum CosineRestartParamScheduler",
+    "mmengine.optim.scheduler.lr_scheduler": "LinearLR CosineAnnealingLR",
+    "mmengine.optim.optimizer.amp_optimizer_wrapper": "AmpOptimWrapper",
+    "mmengine.dataset": "BaseDataset ConcatDataset RepeatDataset ClassBalancedDataset Compose DefaultSampler "
+    "InfiniteSampler default_collate pseudo_collate worker_init_fn force_full_init COLLATE_FUNCTIONS",
+    "mmengine.dataset.sampler": "DefaultSampler InfiniteSampler",
+    "mmengine.evaluator": "BaseMetric DumpResults Evaluator get_metric_value",
+    "mmengine.structures": "BaseDataElement InstanceData LabelData PixelData",
+    "mmengine.visualization": "Visualizer BaseVisBackend AimVisBackend ClearMLVisBackend DVCLiveVisBackend "
+    "LocalVisBackend MLflowVisBackend NeptuneVisBackend TensorboardVisBackend WandbVisBackend",
+    "mmengine.dist": "all_gather all_reduce all_reduce_params barrier broadcast collect_results get_dist_info "
+    "infer_launcher init_dist is_distributed is_main_process master_only sync_random_seed",
+    "mmengine.model": "BaseModel BaseModule BaseDataPreprocessor ImgDataPreprocessor stack_batch is_model_wrapper",
+    "mmengine.device": "get_device is_cuda_available is_mps_available is_npu_available get_max_cuda_memory",
+    "mmselfsup.registry": "HOOKS MODELS OPTIMIZERS DATASETS TRANSFORMS PARAM_SCHEDULERS",
+    "mmselfsup.utils": "get_model register_all_modules",
+    "mmselfsup.models": "BaseModel",
+    "mmselfsup.engine.hooks": "SimSiamHook DenseCLHook SwAVHook DeepClusterHook ODCHook",
+    "mmselfsup.engine.hooks.simsiam_hook": "SimSiamHook",
+    "mmselfsup.engine.optimizers": "LARS LearningRateDecayOptimWrapperConstructor",
+    "mmpretrain.engine.optimizers": "LARS Lamb LearningRateDecayOptimWrapperConstructor",
+    "mmpretrain.engine.schedulers": "CosineAnnealingWeightDecay",
+}
+
+
+@pytest.mark.parametrize("module", SURFACE)
+def test_a_module_has_the_names_that_are_imported_from_it(module: str) -> None:
+    served = importlib.import_module(module)
+    for name in SURFACE[module].split():
+        assert getattr(served, name) is not None, f"{module}.{name}"
+
+
+def test_every_served_name_leads_somewhere() -> None:
+    for table in (*names.MODULES.values(), *names.names_parts.REGISTERED.values()):
+        for target in table.values():
+            assert (resolve(target) if ":" in target else importlib.import_module(target)) is not None
+
+
+def test_what_is_out_of_scope_says_what_to_use() -> None:
+    import mmengine.runner
+
+    with pytest.raises(OutOfScope, match="model zoo"):
+        mmengine.runner.get_torchvision_models  # noqa: B018
+
+
+def test_the_tables_of_names_need_no_torch() -> None:
+    code = "import sys, etude.dialects.mmengine.names; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
