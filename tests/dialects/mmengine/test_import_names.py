@@ -65,7 +65,7 @@ def test_what_is_out_of_scope_says_what_to_use() -> None:
     import mmengine.runner
 
     with pytest.raises(OutOfScope, match="model zoo"):
-        mmengine.runner.get_torchvision_models  # noqa: B018
+        mmengine.runner.get_torchvision_models
 
 
 def test_the_tables_of_names_need_no_torch() -> None:
