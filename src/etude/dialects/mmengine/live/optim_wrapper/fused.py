@@ -15,7 +15,7 @@ def use_fused(optim_wrapper: Any) -> None:
     """Let the Adam or AdamW inside ``optim_wrapper`` update all parameters in one kernel; same numbers, less time."""
     wrappers = optim_wrapper.values() if hasattr(optim_wrapper, "values") else [optim_wrapper]
     for wrapper in wrappers:
-        optimizer = getattr(wrapper, "optimizer", None)
+        optimizer: Any = getattr(wrapper, "optimizer", None)
         if type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and _can(optimizer.param_groups):
             for group in optimizer.param_groups:
                 group["fused"] = True
