@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from etude.dialects import imports
+from etude.errors import DataError
 
 imports.install()
 
@@ -124,6 +126,22 @@ def test_annotation_files_of_another_form_are_refused(tmp_path: Path, content: A
     (tmp_path / "ann.json").write_text(json.dumps(content))
     with pytest.raises(error):
         make(tmp_path)
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return print, ("code of the file ran",)
+
+
+def test_a_pickle_of_annotations_runs_no_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = [{"img_path": "a", "box": np.arange(4.0), "size": np.int64(3)}]
+    (tmp_path / "ann.json").with_suffix(".pkl").write_bytes(pickle.dumps({"metainfo": {"k": 1}, "data_list": data}))
+    dataset = make(tmp_path, ann_file="ann.pkl")
+    assert dataset.metainfo == {"k": 1} and dataset[0]["box"].tolist() == [0, 1, 2, 3] and dataset[0]["size"] == 3
+    (tmp_path / "evil.pkl").write_bytes(pickle.dumps({"metainfo": {}, "data_list": [Evil()]}))
+    with pytest.raises(DataError, match="refused: global builtins.print"):
+        make(tmp_path, ann_file="evil.pkl")
+    assert capsys.readouterr().out == ""
 
 
 def test_a_subclass_filters_and_names_classes(annotations: Path) -> None:

@@ -215,6 +215,15 @@ def test_levels_apply_to_loggers_that_were_asked_before(capsys: pytest.CaptureFi
     assert "one" in found and "two" not in found and "three" in found
 
 
+def test_a_log_file_on_a_full_disk_is_given_up(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = MMLogger.get_instance("full", log_file="/dev/full")
+    logger.info("one")
+    logger.info("two")
+    found = capsys.readouterr()
+    assert "one" in found.out and "two" in found.out
+    assert found.err.count("/dev/full is given up") == 1
+
+
 def test_a_rotating_file_can_be_asked_for(tmp_path: Path) -> None:
     options = {"type": "RotatingFileHandler", "maxBytes": 1024}
     logger = MMLogger.get_instance("rotating", log_file=tmp_path / "a.log", file_handler_cfg=options)

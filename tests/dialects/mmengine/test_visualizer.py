@@ -18,6 +18,7 @@ from etude.errors import MissingExtra
 imports.install()
 
 from mmengine.config import Config  # noqa: E402
+from mmengine.logging import MMLogger  # noqa: E402
 from mmengine.registry import VISBACKENDS, VISUALIZERS  # noqa: E402
 from mmengine.visualization import (  # noqa: E402
     AimVisBackend,
@@ -118,6 +119,27 @@ def test_local_files_are_checked(tmp_path: Path) -> None:
         backend.add_image("img", np.zeros((2, 2, 3)))
     backend.add_scalars({"a": np.float32(1), "step": 9}, step=3)
     assert rows(tmp_path / "scalars.json") == [{"a": 1.0, "step": 9}]
+
+
+def test_names_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    backend = LocalVisBackend(str(tmp_path / "vis"))
+    with pytest.raises(ValueError, match="leads out of"):
+        backend.add_image("../../escaped", np.zeros((2, 2, 3), dtype=np.uint8))
+    with pytest.raises(ValueError, match="leads out of"):
+        backend.add_scalars({"a": 1}, file_path="../escaped.json")
+    backend.add_image("deeper/img", np.zeros((2, 2, 3), dtype=np.uint8))
+    assert [path.name for path in tmp_path.rglob("*.png")] == ["img_0.png"]
+
+
+def test_a_full_disk_does_not_end_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    MMLogger.get_instance("full-disk")
+    (tmp_path / "vis_data").mkdir()
+    (tmp_path / "vis_data" / "scalars.json").symlink_to("/dev/full")
+    visualizer = Visualizer(vis_backends=[{"type": "LocalVisBackend"}, {"type": "Note"}], save_dir=str(tmp_path))
+    for step in range(3):
+        visualizer.add_scalar("a", 1, step)
+    assert visualizer.get_backend("Note").seen == ["opened", ("a", 1, 0), ("a", 1, 1), ("a", 1, 2)]
+    assert capsys.readouterr().out.count("LocalVisBackend is given up") == 1
 
 
 def test_tensorboard_has_the_scalars(tmp_path: Path) -> None:

@@ -37,6 +37,14 @@ class FilterDuplicateWarning(logging.Filter):
         return True
 
 
+class LogFile(logging.FileHandler):
+    """A file of lines. When it cannot be written any more, this is said once, and the run goes on without it."""
+
+    def handleError(self, record: LogRecord) -> None:
+        self.setLevel(logging.CRITICAL + 1)
+        print(f"{self.baseFilename} is given up: {sys.exc_info()[1]}", file=sys.stderr)
+
+
 class MMFormatter(Formatter):
     """``time - name - LEVEL - text``; errors also say where they were logged."""
 
@@ -141,7 +149,7 @@ def _file_of_rank(path: str, rank: int) -> str:
 
 def _file_handler(path: str, mode: str, options: dict[str, Any] | None) -> logging.Handler:
     if options is None:
-        return logging.FileHandler(path, mode)
+        return LogFile(path, mode)
     assert "type" in options, "`file_handler_cfg` needs a `type`"
     options = {"filename": path, **options}
     name = options.pop("type")

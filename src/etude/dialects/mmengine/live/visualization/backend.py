@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from etude.dialects.mmengine.live.registry import VISBACKENDS
-from etude.errors import MissingExtra
+from etude.errors import MissingExtra, printable
 
 
 def force_init_env(old_func: Callable[..., Any]) -> Any:
@@ -124,7 +124,7 @@ class LocalVisBackend(BaseVisBackend):
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
         assert image.dtype == np.uint8, f"an image has values of uint8, but got {image.dtype}"
-        path = os.path.join(self._img_save_dir, f"{name}_{step}.png")
+        path = below(self._img_save_dir, f"{name}_{step}.png")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         needed("PIL.Image", "writing images", extra="image").fromarray(image).save(path)
 
@@ -141,7 +141,7 @@ class LocalVisBackend(BaseVisBackend):
         row.setdefault("step", step)
         if file_path is not None:
             assert file_path.split(".")[-1] == "json"
-            beside = os.path.join(self._save_dir, file_path)
+            beside = below(self._save_dir, file_path)
             assert beside != self._scalar_save_file, "`file_path` and `scalar_save_file` have the same name"
             self._dump(row, beside)
         self._dump(row, self._scalar_save_file)
@@ -193,6 +193,15 @@ class TensorboardVisBackend(BaseVisBackend):
     def close(self) -> None:
         if hasattr(self, "_tensorboard"):
             self._tensorboard.close()
+
+
+def below(folder: str, name: str) -> str:
+    """The path of ``name`` in ``folder``; a name that leads out of it is refused."""
+    path = os.path.join(folder, name)
+    inside = os.path.commonpath([os.path.abspath(path), os.path.abspath(folder)]) == os.path.abspath(folder)
+    if not inside or "\0" in name:
+        raise ValueError(f"{printable(name)!r} leads out of {folder}")
+    return path
 
 
 def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import warnings
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from etude.dialects.mmengine.live.dist import master_only
 from etude.dialects.mmengine.live.registry import VISBACKENDS, VISUALIZERS
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend
 from etude.dialects.mmengine.live.visualization.drawing import Drawing
+from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.managers import ManagerMixin
 
 
@@ -39,6 +41,7 @@ class Visualizer(Drawing, ManagerMixin):
         self.fig_show_cfg = fig_show_cfg or {"frameon": False}
         self._dataset_meta: dict[str, Any] | None = None
         self._vis_backends: dict[str, BaseVisBackend] = {}
+        self._lost: set[str] = set()
         folder = None if save_dir is None else os.path.join(save_dir, "vis_data")
         for backend in vis_backends or ():
             self._add_backend(backend, folder)
@@ -79,34 +82,29 @@ class Visualizer(Drawing, ManagerMixin):
     @master_only
     def add_config(self, config: Any, **kwargs: Any) -> None:
         """Keep the config."""
-        for backend in self._vis_backends.values():
-            backend.add_config(config, **kwargs)
+        self._tell("add_config", config, **kwargs)
 
     @master_only
     def add_graph(self, model: torch.nn.Module, data_batch: Sequence[dict[str, Any]], **kwargs: Any) -> None:
         """Keep the model's graph."""
-        for backend in self._vis_backends.values():
-            backend.add_graph(model, data_batch, **kwargs)
+        self._tell("add_graph", model, data_batch, **kwargs)
 
     @master_only
     def add_image(self, name: str, image: np.ndarray, step: int = 0) -> None:
         """Keep an image, H × W × 3 in RGB, as uint8."""
-        for backend in self._vis_backends.values():
-            backend.add_image(name, image, step)
+        self._tell("add_image", name, image, step)
 
     @master_only
     def add_scalar(self, name: str, value: int | float, step: int = 0, **kwargs: Any) -> None:
         """Keep a number."""
-        for backend in self._vis_backends.values():
-            backend.add_scalar(name, value, step, **kwargs)
+        self._tell("add_scalar", name, value, step, **kwargs)
 
     @master_only
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
     ) -> None:
         """Keep several numbers of one step; ``file_path`` is a further JSON file beside the backend's own."""
-        for backend in self._vis_backends.values():
-            backend.add_scalars(dict(scalar_dict), step, file_path, **kwargs)
+        self._tell("add_scalars", scalar_dict, step, file_path, **kwargs)
 
     @master_only
     def add_datasample(
@@ -124,8 +122,18 @@ class Visualizer(Drawing, ManagerMixin):
 
     def close(self) -> None:
         """Close all backends."""
-        for backend in self._vis_backends.values():
-            backend.close()
+        self._tell("close")
+
+    def _tell(self, method: str, *args: Any, **kwargs: Any) -> None:
+        """Call ``method`` of all backends. One whose disk or network fails is given up; the run goes on."""
+        for name, backend in self._vis_backends.items():
+            if name in self._lost:
+                continue
+            try:
+                getattr(backend, method)(*args, **kwargs)
+            except OSError as error:
+                self._lost.add(name)
+                print_log(f"{name} is given up, the run goes on without it: {error}", "current", logging.WARNING)
 
 
 def _lacks_folder(backend: BaseVisBackend) -> bool:
