@@ -32,7 +32,8 @@ class Recovery:
 
     .. code-block:: text
 
-        open       lock · store · what to go on from (verified, in memory) · signals
+        guard      lock · planned faults
+        open       guard · store · what to go on from (verified, in memory) · signals
         restore    the state into the run; generators right before the first step
         close      the last save · signals and lock back
     """
@@ -48,14 +49,18 @@ class Recovery:
 
     def open(self) -> None:
         """Refuse a folder that is in use, find the checkpoint to go on from, and listen for signals."""
-        run, options = self.run, self.options
-        if run.folder is not None:
-            self._lock = Lock(run.folder)
-            self._open_store(run.folder)
+        self.guard()
+        if self.run.folder is not None:
+            self._open_store(self.run.folder)
         self.signals.install()
-        run.hooks.add(self.stops)
-        if options.chaos:
-            run.hooks.add(Faults(chaos.parse(options.chaos)))
+        self.run.hooks.add(self.stops)
+
+    def guard(self) -> None:
+        """Lock and planned faults alone: a run with a face of another system has that system's checkpoints."""
+        if self.run.folder is not None:
+            self._lock = Lock(self.run.folder)
+        if self.options.chaos:
+            self.run.hooks.add(Faults(chaos.parse(self.options.chaos)))
 
     def _open_store(self, folder: Path) -> None:
         hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)

@@ -38,6 +38,9 @@ class Session:
             self.console = Console(log=run.folder / "log.txt" if run.folder else None, quiet=self.options.quiet)
             self._open_recovery()
             self.console.watch(self._where)
+        else:
+            self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
+            self.recovery.guard()
         return self
 
     def _open_recovery(self) -> None:

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from etude.build import Options
+from etude.checkpoint.store import Store
+from etude.core import loop
+from etude.core.evaluation import Evaluation
+from etude.core.hook import Hook, HookTable
+from etude.core.run import Run
+from etude.core.update import Forward, Step
+from etude.data.loader import Loader
+from etude.data.memory import TensorData
+from etude.errors import ConfigError, Diverged, UserCodeError
+from etude.hooks.checkpoint import Checkpoint
+from etude.hooks.evaluate import Evaluate
+from etude.session import Session
+
+SCORES = [0.5, 0.9, float("nan"), 0.0, 0.7]
+
+
+class Scores:
+    """A metric whose results are known beforehand."""
+
+    name = "score"
+
+    def __init__(self, scores: list[float]) -> None:
+        self.left = list(scores)
+
+    def reset(self) -> None: ...
+
+    def update(self, output: Any, target: Any) -> None: ...
+
+    def compute(self) -> float:
+        return self.left.pop(0)
+
+
+def make_run(*hooks: Hook, epochs: int = 5, scores: list[float] | None = None, **step: Any) -> Run:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = Loader(TensorData(torch.randn(8, 2), torch.zeros(8, dtype=torch.long)), batch_size=4)
+    forward = Forward(model, {"loss": torch.nn.CrossEntropyLoss()})
+    metrics = {"score": Scores(scores)} if scores is not None else {}
+    return Run(
+        model=model, update=Step(forward, {"": optimizer}, **step), loop=loop.epochs, hooks=HookTable(hooks, steps_per_epoch=2),
+        data={"train": data, "val": data}, optimizers={"": optimizer}, evaluation=Evaluation(forward, metrics),
+        max_epochs=epochs, total_steps=2 * epochs, steps_per_epoch=2,
+    )  # fmt: skip
+
+
+def every(hook: Any, amount: str) -> Any:
+    hook.every = amount
+    return hook
+
+
+def train(run: Run, folder: Path, **options: Any) -> Run:
+    with Session(run, Options(folder=folder, quiet=True, **options)) as session:
+        session.train()
+    return run
+
+
+def saved(folder: Path) -> list[str]:
+    return [entry.name for entry in Store(folder / "checkpoints", write=False).entries()]
+
+
+def test_it_saves_every_so_many_steps_and_at_the_end(tmp_path: Path) -> None:
+    train(make_run(every(Checkpoint(keep=None), "3step")), tmp_path)
+    assert [name[-2:] for name in saved(tmp_path)] == ["03", "06", "09", "10"]
+
+
+def test_it_saves_by_epochs_and_by_the_clock(tmp_path: Path) -> None:
+    train(make_run(every(Checkpoint(keep=None), "2ep")), tmp_path / "epochs")
+    assert [name[-2:] for name in saved(tmp_path / "epochs")] == ["04", "08", "10"]
+    train(make_run(every(Checkpoint(keep=None), "0.000001s")), tmp_path / "clock")
+    assert len(saved(tmp_path / "clock")) == 10
+
+
+def test_the_end_is_not_saved_when_not_wanted(tmp_path: Path) -> None:
+    train(make_run(every(Checkpoint(keep=None, save_last=False), "4step")), tmp_path)
+    assert [name[-2:] for name in saved(tmp_path)] == ["04", "08"]
+
+
+def test_last_and_best_and_every_mth_are_kept(tmp_path: Path) -> None:
+    hook = every(Checkpoint(keep=1, best="score", forever="6step"), "1ep")
+    train(make_run(every(Evaluate(), "1ep"), hook, scores=SCORES), tmp_path)
+    kept = {entry.step: entry.metrics.get("score") for entry in Store(tmp_path / "checkpoints").entries()}
+    assert kept[4] == 0.9 and set(kept) == {4, 6, 10} and hook.best_step == 4
+
+
+def test_a_best_is_saved_between_two_saves(tmp_path: Path) -> None:
+    hook = every(Checkpoint(keep=1, best="score"), "5ep")
+    train(make_run(every(Evaluate(), "1ep"), hook, scores=SCORES), tmp_path)
+    assert [entry.step for entry in Store(tmp_path / "checkpoints").entries()] == [4, 10]
+
+
+def test_weights_alone_are_saved_beside_full_checkpoints(tmp_path: Path) -> None:
+    train(make_run(every(Checkpoint(), "5step"), every(Checkpoint(weights_only=True), "4step")), tmp_path)
+    names = sorted(name for name in os.listdir(tmp_path / "checkpoints") if name.startswith("weights"))
+    assert names == ["weights-000000004", "weights-000000008", "weights-000000010"]
+
+
+def test_a_misspelt_metric_is_found_before_training() -> None:
+    hook = Checkpoint(best="scroe")
+    run = make_run(hook)
+    with pytest.raises(ConfigError, match=r"no metric 'scroe'"):
+        hook.attach(run)
+    run.data.pop("val")
+    with pytest.raises(ConfigError, match=r"no data\.val"):
+        hook.attach(run)
+
+
+class Diary(Hook):
+    """Adds to a checkpoint what it likes."""
+
+    def __init__(self) -> None:
+        self.pages: list[str] = []
+
+    def before_save(self, run: Run) -> None:
+        self.pages.append(f"saved at {run.done}")
+
+    def after_load(self, run: Run) -> None:
+        self.pages.append(f"loaded at {run.step}")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"pages": self.pages}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.pages = list(state["pages"])
+
+
+def test_hooks_take_part_in_saving_and_loading(tmp_path: Path) -> None:
+    train(make_run(every(Checkpoint(), "4step"), Diary(), epochs=2), tmp_path)
+    diary = Diary()
+    train(make_run(every(Checkpoint(), "4step"), diary, epochs=3), tmp_path, resume="")
+    assert diary.pages == ["saved at 4", "loaded at 4", "saved at 6"]
+
+
+class Odd(Hook):
+    def state_dict(self) -> dict[str, Any]:
+        return {"thing": object()}
+
+    def load_state_dict(self, state: Any) -> None: ...
+
+
+def test_a_state_that_cannot_come_back_is_named_when_it_is_saved(tmp_path: Path) -> None:
+    with pytest.raises(UserCodeError, match=r"hook\.Odd\.thing: it is object"):
+        train(make_run(every(Checkpoint(), "2step"), Odd()), tmp_path)
+
+
+class Poison(Hook):
+    """Makes a weight infinite after some steps."""
+
+    def after_step(self, run: Run) -> None:
+        if run.done == 5:
+            next(run.model.parameters()).data[0, 0] = float("inf")
+
+
+def test_weights_that_are_not_finite_end_the_run_and_are_not_resumed_from(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match=r"weight weight is not finite at step 5|loss is not finite"):
+        train(make_run(every(Checkpoint(keep=None), "1step"), Poison(), epochs=50), tmp_path)
+    loaded = Store(tmp_path / "checkpoints").resume()
+    assert loaded is not None and loaded.manifest.step == 4
+
+
+class Spike(Hook):
+    """A batch whose loss is NaN."""
+
+    def __init__(self) -> None:
+        self.left = 1
+
+    def after_forward(self, run: Run) -> None:
+        if run.step == 5 and self.left:
+            self.left -= 1
+            run.outputs["loss"].detach().fill_(float("nan"))
+
+
+def test_rollback_goes_back_to_the_weights_of_the_last_checkpoint(tmp_path: Path) -> None:
+    seen: list[torch.Tensor] = []
+    watch = type("Watch", (Hook,), {"after_step": lambda self, run: seen.append(run.model.weight.detach().clone())})()
+    run = train(make_run(every(Checkpoint(), "2step"), Spike(), watch, nonfinite="rollback"), tmp_path)
+    assert run.step == 10
+    assert torch.equal(seen[5], seen[3]) and not torch.equal(seen[5], seen[4])  # after 6 steps: as after 4
+
+
+def test_a_new_hook_starts_fresh_only_by_name(tmp_path: Path) -> None:
+    from etude.errors import ResumeError
+
+    train(make_run(every(Checkpoint(), "4step"), epochs=2), tmp_path)
+    with pytest.raises(ResumeError, match=r"no state of hook\.Diary; --allow-change hook\.Diary"):
+        train(make_run(every(Checkpoint(), "4step"), Diary(), epochs=3), tmp_path, resume="")
+    diary = Diary()
+    train(make_run(every(Checkpoint(), "4step"), diary, epochs=3), tmp_path, resume="", allow_change=("hook.Diary",))
+    assert diary.pages == ["loaded at 4", "saved at 6"]
