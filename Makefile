@@ -3,17 +3,22 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest tests -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --dist worksteal --cov --cov-report=term:skip-covered
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.demo
+	$(BIN)/pip install -q -c constraints.txt -e ".[docs]"
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/mkdocs build -q
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,4 +30,4 @@ $(VENV)/.test: $(VENV)/.demo
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs site

@@ -34,7 +34,20 @@ class Trial:
 def load_plan(
     config: str | Path, overrides: Sequence[str] = (), *, dialect: str = "", options: dict[str, Any] | None = None
 ) -> tuple[Plan, Tree]:
-    """The plan that a config file stands for, and the tree it was lowered from."""
+    """The plan that a config file stands for, and the tree it was lowered from. Nothing is imported or built.
+
+    >>> from pathlib import Path
+    >>> import etude
+    >>> path = Path("tiny.json")
+    >>> _ = path.write_text('''{
+    ...   "model": {"type": "MLP", "sizes": [64, 10]}, "loss": "CrossEntropyLoss",
+    ...   "data": {"train": {"dataset": {"type": "Digits", "split": "train"}, "batch_size": 64}},
+    ...   "optim": {"type": "SGD", "lr": 0.1}, "train": {"epochs": 2}
+    ... }''')
+    >>> plan, tree = etude.load_plan(path, ["optim.lr=0.05"])
+    >>> plan.optimizers[""].spec.args["lr"], plan.train.epochs
+    (0.05, 2)
+    """
     builtins.load()
     name, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
     return dialects.lower(name, tree), tree
@@ -50,9 +63,22 @@ def train(
 ) -> Run:
     """Train what ``config`` says and return the finished run.
 
-    >>> import etude                                                   # doctest: +SKIP
-    >>> run = etude.train("digits.yaml", ["train.epochs=3"])           # doctest: +SKIP
-    >>> run.metrics["accuracy"]                                        # doctest: +SKIP
+    >>> from pathlib import Path
+    >>> import etude
+    >>> path = Path("digits.yaml")
+    >>> _ = path.write_text('''
+    ... model: {type: MLP, sizes: [64, 32, 10]}
+    ... loss: CrossEntropyLoss
+    ... data:
+    ...   train: {dataset: {type: Digits, split: train}, batch_size: 64}
+    ...   val: {dataset: {type: Digits, split: val}, batch_size: 256}
+    ... optim: {type: AdamW, lr: 1e-2}
+    ... train: {epochs: 5}
+    ... metrics: [Accuracy]
+    ... ''')
+    >>> run = etude.train(path, ["train.epochs=2"], options=etude.Options(folder=Path("run"), quiet=True))
+    >>> run.step, run.metrics["accuracy"] > 0.8
+    (46, True)
     """
     from etude.build import Options, build
     from etude.session import Session

@@ -59,7 +59,7 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     model = make(plan.model).to(device)
     data: dict[str, Any] = {split: _loader(loader, plan.train, device) for split, loader in plan.data.items()}
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
-    called = torch.compile(model) if plan.train.compile else model
+    called: Any = torch.compile(model) if plan.train.compile else model
     forward = Forward(called, {_loss_name(spec): make(spec).to(device) for spec in plan.losses})
     update = _update(plan, forward, optimizers, device)
     steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
@@ -103,11 +103,11 @@ def import_modules(plan: Plan) -> None:
             path = next((p for root in [*roots, Path.cwd()] if (p := root / entry).is_file()), None)
             if path is None:
                 raise ConfigError(f"imports: there is no file {entry}", at=_file(plan))
-            trust(_guarded(plan, entry, lambda path=path: import_file(str(path), path.stem)).__name__)
+            trust(_guarded(plan, entry, partial(import_file, str(path), path.stem)).__name__)
             continue
         for root in [str(root) for root in roots if str(root) not in sys.path]:
             sys.path.insert(0, root)
-        _guarded(plan, entry, lambda entry=entry: importlib.import_module(entry))
+        _guarded(plan, entry, partial(importlib.import_module, entry))
         trust(entry)
 
 

@@ -151,10 +151,10 @@ def _print_curves(curves: dict[str, list[tuple[float, float]]]) -> None:
     seen: dict[tuple[tuple[float, float], ...], list[str]] = {}
     for name, curve in curves.items():
         seen.setdefault(tuple(curve), []).append(name)
-    for curve, names in seen.items():
+    for points, names in seen.items():
         print(f"curve      {', '.join(names)}")
-        print("\n".join(text_plot(curve)))
-        print(f"{'':>10}step {curve[0][0]:g}{'':<50}step {curve[-1][0]:g}")
+        print("\n".join(text_plot(points)))
+        print(f"{'':>10}step {points[0][0]:g}{'':<50}step {points[-1][0]:g}")
 
 
 def _abridged(numbers: list[int]) -> str:

@@ -48,6 +48,14 @@ class Hook:
 
     ``every`` (``"50step"``, ``"2ep"``, ``"10min"``) calls step or epoch points only when due: after every 50th step,
     every 2nd epoch. ``essential = False`` turns an exception of this hook into a warning.
+
+    >>> class Count(Hook):
+    ...     every = "2step"
+    ...     seen = 0
+    ...     def after_step(self, run):
+    ...         self.seen += 1
+    >>> list(Count().calls())
+    ['after_step']
     """
 
     priority: int = 50
@@ -86,7 +94,14 @@ class Hook:
 
 
 class FunctionHook(Hook):
-    """A plain function as a hook: called with the run at one point."""
+    """A plain function as a hook: called with the run at one point.
+
+    >>> FunctionHook(print, "after_epoch", every="2ep").name
+    'print'
+    >>> FunctionHook(print, "after_epok")
+    Traceback (most recent call last):
+    etude.errors.ConfigError: no point is called 'after_epok'; did you mean 'after_epoch'?
+    """
 
     def __init__(
         self, function: Call, point: str, *, every: str | int | Amount | None = None, priority: int = 50
@@ -231,7 +246,13 @@ class PointCalls:
 
 
 class HookTable:
-    """All hooks of a run, in their order; ``table.before_step(run)`` calls those of one point."""
+    """All hooks of a run, in their order; ``table.before_step(run)`` calls those of one point.
+
+    >>> late = FunctionHook(print, "after_step", priority=90)
+    >>> table = HookTable([late, FunctionHook(repr, "after_step")])
+    >>> [hook.name for hook in table]
+    ['repr', 'print']
+    """
 
     before_run: PointCalls
     before_train: PointCalls

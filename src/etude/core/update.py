@@ -35,6 +35,11 @@ class Forward:
     With a ``loss``: a sequence is inputs then target, a mapping has its target under one of ``target_keys``, and the
     model gets the rest. Without: the model gets the whole batch and returns its losses, a tensor or a mapping whose
     keys with ``loss`` in their name are summed.
+
+    >>> forward = Forward(torch.nn.Identity(), {"mse": torch.nn.MSELoss()})
+    >>> losses, output, target = forward((torch.zeros(2), torch.ones(2)))
+    >>> losses["mse"].item(), forward({"input": torch.zeros(2), "target": torch.ones(2)})[0]["mse"].item()
+    (1.0, 1.0)
     """
 
     model: torch.nn.Module
