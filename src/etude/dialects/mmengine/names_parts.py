@@ -67,7 +67,9 @@ _LOGGING = _served(
     {
         "history_buffer": _from("logging.history_buffer", "HistoryBuffer"),
         "message_hub": _from("logging.message_hub", "MessageHub"),
-        "logger": _from("logging.logger", "MMLogger print_log MMFormatter FilterDuplicateWarning"),
+        "logger": _from(
+            "logging.logger", "MMLogger print_log MMFormatter FilterDuplicateWarning _get_rank _get_world_size"
+        ),
     },
 )
 _SEED = _from("runner.environment", "set_random_seed")

@@ -86,7 +86,7 @@ class MMLogger(Logger, ManagerMixin):
         Logger.__init__(self, logger_name)
         ManagerMixin.__init__(self, name)
         level = logging._nameToLevel[log_level] if isinstance(log_level, str) else log_level
-        rank, world_size = _rank_and_world_size()
+        rank, world_size = _get_rank(), _get_world_size()
         console = logging.StreamHandler(stream=sys.stdout)
         self._add(console, MMFormatter(color=True, datefmt="%m/%d %H:%M:%S"), level if rank == 0 else logging.ERROR)
         each_rank = (level <= logging.DEBUG or distributed) and world_size > 1
@@ -133,10 +133,16 @@ class MMLogger(Logger, ManagerMixin):
 use_manager(MMLogger)
 
 
-def _rank_and_world_size() -> tuple[int, int]:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _get_rank() -> int:
+    return torch.distributed.get_rank() if _distributed() else 0
+
+
+def _get_world_size() -> int:
+    return torch.distributed.get_world_size() if _distributed() else 1
 
 
 def _file_of_rank(path: str, rank: int) -> str:
