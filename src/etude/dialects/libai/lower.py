@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -55,6 +56,10 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
     from etude.dialects import imports
 
     imports.install()
+    # Parts that a config imports stand beside it or where the command is typed, as for a train script.
+    for folder in (os.path.dirname(os.path.abspath(path)), os.getcwd()):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
     places, files = survey_files(path)
     with _told(path):
         config = LazyConfig.load(path)

@@ -46,7 +46,7 @@ def build_nlp_train_val_test_loader(
     counts = list(train_val_test_num_samples) if train_val_test_num_samples is not None else [None] * 3
     mixed = [_mixed(dataset_mixer, part, weights, count) for part, count in zip(parts, counts, strict=True)]
     train, _, _ = build_nlp_train_loader(
-        mixed[0], train_batch_size, train_sampler, num_workers, consumed_samples, seed, collate_fn
+        mixed[0], train_batch_size, None, train_sampler, num_workers, consumed_samples, seed, collate_fn
     )
     rest = [
         build_nlp_test_loader(part, test_batch_size, test_sampler, num_workers, seed, collate_fn) for part in mixed[1:]
@@ -57,6 +57,7 @@ def build_nlp_train_val_test_loader(
 def build_nlp_train_loader(
     dataset: Any,
     train_batch_size: int,
+    test_batch_size: int | None = None,
     sampler: Any = None,
     num_workers: int = 4,
     consumed_samples: int = 0,
