@@ -12,7 +12,7 @@ import yaml
 from etude.config.tree import Path, Tree
 
 REDACTED = "REDACTED"
-_SECRET_KEY = re.compile(r"token(?!i[sz])|secret|passw|api_?key|_key$|^key$", re.IGNORECASE)
+_SECRET_KEY = re.compile(r"token(?!i[sz])|secret|passw|api_?key|_key$", re.IGNORECASE)
 #: A value of the environment shorter than this could stand anywhere by chance.
 _SHORTEST_SECRET = 6
 

@@ -1,0 +1,161 @@
+"""A run's folder in McQuic's layout: ``saveDir/latest`` with config, log, events, checkpoints; older runs by time."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from etude.checkpoint import foreign
+from etude.checkpoint.disk import write_atomically
+
+_STAMP = "%y%m%d-%H%M%S"
+_FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
+
+
+class Saver:
+    """Where a run is kept, and how it speaks: logging methods, ``add_*`` of TensorBoard, ``save``.
+
+    A ``latest`` that exists is renamed to a time first, unless ``reserve``; the oldest beyond ``maxItems`` go. A folder
+    whose name ends in ``latest`` is used as it is.
+    """
+
+    def __init__(
+        self,
+        saveDir: str | Path,
+        saveName: str = "saved.ckpt",
+        loggerName: str = "mcquic",
+        loggingLevel: int = logging.INFO,
+        config: Any = None,
+        autoManage: bool = True,
+        maxItems: int = 25,
+        reserve: bool = False,
+        tensorboard: bool = True,
+    ) -> None:
+        folder = Path(saveDir)
+        if autoManage and not str(folder).endswith("latest"):
+            folder = _rotate(folder, maxItems=maxItems, reserve=reserve)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.saveName = folder, saveName
+        self.logger = logging.getLogger(loggerName)
+        self.logger.setLevel(loggingLevel)
+        self._handler = logging.FileHandler(_free(folder, f"{time.strftime(_STAMP)}.log"), encoding="utf-8")
+        self._handler.setFormatter(logging.Formatter(_FORMAT))
+        self.logger.addHandler(self._handler)
+        self._board = _board(folder) if tensorboard else None
+        if config is not None:
+            plain = config.serialize() if hasattr(config, "serialize") else config
+            text = yaml.safe_dump(plain, sort_keys=False).encode()
+            write_atomically(folder / "config.yaml", lambda file: file.write(text))
+
+    @property
+    def SaveDir(self) -> str:
+        return str(self.folder)
+
+    @property
+    def SavePath(self) -> str:
+        return str(self.folder / self.saveName)
+
+    def save(self, path: str | Path | None = None, **objects: Any) -> None:
+        """Write the states of these objects into one file, whole or not at all."""
+        content = {
+            name: value.state_dict() if hasattr(value, "state_dict") else value for name, value in objects.items()
+        }
+        write_atomically(path or self.SavePath, lambda file: torch.save(content, file))
+        self.debug("Successfully saved checkpoint with keys: %s", [name for name in objects if name != "etude"])
+
+    @staticmethod
+    def load(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
+        """Read such a file; nothing in it is executed."""
+        return foreign.read(str(path), trust=trust)
+
+    def close(self) -> None:
+        self.logger.removeHandler(self._handler)
+        self._handler.close()
+        if self._board is not None:
+            self._board.close()
+
+    def debug(self, message: str, *args: Any) -> None:
+        self.logger.debug(message, *args)
+
+    def info(self, message: str, *args: Any) -> None:
+        self.logger.info(message, *args)
+
+    def warning(self, message: str, *args: Any) -> None:
+        self.logger.warning(message, *args)
+
+    def error(self, message: str, *args: Any) -> None:
+        self.logger.error(message, *args)
+
+    def critical(self, message: str, *args: Any) -> None:
+        self.logger.critical(message, *args)
+
+    def add_scalar(self, tag: str, value: Any, global_step: int | None = None, **kwds: Any) -> None:
+        if self._board is not None:
+            self._board.add_scalar(tag, value, global_step=global_step, **kwds)
+
+    def add_images(self, tag: str, images: Any, global_step: int | None = None, **kwds: Any) -> None:
+        if self._board is not None:
+            self._board.add_images(tag, images, global_step=global_step, **kwds)
+
+    def add_histogram(self, tag: str, values: Any, global_step: int | None = None, **kwds: Any) -> None:
+        if self._board is not None:
+            self._board.add_histogram(tag, values, global_step=global_step, **kwds)
+
+
+class Restorable:
+    """Everything set under a name with an underscore is state: saved and loaded together, all or nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            name: value.state_dict() if hasattr(value, "state_dict") else value
+            for name, value in self.restorable().items()
+        }
+
+    def restorable(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name.startswith("_") and name[1:2] != "_"}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        own = self.restorable()
+        missing = [name for name in own if name not in state]
+        if missing:
+            raise RuntimeError(f"the saved state has no {', '.join(missing)}")
+        for name, value in own.items():
+            if hasattr(value, "load_state_dict"):
+                value.load_state_dict(state[name])
+            else:
+                setattr(self, name, state[name])
+
+
+def _rotate(root: Path, *, maxItems: int, reserve: bool) -> Path:
+    latest = root / "latest"
+    if latest.exists() and not reserve:
+        latest.rename(_free(root, time.strftime(_STAMP)))
+        older = sorted(path for path in root.iterdir() if path.is_dir() and path.name != "latest")
+        for path in older[: max(0, len(older) - maxItems)]:
+            shutil.rmtree(path)
+    return latest
+
+
+def _free(folder: Path, name: str) -> Path:
+    """``name`` in ``folder``, or the next second's while that is taken."""
+    stem, dot, ending = name.partition(".")
+    moment = time.mktime(time.strptime(stem, _STAMP))
+    while (folder / f"{stem}{dot}{ending}").exists():
+        moment += 1
+        stem = time.strftime(_STAMP, time.localtime(moment))
+    return folder / f"{stem}{dot}{ending}"
+
+
+def _board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder))

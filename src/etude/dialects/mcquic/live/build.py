@@ -1,0 +1,180 @@
+"""``etude train`` for a McQuic config: registries, external libraries, trainer, data, hooks, in this order."""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from etude import chaos
+from etude.core.run import Run
+from etude.data.loader import Loader
+from etude.dialects.mcquic.config import Config
+from etude.dialects.mcquic.files import Saver
+from etude.dialects.mcquic.live import blocks, builtin
+from etude.dialects.mcquic.live.compressor import Composition, Compressor
+from etude.dialects.mcquic.live.external import import_external
+from etude.dialects.mcquic.live.hooks import getAllHooks
+from etude.dialects.mcquic.live.images import open_images
+from etude.dialects.mcquic.live.registry import LossRegistry, LrSchedulerRegistry, OptimizerRegistry
+from etude.dialects.mcquic.live.trainer import MainTrainer
+from etude.dialects.mcquic.live.validate import Validator
+from etude.errors import ConfigError, UserCodeError
+from etude.hooks.faults import Faults
+from etude.hooks.stops import Signals, Stops
+from etude.plan import Plan
+from etude.registry import MODELS
+
+if TYPE_CHECKING:
+    from etude.build import Options
+
+SEED = 3407
+#: Side of the squares that training cuts out of images.
+CROP = 64
+__all__ = ["blocks", "build"]
+
+
+def build(plan: Plan, options: Options) -> Run:
+    """The trainer with everything it needs, as a run; only the folder of the run is made."""
+    config = Config.deserialize(dict(plan.source))
+    level = logging.CRITICAL if options.quiet else logging.DEBUG if options.extras.get("debug") else logging.INFO
+    builtin.registerBuiltinFunctions()
+    _import(config)
+    if options.extras.get("debug"):
+        print(builtin.summaries())
+    seed = plan.train.seed
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    train = config.Train
+    if options.folder is not None:
+        train.saveDir = str(options.folder)
+    images = _images(train.TrainSet, train.BatchSize, plan.train.limit_batches)
+    held = _Held(options.resume, Path(train.SaveDir))
+    saver = Saver(train.SaveDir, config=config, loggingLevel=level)
+    _speak(saver, level)
+    _tell_devices(saver, train.GPU.GPUs)
+    trainer = MainTrainer(
+        config,
+        lambda: Composition(_model(config), LossRegistry.get(train.Target)()),
+        OptimizerRegistry.get(train.Optim.Key, saver),
+        LrSchedulerRegistry.get(train.Schdr.Key, saver),
+        saver,
+        validator=Validator(open_images(train.ValSet), Path(saver.SaveDir)),
+        trust=options.trust,
+    )
+    trainer.keepLast = True
+    held.give(trainer, saver)
+    loader = Loader(images, batch_size=train.BatchSize, shuffle=True, seed=seed)
+    run = trainer.prepare(loader, loader, **getAllHooks(train.Hooks))
+    run.plan, run.folder = plan, Path(saver.SaveDir)
+    _guard(run, plan, options, trainer, saver)
+    return run
+
+
+def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: Saver) -> None:
+    """Signals, time limit and faults on purpose; after a signal ``last.ckpt`` holds the state of the last step."""
+    signals = Signals()
+    run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
+    if options.chaos:
+        run.hooks.add(Faults(chaos.parse(options.chaos)))
+
+    def loop(run: Run) -> None:
+        signals.install()
+        try:
+            trainer.go()
+        finally:
+            signals.restore()
+            saver.close()
+
+    run.loop = loop
+
+
+class _Held:
+    """The checkpoint to go on from, kept safe while the folder it stands in is given a new name."""
+
+    def __init__(self, resume: str | None, root: Path) -> None:
+        self.copies: Path | None = None
+        if resume is None:
+            return
+        source = Path(resume) if resume else next(
+            (root / "latest" / name for name in ("last.ckpt", "saved.ckpt") if (root / "latest" / name).is_file()), None
+        )  # fmt: skip
+        if source is None:
+            print(f"no checkpoint in {root / 'latest'} yet, starting at step 0", file=sys.stderr)
+            return
+        if not source.is_file():
+            raise ConfigError(f"there is no checkpoint {source}")
+        self.copies = Path(tempfile.mkdtemp(prefix="mcquic-", dir=_existing(root)))
+        shutil.copyfile(source, self.copies / "resume.ckpt")
+        best = source.with_name("best.ckpt")
+        if best.is_file():
+            shutil.copyfile(best, self.copies / "best.ckpt")
+
+    def give(self, trainer: MainTrainer, saver: Saver) -> None:
+        if self.copies is None:
+            return
+        try:
+            trainer.restoreStates(self.copies / "resume.ckpt")
+            if (self.copies / "best.ckpt").is_file():
+                shutil.copyfile(self.copies / "best.ckpt", Path(saver.SaveDir) / "best.ckpt")
+        finally:
+            shutil.rmtree(self.copies, ignore_errors=True)
+
+
+def _model(config: Config) -> torch.nn.Module:
+    """``Compressor`` is the one of this folder; any other key is a registered name or a dotted path."""
+    key, params = config.Model.Key, config.Model.Params
+    if key == "Compressor":
+        return Compressor(**params)
+    return MODELS.build({"type": key, **params})  # type: ignore[no-any-return]
+
+
+def _import(config: Config) -> None:
+    try:
+        import_external(config.Train.ExternalLib)
+    except FileNotFoundError as error:
+        raise ConfigError(f"train.externalLib: {error}") from error
+    except Exception as error:
+        raise UserCodeError(f"an external library raised {type(error).__name__}: {error}") from error
+
+
+def _images(path: str, batch_size: int, limit: int | None) -> Any:
+    """Crops of the training images; few images are gone through several times an epoch."""
+    images = open_images(path, crop=CROP)
+    wanted = batch_size * (limit or 1)
+    if len(images) < wanted:
+        images.repeat = -(-wanted // len(images))
+    return images
+
+
+def _tell_devices(saver: Saver, wanted: int) -> None:
+    found = torch.cuda.device_count()
+    if found < wanted:
+        what = f"{found} of them" if found else "none; training runs on the CPU"
+        saver.info(
+            "%d GPU%s asked for, there %s %s", wanted, "" if wanted == 1 else "s", "are" if found else "is", what
+        )
+
+
+def _speak(saver: Saver, level: int) -> None:
+    """Messages on the screen too, unless the user's program listens already."""
+    if not any(type(handler) is logging.StreamHandler for handler in saver.logger.handlers):
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        saver.logger.addHandler(handler)
+    saver.logger.propagate = False
+    saver.logger.setLevel(level)
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists():
+        folder = folder.parent
+    return folder

@@ -1,0 +1,69 @@
+"""``mcquic train [-D] [-q] [-r FILE] [CONFIG]``: the old command, on Étude."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+Train = Callable[[bool, bool, str | None, str | None], int]
+
+
+def level(debug: bool, quiet: bool) -> int:
+    """Quiet wins over debug."""
+    if quiet:
+        return logging.CRITICAL
+    return logging.DEBUG if debug else logging.INFO
+
+
+def main(argv: Sequence[str] | None = None, *, train: Train | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="mcquic", description="McQuic's command line, served by Étude.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    training = commands.add_parser("train", help="train a model")
+    training.add_argument("-D", "--debug", action="store_true", help="print all registries and every message")
+    training.add_argument("-q", "--quiet", action="store_true", help="print nothing but what is critical")
+    training.add_argument("-r", "--resume", metavar="FILE", help="go on from this checkpoint")
+    training.add_argument("config", nargs="?", metavar="CONFIG")
+    try:
+        args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
+        for path, what in ((args.config, "[CONFIG]"), (args.resume, "'-r' / '--resume'")):
+            _require_file(parser, path, what)
+        if args.config is None and args.resume is None:
+            parser.error("neither a config nor a file to resume from is given")
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return (train or _train)(args.debug, args.quiet, args.resume, args.config)
+
+
+def _require_file(parser: argparse.ArgumentParser, path: str | None, what: str) -> None:
+    if path is None:
+        return
+    if not Path(path).exists():
+        parser.error(f"Invalid value for '{what}': File '{path}' does not exist.")
+    if Path(path).is_dir():
+        parser.error(f"Invalid value for '{what}': File '{path}' is a directory.")
+
+
+def _train(debug: bool, quiet: bool, resume: str | None, config: str | None) -> int:
+    """Through ``etude train``, with the config that the checkpoint holds when none is given."""
+    from etude.cli import main as etude
+
+    words = ["train", "--dialect", "mcquic", *(["-D"] if debug else []), *(["-q"] if quiet else [])]
+    if resume is not None:
+        words += ["--resume", str(Path(resume).absolute())]
+    return etude([*words, str(Path(config).absolute()) if config else str(_stored_config(str(resume)))])
+
+
+def _stored_config(resume: str) -> Path:
+    """The config inside a checkpoint, as a file beside it: data, nothing of it is imported by reading."""
+    import yaml
+
+    from etude.checkpoint.disk import write_atomically
+    from etude.dialects.mcquic.files import Saver
+
+    target = Path(resume).with_suffix(".config.yaml")
+    text = yaml.safe_dump(Saver.load(resume)["config"], sort_keys=False).encode()
+    write_atomically(target, lambda file: file.write(text))
+    return target

@@ -1,0 +1,188 @@
+"""A compressor of our own behind ``model.params``: encoder, residual multi-codebook quantization, decoder.
+
+An image is halved in resolution at the encoder; then every level halves it again, quantizes what it sees with ``m``
+codebooks of ``k`` words side by side, and leaves the rest to the level above it. The decoder adds the levels up again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from etude.dialects.mcquic.live.blocks import (
+    AttentionBlock,
+    ResidualBlock,
+    ResidualBlockShuffle,
+    ResidualBlockWithStride,
+    conv,
+)
+from etude.errors import ConfigError
+
+
+class Quantizer(nn.Module):
+    """``m`` codebooks of ``k`` words, each for its share of the channels; gradients pass straight through."""
+
+    def __init__(self, channel: int, m: int, k: int, decay: float = 0.99) -> None:
+        super().__init__()
+        if channel % m:
+            raise ConfigError(f"Compressor: {channel} channels cannot be shared by m = {m} codebooks")
+        self.m, self.k, self.decay = m, k, decay
+        self.codebook = nn.Parameter(torch.randn(m, k, channel // m) / math.sqrt(channel // m))
+        self.register_buffer("usage", torch.ones(m, k) / k)
+        self.usage: Tensor
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The quantized features, the codes (N×m×H×W), the distances as logits, and what the words are off."""
+        n, c, h, w = x.shape
+        vectors = x.reshape(n, self.m, c // self.m, h * w).permute(1, 0, 3, 2).reshape(self.m, -1, c // self.m)
+        distance = torch.cdist(vectors, self.codebook).square()
+        codes = distance.argmin(-1)
+        words = torch.gather(self.codebook, 1, codes.unsqueeze(-1).expand(-1, -1, c // self.m))
+        commitment = (words - vectors.detach()).square().mean() + 0.25 * (words.detach() - vectors).square().mean()
+        if self.training:
+            self._count(codes)
+        passed = vectors + (words - vectors).detach()
+        quantized = passed.view(self.m, n, h * w, -1).permute(1, 0, 3, 2).reshape(n, c, h, w)
+        places = codes.view(self.m, n, h, w).transpose(0, 1)
+        return quantized, places, -distance, commitment
+
+    def words_of(self, codes: Tensor) -> Tensor:
+        """Codes back to features."""
+        n, m, h, w = codes.shape
+        parts = [self.codebook[i][codes[:, i].flatten(1)].transpose(1, 2).reshape(n, -1, h, w) for i in range(m)]
+        return torch.cat(parts, 1)
+
+    @torch.no_grad()
+    def _count(self, codes: Tensor) -> None:
+        share = torch.zeros_like(self.usage).scatter_add_(1, codes, torch.ones_like(codes, dtype=self.usage.dtype))
+        self.usage.lerp_(share / codes.shape[1], 1 - self.decay)
+
+    @torch.no_grad()
+    def refresh(self) -> float:
+        """Put words that are hardly used beside ones that are; returns the share that moved."""
+        idle = self.usage < 0.1 / self.k
+        for book in range(self.m):
+            count = int(idle[book].sum())
+            if count:
+                chosen = torch.multinomial(self.usage[book] + 1e-9, count, replacement=True)
+                near = self.codebook[book][chosen]
+                self.codebook[book][idle[book]] = near + 1e-2 * torch.randn_like(near)
+        self.usage[idle] = 1 / self.k
+        return float(idle.float().mean())
+
+
+class Level(nn.Module):
+    """Sees the features at half the resolution, quantizes them, and hands on what the words could not say."""
+
+    def __init__(self, channel: int, m: int, k: int) -> None:
+        super().__init__()
+        self.down = ResidualBlockWithStride(channel, channel)
+        self.quantizer = Quantizer(channel, m, k)
+        self.up = nn.Sequential(ResidualBlock(channel, channel), ResidualBlockShuffle(channel, channel))
+
+
+class Compressor(nn.Module):
+    """``channel`` features, ``m`` codebooks per level, ``k`` words: a number, or one per level (fine to coarse)."""
+
+    def __init__(self, channel: int = 128, m: int = 2, k: int | Sequence[int] = (8192, 2048, 512)) -> None:
+        super().__init__()
+        self.k = (k,) if isinstance(k, int) else tuple(k)
+        if not self.k or min(self.k) < 2:
+            raise ConfigError(f"Compressor: k is {k}; a codebook needs two words at least")
+        self.m = m
+        self.encoder = nn.Sequential(
+            conv(3, channel, 5, 2), ResidualBlock(channel, channel), ResidualBlockWithStride(channel, channel)
+        )
+        self.levels = nn.ModuleList(Level(channel, m, words) for words in self.k)
+        self._levels: list[Any] = list(self.levels)
+        self.decoder = nn.Sequential(
+            ResidualBlockShuffle(channel, channel),
+            ResidualBlock(channel, channel),
+            ResidualBlockShuffle(channel, channel),
+        )
+        self.toImage = conv(channel, 3)
+        self.postProcess = nn.Sequential(conv(3, channel // 2), AttentionBlock(channel // 2), conv(channel // 2, 3))
+        self.PostProcessEnabled = True
+
+    @property
+    def stride(self) -> int:
+        """Sides of an image must be a multiple of this."""
+        return int(4 * 2 ** len(self.k))
+
+    def forward(self, image: Tensor) -> dict[str, Any]:
+        features = self.encoder(image)
+        rest, kept, codes, logits, commitments = features, [], [], [], []
+        for level in self._levels:
+            rest = level.down(rest)
+            quantized, places, distance, commitment = level.quantizer(rest)
+            rest = rest - quantized
+            kept.append(quantized)
+            codes.append(places)
+            logits.append(distance)
+            commitments.append(commitment)
+        restored = self._restore(kept)
+        post = restored + self.postProcess(restored) if self.PostProcessEnabled else restored
+        commitment = torch.stack(commitments).mean()
+        return {"restored": restored, "postProcessed": post, "codes": codes, "logits": logits, "commitment": commitment}
+
+    def _restore(self, kept: Sequence[Tensor]) -> Tensor:
+        """From the coarsest level down: what comes from above is added to what a level kept."""
+        total = torch.zeros_like(kept[-1])
+        for level, quantized in zip(reversed(self._levels), reversed(kept), strict=True):
+            total = level.up(quantized + total)
+        image: Tensor = self.toImage(self.decoder(total))
+        return image
+
+    def decompress(self, codes: Sequence[Tensor]) -> Tensor:
+        """An image from its codes alone."""
+        words = [level.quantizer.words_of(places) for level, places in zip(self._levels, codes, strict=True)]
+        restored = self._restore(words)
+        return restored + self.postProcess(restored) if self.PostProcessEnabled else restored
+
+    def bits(self, codes: Sequence[Tensor]) -> float:
+        """What the codes take at the entropy of their own histogram, as a good coder would reach it."""
+        total = 0.0
+        for places, words in zip(codes, self.k, strict=True):
+            for book in places.transpose(0, 1):
+                share = torch.bincount(book.flatten(), minlength=words).double() / book.numel()
+                share = share[share > 0]
+                total += float(-(share * share.log2()).sum()) * book.numel()
+        return total
+
+    def fixed_bits(self, codes: Sequence[Tensor]) -> float:
+        """What the codes take when every one is written with the same number of bits."""
+        return float(sum(places.numel() * math.log2(words) for places, words in zip(codes, self.k, strict=True)))
+
+    def refresh(self) -> float:
+        shares = [float(level.quantizer.refresh()) for level in self._levels]
+        return sum(shares) / len(shares)
+
+    @property
+    def CodeUsage(self) -> float:
+        """The share of words that are used at all."""
+        used = [(level.quantizer.usage > 0.1 / level.quantizer.k).float().mean() for level in self._levels]
+        return float(torch.stack(used).mean())
+
+
+class Composition(nn.Module):
+    """A compressor and its loss: a batch of images in [-1, 1] becomes rate, distortion and everything hooks look at."""
+
+    def __init__(self, compressor: nn.Module, criterion: nn.Module) -> None:
+        super().__init__()
+        self.Compressor, self.criterion = compressor, criterion
+
+    def forward(self, images: Tensor) -> dict[str, Any]:
+        outputs = self.Compressor(images)
+        rate, distortion = self.criterion(outputs["postProcessed"], images)
+        return {**outputs, "rate": rate + outputs.get("commitment", 0.0), "distortion": distortion}
+
+    def refresh(self, rank: int = 0) -> float:
+        return float(self.Compressor.refresh())  # type: ignore[operator]
+
+    @property
+    def CodeUsage(self) -> float:
+        return float(getattr(self.Compressor, "CodeUsage", 0.0))

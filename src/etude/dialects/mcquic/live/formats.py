@@ -1,0 +1,70 @@
+"""How numbers are shown, smoothed and compared."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+VERSION = "0.1.40"
+
+
+def prettyStep(step: int) -> str:
+    """Five characters: ``  999``, ``1.23k``, `` 123M``; cut, never rounded."""
+    if step < 1000:
+        return f"{step:5d}"
+    thousands = min((len(str(step)) - 1) // 3, 5)
+    digits = f"{step / 1000**thousands:.6f}"[:4].rstrip(".")
+    return f"{digits:>4}{'kMGTP'[thousands - 1]}"
+
+
+def totalParameters(model: nn.Module) -> str:
+    """The number of parameters with four decimals: ``1.5000M``."""
+    number = float(sum(parameter.numel() for parameter in model.parameters()))
+    for unit in ("", "k", "M", "B"):
+        if number < 1000 or unit == "B":
+            return f"{number:.4f}{unit}"
+        number /= 1000
+    raise AssertionError("units end with B")
+
+
+class Decibel(nn.Module):
+    """``-10 log10(x / upper²)``"""
+
+    def __init__(self, upperBound: float) -> None:
+        super().__init__()
+        self.upper = upperBound
+
+    def forward(self, x: Tensor) -> Tensor:
+        return -10 * (x / self.upper**2).log10()
+
+
+class EMATracker(nn.Module):
+    """A running mean for the display; NaN until the first number comes."""
+
+    def __init__(self, size: tuple[int, ...] | torch.Size = (), momentum: float = 0.9) -> None:
+        super().__init__()
+        self.decay = 1 - momentum
+        self.register_buffer("shadow", torch.full(tuple(size), torch.nan))
+        self.shadow: Tensor
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        moved = self.shadow - self.decay * (self.shadow - x)
+        self.shadow.copy_(torch.where(torch.isnan(self.shadow).all(), x, moved))
+        return self.shadow
+
+
+def versionCheck(given: str) -> bool:
+    """Whether a file of this version can be read; a newer one is a ValueError."""
+    theirs, ours = _numbers(given), _numbers(VERSION)
+    if theirs > ours:
+        raise ValueError(f"Version too new. Given {'.'.join(map(str, theirs))}, but I'm {VERSION} now.")
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Trailing zeros say nothing: 0.2.0 is 0.2."""
+    numbers = [int(part) for part in text.split(".")]
+    while len(numbers) > 2 and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

@@ -1,0 +1,130 @@
+"""Images for training (random crops of a folder or an LMDB) and for validation (whole, padded)."""
+
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from etude.errors import ConfigError, DataError, MissingExtra
+
+ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"}
+
+
+class Folder:
+    """All images below a folder, in the order of their names, as float tensors in [-1, 1]."""
+
+    def __init__(self, root: str | Path, *, crop: int | None = None, repeat: int = 1) -> None:
+        self.root, self.crop, self.repeat = Path(root), crop, repeat
+        if not self.root.is_dir():
+            raise ConfigError(f"there is no folder of images {root}")
+        self.paths = sorted(path for path in self.root.rglob("*") if path.suffix.lower() in ENDINGS)
+        if not self.paths:
+            raise ConfigError(f"{root} holds no images", hint=f"endings that are known: {' '.join(sorted(ENDINGS))}")
+        self._cache: dict[int, Tensor] = {}
+
+    def __len__(self) -> int:
+        return len(self.paths) * self.repeat
+
+    def __getitem__(self, index: int) -> Tensor:
+        number = index % len(self.paths)
+        if number not in self._cache:
+            image = _decode(self.paths[number].read_bytes(), str(self.paths[number]))
+            if len(self.paths) > 256:
+                return _cropped(image, self.crop)
+            self._cache[number] = image
+        return _cropped(self._cache[number], self.crop)
+
+
+class Lmdb:
+    """Encoded images in an LMDB, one per key."""
+
+    def __init__(self, root: str | Path, *, crop: int | None = None, repeat: int = 1) -> None:
+        self.root, self.crop, self.repeat = str(root), crop, repeat
+        with _open(self.root) as environment, environment.begin() as transaction:
+            self.keys = [bytes(key) for key, _ in transaction.cursor()]
+        if not self.keys:
+            raise ConfigError(f"the LMDB {root} is empty")
+        self._environment: Any = None
+
+    def __len__(self) -> int:
+        return len(self.keys) * self.repeat
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self._environment is None:
+            self._environment = _open(self.root)
+        key = self.keys[index % len(self.keys)]
+        with self._environment.begin() as transaction:
+            return _cropped(_decode(transaction.get(key), repr(key)), self.crop)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A worker opens the file again by itself."""
+        return {**vars(self), "_environment": None}
+
+
+def open_images(path: str | Path, *, crop: int | None = None, repeat: int = 1) -> Folder | Lmdb:
+    """A folder of images, or an LMDB (a folder with ``data.mdb``, or a file)."""
+    place = Path(path)
+    if (place / "data.mdb").exists() or place.is_file():
+        return Lmdb(place, crop=crop, repeat=repeat)
+    return Folder(place, crop=crop, repeat=repeat)
+
+
+def save_image(image: Tensor, path: str | Path) -> None:
+    """A tensor in [-1, 1] as a picture file."""
+    _pillow().fromarray(to_bytes(image)).save(path)
+
+
+def to_bytes(image: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor in [-1, 1] (3×H×W) as H×W×3 bytes."""
+    scaled = ((image.detach().cpu().float() + 1) * 127.5).round().clamp(0, 255)
+    return scaled.to(torch.uint8).permute(1, 2, 0).numpy()
+
+
+def pad(image: Tensor, multiple: int) -> Tensor:
+    """Sides up to a multiple, by mirroring the border."""
+    height, width = image.shape[-2:]
+    amounts = (0, -width % multiple, 0, -height % multiple)
+    batch = image if image.ndim == 4 else image.unsqueeze(0)
+    padded = torch.nn.functional.pad(batch, amounts, mode="replicate")
+    return padded if image.ndim == 4 else padded[0]
+
+
+def _cropped(image: Tensor, size: int | None) -> Tensor:
+    if size is None:
+        return image
+    image = pad(image, 1) if min(image.shape[-2:]) >= size else pad(image, size)
+    top = random.randint(0, image.shape[-2] - size)
+    left = random.randint(0, image.shape[-1] - size)
+    piece = image[:, top : top + size, left : left + size]
+    return piece.flip(-1) if random.random() < 0.5 else piece
+
+
+def _decode(data: bytes, name: str) -> Tensor:
+    try:
+        with _pillow().open(io.BytesIO(data)) as picture:
+            values = np.asarray(picture.convert("RGB"))
+    except OSError as error:
+        raise DataError(f"{name} is not an image that can be read: {error}") from error
+    return torch.from_numpy(values.copy()).permute(2, 0, 1).float() / 127.5 - 1
+
+
+def _open(root: str) -> Any:
+    try:
+        import lmdb
+    except ImportError as error:
+        raise MissingExtra("lmdb", "mcquic", "reading a training set from an LMDB") from error
+    return lmdb.open(root, readonly=True, lock=False, subdir=Path(root).is_dir())
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtra("pillow", "mcquic", "reading and writing images") from error
+    return Image

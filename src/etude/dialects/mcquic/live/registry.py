@@ -1,0 +1,115 @@
+"""McQuic's registries: classes that are tables. ``register`` with and without a name, ``summary`` as YAML."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, ItemsView, KeysView, ValuesView
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+import yaml
+
+T = TypeVar("T")
+
+
+class Registry:
+    """Each subclass has a table of its own; nothing is inherited, a name that is taken is given to the newcomer."""
+
+    _map: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._map = {}
+
+    @classmethod
+    def register(cls, key: str | T) -> Any:
+        """``@R.register``, ``@R.register("name")`` or ``R.register("name")(object)``."""
+        if isinstance(key, str):
+            return cls._register_as(key)
+        cls._map[key.__name__] = key  # type: ignore[attr-defined]
+        return key
+
+    @classmethod
+    def _register_as(cls, name: str) -> Callable[[T], T]:
+        def register(value: T) -> T:
+            cls._map[name] = value
+            return value
+
+        return register
+
+    @classmethod
+    def get(cls, key: str, logger: Any = logging.root) -> Any:
+        if key not in cls._map:
+            raise KeyError(f"No entry for {cls.__name__}. Avaliable entries are: \n{cls.summary()}.")
+        value = cls._map[key]
+        logger.debug('Get <%s> from "%s".', _full_name(value), cls.__name__)
+        return value
+
+    @classmethod
+    def keys(cls) -> KeysView[str]:
+        return cls._map.keys()
+
+    @classmethod
+    def values(cls) -> ValuesView[Any]:
+        return cls._map.values()
+
+    @classmethod
+    def items(cls) -> ItemsView[str, Any]:
+        return cls._map.items()
+
+    @classmethod
+    def summary(cls) -> str:
+        """Key and origin of every entry, sorted, with the colons below one another."""
+        if not cls._map:
+            return "{}\n"
+        text = yaml.safe_dump({key: _full_name(value) for key, value in cls._map.items()}, width=10**6)
+        if "" in cls._map:
+            return text
+        pairs = [line.rsplit(": ", 1) for line in text.splitlines()]
+        width = max(len(key) for key, _ in pairs)
+        return "".join(f"{key:<{width}}: {value}\n" for key, value in pairs) + "\n"
+
+
+def _full_name(value: Any) -> str:
+    """Module and name; a partial is called after its function, an instance after its class."""
+    while isinstance(value, partial):
+        value = value.func
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+class ModuleRegistry(Registry):
+    """Blocks of the model."""
+
+
+class ValueTunerRegistry(Registry):
+    """Values that change over time."""
+
+
+class LrSchedulerRegistry(Registry):
+    """Learning-rate schedulers, stepped once per epoch."""
+
+
+class OptimizerRegistry(Registry):
+    """Optimizers."""
+
+
+class LossRegistry(Registry):
+    """Losses: rate and distortion."""
+
+
+class HookRegistry(Registry):
+    """Hooks for the trainer."""
+
+
+REGISTRIES = (ModuleRegistry, ValueTunerRegistry, LrSchedulerRegistry, OptimizerRegistry, LossRegistry, HookRegistry)
+
+
+def served_as(module: str) -> Callable[[T], T]:
+    """Give a class the module that its users import it from, so that summaries read as they always did."""
+
+    def rename(value: T) -> T:
+        value.__module__ = module
+        return value
+
+    return rename

@@ -1,0 +1,341 @@
+"""McQuic's trainer on Étude's engine: the run's points call the six kinds of hooks, in McQuic's order.
+
+.. code-block:: text
+
+    beforeRun
+    for every epoch:  set_epoch · validate and save (every valFreq epochs) · epochStart
+                      for every batch:  stepStart · update · step + 1 · stepFinish
+                      epoch + 1 · scheduler.step() · log · epochFinish
+    afterRun
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sized
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from etude.core.hook import Call, Hook, HookTable
+from etude.core.loop import epochs, fit
+from etude.core.run import Run
+from etude.dialects.mcquic.config import Config
+from etude.dialects.mcquic.files import Restorable, Saver
+from etude.dialects.mcquic.live.formats import Decibel, EMATracker, prettyStep, totalParameters
+from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
+
+#: Scalars go to the board every so many steps.
+SCALARS_EVERY = 100
+_POINTS = {"BeforeRun": "before_train", "AfterRun": "after_run", "StepStart": "before_step", "StepFinish": "after_step",
+           "EpochStart": "before_epoch", "EpochFinish": "after_epoch"}  # fmt: skip
+
+
+class Trainer(Restorable):
+    """``train(loader, sampler, **chains)`` trains to ``config.Train.Epoch``; ``restoreStates(path)`` goes on exactly.
+
+    Hooks see ``_model``, ``_optimizer``, ``_scheduler``, ``_step``, ``_epoch``, ``rank``, ``worldSize``, ``config``,
+    ``saver``. ``validator(epoch, trainer)`` returns the results of a validation by name, with the target among them.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        modelFn: Callable[[], nn.Module],
+        optimFn: Callable[..., torch.optim.Optimizer],
+        schdrFn: Callable[..., Any],
+        saver: Saver,
+        *,
+        validator: Callable[[int, Any], tuple[dict[str, float], Any]] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        trust: bool = False,
+    ) -> None:
+        self.config, self.saver, self.validator, self.trust = config, saver, validator, trust
+        self.transform = transform or (lambda images: images)
+        self.rank, self.worldSize = 0, 1
+        saver.debug("<%s> is located at rank `%d`", type(self).__name__, self.rank)
+        model = self._told("model", "Model", modelFn)
+        saver.debug("[%s] Model size: %s", prettyStep(0), totalParameters(model))
+        optim, schdr = config.Train.Optim, config.Train.Schdr
+        self.run = Run(model, self._update, epochs, max_epochs=config.Train.Epoch)
+        self.run.face = self
+        self._optimizer = self._told("optimizer", "Optimizer", lambda: optimFn(model.parameters(), **optim.Params))
+        self._scheduler = self._told("LR scheduler", "LR scheduler", lambda: schdrFn(self._optimizer, **schdr.Params))
+        self.run.optimizers = {"": self._optimizer}
+        self.bestRate, self.bestDistortion = -1.0, -1.0
+        self.keepLast = False
+        self.formatter = Decibel(2.0 if config.Train.Target == "PSNR" else 1.0)
+        self.diffTracker = EMATracker((), 0.99)
+        self.results: dict[str, Any] = {}
+        self._kwds: dict[str, Any] = {}
+        saver.debug("[%s] <%s> created.", prettyStep(0), type(self).__name__)
+
+    def _told(self, what: str, done: str, make: Callable[[], Any]) -> Any:
+        self.saver.debug("[%s] Creating %s...", prettyStep(0), what)
+        made = make()
+        self.saver.debug("[%s] %s created.", prettyStep(0), done)
+        return made
+
+    # -- what hooks look at --------------------------------------------------------------------------------------
+
+    @property
+    def _model(self) -> nn.Module:
+        return self.run.model
+
+    @property
+    def _step(self) -> int:
+        return self.run.done
+
+    @property
+    def _epoch(self) -> int:
+        return self.run.epochs_done
+
+    @property
+    def PrettyStep(self) -> str:
+        return prettyStep(self._step)
+
+    # -- state ---------------------------------------------------------------------------------------------------
+
+    def restorable(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("_epoch", "_step", "_model", "_optimizer", "_scheduler")}
+
+    def save(self, path: str | Path | None = None) -> None:
+        """Model, optimizer, scheduler and counters, and beside them what an exact way back needs."""
+        exact = {
+            "best": [self.bestRate, self.bestDistortion],
+            "rng": torch.get_rng_state(),
+            "ema": self.diffTracker.shadow,
+        }
+        self.saver.save(path, trainer=self, config=self.config.serialize(), etude=exact)
+
+    def restoreStates(self, path: str | Path) -> None:
+        """Go on where a file stands: with the optimizer's state, the schedule and the best result, all of it."""
+        content = self.saver.load(path, trust=self.trust)
+        state = content["trainer"]
+        missing = [name for name in self.restorable() if name not in state]
+        if missing:
+            raise RuntimeError(f"{path} has no {', '.join(missing)}")
+        self._model.load_state_dict(state["_model"])
+        self._optimizer.load_state_dict(state["_optimizer"])
+        self._scheduler.load_state_dict(state["_scheduler"])
+        self.run.step = self.run.done = int(state["_step"])
+        self.run.epoch = self.run.epochs_done = int(state["_epoch"])
+        exact = content.get("etude", {})
+        self.bestRate, self.bestDistortion = exact.get("best", [-1.0, -1.0])
+        if "rng" in exact:
+            torch.set_rng_state(exact["rng"])
+            self.diffTracker.shadow.copy_(exact["ema"])
+        self.saver.info("[%s] Resume training at %s steps / %d epochs.", self.PrettyStep, self.PrettyStep, self._epoch)
+
+    # -- training ------------------------------------------------------------------------------------------------
+
+    def prepare(self, trainLoader: Iterable[Any], trainSampler: Any, **chains: ChainHook | None) -> Run:
+        """Put the data and the hooks in their places; ``fit(run)`` then trains."""
+        loader, self.trainSampler = trainLoader, trainSampler
+        self._kwds = {"trainLoader": loader, "trainSampler": trainSampler}
+        self.run.data = {"train": _Images(loader, self.transform)}
+        length = len(loader) if isinstance(loader, Sized) else None
+        self.run.steps_per_epoch = length
+        self.run.total_steps = None if length is None else length * self.config.Train.Epoch
+        full = {name: self._with_own(name, chains.get(_key(name))) for name in _POINTS}
+        for name in ("BeforeRun", "AfterRun", "StepStart", "StepFinish", "EpochStart", "EpochFinish"):
+            told = f"<{name}Hook> is `{full[name]}`." if len(full[name]) else f"No <{name}Hook>."
+            self.saver.debug(told)
+        self.run.hooks = HookTable([Bridge(self, full)], steps_per_epoch=length)
+        return self.run
+
+    def train(self, trainLoader: Iterable[Any], trainSampler: Any = None, *args: Any, **chains: Any) -> None:
+        self.prepare(trainLoader, trainSampler, **chains)
+        self.go()
+
+    def go(self) -> None:
+        """Train what was prepared."""
+        if self._step == 0:
+            self.saver.info("[%s] Start training.", self.PrettyStep)
+        self.saver.debug("[%s] Training loop started.", self.PrettyStep)
+        self.run.loop = epochs
+        fit(self.run)
+
+    def _with_own(self, name: str, users: ChainHook | None) -> ChainHook:
+        own = {
+            "StepFinish": self._stepFinishHook,
+            "EpochStart": EpochFrequencyHook((self.config.Train.ValFreq, self.validate)),
+            "EpochFinish": EpochFrequencyHook((1, self.log)),
+        }
+        return ChainHook(own.get(name), users)
+
+    def _update(self, run: Run, batch: Any) -> dict[str, Any]:
+        """Forward, backward, step: no clipping, no accumulation, as McQuic does."""
+        self._optimizer.zero_grad()
+        outputs = self._model(batch)
+        (outputs["rate"] + outputs["distortion"]).backward()
+        self._optimizer.step()
+        return outputs  # type: ignore[no-any-return]
+
+    def _stepFinishHook(self, step: int, epoch: int, trainer: Any, *args: Any, distortion: Tensor, **kwds: Any) -> None:
+        shown = self.diffTracker(self.formatter(distortion.detach()))
+        if self._step % SCALARS_EVERY == 0:
+            self.saver.add_scalar(f"Stat/{self.config.Train.Target}", shown, global_step=self._step)
+            self.saver.add_scalar("Stat/Lr", self._scheduler.get_last_lr()[0], global_step=self._step)
+
+    def log(self, epoch: int, step: int, *args: Any, images: Any = None, **kwds: Any) -> None:
+        """Pictures and statistics of the epoch's last batch."""
+        out = kwds
+        self.saver.add_scalar("Stat/Epoch", self._epoch, global_step=self._step)
+        if out.get("logits") is not None:
+            self.saver.add_histogram("Stat/LogDistance", _log_distance(out["logits"]), global_step=self._step)
+        for tag, value in (("Raw", images), ("Post", out.get("postProcessed")), ("Res", out.get("restored"))):
+            if value is not None:
+                self.saver.add_images(f"Train/{tag}", _shown(value), global_step=self._step)
+        if hasattr(self._model, "CodeUsage"):
+            self.saver.add_scalar("Stat/CodeUsage", self._model.CodeUsage, global_step=self._step)
+
+    def validate(self, epoch: int, *args: Any, **kwds: Any) -> None:
+        """Measure, save, and keep the best by the target."""
+        if self.validator is None:
+            return
+        target = self.config.Train.Target
+        self.saver.debug("[%s] Start validation at epoch %4d.", self.PrettyStep, self._epoch)
+        self._model.eval()
+        self.results, picture = self.validator(epoch, self)
+        for name in ("MsSSIM", "PSNR", "BPP"):
+            if name in self.results:
+                self.saver.add_scalar(f"Eval/{name}", self.results[name], global_step=self._step)
+        if picture is not None:
+            self.saver.add_images("Eval/Visualization", picture, global_step=self._step)
+        better = self.results[target] > self.bestDistortion
+        if better:
+            self.bestDistortion, self.bestRate = self.results[target], self.results.get("BPP", -1.0)
+        self.save()
+        if better:
+            _copy(Path(self.saver.SavePath), Path(self.saver.SaveDir) / "best.ckpt")
+        self.saver.info("[%s] %s: %.2f", self.PrettyStep, target, self.results[target])
+        self._model.train()
+        self.saver.debug("[%s] End validation at epoch %4d.", self.PrettyStep, self._epoch)
+
+    def summary(self) -> None:
+        if self.bestDistortion < 0:
+            self.saver.info("[%s] Total epoches: %d, total steps: %s, no validation was done.",
+                            self.PrettyStep, self._epoch, self.PrettyStep)  # fmt: skip
+            return
+        self.saver.info(
+            "[%s] Total epoches: %d, total steps: %s, best rate/distortion: %.4f / %.2fdB.",
+            self.PrettyStep, self._epoch, self.PrettyStep, self.bestRate, self.bestDistortion,
+        )  # fmt: skip
+
+
+class MainTrainer(Trainer):
+    """The trainer of rank 0, which validates, logs and saves."""
+
+
+class Bridge(Hook):
+    """Calls McQuic's chains at the points of a run; everything that the trainer does by itself is in them too."""
+
+    def __init__(self, trainer: Trainer, chains: Mapping[str, ChainHook]) -> None:
+        self.trainer, self.chains = trainer, chains
+
+    @property
+    def name(self) -> str:
+        return "McQuic"
+
+    def calls(self) -> Mapping[str, Call]:
+        own = {"AfterRun": self._after_run, "EpochStart": self._epoch_start, "EpochFinish": self._epoch_finish}
+        mapped = {point: own.get(name, self._plain(name)) for name, point in _POINTS.items()}
+        return {point: call for point, call in mapped.items() if call is not None}
+
+    def _plain(self, name: str) -> Call | None:
+        """A chain without work of the trainer around it; an empty one is never called."""
+        chain, trainer = self.chains[name], self.trainer
+        if not len(chain):
+            return None
+
+        def call(run: Run) -> None:
+            chain(run.done, run.epochs_done, trainer, logger=trainer.saver, **self._extra(name, run))
+
+        return call
+
+    def _extra(self, name: str, run: Run) -> dict[str, Any]:
+        both = self.trainer._kwds
+        if name == "BeforeRun":
+            return {"totalBatches": run.steps_per_epoch, "trainSampler": both["trainSampler"]}
+        if name == "AfterRun":
+            return {}
+        if name == "StepFinish":
+            return {"rate": run.outputs["rate"], "distortion": run.outputs["distortion"], **both}
+        if name == "EpochFinish":
+            named = ("restored", "postProcessed", "codes", "logits")
+            outputs = {key: (run.outputs or {}).get(key) for key in named}
+            return {"images": run.batch, **outputs, "trainSet": getattr(both["trainLoader"], "dataset", None), **both}
+        return dict(both)
+
+    def _epoch_start(self, run: Run) -> None:
+        trainer = self.trainer
+        set_epoch = getattr(trainer.trainSampler, "set_epoch", None)
+        if set_epoch is not None:
+            set_epoch(run.epoch)
+        trainer.saver.debug("[%s] Epoch %4d started.", trainer.PrettyStep, run.epoch + 1)
+        call = self._plain("EpochStart")
+        assert call is not None
+        call(run)
+
+    def _epoch_finish(self, run: Run) -> None:
+        trainer = self.trainer
+        trainer.saver.debug("[%s] Epoch %4d finished.", trainer.PrettyStep, run.epochs_done)
+        self._step_scheduler()
+        trainer.saver.debug("[%s] Lr is set to %.2e.", trainer.PrettyStep, trainer._scheduler.get_last_lr()[0])
+        call = self._plain("EpochFinish")
+        assert call is not None
+        call(run)
+
+    def _step_scheduler(self) -> None:
+        """A plateau gets the target's last result, with the sign that makes smaller better."""
+        trainer = self.trainer
+        if isinstance(trainer._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            result = trainer.results.get(trainer.config.Train.Target, 0.0)
+            trainer._scheduler.step(-result if trainer._scheduler.mode == "min" else result)
+        else:
+            trainer._scheduler.step()
+
+    def _after_run(self, run: Run) -> None:
+        trainer = self.trainer
+        trainer.saver.debug("[%s] Training loop finished.", trainer.PrettyStep)
+        if trainer.keepLast:
+            trainer.save(Path(trainer.saver.SaveDir) / "last.ckpt")
+        call = self._plain("AfterRun")
+        if call is not None:
+            call(run)
+        trainer.summary()
+
+
+class _Images:
+    """Batches through the trainer's transform."""
+
+    def __init__(self, loader: Iterable[Any], transform: Callable[[Any], Any]) -> None:
+        self.loader, self.transform = loader, transform
+
+    def __iter__(self) -> Any:
+        return map(self.transform, self.loader)
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+
+def _key(name: str) -> str:
+    return f"{name[0].lower()}{name[1:]}Hook"
+
+
+def _log_distance(logits: Any) -> Tensor:
+    first: Tensor = logits[0] if isinstance(logits, list | tuple) else logits
+    return (-first.detach().float()).clamp(min=1e-12).log10()
+
+
+def _shown(images: Tensor) -> Tensor:
+    return ((images.detach().float() + 1) / 2).clamp(0, 1)
+
+
+def _copy(source: Path, target: Path) -> None:
+    part = target.with_name(f".{target.name}.part")
+    shutil.copyfile(source, part)
+    part.replace(target)

@@ -1,0 +1,180 @@
+"""Values that change with every ``step()``."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from etude.dialects.mcquic.live.registry import ValueTunerRegistry, served_as
+
+_MODULE = "mcquic.train.valueTuners"
+
+
+class ValueTuner(ABC):
+    """``Value`` after so many calls of :meth:`step`; what begins with an underscore is its state."""
+
+    def __init__(self, initValue: float = 2e-2) -> None:
+        self._epoch = 0
+        self._initValue = initValue
+        self._value: float = initValue
+
+    @property
+    def Value(self) -> float:
+        return self._value
+
+    def step(self) -> None:
+        self._epoch += 1
+        self._value = self.calc()
+
+    @abstractmethod
+    def calc(self) -> float:
+        """The value at ``_epoch``."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key.startswith("_")}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+
+
+@ValueTunerRegistry.register
+@served_as(_MODULE)
+class CyclicValue(ValueTuner):
+    """Falls to zero and rises again in every block of ``cyclicInterval``; each ``boostInterval``-th block stays up."""
+
+    def __init__(
+        self,
+        initValue: float = 2e-2,
+        gamma: float = 1.0,
+        cyclicInterval: int = 400,
+        boostInterval: int = 5,
+        zeroOutRatio: float = 1.0 / 3.0,
+    ) -> None:
+        super().__init__(initValue)
+        self._gamma, self._cyclicInterval = gamma, cyclicInterval
+        self._boostInterval, self._zeroOutRatio = boostInterval, zeroOutRatio
+
+    def calc(self) -> float:
+        height = self._initValue * self._gamma**self._epoch
+        if (self._epoch // self._cyclicInterval) % self._boostInterval == 0:
+            return height
+        share = (self._epoch % self._cyclicInterval) / self._cyclicInterval
+        ratio = self._zeroOutRatio
+        down = 2.0 / (ratio - 1.0) * height * share + height
+        up = 2.0 / (1.0 - ratio) * height * share + (ratio + 1.0) / (ratio - 1.0) * height
+        return max(0, max(up, down))
+
+
+@ValueTunerRegistry.register
+@served_as(_MODULE)
+class ExponentialValue(ValueTuner):
+    """Times ``gamma`` at every step."""
+
+    def __init__(self, initValue: float = 2e-2, gamma: float = 0.9) -> None:
+        super().__init__(initValue)
+        self._gamma = gamma
+
+    def calc(self) -> float:
+        return self._initValue * self._gamma**self._epoch
+
+
+@ValueTunerRegistry.register
+@served_as(_MODULE)
+class StepValue(ValueTuner):
+    """Times ``gamma`` every ``stepInterval`` steps."""
+
+    def __init__(self, initValue: float = 2e-2, gamma: float = 0.9, stepInterval: int = 10) -> None:
+        super().__init__(initValue)
+        self._gamma, self._stepInterval = gamma, stepInterval
+
+    def calc(self) -> float:
+        return self._initValue * self._gamma ** (self._epoch // self._stepInterval)
+
+
+@ValueTunerRegistry.register
+@served_as(_MODULE)
+class CosineValue(ValueTuner):
+    """Half a wave between two values in ``totalStep`` intervals, and on. ``revert`` changes nothing."""
+
+    def __init__(
+        self,
+        maxValue: float = 1.0,
+        minValue: float = 0.0,
+        stepInterval: int = 1,
+        totalStep: int = 100,
+        revert: bool = False,
+    ) -> None:
+        super().__init__(maxValue)
+        self._minValue, self._stepInterval = minValue, stepInterval
+        self._totalStep, self._revert = totalStep, revert
+
+    def calc(self) -> float:
+        wave = math.cos(math.pi * self._epoch / self._stepInterval / self._totalStep)
+        return (wave + 1) / 2 * (self._initValue - self._minValue) + self._minValue
+
+
+@ValueTunerRegistry.register
+@served_as(_MODULE)
+class CosineValueWithEnd(CosineValue):
+    """The same, but at the least value once ``totalStep`` is over; ``revert`` goes up instead of down."""
+
+    def __init__(
+        self,
+        maxValue: float = 1.0,
+        minValue: float = 0.0,
+        stepInterval: int = 1,
+        totalStep: int = 100,
+        revert: bool = False,
+    ) -> None:
+        super().__init__(maxValue, minValue, stepInterval, totalStep, revert)
+        self._value = self.calc()
+
+    def calc(self) -> float:
+        share = self._epoch / self._stepInterval / self._totalStep
+        if share >= 1:
+            return self._minValue
+        wave = math.cos(math.pi * share) * (-1 if self._revert else 1)
+        return (wave + 1) / 2 * (self._initValue - self._minValue) + self._minValue
+
+
+@ValueTunerRegistry.register
+@served_as(_MODULE)
+class JumpValue(ValueTuner):
+    """Falls by ``gamma`` every ``stepInterval`` steps and jumps up again before it would pass ``minValue``."""
+
+    def __init__(
+        self, maxValue: float = 10.0, minValue: float = 0.01, gamma: float = 0.9, stepInterval: int = 1000
+    ) -> None:
+        super().__init__(maxValue)
+        self._gamma, self._stepInterval = gamma, stepInterval
+        self._max, self._min = maxValue, minValue
+        self._iteration = int(math.log(minValue / maxValue) / math.log(gamma))
+
+    def calc(self) -> float:
+        return self._initValue * self._gamma ** ((self._epoch // self._stepInterval) % self._iteration)
+
+
+@ValueTunerRegistry.register
+@served_as(_MODULE)
+class JumpAlter(JumpValue):
+    """Jumps, or a fixed value when the number of falls between two jumps is above ``milestone``."""
+
+    def __init__(
+        self,
+        maxValue: float = 10.0,
+        minValue: float = 0.01,
+        gamma: float = 0.9,
+        stepInterval: int = 1000,
+        milestone: int = 1000,
+        valueAfterMilestone: float = 0.01,
+    ) -> None:
+        super().__init__(maxValue, minValue, gamma, stepInterval)
+        self._milestone, self._valueAfterMilestone = milestone, valueAfterMilestone
+        self._value = self.calc()
+
+    def calc(self) -> float:
+        if self._iteration > self._milestone:
+            return self._valueAfterMilestone
+        return super().calc()

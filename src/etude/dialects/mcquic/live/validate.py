@@ -1,0 +1,52 @@
+"""Validation: whole images through the compressor, measured as PSNR, MS-SSIM and bits per pixel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.dialects.mcquic.live.formats import Decibel
+from etude.dialects.mcquic.live.images import pad, to_bytes
+from etude.dialects.mcquic.live.losses import msSSIM
+
+
+class Validator:
+    """Means over the images of ``valSet``. PSNR and MS-SSIM are in decibel."""
+
+    def __init__(self, images: Any, folder: Path) -> None:
+        self.images, self.folder = images, folder
+
+    @torch.no_grad()
+    def __call__(self, epoch: int, trainer: Any) -> tuple[dict[str, float], Tensor | None]:
+        compressor = trainer._model.Compressor
+        rows, picture = [], None
+        for index in range(len(self.images)):
+            image = self.images[index].unsqueeze(0)
+            rows.append(measure(compressor, image))
+            if picture is None:
+                picture = (rows[0].pop("picture") + 1) / 2
+            rows[-1].pop("picture", None)
+        return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}, picture
+
+
+def measure(compressor: Any, image: Tensor) -> dict[str, Any]:
+    """One image (1×3×H×W in [-1, 1]): PSNR, MS-SSIM, bits per pixel, and the picture that came back."""
+    height, width = image.shape[-2:]
+    outputs = compressor(pad(image, getattr(compressor, "stride", 1)))
+    back = outputs["postProcessed"][..., :height, :width].clamp(-1, 1)
+    error = torch.tensor(float(((_bytes(back) - _bytes(image)) ** 2).mean()))
+    similarity = msSSIM(back + 1, image + 1, dataRange=2.0)
+    bits = compressor.bits(outputs["codes"]) if hasattr(compressor, "bits") else float("nan")
+    return {
+        "PSNR": float(Decibel(255.0)(error)),
+        "MsSSIM": float(Decibel(1.0)(1 - similarity)),
+        "BPP": bits / (height * width),
+        "picture": back,
+    }
+
+
+def _bytes(image: Tensor) -> Any:
+    return to_bytes(image[0]).astype("float64")

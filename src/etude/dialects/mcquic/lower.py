@@ -1,0 +1,209 @@
+"""A McQuic config → Plan. The table of :mod:`.config` says what may stand where; mistakes are told with their place."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+from etude import scan
+from etude.config import read as read_files
+from etude.config.tree import Path, Tree, dotted
+from etude.dialects.mcquic.config import GENERAL, GPU_FIELDS, ROOT, TARGETS, TRAIN, Field
+from etude.errors import ConfigError, Finding, suggest
+from etude.plan import HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
+from etude.units import Amount
+
+KNOWN_KEYS = tuple(ROOT)
+_TELLING = re.compile(
+    r"^\s+[\"']?(schdr|valFreq|trainSet|valSet|externalLib|wantsMore|batchSize)[\"']?\s*:", re.MULTILINE
+)
+
+_LIVE = "etude.dialects.mcquic.live"
+_TORCH = "torch.optim.lr_scheduler"
+#: What each registry has before any external library is read.
+REGISTERED = {
+    "OptimizerRegistry": {"Lamb": "etude.optim.lamb:LAMB", "Adam": "torch.optim:Adam"},
+    "LrSchedulerRegistry": {
+        "MultiStepLRWithWarmUp": f"{_LIVE}.schedulers:MultiStepLRWithWarmUp",
+        "CyclicLR": f"{_LIVE}.schedulers:CyclicLR",
+        "CosineAnnealingWarmupRestarts": f"{_LIVE}.schedulers:CosineAnnealingWarmupRestarts",
+        "ReduceLROnPlateau": f"{_TORCH}:ReduceLROnPlateau",
+        "Exponential": f"{_TORCH}:ExponentialLR",
+        "MultiStep": f"{_TORCH}:MultiStepLR",
+        "OneCycle": f"{_TORCH}:OneCycleLR",
+    },
+    "HookRegistry": {
+        "DisablePostProcessAfterEpoch": f"{_LIVE}.hooks:DisablePostProcessAfterEpoch",
+        "CodebookReassign": f"{_LIVE}.hooks:CodebookReassign",
+    },
+    "LossRegistry": {"PSNR": f"{_LIVE}.losses:PSNR", "MsSSIM": f"{_LIVE}.losses:MsSSIM"},
+    "model": {"Compressor": f"{_LIVE}.compressor:Compressor"},
+}
+#: Arguments that the trainer gives.
+GIVEN = ("params", "optimizer", "last_epoch", "verbose")
+
+
+def recognise(path: str, text: str) -> bool:
+    return path.endswith((".yaml", ".yml", ".json")) and len(set(_TELLING.findall(text))) >= 2
+
+
+def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
+    tree = read_files([path], overrides, python=False)
+    for key in [key for key in tree.values if "$" in str(key)]:
+        del tree.values[key]
+    return tree
+
+
+def lower(tree: Tree) -> Plan:
+    """What will run; one error with everything that is wrong."""
+    low = _Lowering(tree)
+    low.section((), ROOT)
+    low.section(("model",), GENERAL)
+    low.section(("train",), TRAIN)
+    low.section(("train", "gpu"), GPU_FIELDS)
+    for path in (("train", "optim"), ("train", "schdr"), *low.hook_paths()):
+        low.section(path, GENERAL)
+    low.raise_errors()
+    model = low.spec(("model",), "model", "model")
+    optim = low.spec(("train", "optim"), "OptimizerRegistry", "optimizer")
+    schdr = low.spec(("train", "schdr"), "LrSchedulerRegistry", "schedule")
+    hooks = tuple(HookPlan(spec=low.spec(path, "HookRegistry", "hook")) for path in low.hook_paths())
+    low.check_values(optim)
+    low.raise_errors()
+    train = tree.values["train"]
+    whole = Phase(curve=schdr, by="epoch", at=schdr.at)
+    return Plan(
+        dialect="mcquic",
+        builder="mcquic",
+        name="mcquic",
+        folder=str(train["saveDir"]),
+        imports=tuple(train.get("externalLib") or ()),
+        model=model,
+        losses=(Spec(kind="loss", name=str(train["target"]), at=tree.place("train", "target")),),
+        data={
+            "train": _images(tree, "trainSet", int(train["batchSize"]), shuffle=True),
+            "val": _images(tree, "valSet", 1, shuffle=False),
+        },
+        optimizers={"": Optimizer(spec=optim)},
+        schedules=(Schedule(target="lr", phases=(whole,)),),
+        update=Spec(kind="update", name="mcquic.Trainer"),
+        loop=Spec(kind="loop", name="epochs"),
+        hooks=(HookPlan(spec=Spec(kind="hook", name="validate"), every=Amount(train["valFreq"], "epoch")), *hooks),
+        train=Training(epochs=int(train["epoch"]), seed=3407),
+        source=tree.values,
+        files=tuple(tree.files),
+    )
+
+
+class _Lowering:
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.findings: list[Finding] = []
+        self.folders: tuple[str, ...] = ()
+        self.registered = {table: dict(entries) for table, entries in REGISTERED.items()}
+        libraries = tree.get("train", "externalLib", default=[])
+        for index, entry in enumerate(libraries if isinstance(libraries, list) else []):
+            self._read_library(index, entry)
+
+    def error(self, path: Path, message: str, hint: str = "") -> None:
+        self.findings.append(Finding(str(self.tree.place(*path)), message, hint))
+
+    def raise_errors(self) -> None:
+        if self.findings:
+            raise ConfigError(self.findings)
+
+    def section(self, path: Path, fields: Mapping[str, Field]) -> None:
+        """Keys that are missing or unknown, and values that the published schema would refuse."""
+        value = self.tree.get(*path) if path else self.tree.values
+        if value is None:
+            return
+        if not isinstance(value, Mapping):
+            self.error(path, f"{dotted(path)} must be a mapping, not {value!r}")
+            return
+        for key in value:
+            if key not in fields:
+                self.error((*path, key), f"unknown key {dotted((*path, key))}", suggest(str(key), fields))
+        for key, field in fields.items():
+            if key not in value and field.required:
+                self.error(path, f"{dotted((*path, key))} is missing", _example(key, field))
+            elif key in value:
+                self._fits((*path, key), value[key], field.schema)
+
+    def _fits(self, path: Path, value: Any, schema: Mapping[str, Any]) -> None:
+        kinds = {"integer": int, "string": str, "boolean": bool, "object": Mapping, "array": list}
+        kind = schema.get("type")
+        if kind is None:
+            if value is None:
+                self.error(path, f"{dotted(path)} may not be empty", "leave it out, or give key and params")
+            return
+        wrong = not isinstance(value, kinds[kind]) or (kind == "integer" and isinstance(value, bool))
+        if wrong:
+            self.error(path, f"{dotted(path)} must be of type {kind}, not {value!r}")
+        elif "enum" in schema and value not in schema["enum"] and value not in self.registered["LossRegistry"]:
+            self.error(path, f"{dotted(path)}: {value!r} is not known", suggest(value, TARGETS))
+        elif kind == "integer" and value < schema.get("minimum", value):
+            self.error(path, f"{dotted(path)} must be at least {schema['minimum']}, not {value}")
+
+    def hook_paths(self) -> list[Path]:
+        hooks = self.tree.get("train", "hooks", default=[])
+        return [("train", "hooks", index) for index in range(len(hooks if isinstance(hooks, list) else []))]
+
+    def spec(self, path: Path, table: str, kind: str) -> Spec:
+        """The component at ``path``, held against the signature of what its key names."""
+        key, params = str(self.tree.get(*path, "key")), self.tree.get(*path, "params", default={})
+        places = {name: self.tree.place(*path, "params", name) for name in params}
+        at = self.tree.place(*path, "key")
+        spec = Spec(kind=kind, name=key, args=dict(params), at=at, places=places)
+        known = self.registered[table]
+        if key not in known:
+            if "." not in key:
+                self.error((*path, "key"), f"{table} has no entry {key!r}", suggest(key, known))
+            return spec
+        signature = scan.signature(known[key], folders=self.folders)
+        if signature is not None:
+            self._bind(spec, path, signature)
+        return spec
+
+    def _bind(self, spec: Spec, path: Path, signature: Any) -> None:
+        takes = [parameter.key for parameter in signature.parameters if parameter.key not in GIVEN and parameter.word]
+        for name in spec.args:
+            if name not in takes and not signature.open:
+                self.error((*path, "params", name), f"{spec.name} has no parameter {name!r}", suggest(name, takes))
+        for parameter in signature.parameters:
+            if parameter.required and parameter.key in takes and parameter.key not in spec.args:
+                self.error((*path, "key"), f"{spec.name} needs the parameter {parameter.key!r}")
+
+    def check_values(self, optim: Spec) -> None:
+        lr = optim.args.get("lr")
+        if lr is not None and (not isinstance(lr, int | float) or isinstance(lr, bool) or not math.isfinite(lr)):
+            self.error(("train", "optim", "params", "lr"), f"lr must be a number, not {lr!r}")
+
+    def _read_library(self, index: int, entry: Any) -> None:
+        """What a file registers, read off its source; nothing of it runs here."""
+        path: Path = ("train", "externalLib", index)
+        if not isinstance(entry, str):
+            self.error(path, f"train.externalLib: {entry!r} is not a path")
+            return
+        file = FilePath(entry).absolute()
+        if not file.is_file():
+            self.error(path, f"train.externalLib: there is no file {entry}", f"looked for {file}")
+            return
+        if file.suffix != ".py":
+            self.error(path, f"train.externalLib: {entry} is not a Python file")
+            return
+        self.folders = (*self.folders, str(file.parent))
+        for found in scan.registrations(file.stem, str(file), folders=self.folders):
+            self.registered.setdefault(found.table, {})[found.name] = found.target
+
+
+def _images(tree: Tree, key: str, batch_size: int, *, shuffle: bool) -> Loader:
+    place = tree.place("train", key)
+    dataset = Spec(kind="dataset", name="mcquic.Images", args={"path": tree.get("train", key)}, at=place)
+    return Loader(dataset=dataset, batch_size=batch_size, shuffle=shuffle, at=place)
+
+
+def _example(key: str, field: Field) -> str:
+    return f"{key}: {field.doc}"
