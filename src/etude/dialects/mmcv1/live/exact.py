@@ -8,11 +8,13 @@ the run died in between, and a resumed run first does again what was left to do.
 from __future__ import annotations
 
 import os
+import random
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from etude.checkpoint import disk, foreign
@@ -34,6 +36,31 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     Generators().load_state_dict(state)
 
 
+class Generated:
+    """The generators as they are now, in their own words: taken at every pass, turned into data only for a save."""
+
+    def __init__(self) -> None:
+        self._python, self._numpy = random.getstate(), np.random.get_state(legacy=True)
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+
+    def state(self) -> dict[str, Any]:
+        """As :func:`rng_state` would have said it then."""
+        now = Generated()
+        self._put_back()
+        try:
+            return rng_state()
+        finally:
+            now._put_back()
+
+    def _put_back(self) -> None:
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        torch.set_rng_state(self._torch)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+
+
 @dataclass
 class Pass:
     """One pass over a loader: the generators at its start and at its first batch, and how many batches were taken.
@@ -41,20 +68,21 @@ class Pass:
     Samplers choose their order at the first batch, workers their seeds at the start.
     """
 
-    rng: dict[str, Any] = field(default_factory=rng_state)
-    first_rng: dict[str, Any] | None = None
+    start: Generated = field(default_factory=lambda: Generated())
+    first: Generated | None = None
     taken: int = 0
 
     def draw(self, batches: Iterator[Any]) -> Any:
         """The next batch."""
-        if self.first_rng is None:
-            self.first_rng = rng_state()
+        if self.first is None:
+            self.first = Generated()
         batch = next(batches)
         self.taken += 1
         return batch
 
     def state(self) -> dict[str, Any]:
-        return {"rng": self.rng, "first_rng": self.first_rng, "taken": self.taken}
+        first = self.first.state() if self.first is not None else None
+        return {"rng": self.start.state(), "first_rng": first, "taken": self.taken}
 
 
 def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
@@ -63,7 +91,7 @@ def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
     The order of samples, and what workers draw, follow from the generators at the start of the pass.
     """
     set_rng_state(saved["rng"])
-    current = Pass(rng=dict(saved["rng"]))
+    current = Pass()
     batches = iter(loader)
     if saved["first_rng"] is not None:
         set_rng_state(saved["first_rng"])

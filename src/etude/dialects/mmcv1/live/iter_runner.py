@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,6 +67,7 @@ class IterBasedRunner(BaseRunner):
     """
 
     unit = "iters"
+    _modes: Sequence[tuple[torch.nn.Module, bool]] = ()
 
     def run(self, data_loaders: list[Any], workflow: Any, max_iters: int | None = None, **kwargs: Any) -> None:
         """``workflow``: ``[('train', 1000), ('val', 50)]``, with one loader for each entry."""
@@ -84,7 +85,7 @@ class IterBasedRunner(BaseRunner):
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
         """One iteration of training."""
-        self.model.train()
+        self._in_training_mode()
         self.mode, self.data_loader, self._step_kwargs = "train", data_loader, kwargs
         self._epoch = data_loader.epoch
         self.data_batch = next(data_loader)
@@ -98,6 +99,12 @@ class IterBasedRunner(BaseRunner):
             self._settle()
         if self.engine.stopping:
             self._save_stopped()
+
+    def _in_training_mode(self) -> None:
+        """``model.train()``, done only when some part has left the mode it was put into."""
+        if any(part.training is not mode for part, mode in self._modes) or not self._modes:
+            self.model.train()
+            self._modes = [(part, part.training) for part in self.model.modules()]
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:

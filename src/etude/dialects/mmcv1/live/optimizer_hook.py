@@ -25,6 +25,8 @@ class OptimizerHook(Hook):
     def __init__(self, grad_clip: dict[str, Any] | None = None, detect_anomalous_params: bool = False) -> None:
         self.grad_clip = grad_clip
         self.detect_anomalous_params = detect_anomalous_params
+        self._listed: list[Tensor] = []
+        self._listed_at: tuple[int, int] | None = None
 
     def clip_grads(self, params: Iterable[Tensor]) -> Tensor | None:
         """Clip what has a gradient; the norm before clipping, or None when there is nothing to clip."""
@@ -44,9 +46,16 @@ class OptimizerHook(Hook):
     def clip_and_log(self, runner: BaseRunner) -> None:
         """Clip by ``grad_clip`` and put the norm into the log; it stays a tensor until a line is written."""
         if self.grad_clip is not None:
-            norm = self.clip_grads(runner.model.parameters())
+            norm = self.clip_grads(self._parameters(runner))
             if norm is not None:
                 runner.log_buffer.update({"grad_norm": norm}, runner.outputs["num_samples"])
+
+    def _parameters(self, runner: BaseRunner) -> list[Tensor]:
+        """The model's parameters, looked up once an epoch."""
+        now = (id(runner.model), runner.epoch)
+        if self._listed_at != now:
+            self._listed, self._listed_at = list(runner.model.parameters()), now
+        return self._listed
 
     def detect_anomalous_parameters(self, loss: Tensor, runner: BaseRunner) -> None:
         """Log every trainable parameter that the loss does not depend on."""
