@@ -124,11 +124,11 @@ def init_dist(launcher: str, backend: str = "nccl", init_backend: str = "torch",
             raise TypeError(
                 f"Timeout for distributed training must be provided as timeout in seconds, got {timeout!r}"
             ) from error
-    if mp.get_start_method(allow_none=True) is None:
-        mp.set_start_method("spawn")
     starters = {"pytorch": _init_dist_pytorch, "mpi": _init_dist_mpi, "slurm": _init_dist_slurm}
     if launcher not in starters:
         raise ValueError(f"Invalid launcher type: {launcher}")
+    if mp.get_start_method(allow_none=True) is None:
+        mp.set_start_method("spawn")
     starters[launcher](backend, **kwargs)
 
 
