@@ -6,19 +6,16 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etude import chaos
-from etude.checkpoint.lock import Lock
 from etude.core.run import Run
 from etude.dialects import imports
 from etude.dialects.mmengine.live.registry import RUNNERS
 from etude.dialects.openmm.config import Config
 from etude.dialects.openmm.config_base import import_custom
 from etude.errors import ConfigError, EtudeError, UserCodeError, printable
-from etude.hooks.faults import Faults
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -36,7 +33,7 @@ def build(plan: Plan, options: Options) -> Run:
     _shorten(cfg, plan, options.extras)
     with _silence(options.quiet):
         runner = _made(cfg, file)
-    return _as_run(runner, plan, options)
+    return _as_run(runner, plan)
 
 
 def _import_user_modules(plan: Plan, file: str | None) -> None:
@@ -56,22 +53,19 @@ def _made(cfg: Any, file: str | None) -> Any:
         raise UserCodeError(f"{file or 'config'}: {type(error).__name__}: {printable(str(error))}") from error
 
 
-def _as_run(runner: Any, plan: Plan, options: Options) -> Run:
-    """The runner's run, with what the command line promises around it: a lock, signals, a time limit."""
+def _as_run(runner: Any, plan: Plan) -> Run:
+    """The runner's run, with what the command line promises around it: signals and a time limit."""
     run: Run = runner.core_run
     run.plan, run.folder = plan, Path(runner.work_dir)
     signals = Signals()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
-    if options.chaos:
-        run.hooks.add(Faults(chaos.parse(options.chaos)))
 
     def train(_: Run) -> None:
-        with ExitStack() as stack:
-            if runner.rank == 0:
-                stack.enter_context(Lock(runner.work_dir))
-            signals.install()
-            stack.callback(signals.restore)
+        signals.install()
+        try:
             runner.train()
+        finally:
+            signals.restore()
 
     run.loop = train
     return run

@@ -40,7 +40,7 @@ class BaseAveragedModel(nn.Module):
         self.register_buffer("steps", torch.tensor(0, dtype=torch.long, device=device))
         self.update_buffers = update_buffers
         self._pairs: tuple[nn.Module, _Pairs] | None = None
-        self._counted = (-1, 0)
+        self._counted = (self.steps._version, 0)
 
     @property
     def avg_parameters(self) -> dict[str, Tensor]:

@@ -1,0 +1,25 @@
+"""Parts that a config of the tests names; imported by its ``custom_imports``."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
+from mmengine.registry import DATASETS, HOOKS, MODELS
+
+MODELS.register_module(name="RegisteredNet", module=toy.Net, force=True)
+DATASETS.register_module(name="RegisteredNumbers", module=toy.Numbers, force=True)
+
+
+@HOOKS.register_module(force=True)
+class Terminate(toy.Hook):
+    """Asks its own process to stop."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        if runner.iter + 1 == self.at:
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import etude
+from etude.build import Options
+from etude.errors import ConfigError, UserError
+
+CONFIG = """
+custom_imports = dict(imports=["tests.dialects.mmengine.registered"], allow_failed_imports=False)
+model = dict(type="RegisteredNet")
+train_dataloader = dict(batch_size=2, sampler=dict(type="DefaultSampler", shuffle=True), dataset=dict(type="RegisteredNumbers"))
+train_cfg = dict(by_epoch=True, max_epochs=2)
+optim_wrapper = dict(type="OptimWrapper", optimizer=dict(type="SGD", lr=0.1, momentum=0.9))
+param_scheduler = dict(type="MultiStepLR", milestones=[1], end=2)
+auto_scale_lr = dict(base_batch_size=16)
+randomness = dict(seed=0)
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "net.py"
+    path.write_text(textwrap.dedent(CONFIG))
+    return path
+
+
+def train(config: Path, folder: Path, **extras: Any) -> Any:
+    known = {key: extras.pop(key) for key in ("resume",) if key in extras}
+    return etude.train(config, options=Options(folder=folder, quiet=True, extras=extras, **known))
+
+
+def test_the_command_line_way_trains_and_leaves_the_dialects_files(config: Path, tmp_path: Path) -> None:
+    run = train(config, tmp_path / "work")
+    assert (run.epoch, run.step, run.exit_code) == (2, 8, 0)
+    left = {path.name for path in (tmp_path / "work").iterdir()}
+    assert {"epoch_1.pth", "epoch_2.pth", "last_checkpoint", "net.py"} <= left
+    assert run.face.experiment_name.startswith("net_")
+
+
+def test_flags_of_the_train_scripts_reach_the_runner(config: Path, tmp_path: Path) -> None:
+    run = train(config, tmp_path / "work", amp=True, auto_scale_lr=True, seed=7, cfg_options=["train_cfg.max_epochs=1"])
+    runner = run.face
+    assert type(runner.optim_wrapper).__name__ == "AmpOptimWrapper" and runner.seed == 7 and runner.max_epochs == 1
+    assert runner.optim_wrapper.optimizer.param_groups[0]["initial_lr"] == pytest.approx(0.1 * 2 / 16)
+
+
+@pytest.mark.parametrize("resume", ["auto", "", "file"])
+def test_a_run_goes_on_from_the_latest_file_or_a_given_one(config: Path, tmp_path: Path, resume: str) -> None:
+    whole = train(config, tmp_path / "whole")
+    train(config, tmp_path / "work", cfg_options=["train_cfg.max_epochs=1"])
+    where = str(tmp_path / "work" / "epoch_1.pth") if resume == "file" else resume
+    rest = train(config, tmp_path / "work", resume=where)
+    assert rest.step == 8 and len(rest.model.batches) == 4
+    assert torch.equal(rest.model.fc.weight, whole.model.fc.weight)
+
+
+def test_a_dry_run_leaves_nothing_behind(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    from etude.api import Trial
+
+    options = Options(quiet=True, extras={"fast_dev_run": True})
+    run = etude.train(config, options=options, trial=Trial(fast_dev_run=True))
+    assert run.step == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"net.py"}
+
+
+def test_mistakes_are_told_with_their_place(config: Path, tmp_path: Path) -> None:
+    config.write_text(config.read_text().replace('type="OptimWrapper"', 'type="OptimWraper"'))
+    with pytest.raises(ConfigError, match=r"net\.py:\d+.*OptimWrapper"):
+        train(config, tmp_path / "work")
+    config.write_text(CONFIG.replace("custom_imports", 'custom_hooks = [dict(type="NoSuchHook")]\ncustom_imports'))
+    with pytest.raises(UserError, match="NoSuchHook"):
+        train(config, tmp_path / "work")
+
+
+def test_a_signal_stops_the_command_with_a_file_to_go_on_from(config: Path, tmp_path: Path) -> None:
+    config.write_text(CONFIG + 'custom_hooks = [dict(type="Terminate", at=5)]\n')
+    command = [sys.executable, "-m", "etude", "train", str(config), "--work-dir", str(tmp_path / "work")]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 143, done.stderr
+    assert (tmp_path / "work" / "last_checkpoint").read_text().endswith("iter_5.pth")
+    config.write_text(CONFIG)
+    rest, whole = train(config, tmp_path / "work", resume=""), train(config, tmp_path / "whole")
+    assert torch.equal(rest.model.fc.weight, whole.model.fc.weight)
+    rows = next(iter(sorted((tmp_path / "whole").glob("*/vis_data/scalars.json"))))
+    assert json.loads(rows.read_text().splitlines()[-1])["iter"] == 8
