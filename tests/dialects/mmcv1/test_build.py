@@ -17,6 +17,7 @@ from etude.errors import ConfigError, EtudeError, OutOfScope
 from tests.dialects.mmcv1.toys import assert_same_bits, weights
 
 PARTS = """
+import os, signal
 import torch
 from mmcv.runner import HOOKS, Hook
 from mmcls.datasets import DATASETS
@@ -37,6 +38,12 @@ class ToyData(Noisy):
 @TRACK_MODELS.register_module(force=True)
 class ToyModel(Net):
     pass
+
+@HOOKS.register_module(force=True)
+class SignalHook(Hook):
+    def after_train_iter(self, runner):
+        if runner.iter == 8:
+            os.kill(os.getpid(), signal.SIGTERM)
 
 SEEN = []
 
@@ -156,6 +163,16 @@ def test_the_same_seed_gives_the_same_run_and_a_resume_goes_on(config: Any) -> N
     whole, same = _train(path, "whole"), _train(path, "same")
     assert_same_bits(weights(whole.face), weights(same.face))
     again = _train(path, "again", resume_from="whole/epoch_1.pth")
+    assert_same_bits(weights(whole.face), weights(again.face))
+
+
+def test_a_signal_ends_the_run_after_a_save_and_nothing_is_lost(config: Any) -> None:
+    path = config()
+    whole = _train(path, "whole")
+    config("custom_hooks = [dict(type='SignalHook')]", name="killed.py")
+    assert main(["train", "killed.py", "--work-dir", "killed", "-q"]) == 143
+    assert Path("killed/latest.pth").readlink() == Path("stopped_iter_9.pth")
+    again = _train(path, "killed", auto_resume=True)
     assert_same_bits(weights(whole.face), weights(again.face))
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from etude.checkpoint.lock import Lock
 from etude.core.run import Run
 from etude.dialects.mmcv1.live import environment, runners
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info, init_dist
@@ -34,7 +33,6 @@ from etude.dialects.openmm.config_v1 import Config
 from etude.dialects.openmm.logging_v1 import FORMAT
 from etude.dialects.openmm.utils import import_modules_from_strings
 from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
-from etude.hooks.faults import Faults
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -66,25 +64,20 @@ def build(plan: Plan, options: Options) -> Run:
     except BaseException:
         log.close()
         raise
-    return _as_run(wired, plan, options, log)
+    return _as_run(wired, plan, log)
 
 
-def _as_run(wired: Wired, plan: Plan, options: Options, log: LogFile) -> Run:
-    """The runner's engine, with what the command line promises around it: lock, log file, signals, time limit."""
-    from etude import chaos
-
+def _as_run(wired: Wired, plan: Plan, log: LogFile) -> Run:
+    """The runner's engine; its loop is the runner's ``run``, with signals heard and the log file open around it."""
     runner, signals = wired.runner, Signals()
     run: Run = runner.engine
     run.plan, run.folder = plan, Path(runner.work_dir)
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
-    if options.chaos:
-        run.hooks.add(Faults(chaos.parse(options.chaos)))
 
     def train(_: Run) -> None:
+        signals.install()
         try:
-            with Lock(runner.work_dir):
-                signals.install()
-                wired.run()
+            wired.run()
         finally:
             signals.restore()
             log.close()
