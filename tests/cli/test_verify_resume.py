@@ -39,9 +39,8 @@ def finished(folder: Path, **change: float) -> Path:
         state["model"]["b"][0] = change.get("bias", 0.0) if step == 2 else 0.0
         store.save(state | {"hook.Timer": {"seconds": torch.rand(1)}}, step=step)
     store.close()
-    (folder / "metrics.jsonl").write_text(
-        '{"step": 1, "loss": 1.0}\n{"step": 2, "loss": %s}\n' % change.get("loss", 0.5)
-    )
+    lines = ['{"step": 1, "loss": 1.0}', f'{{"step": 2, "loss": {change.get("loss", 0.5)}}}']
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
     return folder
 
 

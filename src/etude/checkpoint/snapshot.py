@@ -77,7 +77,7 @@ class Arena:
     def prepare(self, size: int) -> None:
         """Have ``size`` bytes ready and touched: the first touch of fresh memory costs more than the copy."""
         if self._memory.numel() < size:
-            self._memory = torch.zeros(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+            self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).zero_()
             self._layout = ()
 
     def take(self, state: Mapping[str, Any]) -> Snapshot:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from etude.core.run import Run
 
 
+#: Parts that hold tensors in earnest.
+_LARGE = ("model", "optimizer", "hook.Ema")
+
+
 class Checkpoint(Periodic):
     """Save every so often; keep the last ``keep``, the ``best_k`` best by the metric ``best``, one each ``forever``.
 
@@ -108,6 +112,11 @@ class Saver:
     def __init__(self, store: Store, say: Callable[[str], Any]) -> None:
         self.store, self.say = store, say
         self._saved_at: tuple[Any, ...] = ()
+
+    def prepare(self, run: Run) -> None:
+        """Have the memory for snapshots ready before the first save; the optimizer has its state after a step."""
+        parts = run.parts().items()
+        self.store.prepare({name: part.state_dict() for name, part in parts if name.startswith(_LARGE)})
 
     def save(
         self,

@@ -70,6 +70,7 @@ class Stops(Hook):
         self._deadline = float("inf") if max_seconds is None else (began or time.monotonic()) + max_seconds
         self._on_start: Callable[[], None] | None = None
         self._judges: list[Checkpoint] = []
+        self._prepared = False
 
     def on_start(self, call: Callable[[], None]) -> None:
         """Have ``call`` done when everything else is ready, right before the first step."""
@@ -83,6 +84,9 @@ class Stops(Hook):
 
     def after_step(self, run: Run) -> None:
         if run.store is not None:
+            if not self._prepared:
+                self._prepared = True
+                run.store.prepare(run)
             self._save_best(run)
             run.store.poll()
         self._check(run)

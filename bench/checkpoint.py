@@ -1,0 +1,180 @@
+"""What a save costs: stall, throughput and memory, beside one copy of memory, plain write + fsync, torch.save and DCP.
+
+    python bench/checkpoint.py --mb 600 --rounds 5 [--folder DIR]
+
+The state is a model with AdamW's two moments. Each round saves once with every method, in turns, so that a busy machine
+is unkind to all of them alike; the best of each is printed, because other work can only add to a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import resource
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from etude.checkpoint.retention import Retention
+from etude.checkpoint.store import Store
+
+
+def make_state(megabytes: int) -> dict[str, Any]:
+    """Weights and two moments of each, in layers of a few sizes as a model has them."""
+    per_tensor = 1024 * 1024
+    count = max(1, megabytes * 1_000_000 // (3 * 4 * per_tensor))
+    weights = {f"layer.{n}.weight": torch.randn(1024, 1024) for n in range(count)}
+    weights |= {f"layer.{n}.bias": torch.randn(1024) for n in range(count)}
+    moments = {
+        n: {"step": torch.tensor(5.0), "exp_avg": torch.randn_like(w), "exp_avg_sq": torch.rand_like(w)}
+        for n, w in enumerate(weights.values())
+    }
+    groups = [{"lr": 1e-3, "betas": (0.9, 0.999), "params": list(range(len(weights)))}]
+    return {"model": weights, "optimizer": {"state": moments, "param_groups": groups}}
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for item in items for tensor in tensors_of(item)]
+
+
+def timed(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+class Methods:
+    """One method per way of saving; each returns (seconds the caller waits, seconds of writing)."""
+
+    def __init__(self, state: dict[str, Any], folder: Path) -> None:
+        self.state, self.folder = state, folder
+        self.sources = tensors_of(state)
+        self.copies = [torch.empty_like(tensor) for tensor in self.sources]
+        self.store = Store(folder / "etude", retention=Retention(last=1))
+        self.count = 0
+
+    def copy(self) -> tuple[float, float]:
+        """One copy of the state in memory that is there already: what no snapshot can beat."""
+        seconds = timed(lambda: torch._foreach_copy_(self.copies, self.sources))
+        return seconds, seconds
+
+    def plain(self) -> tuple[float, float]:
+        """The same bytes with write and fsync, nothing else."""
+        path = self.folder / "plain"
+
+        def work() -> None:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            for tensor in self.sources:
+                view = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+                while len(view):
+                    view = view[os.write(fd, view[: 8 << 20]) :]
+            os.fsync(fd)
+            os.close(fd)
+
+        seconds = timed(work)
+        path.unlink()
+        return seconds, seconds
+
+    def etude(self) -> tuple[float, float]:
+        self.count += 1
+        began = time.perf_counter()
+        self.store.save(self.state, step=self.count)
+        stall = time.perf_counter() - began
+        self.store.wait()
+        (outcome,) = self.store.poll()
+        return stall, outcome.seconds
+
+    def torch_save(self) -> tuple[float, float]:
+        """As engines use it: the training thread writes, nothing is synced."""
+        seconds = timed(lambda: torch.save(self.state, self.folder / "torch.pth"))
+        (self.folder / "torch.pth").unlink()
+        return seconds, seconds
+
+    def dcp_async(self) -> tuple[float, float]:
+        import torch.distributed.checkpoint as dcp
+
+        path = self.folder / "dcp"
+        began = time.perf_counter()
+        future: Any = dcp.async_save(self.state, checkpoint_id=str(path))
+        stall = time.perf_counter() - began
+        future.result()
+        total = time.perf_counter() - began
+        shutil.rmtree(path)
+        return stall, total
+
+
+def peak_of(call: Callable[[], Any]) -> float:
+    """Megabytes of memory that ``call`` needs beyond what is there, at most."""
+    gc.collect()
+    page = resource.getpagesize()
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * page
+
+    before, highest, running = resident(), 0, True
+
+    def watch() -> None:
+        nonlocal highest
+        while running:
+            highest = max(highest, resident())
+            time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    call()
+    running = False
+    watcher.join()
+    return (highest - before) / 1e6
+
+
+def save_once(state: dict[str, Any], folder: Path) -> None:
+    store = Store(folder)
+    store.save(state, step=1)
+    store.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=600)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--folder", default=None)
+    parser.add_argument("--no-dcp", action="store_true")
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="etude-bench-", dir=args.folder))
+    state = make_state(args.mb)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(state)) / 1e6
+    first_peak = peak_of(lambda: save_once(state, folder / "memory"))
+    methods = Methods(state, folder)
+    names = ["copy", "plain", "etude", "torch_save"] + ([] if args.no_dcp else ["dcp_async"])
+    for name in names:
+        getattr(methods, name)()  # the first time of each is not counted: memory and imports
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    for _ in range(args.rounds):
+        for name in names:
+            results[name].append(getattr(methods, name)())
+    shutil.rmtree(folder)
+    stall = {name: min(pair[0] for pair in pairs) for name, pairs in results.items()}
+    total = {name: min(pair[1] for pair in pairs) for name, pairs in results.items()}
+    print(f"state {size:.0f} MB in {len(tensors_of(state))} tensors, best of {args.rounds} rounds\n")
+    print(f"{'':12} {'stall':>9} {'of a copy':>10} {'writing':>11} {'MB/s':>7} {'of plain':>9}")
+    for name in names:
+        print(
+            f"{name:12} {stall[name] * 1000:7.0f}ms {stall[name] / stall['copy']:9.2f}× {total[name] * 1000:9.0f}ms "
+            f"{size / total[name]:7.0f} {total['plain'] / total[name]:8.2f}×"
+        )
+    print(f"\nextra memory of the first save: {first_peak:.0f} MB = {first_peak / size:.2f} copies of the state")
+    print("goals: stall ≤ 1.5 of a copy · throughput ≥ 0.8 of plain write + fsync · at most one extra copy")
+
+
+if __name__ == "__main__":
+    main()
