@@ -121,8 +121,8 @@ class LoggerHook(Hook):
         runner.visualizer.close()
         if self.out_dir is None:
             return
-        for relative in _text_files(runner.log_dir, self.out_suffix):
-            source, target = os.path.join(runner.log_dir, relative), os.path.join(self.out_dir, relative)
+        for relative in _text_files(runner._log_dir, self.out_suffix):
+            source, target = os.path.join(runner._log_dir, relative), os.path.join(self.out_dir, relative)
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copyfile(source, target)
             runner.logger.info(f"The file {source} has been uploaded to {target}.")

@@ -215,7 +215,7 @@ class Runner(Building, Checkpoints, Hooking):
 
     def _require(self, verb: str, loop: Any, arguments: str, step: str) -> None:
         if loop is None:
-            raise RuntimeError(f"{verb}() needs {arguments}: give them when the runner is made")
+            raise RuntimeError(f"{verb}() needs {arguments}, which should not be None when the runner is made")
         assert hasattr(self._bare_model(), step), f"{verb}() needs a model with {step}, {self._model_name} has none"
 
     def _build_for_training(self) -> None:
