@@ -64,8 +64,8 @@ class ConfigError(UserError):
         super().__init__("\n".join(str(finding) for finding in self.findings))
 
 
-class MissingExtra(UserError):
-    """An optional package is needed for what was asked."""
+class MissingExtra(UserError, ImportError):
+    """An optional package is needed for what was asked; an ``ImportError``, as the missing import would be."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs the package {package!r}: pip install 'etude[{extra}]'")
@@ -149,13 +149,13 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     """
     by_fold = {candidate.casefold(): candidate for candidate in known}
     folded = name.casefold()
-    slips = [candidate for candidate in by_fold if _is_one_slip(folded, candidate)]
+    slips = [candidate for candidate in by_fold if is_slip(folded, candidate)]
     swapped = [candidate for candidate in slips if sorted(candidate) == sorted(folded)]
     found = get_close_matches(folded, swapped or slips or by_fold, n=1, cutoff=0.0 if slips else 0.6)
     return by_fold[found[0]] if found else None
 
 
-def _is_one_slip(one: str, other: str) -> bool:
+def is_slip(one: str, other: str) -> bool:
     """Whether one letter more, less, different or exchanged with its neighbour leads from one to the other."""
     if abs(len(one) - len(other)) > 1 or not set(one) & set(other):
         return False

@@ -94,8 +94,19 @@ def of_dialect(name: str) -> dict[str, Any]:
     if name not in dialects.DIALECTS:
         raise UserError(f"no dialect is called {name!r}; {suggest(name, dialects.DIALECTS)}")
     module = importlib.import_module(f"etude.dialects.{name}.lower")
+    if hasattr(module, "json_schema"):
+        return module.json_schema()  # type: ignore[no-any-return]
     known = getattr(module, "KNOWN_KEYS", ())
     return {"$schema": DIALECT, "title": f"{name} config", "type": "object", "properties": {key: {} for key in known}}
+
+
+def markdown_of_dialect(name: str) -> str:
+    """A foreign dialect's keys to read: its own page where it has one, else a list."""
+    known = of_dialect(name)
+    module = importlib.import_module(f"etude.dialects.{name}.lower")
+    if hasattr(module, "markdown_schema"):
+        return str(module.markdown_schema())
+    return "\n".join([f"# Keys of {name} configs", "", *(f"- `{key}`" for key in known["properties"])]) + "\n"
 
 
 class _Sections:

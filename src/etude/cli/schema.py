@@ -29,7 +29,8 @@ def run(args: argparse.Namespace) -> int:
     from etude.cli.components import index_of
 
     if args.dialect != "native":
-        print(json.dumps(schema.of_dialect(args.dialect), indent=2))
+        foreign = schema.of_dialect(args.dialect)
+        print(schema.markdown_of_dialect(args.dialect) if args.markdown else json.dumps(foreign, indent=2))
         return 0
     builtins.load()
     index = index_of(args.config)

@@ -13,7 +13,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -47,8 +47,42 @@ class Served(ModuleType):
             raise OutOfScope(f"{full} is out of Étude's scope: {reason}")
         raise AttributeError(f"module {self.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A name that is replaced here (as tests do) is replaced at its home too, where other code looks it up."""
+        home = _home(self.__dict__.get("_table", {}).get(name, ""))
+        if home is not None and name in self.__dict__:
+            module, attribute = home
+            self.__dict__.setdefault("_originals", {}).setdefault(name, getattr(module, attribute))
+            setattr(module, attribute, value)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        home = _home(self.__dict__.get("_table", {}).get(name, ""))
+        originals = self.__dict__.get("_originals", {})
+        if home is not None and name in originals:
+            setattr(*home, originals.pop(name))
+        super().__delattr__(name)
+
     def __dir__(self) -> list[str]:
         return sorted(set(super().__dir__()) | set(self.__dict__.get("_table", {})))
+
+
+def _home(target: str) -> tuple[ModuleType, str] | None:
+    """The module and attribute behind a table's entry, when the module has been imported."""
+    module, _, attribute = target.partition(":")
+    found = sys.modules.get(module)
+    return (found, attribute) if found is not None and attribute and "." not in attribute else None
+
+
+class UserPath(list[str]):
+    """Folders of the user that stand for a served module; looked up anew each time, for a ``sys.path`` that grows."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*_user_folders(self.name), *super().__iter__()])
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -68,11 +102,11 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module = Served(spec.name)
         table = _modules()[spec.name]
         module._table = table
-        module.__all__ = [name for name in table if not name.startswith("_")]  # type: ignore[attr-defined]
+        module.__all__ = [name for name in table if not name.startswith("_")]
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__path__ = _user_folders(module.__name__)
+        module.__path__ = UserPath(module.__name__)
 
 
 def install(*, force: bool = False) -> None:

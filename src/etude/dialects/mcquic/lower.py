@@ -11,10 +11,21 @@ from typing import Any
 from etude import scan
 from etude.config import read as read_files
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.mcquic.config import GENERAL, GPU_FIELDS, ROOT, TARGETS, TRAIN, Field
+from etude.dialects.mcquic.config import (
+    GENERAL,
+    GPU_FIELDS,
+    ROOT,
+    TARGETS,
+    TRAIN,
+    Field,
+    json_schema,
+    markdown_schema,
+)
 from etude.errors import ConfigError, Finding, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
 from etude.units import Amount
+
+__all__ = ["json_schema", "lower", "markdown_schema", "read", "recognise"]
 
 KNOWN_KEYS = tuple(ROOT)
 _TELLING = re.compile(

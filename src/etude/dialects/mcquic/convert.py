@@ -1,0 +1,50 @@
+"""A McQuic config as a native one that trains the same. No torch here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from etude.config.tree import Tree
+from etude.dialects.mcquic.config import Config
+from etude.dialects.mcquic.lower import REGISTERED, lower
+
+_NATIVE = "etude.dialects.mcquic.live.native"
+#: Keys of the registry → names of the native tables.
+OPTIMIZERS = {"Lamb": "LAMB", "Adam": "Adam"}
+
+
+def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
+    """The native config, and notes about what it does differently."""
+    lower(tree)
+    config = Config.deserialize(tree.values)
+    train, notes = config.Train, []
+    optim = train.Optim
+    lr = optim.Params.get("lr")
+    if lr is not None and lr != train.optim.params["lr"]:
+        notes.append(f"lr is {lr:.6g}: the configured one times sqrt(batchSize · gpus) / 8, as McQuic scales it")
+    if train.Hooks:
+        notes.append("hooks of McQuic have no native form and were left out: " + ", ".join(h.Key for h in train.Hooks))
+    if train.ExternalLib:
+        notes.append("external libraries register with McQuic's tables; name their classes by dotted paths instead")
+    notes.append("validation comes after every epochs' end, not before the first")
+    images = {"type": f"{_NATIVE}.Images", "path": train.TrainSet, "at_least": train.BatchSize}
+    curve = {"type": f"{_NATIVE}.PerEpoch", "key": train.Schdr.Key, "params": train.Schdr.Params, "base": lr or 1.0}
+    native: dict[str, Any] = {
+        "name": "mcquic",
+        "folder": train.SaveDir,
+        "imports": [_NATIVE],
+        "model": {
+            "type": f"{_NATIVE}.Compression",
+            "target": train.Target,
+            "key": config.Model.Key,
+            "params": config.Model.Params,
+        },
+        "data": {"train": {"dataset": images, "batch_size": train.BatchSize, "shuffle": True}},
+        "optim": {"type": OPTIMIZERS.get(optim.Key, optim.Key), **optim.Params},
+        "schedule": {"lr": [curve]},
+        "train": {"epochs": train.Epoch, "seed": 3407},
+        "checkpoint": {"every": f"{train.ValFreq}ep"},
+    }
+    if optim.Key in REGISTERED["OptimizerRegistry"]:
+        native["optim"] |= {"fused": False, "foreach": False} if optim.Key == "Adam" else {}
+    return native, notes

@@ -1,0 +1,79 @@
+"""Parts for a native config that trains what a McQuic config trains: see :mod:`etude.dialects.mcquic.convert`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.dialects.mcquic.live import builtin
+from etude.dialects.mcquic.live.build import CROP
+from etude.dialects.mcquic.live.compressor import Composition, Compressor
+from etude.dialects.mcquic.live.images import open_images
+from etude.dialects.mcquic.live.registry import LossRegistry, LrSchedulerRegistry
+from etude.registry import MODELS
+from etude.schedules.curves import Factor, Window
+
+
+class Compression(torch.nn.Module):
+    """A compressor with its loss as a native model: a batch of images in, the losses out."""
+
+    def __init__(self, target: str = "PSNR", key: str = "Compressor", params: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        given = dict(params or {})
+        body = Compressor(**given) if key == "Compressor" else MODELS.build({"type": key, **given})
+        self.composition = Composition(body, LossRegistry.get(target)())
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        outputs = self.composition(images)
+        return {"loss_rate": outputs["rate"], "loss_distortion": outputs["distortion"]}
+
+
+class Images:
+    """Random crops of a folder of images or an LMDB."""
+
+    def __init__(self, path: str, crop: int = CROP, at_least: int = 1) -> None:
+        self.images = open_images(path, crop=crop)
+        if len(self.images) < at_least:
+            self.images.repeat = -(-at_least // len(self.images))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.images[index]
+
+
+class PerEpoch:
+    """A scheduler of McQuic's registry as a native curve: its rates, epoch by epoch, as factors of the base."""
+
+    def __init__(self, key: str, params: Mapping[str, Any] | None = None, base: float = 1.0) -> None:
+        builtin.registerBuiltinFunctions()
+        self.base = base
+        weight = torch.nn.Parameter(torch.zeros(1))
+        self.optimizer: torch.optim.Optimizer = torch.optim.SGD([weight], lr=base, momentum=0.9)
+        self.scheduler = LrSchedulerRegistry.get(key)(self.optimizer, **dict(params or {}))
+        self.factors = [self._now()]
+
+    def prepare(self, window: Window) -> Factor:
+        length = window.steps_per_epoch or 1
+        return lambda step: self.factor(int(window.begin + step) // length)
+
+    def factor(self, epoch: int) -> float:
+        while len(self.factors) <= epoch:
+            self.optimizer.step()
+            self.scheduler.step()
+            self.factors.append(self._now())
+        return self.factors[epoch]
+
+    def _now(self) -> float:
+        """The factor whose product with the base is the scheduler's rate to the last bit."""
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        factor = rate / self.base
+        for candidate in (factor, math.nextafter(factor, math.inf), math.nextafter(factor, 0.0)):
+            if self.base * candidate == rate:
+                return candidate
+        return factor

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from etude.dialects import imports
+from etude.errors import OutOfScope
+
+
+@pytest.fixture(autouse=True)
+def served():
+    imports.install()
+
+
+def test_every_served_name_leads_somewhere():
+    broken = []
+    for module, table in imports._modules().items():
+        loaded = importlib.import_module(module)
+        for name in table:
+            try:
+                getattr(loaded, name)
+            except Exception as error:
+                broken.append(f"{module}.{name}: {type(error).__name__}: {error}")
+    assert not broken, "\n".join(broken)
+
+
+def test_an_unknown_name_is_answered_with_the_near_one():
+    import mcquic.utils.registry as served_module
+
+    with pytest.raises(AttributeError, match="did you mean 'OptimizerRegistry'"):
+        served_module.OptimiserRegistry
+
+
+def test_what_is_out_of_scope_says_so():
+    with pytest.raises(OutOfScope, match="out of Étude's scope"):
+        importlib.import_module("mcquic.rans")
+
+
+def test_a_patch_of_a_served_name_reaches_its_home_and_is_taken_back():
+    from etude.dialects.mcquic.live import hooks
+
+    original = hooks.splitHooks
+    with mock.patch("mcquic.train.hooks.splitHooks", lambda *made: "patched"):
+        assert hooks.getAllHooks([]) == "patched"
+    assert hooks.splitHooks is original
+
+
+def test_files_of_the_user_below_a_served_name_are_importable(workdir: Path, monkeypatch):
+    (workdir / "mcquic" / "extra").mkdir(parents=True)
+    (workdir / "mcquic" / "extra" / "mine.py").write_text("from mcquic.utils.registry import HookRegistry\nX = 3\n")
+    monkeypatch.syspath_prepend(str(workdir))
+    assert importlib.import_module("mcquic.extra.mine").X == 3
