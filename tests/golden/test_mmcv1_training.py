@@ -133,7 +133,11 @@ def test_scalar_back_ends_get_the_recorded_tags(case: dict[str, Any], tmp_path: 
     records: list[Any] = []
     runner, _ = tools.make_runner(case, tmp_path)
     several = isinstance(runner.optimizer, dict)
-    tools.register(runner, optimizer_config=None if several else {"grad_clip": {"max_norm": 1}})
+    tools.register(
+        runner,
+        optimizer_config=None if several else {"grad_clip": {"max_norm": 1}},
+        log_config=case.get("log_config"),
+    )
     by_epoch = case["runner"]["type"] != "IterBasedRunner"
     runner.register_hook(Probe(records, untag(case["probe"]), by_epoch=by_epoch), priority="VERY_LOW")
     if case.get("evaluation") is not None:

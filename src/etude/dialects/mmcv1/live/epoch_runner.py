@@ -140,12 +140,13 @@ class EpochBasedRunner(BaseRunner):
         meta: dict[str, Any] = dict(found["meta"])
         self._epoch, self._iter = meta["epoch"], meta["iter"]
         before = stored_gpu_count(meta["config"]) if isinstance(meta.get("config"), str) else None
-        if before and before != self.world_size:
+        moved = bool(before) and before != self.world_size
+        if before and moved:
             self._iter = int(self._iter * before / self.world_size)
             self.logger.info("the iteration number is changed due to change of GPU number")
         self.meta = meta
         self._load_optimizer(found, resume_optimizer)
-        self._restore(checkpoint, found, wanted=resume_optimizer)
+        self._restore(checkpoint, found, wanted=resume_optimizer and not moved)
         self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
 
 
