@@ -89,3 +89,28 @@ def test_reading_a_config_needs_no_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_signal_ends_after_the_step_with_a_checkpoint_to_resume_from(config: Path) -> None:
+    text = config.read_text()
+    killing = text + (
+        "import os, signal\n"
+        "class Killing(Line):\n"
+        "    steps = 0\n"
+        "    def forward(self, x, labels):\n"
+        "        Killing.steps += self.training\n"
+        "        if Killing.steps == 7 and self.training:\n"
+        "            os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        return super().forward(x, labels)\n"
+        "model = LazyCall(Killing)()\n"
+    )
+    config.write_text(killing)
+    assert main(["train", str(config)]) == 143
+    assert (config.parent / "out" / "last_checkpoint").read_text() == "model_0000006"
+    config.write_text(text)
+    assert main(["train", str(config), "--resume"]) == 0
+    assert main(["train", str(config), "train.output_dir=whole"]) == 0
+    import torch
+
+    ended, whole = (torch.load(config.parent / name / "model_final" / "model") for name in ("out", "whole"))
+    assert all(torch.equal(ended[key], whole[key]) for key in whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from argparse import Namespace
@@ -19,6 +20,7 @@ from etude.dialects.libai.live.default import DefaultTrainer
 from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
 from etude.dialects.libai.live.hooks import PeriodicWriter
 from etude.dialects.libai.lower import is_detectron2
+from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
 if TYPE_CHECKING:
@@ -39,6 +41,9 @@ def build(plan: Plan, options: Options) -> Run:
     _adjust(cfg, options, extras, arguments)
     run = build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
     run.plan = plan
+    signals = Signals()
+    run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
+    run.loop = _listening(run.loop, signals)
     if arguments.fast_dev_run:
         run.loop = _leaving_nothing(run.loop, str(run.folder))
         run.folder = None
@@ -97,6 +102,17 @@ def train(trainer: PutOff, arguments: Namespace) -> None:
         if isinstance(hook, PeriodicWriter):
             hook._writers = trainer.build_writers()
     trainer.train()
+    keep_state(trainer, trainer.checkpointer)
+
+
+def keep_state(trainer: Any, checkpointer: Any) -> None:
+    """After a signal or at a time limit: a checkpoint of the last finished iteration, and how to go on."""
+    run = trainer.engine
+    if not run.exit_code or run.step <= trainer.start_iter or run.step >= trainer.max_iter:
+        return
+    trainer.iter = run.step - 1
+    checkpointer.save(f"model_{trainer.iter:07d}", iteration=trainer.iter)
+    logging.getLogger("libai.engine.default").info(f"{run.stopping}, saved; --resume goes on with iteration {run.step}")
 
 
 def evaluate(trainer: PutOff, arguments: Namespace) -> None:
@@ -107,6 +123,19 @@ def evaluate(trainer: PutOff, arguments: Namespace) -> None:
         cfg.train.load_weight, resume=arguments.resume
     )
     trainer._evaluate()
+
+
+def _listening(loop: Callable[[Run], None], signals: Signals) -> Callable[[Run], None]:
+    """The loop, with the first signal ending it after the current iteration."""
+
+    def guarded(run: Run) -> None:
+        signals.install()
+        try:
+            loop(run)
+        finally:
+            signals.restore()
+
+    return guarded
 
 
 def _leaving_nothing(loop: Callable[[Run], None], folder: str) -> Callable[[Run], None]:
