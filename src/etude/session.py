@@ -14,6 +14,7 @@ from etude.build import Options, make
 from etude.config.tree import Tree
 from etude.core.loop import train
 from etude.core.run import Run
+from etude.errors import Stopped
 from etude.events.console import Console, duration, number
 from etude.events.jsonl import Jsonl
 from etude.recovery import Recovery
@@ -57,7 +58,10 @@ class Session:
 
     def train(self) -> None:
         """Train to the end, or to where a signal or a hook stops it."""
-        train(self.run)
+        try:
+            train(self.run)
+        except Stopped as stop:
+            self.run.stop(stop.reason, exit_code=stop.exit_code)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -85,7 +89,7 @@ class Session:
         from etude.config import public_files
 
         files = public_files(self.tree) if self.tree else {}
-        folders.make(run.folder, plan_text=self._plan_text(), files=files)
+        folders.make(run.folder, plan_text=self._plan_text(), files=files, anew=self.options.restart)
 
     def _plan_text(self) -> str:
         from etude.config import snapshot
@@ -124,8 +128,8 @@ class Session:
             self.console.say(f"ended by {type(error).__name__} at step {run.step}: {error}")
         if run.folder is not None:
             self.console.say(f"  run     {relative(run.folder)}")
-            if error is not None or run.exit_code:
-                self.console.say(f"  resume  {resume_command()}")
+            if run.store is not None or error is not None:
+                self.console.say(f"  resume  {resume_command(run, self.options)}")
 
 
 def summary(run: Run) -> list[str]:
@@ -140,9 +144,11 @@ def summary(run: Run) -> list[str]:
     return lines
 
 
-def resume_command() -> str:
-    """The command that was typed, with ``--resume``."""
-    words = [Path(sys.argv[0]).name or "etude", *sys.argv[1:]]
+def resume_command(run: Run, options: Options) -> str:
+    """How to go on with this run: the command that was typed, with ``--resume``; in a script, what to pass."""
+    if not options.extras:
+        return 'options=etude.Options(folder=…, resume="")' if run.plan is not None else "fit(…, resume=True)"
+    words = ["etude", *(word for word in options.extras.get("typed", sys.argv[1:]) if word != "--restart")]
     return shlex.join(words if "--resume" in words else [*words, "--resume"])
 
 

@@ -32,6 +32,7 @@ from tests.faults.job import Variant, digest, train
 from tests.faults.lives import live
 
 PLAIN = Variant(keep=None)
+BY_EPOCH = Variant(save="1ep", keep=2)
 SCENES: dict[str, Callable[[Path], dict[str, Any]]] = {}
 
 
@@ -86,7 +87,7 @@ SCENES["nan"] = by_chaos("nan@step=11")
 SCENES["no space once"] = by_chaos("enospc@save=2", replace(PLAIN, keep=2))
 SCENES["bad disk once"] = by_chaos("eio@save=2", replace(PLAIN, keep=2))
 SCENES["killed in a save"] = by_chaos("kill@save=3")
-SCENES["bit flipped"] = by_chaos("bitflip@save=5,kill@step=14")
+SCENES["bit flipped"] = by_chaos("bitflip@save=5,raise@step=13")
 SCENES["worker dies"] = by_chaos("worker-dies@batch=9", replace(PLAIN, workers=2))
 
 
@@ -124,8 +125,9 @@ def signal_self(number: int) -> Callable[[], None]:
 
 @scene("sigterm in evaluation")
 def sigterm_in_evaluation(folder: Path) -> dict[str, Any]:
-    code = life(folder, before=at_evaluation(signal_self(signal.SIGTERM)), resume=None)
-    return {"code": code, "said": said(folder), **ends(folder)}
+    """Saves come after evaluations only; the epoch before is not lost all the same."""
+    code = life(folder, BY_EPOCH, before=at_evaluation(signal_self(signal.SIGTERM)), resume=None)
+    return {"code": code, "said": said(folder), **ends(folder, BY_EPOCH), "later": said(folder)}
 
 
 @scene("killed in evaluation")
@@ -138,8 +140,8 @@ def exception_in_evaluation(folder: Path) -> dict[str, Any]:
     def fail() -> None:
         raise ValueError("the metric is wrong")
 
-    code = life(folder, before=at_evaluation(fail), resume=None)
-    return {"code": code, "kept": sorted(os.listdir(folder / "checkpoints")), **ends(folder)}
+    code = life(folder, BY_EPOCH, before=at_evaluation(fail), resume=None)
+    return {"code": code, **ends(folder, BY_EPOCH), "later": said(folder)}
 
 
 @scene("exception with debug")

@@ -24,7 +24,7 @@ def scenes() -> dict[str, dict[str, Any]]:
 #: Fault → exit code of the life that met it.
 CODES = {
     "sigterm": 143, "sigterm twice": 143, "ctrl-c": 130, "usr1": 75, "exception": 1, "nan": 4, "no space once": 0,
-    "bad disk once": 0, "killed in a save": -9, "bit flipped": -9, "worker dies": 5, "sigterm in evaluation": 143,
+    "bad disk once": 0, "killed in a save": -9, "bit flipped": 1, "worker dies": 5, "sigterm in evaluation": 143,
     "killed in evaluation": -9, "exception in evaluation": 1, "exception with debug": 1, "second starter": 2, "hangup": 0,
     "disk full": 6, "read-only": 6, "all damaged": 7, "model changed": 7, "existing run": 2,
     "resume from an older one": -9,
@@ -44,6 +44,12 @@ def test_a_stop_saves_the_last_step_and_says_so(scenes: dict[str, dict[str, Any]
     assert scenes["sigterm"]["kept"][-1] == "step-000000011"
     assert "resumed from step 11" in scenes["sigterm"]["later"]
     assert "Ctrl-C again to quit without saving" in scenes["ctrl-c"]["errors"]
+
+
+def test_training_before_an_evaluation_that_ends_badly_is_not_lost(scenes: dict[str, dict[str, Any]]) -> None:
+    assert "stopped by SIGTERM in the evaluation after step 18" in scenes["sigterm in evaluation"]["said"]
+    assert "resumed from step 18" in scenes["sigterm in evaluation"]["later"]
+    assert "resumed from step 18" in scenes["exception in evaluation"]["later"]
 
 
 def test_a_second_signal_stops_at_once_without_harm(scenes: dict[str, dict[str, Any]]) -> None:

@@ -19,6 +19,7 @@ import os
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -62,7 +63,8 @@ class Store:
         self._arena = Arena()
         self._preparing: threading.Thread | None = None
         self._job: Job | None = None
-        self._outcomes: list[Outcome] = []
+        self._held: Job | None = None
+        self._outcomes: deque[Outcome] = deque()
         self._failed_in_a_row = 0
         self._entries: dict[str, Entry] = {}
         self._newest: str | None = None
@@ -83,12 +85,13 @@ class Store:
         weights_only: bool = False,
         watch: Collection[str] = (),
         world: int = 1,
+        hold: bool = False,
     ) -> None:
         """Copy ``state`` (part → tree of plain values and tensors) and write it in the background.
 
         A ``tag`` makes a checkpoint apart (``tag-N``), which is neither resumed from nor pruned; so is one with
         ``weights_only``. ``watch`` names weights of the part ``model``: if one is not finite, the checkpoint becomes
-        ``diverged-N``.
+        ``diverged-N``. With ``hold`` it is only copied, and written if :meth:`commit` is called before the next save.
         """
         self.wait()
         if self._preparing is not None:
@@ -102,8 +105,20 @@ class Store:
         )  # fmt: skip
         outcome = Outcome(step, size=snapshot.size, stall=time.perf_counter() - started)
         prefix = tag or ("weights" if weights_only else "step")
-        self._job = Job(snapshot, manifest, prefix, watch, outcome)
-        threading.Thread(target=self._work, args=(self._job,), name="etude-save").start()
+        self._held = Job(snapshot, manifest, prefix, watch, outcome)
+        if not hold:
+            self.commit()
+
+    def commit(self) -> None:
+        """Write what was copied and held back, if there is such a thing."""
+        if self._held is not None:
+            self._job, self._held = self._held, None
+            threading.Thread(target=self._work, args=(self._job,), name="etude-save").start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight, so that another would have to wait for it."""
+        return self._job is not None and not self._job.done.is_set()
 
     def prepare(self, state: Mapping[str, Any]) -> None:
         """Get memory for snapshots of states like this one ready in the background, before the first save."""
@@ -113,11 +128,10 @@ class Store:
 
     def poll(self) -> list[Outcome]:
         """What became of saves since the last call. Costs nothing while there is no news."""
-        if not self._outcomes:
-            return []
-        news, self._outcomes = self._outcomes, []
-        for outcome in news:
-            self._report(outcome)
+        news: list[Outcome] = []
+        while self._outcomes:
+            news.append(self._outcomes.popleft())
+            self._report(news[-1])
         return news
 
     def wait(self) -> None:

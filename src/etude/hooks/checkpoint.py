@@ -112,6 +112,7 @@ class Saver:
     def __init__(self, store: Store, say: Callable[[str], Any]) -> None:
         self.store, self.say = store, say
         self._saved_at: tuple[Any, ...] = ()
+        self._held_at = -1
 
     def prepare(self, run: Run) -> None:
         """Have the memory for snapshots ready before the first save; the optimizer has its state after a step."""
@@ -125,13 +126,14 @@ class Saver:
         metrics: dict[str, float] | None = None,
         weights_only: bool = False,
         tag: str = "",
+        hold: bool = False,
         **extra: Any,
     ) -> None:
         """Save unless this very state is saved already. ``extra`` are further parts (the batch that failed)."""
         moment = (run.done, run.epochs_done, bool(metrics), weights_only, tag)
         if moment == self._saved_at or (self._saved_at[:2] == moment[:2] and not (metrics or weights_only or tag)):
             return
-        if run.hooks.before_save:
+        if run.hooks.before_save and not hold:
             run.hooks.before_save(run)
         counters = run.parts()["counters"].state_dict()
         self.store.save(
@@ -143,8 +145,25 @@ class Saver:
             tag=tag,
             watch=() if tag else watched(run),
             world=run.world.size,
+            hold=hold,
         )
-        self._saved_at = moment
+        self._held_at = run.done if hold else -1
+        if not hold:
+            self._saved_at = moment
+
+    def hold(self, run: Run) -> None:
+        """Before an evaluation: have a copy of the state, in case the evaluation does not come back."""
+        if not self.store.busy:
+            self.save(run, hold=True)
+
+    def holds(self, run: Run) -> bool:
+        """Whether the state of this step is in hand or saved, so that nothing is lost by ending here."""
+        return run.done in (self._held_at, *self._saved_at[:1])
+
+    def commit(self) -> None:
+        """Write the state that is held."""
+        self.store.commit()
+        self._held_at = -1
 
     def poll(self) -> None:
         """Report saves that failed; stop for weights that are not finite."""

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from etude.core.hook import Hook
+from etude.errors import Stopped
 from etude.hooks.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Stops(Hook):
         self._deadline = float("inf") if max_seconds is None else (began or time.monotonic()) + max_seconds
         self._on_start: Callable[[], None] | None = None
         self._judges: list[Checkpoint] = []
-        self._prepared = False
+        self._prepared = self._evaluates = False
 
     def on_start(self, call: Callable[[], None]) -> None:
         """Have ``call`` done when everything else is ready, right before the first step."""
@@ -78,6 +79,7 @@ class Stops(Hook):
 
     def before_train(self, run: Run) -> None:
         self._judges = [hook for hook in run.hooks if isinstance(hook, Checkpoint) and hook.best]
+        self._evaluates = bool(run.hooks.after_epoch) and "val" in run.data
         self._check(run)
         if self._on_start is not None:
             self._on_start()
@@ -89,7 +91,15 @@ class Stops(Hook):
                 run.store.prepare(run)
             self._save_best(run)
             run.store.poll()
+            if self._evaluates and run.step_in_epoch + 1 == run.steps_per_epoch:
+                run.store.hold(run)
         self._check(run)
+
+    def before_eval_step(self, run: Run) -> None:
+        """A signal ends an evaluation at once when the training before it is safe; else after it."""
+        if self.signals.received is not None and run.store is not None and run.store.holds(run):
+            reason, code = SIGNALS[self.signals.received]
+            raise Stopped(f"{reason} in the evaluation after step {run.done}", code)
 
     def after_epoch(self, run: Run) -> None:
         if run.store is not None:
@@ -97,15 +107,16 @@ class Stops(Hook):
         self._check(run)
 
     def on_error(self, run: Run) -> None:
-        """On request, the state and the batch that failed are saved aside; the good checkpoints stay as they are."""
-        wanted = any(isinstance(hook, Checkpoint) and hook.debug for hook in run.hooks)
-        if not wanted or run.store is None or not isinstance(run.error, Exception):
+        """Training that was done before a failed evaluation is saved; on request also what a failed step had."""
+        if run.store is None:
             return
         try:
-            run.store.save(run, tag="failed", batch=run.batch)
+            run.store.commit()
+            if isinstance(run.error, Exception) and any(h.debug for h in run.hooks if isinstance(h, Checkpoint)):
+                run.store.save(run, tag="failed", batch=run.batch)
             run.store.close()
         except Exception as error:
-            print(f"etude: the state could not be saved aside: {error}", file=sys.stderr)
+            print(f"etude: the state could not be saved: {error}", file=sys.stderr)
 
     def _check(self, run: Run) -> None:
         if self.signals.received is not None:
