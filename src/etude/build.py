@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,10 +58,10 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     seed_everything(plan.train)
     world, device = World.from_environment(), pick_device(plan.train.device)
     model = make(plan.model).to(device)
-    data: dict[str, Any] = {split: _loader(loader, plan.train, device) for split, loader in plan.data.items()}
+    data: dict[str, Any] = {split: _loader(split, loader, plan.train, device) for split, loader in plan.data.items()}
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
     called: Any = torch.compile(model) if plan.train.compile else model
-    forward = Forward(called, {_loss_name(spec): make(spec).to(device) for spec in plan.losses})
+    forward = Forward(called, _losses(plan.losses, device))
     update = _update(plan, forward, optimizers, device)
     steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
     run = Run(
@@ -132,7 +133,7 @@ def pick_device(name: str) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _loader(plan: LoaderPlan, training: Training, device: torch.device) -> Loader:
+def _loader(split: str, plan: LoaderPlan, training: Training, device: torch.device) -> Loader:
     dataset = make(plan.dataset)
     return Loader(
         dataset,
@@ -146,6 +147,7 @@ def _loader(plan: LoaderPlan, training: Training, device: torch.device) -> Loade
         on_bad_sample=plan.on_bad_sample,
         bad_samples=plan.bad_samples,
         device=None if device.type == "cpu" else device,
+        limit=None if split == "train" else training.limit_batches,
         at=str(plan.at),
         **plan.options,
     )
@@ -155,6 +157,30 @@ def _collate(spec: Spec) -> Callable[[list[Any]], Any]:
     """A plain function of the samples, or a class whose objects are called with them."""
     found = KINDS["collate function"].get(spec.name, at=str(spec.at))
     return make(spec) if isinstance(found, type) else partial(found, **spec.args)
+
+
+def _losses(specs: Sequence[Spec], device: torch.device) -> dict[str, Callable[..., torch.Tensor]]:
+    """Losses by name; the second of a name is recorded as ``name#2``."""
+    losses: dict[str, Callable[..., torch.Tensor]] = {}
+    for spec in specs:
+        name = spec.name.rpartition(".")[2]
+        count = 1 + sum(known.partition("#")[0] == name for known in losses)
+        losses[name if count == 1 else f"{name}#{count}"] = _loss(spec, device)
+    return losses
+
+
+def _loss(spec: Spec, device: torch.device) -> Callable[..., torch.Tensor]:
+    """What is called with output and target: a module, or a plain function of the two."""
+    found = KINDS["loss"].get(spec.name, at=str(spec.at))
+    if not isinstance(found, type) and _takes_two(found):
+        return partial(found, **spec.args)
+    made = make(spec)
+    return made.to(device) if isinstance(made, torch.nn.Module) else made
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    first = list(inspect.signature(function).parameters.values())[:2]
+    return len(first) == 2 and all(p.default is p.empty and p.kind is not p.VAR_KEYWORD for p in first)
 
 
 def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device: torch.device) -> Any:
@@ -234,10 +260,6 @@ def _table_with(spec: Spec) -> Registry:
         if spec.name in table:
             return table
     return KINDS["model"]
-
-
-def _loss_name(spec: Spec) -> str:
-    return spec.name.rpartition(".")[2]
 
 
 def _steps_per_epoch(loader: Any, training: Training) -> int | None:

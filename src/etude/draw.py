@@ -29,8 +29,10 @@ def text_plot(curve: Curve, *, width: int = 64, height: int = 8) -> list[str]:
             cells[dot // 4][column // 2] |= _DOTS[dot % 4][column % 2]
         before = row
     labels = {0: f"{high:.4g}", height - 1: f"{low:.4g}"} if height > 1 else {0: f"{high:.4g}"}
+    space = max(8, *map(len, labels.values()))
     return [
-        f"{labels.get(index, ''):>8} ┤{''.join(chr(0x2800 + cell) for cell in row)}" for index, row in enumerate(cells)
+        f"{labels.get(index, ''):>{space}} ┤{''.join(chr(0x2800 + cell) for cell in row)}"
+        for index, row in enumerate(cells)
     ]
 
 
@@ -52,7 +54,10 @@ def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "")
         if index == len(curves):
             axes.set_xlabel("step")
     figure.suptitle(title)
-    figure.savefig(target)
+    try:
+        figure.savefig(target)
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
 def _stroke(before: int | None, row: int) -> range:

@@ -66,7 +66,7 @@ def _groups(run: Run) -> list[GroupFact]:
 def _values(group: dict[str, Any]) -> dict[str, float]:
     values = {k: float(v) for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
     if "betas" in group:
-        values["momentum"] = float(group["betas"][0])
+        values["momentum"], values["beta2"] = map(float, group["betas"][:2])
     return values
 
 

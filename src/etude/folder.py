@@ -57,11 +57,11 @@ def newest_folder(root: str | Path, name: str) -> Path | None:
     return runs[-1] if runs else None
 
 
-def make(folder: Path, *, plan_text: str, files: dict[str, str]) -> None:
-    """Create the folder and write down what was asked for. An existing folder keeps its first answers."""
+def make(folder: Path, *, plan_text: str, files: dict[str, str], anew: bool = False) -> None:
+    """Create the folder and write down what was asked for; unless ``anew``, a folder keeps its first answers."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not (folder / "plan.yaml").exists():
+        if anew or not (folder / "plan.yaml").exists():
             _write_configs(folder / "config", files)
             (folder / "env.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
             _write(folder / "plan.yaml", plan_text)

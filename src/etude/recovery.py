@@ -77,9 +77,9 @@ class Recovery:
             store.set_aside([entry.name for entry in store.entries()], "aside")
         elif self.options.resume is not None:
             self._loaded = self._find(store, self.options.resume)
-        elif store.entries():
+        elif reached := max([_recorded_steps(folder), *(entry.step for entry in store.entries())]):
             raise ConfigError(
-                f"{printable(str(folder))} holds a run at step {store.entries()[-1].step}",
+                f"{printable(str(folder))} holds a run at step {reached}",
                 hint="--resume goes on with it, --restart begins at step 0",
             )
         if self._loaded is None:

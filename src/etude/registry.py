@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
@@ -213,10 +214,24 @@ def origin_of(entry: Factory | str) -> str:
     return f"{getattr(entry, '__module__', '?')}:{getattr(entry, '__qualname__', type(entry).__name__)}"
 
 
+#: Names of modules that :func:`import_file` made.
+_FILES: set[str] = set()
+
+
 def import_file(path: str, name: str) -> Any:
-    """Import the Python file ``path`` as module ``name`` (again an import of the same name gives the same module)."""
-    if name in sys.modules:
-        return sys.modules[name]
+    """Import the Python file ``path`` as module ``name``; importing it again gives the same module.
+
+    Another user's file of that name is replaced, so that one process can train two projects. Any other module that has
+    the name keeps it: half of the program may be using it.
+    """
+    path = os.path.abspath(path)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == path:
+        return known
+    if known is not None and name not in _FILES:
+        hint = "give the file another name"
+        raise ConfigError(f"{path} cannot be imported: {name} is the name of another module", hint=hint)
+    _FILES.add(name)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a Python file")

@@ -203,11 +203,17 @@ def parameters_of(kind: str, signature: Signature) -> tuple[dict[str, Parameter]
     """What a config may say to a component of this kind, by key; and the names that the engine gives itself."""
     if not signature.is_class and kind in _OF_FUNCTIONS:
         return {word: Parameter(word, "str", "''") for word in _OF_FUNCTIONS[kind]}, set()
-    called = kind in ("schedule", "collate function") and not signature.is_class
-    by_position = 1 if called else _BY_POSITION.get(kind, 0)
+    by_position = _BY_POSITION.get(kind, 0) if signature.is_class else _called_with(kind, signature)
     given = {p.name for p in signature.parameters[:by_position]}
     given |= {p.name for p in signature.parameters if p.name in _BY_NAME.get(kind, ())}
     return {p.key: p for p in signature.parameters if p.name not in given and p.word}, given
+
+
+def _called_with(kind: str, signature: Signature) -> int:
+    """How many parameters of a plain function the engine gives: it calls curves, collate functions and losses."""
+    if kind == "loss":
+        return 2 if [p.required for p in signature.parameters[:2]] == [True, True] else 0
+    return 1 if kind in ("schedule", "collate function") else _BY_POSITION.get(kind, 0)
 
 
 def _inherited(spec: Spec, name: str) -> str:

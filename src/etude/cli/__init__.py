@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args, rest = parser.parse_known_args(words)
         place_overrides(args, rest, parser)
+        args.typed = words
     except SystemExit as stop:
         return int(stop.code or 0)
     if not hasattr(args, "run"):

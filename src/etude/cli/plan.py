@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import Counter
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etude.explain import Act, Facts
+    from etude.explain import Act, Facts, GroupFact
     from etude.plan import Plan
+    from etude.schedules.phases import Timeline
 
 POINT_ORDER = (
     "before_run", "before_train", "before_epoch", "before_step", "after_forward", "before_update", "after_step",
@@ -129,20 +131,30 @@ def _disk(acts: list[Act], plan: Plan, facts: Facts) -> list[str]:
 
 
 def _curves(plan: Plan, facts: Facts) -> dict[str, list[tuple[float, float]]]:
+    """Learning rate, momentum and whatever else a schedule drives, of every group; flat where nothing drives it."""
     from etude.explain import timelines
     from etude.schedules.phases import sample
 
+    lines, steps = timelines(plan, facts), facts.total_steps
+    targets = dict.fromkeys(["lr", "momentum", *(line.target for line in lines)])
     curves: dict[str, list[tuple[float, float]]] = {}
-    for timeline in timelines(plan, facts):
+    for target in targets if steps else ():
         for group in facts.groups:
-            wanted = timeline.optimizer in ("", group.optimizer) and (
-                not timeline.groups or group.name in timeline.groups
-            )
-            base = group.values.get(timeline.target)
-            if wanted and base is not None and facts.total_steps:
-                name = " ".join(filter(None, [timeline.target, group.optimizer, group.name]))
-                curves[name] = [(float(s), v) for s, v in sample(timeline, base, facts.total_steps)]
+            base = group.values.get(target)
+            if base is not None and steps:
+                name = " ".join(filter(None, [target, group.optimizer, group.name]))
+                line = next((line for line in lines if line.target == target and _drives(line, group)), None)
+                curves[name] = (
+                    [(float(s), v) for s, v in sample(line, base, steps)]
+                    if line
+                    else [(0.0, base), (steps - 1.0, base)]
+                )
     return curves
+
+
+def _drives(line: Timeline, group: GroupFact) -> bool:
+    chosen = not line.groups or any(fnmatchcase(group.name, pattern) for pattern in line.groups)
+    return chosen and line.optimizer in ("", group.optimizer)
 
 
 def _print_curves(curves: dict[str, list[tuple[float, float]]]) -> None:
@@ -152,6 +164,9 @@ def _print_curves(curves: dict[str, list[tuple[float, float]]]) -> None:
     for name, curve in curves.items():
         seen.setdefault(tuple(curve), []).append(name)
     for points, names in seen.items():
+        if len({value for _, value in points}) == 1:
+            print(f"constant   {', '.join(names)}: {points[0][1]:g}")
+            continue
         print(f"curve      {', '.join(names)}")
         print("\n".join(text_plot(points)))
         print(f"{'':>10}step {points[0][0]:g}{'':<50}step {points[-1][0]:g}")

@@ -33,6 +33,8 @@ def fit(run: Run) -> None:
     """Train from wherever the counters stand. ``after_train`` comes in any case, ``after_run`` only in good order."""
     hooks = run.hooks
     hooks.before_run(run)
+    for optimizer in switched(run):
+        optimizer.train()
     try:
         hooks.before_train(run)
         run.loop(run)
@@ -149,8 +151,7 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
     ``evaluation`` has ``begin()``, ``step(run, batch)`` and ``end() -> dict``.
     """
     training = run.model.training
-    switches = [opt for opt in run.optimizers.values() if hasattr(opt, "eval") and hasattr(opt, "train")]
-    for optimizer in switches:
+    for optimizer in switched(run):
         optimizer.eval()
     run.model.eval()
     try:
@@ -165,9 +166,14 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
         run.hooks.after_eval(run)
     finally:
         run.model.train(training)
-        for optimizer in switches:
+        for optimizer in switched(run) if training else ():
             optimizer.train()
     return run.metrics
+
+
+def switched(run: Run) -> list[Any]:
+    """Optimizers that train and evaluate with different weights, as schedule-free ones do."""
+    return [opt for opt in run.optimizers.values() if hasattr(opt, "eval") and hasattr(opt, "train")]
 
 
 def _complete(run: Run) -> bool:

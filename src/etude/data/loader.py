@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -26,7 +27,8 @@ class Loader:
     batches are the same with any number of ``workers``, the generators of the run are left alone, and
     :meth:`load_state_dict` continues in the middle of an epoch without replaying what came before.
 
-    ``set_epoch`` says which epoch comes next; without it, epochs follow one another.
+    ``set_epoch`` says which epoch comes next; without it, epochs follow one another. ``limit`` ends every epoch after
+    so many batches.
 
     >>> from etude.data.memory import TensorData
     >>> import torch
@@ -55,16 +57,19 @@ class Loader:
         start_method: str | None = None,
         device: Any = None,
         shard: tuple[int, int] = (0, 1),
+        limit: int | None = None,
         at: str = "",
     ) -> None:
         self.dataset, self.batch_size, self.seed, self.at = dataset, batch_size, seed, at
-        self.device, self.bad_samples, self.bad = device, bad_samples, 0
+        self.device, self.bad_samples, self.bad, self.limit = device, bad_samples, 0, limit
         #: Read a checkpoint's position although the data have changed since.
         self.allow_change = False
         self._require(batch_size > 0, f"batch_size is {batch_size}; a batch needs at least one sample")
         self._require(workers >= 0, f"workers is {workers}; it cannot be negative")
         self._require(sampler is None or not shuffle, "sampler and shuffle contradict each other; give one of them")
         self.stream = not hasattr(dataset, "__getitem__") or isinstance(dataset, IterableDataset)
+        own_order = self.stream or sampler is not None or batch_sampler is not None
+        self._require(shard[1] == 1 or not own_order, "a sampler or a stream deals out its own share; drop shard")
         self._make: Callable[[Task], Fetched]
         if self.stream:
             self._source = self._unordered(shuffle or sampler is not None)
@@ -108,12 +113,12 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of an epoch; a TypeError for a stream."""
-        return len(self._source)
+        return len(self._source) if self.limit is None else min(self.limit, len(self._source))
 
     def __iter__(self) -> Iterator[Any]:
         start, state = self._start, self._stream_state
         self._start, self._stream_state, self._batch = 0, None, start
-        results = self._results(self._source.tasks(self.epoch, start, state))
+        results = self._results(self._tasks(start, state))
         for fetched in results if self.device is None else ahead(results, self._moved):
             if fetched.end:
                 break
@@ -122,6 +127,10 @@ class Loader:
             yield fetched.batch
         self.epoch += 1
         self._batch, self._stream_state = 0, None
+
+    def _tasks(self, start: int, state: Any) -> Iterator[Task]:
+        tasks = self._source.tasks(self.epoch, start, state)
+        return tasks if self.limit is None else islice(tasks, max(0, self.limit - start))
 
     def _results(self, tasks: Iterator[Task]) -> Iterator[Fetched]:
         made: Iterable[Fetched]

@@ -191,8 +191,16 @@ def _schedules(tree: Tree, root: Fields, optimizers: Mapping[str, Optimizer]) ->
         optimizer, _, target = str(key).partition(".")
         if not target or optimizer not in optimizers:
             optimizer, target = "", str(key)
-        groups = tuple(name for phase in phases for name in phase[1])
-        found.append(Schedule(target=target, optimizer=optimizer, phases=tuple(p[0] for p in phases), groups=groups))
+        chains: dict[tuple[str, ...], list[Phase]] = {}
+        for phase, groups in phases:
+            chains.setdefault(tuple(groups), []).append(phase)
+        if len(chains) > 1 and () in chains:
+            hint = "say in every phase of it which groups it is for"
+            fields.error(f"some phases of schedule.{key} name groups, others are for all", key=str(key), hint=hint)
+        found += [
+            Schedule(target=target, optimizer=optimizer, phases=tuple(chain), groups=groups)
+            for groups, chain in chains.items()
+        ]
     return tuple(found)
 
 
