@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from etude import api, compat
-from etude.build import Options
+from etude.build import Options, build
 from etude.cli import main
 from etude.dialects.mmcv1 import lower
 from etude.dialects.mmcv1.convert import convert
@@ -25,7 +25,7 @@ from mmcv.runner import HOOKS, BaseModule, Hook
 
 @DATASETS.register_module(force=True)
 class ToyOfConvert(torch.utils.data.Dataset):
-    def __init__(self, n, offset=0):
+    def __init__(self, n, offset=0, test_mode=False):
         self.n, self.offset = n, offset
 
     def __len__(self):
@@ -103,7 +103,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def weights(config: str, folder: Path) -> dict[str, Any]:
-    run = api.train(config, options=Options(folder=folder, quiet=True))
+    options = Options(folder=folder, quiet=True)
+    if config.endswith(".yaml"):
+        run = api.train(config, options=options)
+    else:
+        run = build(api.load_plan(config)[0], options)
+        run.loop(run)
     return {name: value.clone() for name, value in run.model.state_dict().items()}
 
 

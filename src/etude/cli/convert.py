@@ -1,0 +1,64 @@
+"""``etude convert OLD -o NEW``: an old config as a native one that trains the same."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from etude.errors import UserError
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "convert",
+        help="an old config as a native one that trains the same",
+        description="Write what an mmcv 1.x or MMEngine config trains as a native config. Nothing is built.",
+    )
+    parser.add_argument("config", metavar="OLD")
+    parser.add_argument("overrides", metavar="key=value", nargs="*")
+    parser.add_argument("-o", "--output", metavar="NEW", help="the file to write (default: standard output)")
+    parser.add_argument("--force", action="store_true", help="replace NEW if it is there")
+    parser.add_argument("--dialect", default="")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude import dialects
+
+    name, tree = dialects.read(args.config, args.overrides, dialect=args.dialect)
+    config, notes = converter(name)(tree)
+    text = written(config, notes, args.config)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    if not args.output:
+        print(text, end="")
+        return 0
+    if os.path.exists(args.output) and not args.force:
+        raise UserError(f"{args.output} is there already; --force replaces it")
+    Path(args.output).write_text(text, encoding="utf-8")
+    print(f"written to {args.output}")
+    return 0
+
+
+def converter(dialect: str) -> Any:
+    """The function that turns a tree of this dialect into a native config and notes."""
+    if dialect == "native":
+        raise UserError("this config is a native one already")
+    try:
+        return importlib.import_module(f"etude.dialects.{dialect}.convert").convert
+    except ModuleNotFoundError as error:
+        if error.name != f"etude.dialects.{dialect}.convert":
+            raise
+        raise UserError(f"configs of {dialect} cannot be converted yet; `etude train` runs them as they are") from error
+
+
+def written(config: dict[str, Any], notes: list[str], origin: str) -> str:
+    """The config as YAML, the notes as comments above it."""
+    import yaml
+
+    lines = [f"# converted from {os.path.basename(origin)} by etude convert", *(f"# {note}" for note in notes)]
+    return "\n".join(lines) + "\n" + yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=120)
