@@ -12,6 +12,7 @@ import torch
 
 from etude.core.loop import evaluate, train_step
 from etude.core.run import Run
+from etude.core.state import Generators
 from etude.dialects.mmengine.live.amp import autocast
 from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch
 from etude.dialects.mmengine.live.logging.logger import print_log
@@ -113,6 +114,12 @@ class _TrainLoop(BaseLoop):
         now = self._epoch if isinstance(self, EpochBasedTrainLoop) else self._iter
         self.val_interval = self.dynamic_intervals[bisect.bisect(self.dynamic_milestones, now + 1) - 1]
 
+    def _validate(self) -> None:
+        """Validate. Training draws the same random numbers afterwards as without: a resume need not repeat it."""
+        generators = Generators().state_dict()
+        self.runner.val_loop.run()
+        Generators().load_state_dict(generators)
+
     def _validation_is_due(self, count: int, last: int) -> bool:
         if self.runner.val_loop is None or count < self.val_begin:
             return False
@@ -153,11 +160,13 @@ class EpochBasedTrainLoop(_TrainLoop):
 
     def run(self) -> Any:
         self.runner.call_hook("before_train")
+        if self._batches_done() == 0:
+            self.runner.restore_generators()
         while self._epoch < self._max_epochs and not self.stopping:
             self.run_epoch()
             self._decide_current_val_interval()
             if self._validation_is_due(self._epoch, self._max_epochs):
-                self.runner.val_loop.run()
+                self._validate()
         self.runner.call_hook("after_train")
         return self.runner.model
 
@@ -166,7 +175,9 @@ class EpochBasedTrainLoop(_TrainLoop):
         run, begin = self.core, self._batches_done()
         run.hooks.before_epoch(run)
         self.runner.model.train()
-        for idx, data_batch in enumerate(after(self.dataloader, begin), start=begin):
+        batches = after(self.dataloader, begin)
+        self.runner.restore_generators()
+        for idx, data_batch in enumerate(batches, start=begin):
             self.run_iter(idx, data_batch)
             if run.stopping and idx + 1 < len(self.dataloader):
                 return
@@ -177,7 +188,7 @@ class EpochBasedTrainLoop(_TrainLoop):
         """How many batches of this epoch were trained on before; not 0 only after a resume from the middle."""
         length = len(self.dataloader)
         ahead = self._iter - self._epoch * length
-        return ahead if 0 < ahead < length else 0
+        return ahead if 0 < ahead <= length else 0
 
     def run_iter(self, idx: int, data_batch: Sequence[dict[str, Any]]) -> None:
         """One iteration."""
@@ -250,6 +261,7 @@ class IterBasedTrainLoop(_TrainLoop):
         run.hooks.before_epoch(run)
         if self._iter > 0:
             self.dataloader_iterator.skip(self._iter)
+        self.runner.restore_generators()
         batches = self.dataloader_iterator
         while run.step < self._max_iters and not self.stopping:
             if not run.model.training:
@@ -257,7 +269,7 @@ class IterBasedTrainLoop(_TrainLoop):
             self.run_iter(next(batches))
             self._decide_current_val_interval()
             if self._validation_is_due(run.step, self._max_iters):
-                self.runner.val_loop.run()
+                self._validate()
         run.hooks.after_epoch(run)
         self.runner.call_hook("after_train")
         return self.runner.model

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from etude.core.state import Generators
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.amp import default_device
 from etude.dialects.mmengine.live.dist.utils import is_main_process
@@ -33,6 +34,7 @@ class Checkpoints(Views):
     _resume: bool
     _load_from: str | None
     _has_loaded: bool
+    _generators: Any = None
     _randomness_cfg: dict[str, Any]
 
     def load_or_resume(self) -> None:
@@ -86,6 +88,7 @@ class Checkpoints(Views):
         if "meta" not in checkpoint or "epoch" not in checkpoint["meta"]:
             raise ResumeError(f"{filename} holds weights only: use load_from without resume")
         self._take_counters(checkpoint["meta"])
+        self._generators = checkpoint["meta"].get("etude", {}).get("generators")
         self._take_seed(checkpoint["meta"].get("seed"))
         self._compare_dataset(checkpoint["meta"].get("dataset_meta"))
         if "message_hub" in checkpoint:
@@ -97,6 +100,12 @@ class Checkpoints(Views):
             self._take_schedulers(checkpoint["param_schedulers"])
         self._has_loaded = True
         self.logger.info(f"resumed epoch: {self.epoch}, iter: {self.iter}")
+
+    def restore_generators(self) -> None:
+        """Let random numbers go on where the file that was resumed from left them; once, right before the next step."""
+        state, self._generators = self._generators, None
+        if state is not None and self.world_size == 1:
+            Generators().load_state_dict(_numpy_again(state))
 
     def _take_counters(self, meta: Mapping[str, Any]) -> None:
         loop = self.train_loop
@@ -154,6 +163,8 @@ class Checkpoints(Views):
             if not isinstance(self.optim_wrapper, OptimWrapper):
                 raise TypeError(f"the optim wrapper is not built yet: {self.optim_wrapper!r}")
             checkpoint["optimizer"] = _on_cpu(self.optim_wrapper.state_dict())
+            if self.world_size == 1:
+                checkpoint["meta"]["etude"] = {"generators": Generators().state_dict()}
         if save_param_scheduler and self.param_schedulers is not None:
             checkpoint["param_schedulers"] = _states(self.param_schedulers)
         self.call_hook("before_save_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
@@ -185,6 +196,12 @@ class Checkpoints(Views):
         if is_main_process():
             name = os.path.basename(self.cfg.filename) if self.cfg.filename else f"{self.timestamp}.py"
             self.cfg.dump(os.path.join(self.work_dir, name))
+
+
+def _numpy_again(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Generators' states as they were before files made tensors of arrays; torch's own live on the CPU."""
+    on_cpu = _on_cpu(dict(state))
+    return {**on_cpu, "numpy": {**on_cpu["numpy"], "keys": np.asarray(on_cpu["numpy"]["keys"])}}
 
 
 def _states(schedulers: Any) -> Any:
