@@ -13,7 +13,7 @@ def _at(module: str, names: str) -> dict[str, str]:
 _CONFIG = _at(f"{_COMMON}.config_v1", "Config DictAction") | _at(f"{_COMMON}.configdict_v1", "ConfigDict")
 _REGISTRY = _at(f"{_COMMON}.registry_v1", "Registry build_from_cfg")
 _LOGGING = _at(f"{_COMMON}.logging_v1", "get_logger print_log logger_initialized")
-_FILES = _at(f"{_COMMON}.fileio", "load dump list_from_file dict_from_file")
+_FILES = _at(f"{_COMMON}.fileio", "load dump list_from_file dict_from_file FileClient")
 _UTILS = _at(
     f"{_COMMON}.utils",
     "is_str iter_cast list_cast tuple_cast is_seq_of is_list_of is_tuple_of slice_list concat_list to_1tuple "

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from logging.handlers import MemoryHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ TRACKING_KEYS = ("USE_MMDET", "TRAIN_REID")
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """The runner with its hooks, model, data and optimizer, as a run; nothing is trained yet."""
+    """The runner with its hooks, model, data and optimizer, as a run; nothing is written and nothing trained yet."""
     cfg = _config(plan, options)
     _import_user_modules(cfg, plan)
     distributed = _join_group(cfg, options.extras)
@@ -52,29 +53,35 @@ def build(plan: Plan, options: Options) -> Run:
     seed = init_random_seed(cfg.get("seed"))
     set_random_seed(seed, deterministic=bool(options.extras.get("deterministic")))
     cfg["seed"] = seed
-    os.makedirs(cfg["work_dir"], exist_ok=True)
     project, timestamp = _project(cfg), environment.get_time_str()
-    path = os.path.join(cfg["work_dir"], f"{timestamp}.log")
-    log = LogFile(project.root_logger(log_level=cfg.get("log_level", "INFO")), path, quiet=options.quiet)
+    log = LogFile(project.root_logger(log_level=cfg.get("log_level", "INFO")), quiet=options.quiet)
+    folder, cfg["work_dir"] = os.path.abspath(cfg["work_dir"]), None
     try:
         wired = project.wire(plan, cfg, distributed, timestamp, validate=not options.extras.get("no_validate"))
+        cfg["work_dir"] = wired.runner.work_dir = folder
         _limit(wired, plan)
         with _placed(plan, "resume_from"):
             begin(wired, cfg)
     except BaseException:
         log.close()
         raise
-    return _as_run(wired, plan, log)
+    return _as_run(wired, plan, cfg, log)
 
 
-def _as_run(wired: Wired, plan: Plan, log: LogFile) -> Run:
+def _as_run(wired: Wired, plan: Plan, cfg: Any, log: LogFile) -> Run:
     """The runner's engine; its loop is the runner's ``run``, with signals heard and the log file open around it."""
     runner, signals = wired.runner, Signals()
     run: Run = runner.engine
     run.plan, run.folder = plan, Path(runner.work_dir)
+    runner._sync_hooks(force=True)
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
+    _tell_length(run, wired)
 
     def train(_: Run) -> None:
+        run.steps_per_epoch = run.total_steps = None  # from here on the runner counts
+        os.makedirs(runner.work_dir, exist_ok=True)
+        _dump(cfg, plan)
+        log.open(os.path.join(runner.work_dir, f"{runner.timestamp}.log"))
         signals.install()
         try:
             wired.run()
@@ -84,6 +91,18 @@ def _as_run(wired: Wired, plan: Plan, log: LogFile) -> Run:
 
     run.loop = train
     return run
+
+
+def _tell_length(run: Run, wired: Wired) -> None:
+    """How long the run will be, for those who look at it before it starts."""
+    runner = wired.runner
+    run.max_epochs = wired.args.get("max_epochs", runner.max_epochs)
+    run.data = {mode: loader for (mode, _), loader in zip(wired.workflow, wired.loaders, strict=False)}
+    run.steps_per_epoch = len(run.data["train"]) if "train" in run.data else None  # type: ignore[arg-type]
+    if run.max_epochs is not None and run.steps_per_epoch is not None:
+        run.total_steps = run.max_epochs * run.steps_per_epoch
+    else:
+        run.total_steps = runner.max_iters
 
 
 class _Project:
@@ -104,7 +123,6 @@ class _Project:
         meta = self._meta(cfg, datasets[0])
         if self.name == "mmtrack":
             _label(model, cfg, meta, datasets[0])
-        _dump(cfg, plan)
         with _placed(plan, "the run"):
             found: Wired = self.train(
                 model, datasets, cfg, distributed=distributed, validate=validate, timestamp=timestamp, meta=meta
@@ -258,25 +276,32 @@ class FewBatches:
 
 
 class LogFile:
-    """Log lines also in ``<work_dir>/<timestamp>.log`` until closed; none on the console when quiet."""
+    """Log lines also in a file, from the moment it is opened, earlier ones included; none on the console when quiet."""
 
-    def __init__(self, logger: logging.Logger, path: str, *, quiet: bool) -> None:
+    def __init__(self, logger: logging.Logger, *, quiet: bool) -> None:
         self.logger = logger
         self._levels = [(handler, handler.level) for handler in logger.handlers]
         for handler, _ in self._levels if quiet else []:
             handler.setLevel(logging.ERROR)
-        self._file: logging.FileHandler | None = None
+        self._memory = MemoryHandler(10_000, flushLevel=logging.CRITICAL + 1)
+        logger.addHandler(self._memory)
+
+    def open(self, path: str) -> None:
         if get_dist_info()[0] == 0:
-            self._file = logging.FileHandler(path, "a", encoding="utf-8", delay=True)
-            self._file.setFormatter(logging.Formatter(FORMAT))
-            logger.addHandler(self._file)
+            file = logging.FileHandler(path, "a", encoding="utf-8")
+            file.setFormatter(logging.Formatter(FORMAT))
+            self._memory.setTarget(file)
+            self._memory.flushLevel = logging.NOTSET
+            self._memory.flush()
 
     def close(self) -> None:
         for handler, level in self._levels:
             handler.setLevel(level)
-        if self._file is not None:
-            self.logger.removeHandler(self._file)
-            self._file.close()
+        self.logger.removeHandler(self._memory)
+        target = self._memory.target
+        self._memory.close()
+        if target is not None:
+            target.close()
 
 
 @contextmanager

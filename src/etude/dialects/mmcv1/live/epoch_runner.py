@@ -99,7 +99,6 @@ class EpochBasedRunner(BaseRunner):
                 self._settle()
             if engine.stopping:
                 break
-        where.stage = "after_train_epoch"
 
     def _open_pass(self, data_loader: Any) -> tuple[Any, exact.Pass]:
         """The loader's batches: all of them, or those after the position of the checkpoint that was resumed."""
@@ -118,10 +117,10 @@ class EpochBasedRunner(BaseRunner):
             del self.data_batch
 
     def _pass_states(self) -> list[Any]:
-        return [] if self._position.stage == "after_train_epoch" or self._pass is None else [self._pass.state()]
+        return [] if self._stage() == "after_train_epoch" or self._pass is None else [self._pass.state()]
 
     def _next_turn(self) -> list[int]:
-        return super()._next_turn() if self._position.stage == "after_train_epoch" else list(self._position.entry)
+        return super()._next_turn() if self._stage() == "after_train_epoch" else list(self._position.entry)
 
     def save_checkpoint(
         self,

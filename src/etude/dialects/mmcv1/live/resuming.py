@@ -69,15 +69,15 @@ class Resuming:
 
     def _exact_state(self) -> dict[str, Any] | None:
         """Where the run is, for a checkpoint; None while a subclass drives the loop in its own way."""
-        where = self._position
-        if not where.stage:
+        stage = self._stage()
+        if not stage:
             return None
         return {
             "version": exact.VERSION,
             "id": exact.new_id(),
-            "stage": where.stage,
-            "epoch": self.engine.epoch + int(where.stage == "after_train_epoch"),
-            "iter": self.engine.step + int(where.stage == "after_train_iter"),
+            "stage": stage,
+            "epoch": self.engine.epoch + int(stage == "after_train_epoch"),
+            "iter": self.engine.step + int(stage == "after_train_iter"),
             "flow": [list(entry) for entry in self._flow],
             "turn": self._next_turn(),
             "saver": next((name for name, hook in self._named_hooks() if hook is self.saver), None),
@@ -96,6 +96,11 @@ class Resuming:
             seen[name] += 1
             found.append((name if seen[name] == 1 else f"{name}#{seen[name]}", hook))
         return found
+
+    def _stage(self) -> str:
+        """The stage that is being called; empty while a subclass drives the loop in its own way."""
+        over = self._position.stage == "after_train_iter" and self.engine.epochs_done > self.engine.epoch
+        return "after_train_epoch" if over else self._position.stage
 
     def _hook_states(self, *, later: bool = False) -> dict[str, Any]:
         """Hooks that can tell their state; ``later``: without those whose state goes with the weights in the file."""
@@ -142,6 +147,7 @@ class Resuming:
             return
         note = exact.read_note(path, state["id"])
         self.engine.epoch, self.engine.step = int(state["epoch"]), int(state["iter"])
+        self.engine.epochs_done = self.engine.epoch
         averages = {k: v for k, v in checkpoint.get("state_dict", {}).items() if k.startswith("ema_")}
         self._restored = Restored(state, note, averages)
         if note is not None and note["best"]:
