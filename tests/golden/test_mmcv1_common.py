@@ -107,6 +107,23 @@ ACCESS = {
     "tuple-attr": lambda c: c.b.e[1].f,
     "list-attr": lambda c: c.b.c[1].d,
     "keys": lambda c: list(c.keys()),
+    "get": lambda c: c.get("a"),
+    "get-missing": lambda c: c.get("zzz"),
+    "pop-missing": lambda c: c.pop("zzz"),
+    "nested-item": lambda c: c["b"]["e"][1]["f"],
+    "tuple": lambda c: c.b.e[1].f,
+    "in-tuple": lambda c: c.b.e[1].f,
+    "in-list": lambda c: c.b.c[1].d,
+    "attr-in-list": lambda c: c.b.c[1].d,
+    "attr-in-tuple": lambda c: c.b.e[1].f,
+    "setdefault": lambda c: c.setdefault("zzz", 3),
+    "items": lambda c: [key for key, _ in c.items()],
+    "hasattr": lambda c: hasattr(c, "zzz"),
+    "filename": lambda c: c.filename,
+    "text": lambda c: c.text,
+    "init-type": lambda c: Config([1]),
+    "bad-type": lambda c: Config([1]),
+    "dump": lambda c: Config({"a": 1}).dump(),
     "dump-noarg": lambda c: Config({"a": 1}).dump(),
 }
 
@@ -186,7 +203,7 @@ def test_init_hierarchy(case: dict[str, Any], tmp_path: Path, monkeypatch: pytes
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for _ in range(case.get("calls", 1)):
+        for _ in range(2 if case.get("twice") else case.get("calls", 1)):
             net.init_weights()
     assert_close(first_values(net, 4), case["params"])
     assert [net.is_init, net.leaf.is_init] == case["is_init"]

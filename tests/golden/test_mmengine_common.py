@@ -6,6 +6,7 @@ import argparse
 import builtins
 import copy
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ def replay_cli(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def replay_expr(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {"ConfigDict": ConfigDict, "Config": Config, "copy": copy}
+    names = {"ConfigDict": ConfigDict, "Config": Config, "copy": copy, "pickle": pickle}
     if is_error(case["expect"]):
         with pytest.raises(expected_error(case["expect"])):
             eval(case["expr"], names)

@@ -22,6 +22,7 @@ __all__ = [
     "read_base", "read_source",
 ]  # fmt: skip
 
+_COLOURS = {"+": "bright_green", "-": "bright_red"}
 RESERVED_KEYS = ["filename", "text", "pretty_text", "env_variables"]
 
 
@@ -116,11 +117,19 @@ class Config(ConfigBase):
 
     @staticmethod
     def diff(cfg1: Any, cfg2: Any) -> str:
-        """What differs between the texts of two configs (or config files), line by line."""
+        """What differs between the texts of two configs (or config files), line by line; in colour on a terminal."""
+        from rich.console import Console
+        from rich.text import Text
+
         one = cfg1 if isinstance(cfg1, Config) else Config.fromfile(cfg1)
         other = cfg2 if isinstance(cfg2, Config) else Config.fromfile(cfg2)
-        lines = difflib.unified_diff(one.pretty_text.split("\n"), other.pretty_text.split("\n"))
-        return "\n".join(_compact(list(lines))) + "\n"
+        text = Text()
+        for line in difflib.unified_diff(one.pretty_text.split("\n"), other.pretty_text.split("\n")):
+            text.append(f"{line}\n", style=_COLOURS.get(line[:1], "bright_white"))
+        console = Console()
+        with console.capture() as capture:
+            console.print(text)
+        return capture.get()
 
     # -- pieces of reading, under the names that MMEngine's own code gives them -----------------------------------
 
@@ -184,10 +193,6 @@ class DictAction(DictActionBase):
     """``--cfg-options a.b=1 c=[1,2]``; a second use adds to the first."""
 
     extends = True
-
-
-def _compact(lines: list[str]) -> list[str]:
-    return [line.rstrip("\n") for line in lines]
 
 
 def _write(filename: Any, text: str) -> None:

@@ -27,7 +27,7 @@ class Lowering:
         self.tree = tree
         self.findings: list[Finding] = []
         self.imports = _imports(tree)
-        self._folders = tuple(dict.fromkeys(os.path.dirname(file) for file in tree.files))
+        self.folders = tuple(dict.fromkeys(os.path.dirname(file) for file in tree.files))
         self.registered = self._by_user()
 
     # -- specs ---------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ class Lowering:
         signature; ``closed`` says that these are all, although the signature has ``**kwargs``.
         """
         target = self._target(spec, known, table, word or spec.kind)
-        signature = scan.signature(target, folders=self._folders) if target else None
+        signature = scan.signature(target, folders=self.folders) if target else None
         if signature is None:
             return
         takes = [p.key for p in signature.parameters if p.key not in given and p.word]
@@ -134,9 +134,9 @@ class Lowering:
         """What the modules of ``custom_imports`` register: (table, name) → ``module:attr``."""
         found: dict[tuple[str, str], str] = {}
         for module in self.imports:
-            source = scan.find_source(module, self._folders)
+            source = scan.find_source(module, self.folders)
             if source is not None:
-                for entry in scan.registrations(module, source.file, folders=self._folders):
+                for entry in scan.registrations(module, source.file, folders=self.folders):
                     found[entry.table, entry.name] = entry.target
         return found
 

@@ -1,0 +1,121 @@
+"""Slips of the fingers anywhere in a config: a word that is one letter away from one that belongs there.
+
+Configs of this world may hold variables of the user's own and keys that nobody reads, so an unknown word alone is no
+mistake. One that is a single slip away from a word that belongs there, and is missing, surely is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from etude import scan
+from etude.config.imports import find_imports
+from etude.config.tree import Path, dotted
+from etude.dialects.openmm.lowering import Lowering, names_used
+from etude.errors import Finding, is_slip, nearest
+from etude.index import kept
+
+#: Keys that the dict of any component may have beside the arguments of its class.
+_ALWAYS = (
+    "type", "_scope_", "_delete_", "init_cfg", "priority", "constructor", "paramwise_cfg", "dataset", "pipeline",
+    "train_cfg", "test_cfg", "data_preprocessor", "times",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a dialect knows: its top-level keys; names of components → ``module:attr``; and by the way to a dict (``*``
+    stands for any key or index) the keys that belong there, and the component it is when it has no ``type``."""
+
+    top: Sequence[str]
+    names: Mapping[str, str]
+    #: Import name → attribute → ``module:attr``, to follow base classes of the user's own.
+    served: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    keys: Mapping[tuple[str, ...], Sequence[str]] = field(default_factory=dict)
+    defaults: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+
+
+def tell_slips(low: Lowering, words: Words) -> None:
+    """Add to the findings of ``low`` every slip that they do not name yet."""
+    _Slips(low, words).tell()
+
+
+class _Slips:
+    def __init__(self, low: Lowering, words: Words) -> None:
+        self.low, self.words = low, words
+        self.names = {**words.names, **{name: target for (_, name), target in low.registered.items()}}
+
+    def tell(self) -> None:
+        used = names_used(self.low.tree.files.values())
+        self._keys((), self.low.tree.values, self.words.top, leave=used)
+        for path, value in self.low.tree.walk():
+            if isinstance(value, Mapping) and path[0] in self.words.top:
+                self._keys(path, value, self._belong(path, value))
+                self._name(path, value)
+        self._imports()
+
+    def _belong(self, path: Path, value: Mapping[Any, Any]) -> list[str]:
+        """The words that belong into the dict at ``path``."""
+        name = value.get("type", _at(self.words.defaults, path))
+        found = [*(_at(self.words.keys, path) or ()), *(_ALWAYS if name else ("type",))]
+        target = self.names.get(_bare(name)) if isinstance(name, str) else None
+        signature = scan.signature(target, folders=self.low.folders, known=self._known) if target else None
+        return [*found, *(parameter.key for parameter in signature.parameters)] if signature else found
+
+    def _known(self, target: str) -> scan.Signature | None:
+        """A base class by its old import name leads to ours."""
+        module, _, attribute = target.partition(":")
+        ours = self.words.served.get(module, {}).get(attribute, "")
+        return scan.signature(ours, known=kept) if ":" in ours else kept(target)
+
+    def _keys(self, path: Path, value: Mapping[Any, Any], words: Iterable[str], leave: Iterable[str] = ()) -> None:
+        missing = [word for word in words if word not in value]
+        known = {*words, *leave}
+        for key in value:
+            if isinstance(key, str) and key not in known and not key.startswith("_"):
+                meant = _slip_of(key, missing)
+                if meant:
+                    self._error((*path, key), key, f"unknown key {dotted((*path, key))}", meant)
+
+    def _name(self, path: Path, value: Mapping[Any, Any]) -> None:
+        name = value.get("type")
+        if isinstance(name, str) and name and _bare(name) not in self.names and "." not in name:
+            meant = _slip_of(name, self.names)
+            if meant:
+                self._error((*path, "type"), name, f"nothing is called {name!r}", meant)
+
+    def _imports(self) -> None:
+        """A module beside the config that was probably meant to be imported."""
+        places = [self.low.place("custom_imports", "imports", index) for index in range(len(self.low.imports))]
+        for finding in find_imports(self.low.imports, list(self.low.tree.files), places)[1]:
+            if finding.hint.startswith("did you mean"):
+                self.low.findings.append(finding)
+
+    def _error(self, path: Path, word: str, message: str, meant: str) -> None:
+        """Tell it, unless an error says the same; a warning about the word gives way."""
+        at, hint = str(self.low.place(*path)), f"did you mean {meant!r}?"
+        about = [f for f in self.low.findings if f.at == at and (repr(word) in f.message or dotted(path) in f.message)]
+        if any(finding.hint == hint and finding.severity == "error" for finding in about):
+            return
+        self.low.findings[:] = [f for f in self.low.findings if f not in about or f.severity == "error"]
+        self.low.findings.append(Finding(at, message, hint))
+
+
+def _slip_of(word: str, words: Iterable[str]) -> str | None:
+    near = [known for known in words if len(known) > 1 and is_slip(word.casefold(), known.casefold())]
+    return nearest(word, near) if near else None
+
+
+def _bare(name: str) -> str:
+    """``mmcls.ResNet`` → ``ResNet``."""
+    scope, _, rest = name.partition(".")
+    return rest if rest and scope.startswith("mm") else name
+
+
+def _at(table: Mapping[tuple[str, ...], Any], path: Path) -> Any:
+    for pattern, found in table.items():
+        if len(pattern) == len(path) and all(p in ("*", str(part)) for p, part in zip(pattern, path, strict=True)):
+            return found
+    return None
