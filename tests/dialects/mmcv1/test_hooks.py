@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,54 @@ def test_a_tracker_is_built_where_its_package_is(hook: str, package: str) -> Non
         with pytest.raises(MissingExtra, match=package) as caught:
             HOOKS.build({"type": hook})
         assert isinstance(caught.value, ImportError)
+
+
+class Tracker:
+    """A package of a tracker that writes down what it is given: any attribute is a function or a part of it."""
+
+    def __init__(self, calls: list[Any], name: str = "") -> None:
+        self.calls, self.name = calls, name
+
+    def __getattr__(self, name: str) -> Tracker:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Tracker(self.calls, f"{self.name}.{name}".lstrip("."))
+
+    def __getitem__(self, key: str) -> Tracker:
+        return Tracker(self.calls, f"{self.name}[{key}]")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tracker:
+        self.calls.append((self.name, args, kwargs))
+        return Tracker(self.calls, f"{self.name}()")
+
+
+@pytest.mark.parametrize(
+    ("hook", "modules", "written"),
+    [
+        (
+            {"type": "MlflowLoggerHook", "exp_name": "e", "tags": {"t": 1}, "params": {"p": 2}},
+            ["mlflow"],
+            "log_metrics",
+        ),
+        ({"type": "WandbLoggerHook", "with_step": False, "define_metric_cfg": {"acc": "max"}}, ["wandb"], "log"),
+        ({"type": "NeptuneLoggerHook"}, ["neptune", "neptune.new"], "init()[train/loss].log"),
+        ({"type": "ClearMLLoggerHook"}, ["clearml"], "Task.init().get_logger().report_scalar"),
+        ({"type": "SegmindLoggerHook"}, ["segmind", "segmind.tracking", "segmind.tracking.fluent"], "log_metrics"),
+        ({"type": "PaviLoggerHook", "add_last_ckpt": True}, ["pavi"], "SummaryWriter().add_scalars"),
+    ],
+)
+def test_a_tracker_gets_the_values(
+    make_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Any, modules: list[str], written: str
+) -> None:
+    calls: list[Any] = []
+    for module in [*modules, f"{modules[0]}.pytorch"]:
+        monkeypatch.setitem(sys.modules, module, Tracker(calls))
+    _train(make_runner, tmp_path, log_config={"interval": 3, "hooks": [{"type": "TextLoggerHook"}, hook]})
+    told = [(args, kwargs) for name, args, kwargs in calls if name == written]
+    assert len(told) == 4 or (written == "Task.init().get_logger().report_scalar" and len(told) == 12)
+    if written in ("log_metrics", "log", "SummaryWriter().add_scalars"):
+        values = next(v for v in (*told[0][0], *told[0][1].values()) if isinstance(v, dict))
+        assert {name.removeprefix("train/") for name in values} >= {"loss", "learning_rate", "momentum"}
 
 
 class FakeLive:

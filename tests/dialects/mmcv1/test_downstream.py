@@ -1,0 +1,211 @@
+"""mmcls and mmtrack: registries, builders, datasets, heads, and their training functions called by a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.dialects.mmcv1.toys import Net, Noisy
+
+from mmcls.core import f1_score, precision, recall, support  # isort: skip
+from mmcls.datasets import DATASETS, PIPELINES, BaseDataset, build_dataloader, build_dataset
+from mmcls.models import BACKBONES, CLASSIFIERS, accuracy, build_classifier
+from mmcv import Config
+
+SCORES = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]])
+LABELS = np.array([0, 1, 2, 2])
+
+
+@PIPELINES.register_module(force=True)
+class Halve:
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        results["img"] = results["img"] / 2
+        return results
+
+
+@DATASETS.register_module(force=True)
+class Points(BaseDataset):
+    CLASSES = ("a", "b", "c")
+
+    def load_annotations(self) -> list[dict[str, Any]]:
+        return [{"img": np.full((1, 4, 4), label, dtype=np.float32), "gt_label": label} for label in LABELS]
+
+
+@BACKBONES.register_module(force=True)
+class Tiny(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 6, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (self.conv(x),)
+
+
+PIPELINE = [
+    {"type": "Halve"},
+    {"type": "ToTensor", "keys": ["img", "gt_label"]},
+    {"type": "Collect", "keys": ["img", "gt_label"]},
+]
+TEST_PIPELINE = [{"type": "Halve"}, {"type": "ToTensor", "keys": ["img"]}, {"type": "Collect", "keys": ["img"]}]
+MODEL = {
+    "type": "ImageClassifier",
+    "backbone": {"type": "Tiny"},
+    "neck": {"type": "GlobalAveragePooling"},
+    "head": {"type": "LinearClsHead", "num_classes": 3, "in_channels": 6, "topk": (1, 2), "cal_acc": True},
+}
+
+
+def _settings(folder: Path, **changes: Any) -> Any:
+    return Config(
+        {
+            "data": {
+                "samples_per_gpu": 2,
+                "workers_per_gpu": 0,
+                "train": {"type": "Points", "pipeline": PIPELINE},
+                "val": {"type": "Points", "pipeline": TEST_PIPELINE},
+            },
+            "optimizer": {"type": "SGD", "lr": 0.1},
+            "optimizer_config": {"grad_clip": None},
+            "lr_config": {"policy": "fixed"},
+            "runner": {"type": "EpochBasedRunner", "max_epochs": 2},
+            "checkpoint_config": {"interval": 1},
+            "log_config": {"interval": 1, "hooks": [{"type": "TextLoggerHook"}]},
+            "evaluation": {"interval": 1, "save_best": "auto", "metric_options": {"topk": (1, 2)}},
+            "workflow": [("train", 1)],
+            "work_dir": str(folder),
+            "load_from": None,
+            "resume_from": None,
+            "gpu_ids": [0],
+            **changes,
+        }
+    )
+
+
+def test_a_script_trains_with_the_function_of_mmcls(tmp_path: Path) -> None:
+    from mmcls.apis import init_random_seed, set_random_seed, train_model
+
+    cfg = _settings(tmp_path)
+    set_random_seed(init_random_seed(1))
+    model = build_classifier(MODEL)
+    model.init_weights()
+    train_model(
+        model, build_dataset(cfg.data.train), cfg, validate=True, timestamp="now", device="cpu", meta={"seed": 1}
+    )
+    lines = (tmp_path / "now.log.json").read_text()
+    assert "accuracy_top-1" in lines
+    assert "accuracy_top-2" in lines
+    assert "top-1" in lines
+    assert any(path.name.startswith("best_accuracy_top-1_epoch_") for path in tmp_path.iterdir())
+
+
+def test_without_a_runner_the_old_key_is_used(tmp_path: Path) -> None:
+    from mmcls.apis import train_model
+
+    cfg = _settings(tmp_path, total_epochs=1)
+    cfg.pop("runner")
+    with pytest.warns(UserWarning, match="`runner` section"):
+        train_model(build_classifier(MODEL), build_dataset(cfg.data.train), cfg, device="cpu")
+    assert (tmp_path / "epoch_1.pth").exists()
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    from mmcls.apis import train_model
+
+    cfg = _settings(tmp_path)
+    cfg.pop("lr_config")
+    with pytest.raises(KeyError, match="no `lr_config`"):
+        train_model(build_classifier(MODEL), build_dataset(cfg.data.train), cfg, device="cpu")
+
+
+def test_a_script_trains_with_the_function_of_mmtrack(tmp_path: Path) -> None:
+    from mmtrack.apis import train_model
+    from mmtrack.datasets import DATASETS as TRACK_DATASETS
+    from mmtrack.models import MODELS, build_model
+
+    @TRACK_DATASETS.register_module(force=True)
+    class Tracks(Noisy):
+        def __init__(self, test_mode: bool = False) -> None:
+            super().__init__()
+
+        def evaluate(self, results: Any, logger: Any = None, **kwargs: Any) -> dict[str, float]:
+            return {"acc": 0.0}
+
+    @MODELS.register_module(force=True)
+    class Tracker(Net):
+        pass
+
+    cfg = _settings(tmp_path, total_epochs=2, evaluation={"interval": 1, "save_best": "acc"})
+    cfg.data.val = {"type": "Tracks"}
+    train_model(build_model({"type": "Tracker"}), Tracks(), cfg, validate=True, meta={})
+    assert (tmp_path / "best_acc_epoch_1.pth").exists()  # a score of 0 counts in mmtracking
+
+
+def test_segments_of_the_siamese_policy_follow_each_other() -> None:
+    from mmtrack.core.optimizer import SiameseRPNLrUpdaterHook
+
+    segments = [
+        {"type": "step", "start_lr_factor": 0.2, "end_lr_factor": 1.0, "start_epoch": 0, "end_epoch": 3},
+        {"type": "log", "start_lr_factor": 1.0, "end_lr_factor": 0.1, "start_epoch": 3, "end_epoch": 5},
+    ]
+    hook = SiameseRPNLrUpdaterHook(segments)
+    assert hook.factors == pytest.approx([0.2, 0.2 * 5**0.5, 1.0, 1.0, 0.1])
+
+
+def test_accuracy_counts_the_best_guesses() -> None:
+    assert [float(share) for share in accuracy(SCORES, LABELS, (1, 3))] == [75.0, 100.0]
+    assert float(accuracy(SCORES, LABELS, 1)) == 75.0
+    assert float(accuracy(SCORES, LABELS, 1, thrs=0.55)) == 50.0
+
+
+def test_scores_per_class_and_their_mean() -> None:
+    assert precision(SCORES, LABELS, "none").tolist() == [100.0, 50.0, 100.0]
+    assert recall(SCORES, LABELS, "none").tolist() == [100.0, 100.0, 50.0]
+    assert f1_score(SCORES, LABELS) == pytest.approx((100 + 200 / 3 + 200 / 3) / 3)
+    assert support(SCORES, LABELS, "none").tolist() == [1, 1, 2]
+
+
+def test_a_dataset_is_scored_by_its_metrics() -> None:
+    dataset = build_dataset({"type": "Points", "pipeline": PIPELINE})
+    found = dataset.evaluate(list(SCORES), metric=["accuracy", "recall", "support"], metric_options={"topk": (1, 2)})
+    assert found == {
+        "accuracy_top-1": 75.0,
+        "accuracy_top-2": 75.0,
+        "recall": pytest.approx(250 / 3),
+        "support": 4,
+    }
+    with pytest.raises(ValueError, match="did you mean 'accuracy'"):
+        dataset.evaluate(list(SCORES), metric="acuracy")
+
+
+def test_datasets_are_joined_and_repeated() -> None:
+    one = {"type": "Points", "pipeline": PIPELINE}
+    assert len(build_dataset([one, one])) == 8
+    repeated = build_dataset({"type": "RepeatDataset", "times": 3, "dataset": one})
+    assert len(repeated) == 12
+    assert repeated.CLASSES == ("a", "b", "c")
+
+
+def test_a_loader_has_the_batch_size_of_all_devices() -> None:
+    loader = build_dataloader(build_dataset({"type": "Points", "pipeline": PIPELINE}), 1, 0, num_gpus=2, dist=False)
+    batch = next(iter(loader))
+    assert batch["img"].shape == (2, 1, 4, 4)
+    assert loader.batch_size == 2
+
+
+def test_the_registry_of_models_knows_scopes() -> None:
+    from mmcv.cnn import MODELS
+
+    assert CLASSIFIERS.parent is MODELS
+    assert MODELS.get("mmcls.ImageClassifier") is CLASSIFIERS.get("ImageClassifier")
+
+
+def test_lamb_is_an_optimizer_of_mmcls() -> None:
+    from mmcv.runner import build_optimizer
+
+    optimizer = build_optimizer(nn.Linear(2, 2), {"type": "Lamb", "lr": 0.1, "weight_decay": 0.01})
+    assert optimizer.param_groups[0]["lr"] == 0.1
