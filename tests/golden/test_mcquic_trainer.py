@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from etude.cli import mcquic as command
 from etude.dialects import imports
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Saver
 from etude.dialects.mcquic.live import builtin, hooks, registry
-from etude.dialects.mcquic.live import cli as command
 from etude.dialects.mcquic.live.trainer import MainTrainer
 from tests.golden.goldens import data, params
 

@@ -52,7 +52,7 @@ def test_going_on_ends_in_the_same_bits(here):
 
 
 def test_the_old_command_works_and_prints_the_registries(here, capfd):
-    from etude.dialects.mcquic.live.cli import main as mcquic
+    from etude.cli.mcquic import main as mcquic
 
     assert mcquic(["train", "-D", "config.yaml"]) == 0
     out = capfd.readouterr().out
@@ -62,7 +62,7 @@ def test_the_old_command_works_and_prints_the_registries(here, capfd):
 
 
 def test_a_checkpoint_alone_is_enough_to_go_on(here):
-    from etude.dialects.mcquic.live.cli import main as mcquic
+    from etude.cli.mcquic import main as mcquic
 
     assert main(["train", "config.yaml", "-q"]) == 0
     assert mcquic(["train", "-q", "-r", "saved/latest/saved.ckpt"]) == 0
