@@ -1,3 +1,145 @@
-"""A LiBai config as a native one that trains the same, where the native form has a word for everything in it."""
+"""A LiBai config as a native one that trains the same weights, where the native form can say it."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from etude.config.tree import Path, Tree, dotted
+from etude.dialects.libai import lower as lowering
+from etude.errors import ConfigError, Finding
+
+PARTS = "etude.dialects.libai.live.converted"
+
+
+def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
+    """The native config, and notes on what it leaves out. Raises for what cannot be said without changing a result."""
+    plan = lowering.lower(tree)
+    _require_convertible(tree)
+    steps = int(tree.get("train", "num_accumulation_steps") or 1)
+    iterations = int(tree.get("train", "train_iter")) * steps
+    graph = bool(tree.get("graph", "enabled", default=True))
+    warmup = math.ceil(int(tree.get("train", "train_iter")) * tree.get("train", "warmup_ratio", default=0)) * steps
+    schedule = {**_plain(tree, ("train", "scheduler")), "warmup_iter": warmup, "max_iter": iterations}
+    config = {
+        "name": plan.name,
+        "imports": [PARTS],
+        "model": {"type": "libai.Model", "config": _plain(tree, ("model",))},
+        "data": {"train": _data(tree)},
+        "optim": {"type": "libai.Optimizer", "config": _plain(tree, ("optim",))},
+        "update": {"type": "libai.Eager", "micro_batches": steps},
+        "hooks": [{"type": "libai.Schedule", "config": schedule}],
+        "train": {"steps": iterations, "seed": plan.train.seed, **({"compile": True} if graph else {})},
+        "log": {"every": f"{int(tree.get('train', 'log_period', default=20))}step"},
+        "checkpoint": _checkpoint(tree),
+    }
+    if tree.get("train", "load_weight"):
+        config["init_from"] = f"{tree.get('train', 'load_weight')}/model"
+    return config, _notes(tree)
+
+
+def _data(tree: Tree) -> dict[str, Any]:
+    loader = tree.get("dataloader", "train")
+    size = int(tree.get("train", "train_micro_batch_size"))
+    sampler = loader.get("sampler")
+    shuffle = bool(sampler.get("shuffle", False)) if isinstance(sampler, Mapping) else True
+    return {
+        "dataset": {"type": "libai.Dataset", "config": _plain(tree, ("dataloader", "train", "dataset"))},
+        "batch_size": size,
+        "workers": int(loader.get("num_workers", 4)),
+        "sampler": {
+            "type": "libai.Cyclic",
+            "micro_batch_size": size,
+            "shuffle": shuffle,
+            "seed": int(tree.get("train", "seed")),
+        },
+        "drop_last": True,
+    }
+
+
+def _checkpoint(tree: Tree) -> dict[str, Any]:
+    given = tree.get("train", "checkpointer", default={})
+    return {"every": f"{int(given.get('period', 5000))}step", "keep": given.get("max_to_keep")}
+
+
+def _require_convertible(tree: Tree) -> None:
+    """Everything that has no native counterpart with the same result, at once."""
+    steps = tree.get("train", "num_accumulation_steps") or 1
+    doubts: list[tuple[bool, Path, str, str]] = [
+        (lowering.is_detectron2(tree.values), ("optimizer",), "detectron2's configs are not converted", ""),
+        (
+            bool(tree.get("train", "train_epoch")),
+            ("train", "train_epoch"),
+            "train.train_epoch counts by the length of the data, which is not known here",
+            "say train.train_iter and train.train_epoch=0",
+        ),
+        (
+            bool(tree.get("graph", "enabled", default=True)) and steps > 1,
+            ("train", "num_accumulation_steps"),
+            "graph mode with accumulation counts whole batches, the native form single ones",
+            "convert with graph.enabled=False",
+        ),
+        (
+            bool(tree.get("train", "scheduler", "milestones")),
+            ("train", "scheduler", "milestones"),
+            "milestones are shares of a length that is computed later",
+            "",
+        ),
+        (
+            bool(tree.get("train", "amp", "enabled", default=False)),
+            ("train", "amp"),
+            "LiBai's mixed precision has a scaler of its own",
+            "convert with train.amp.enabled=False and set train.precision",
+        ),
+        (tree.get("tokenization") is not None, ("tokenization",), "a tokenizer is made before the data", ""),
+        (
+            tree.get("train", "train_micro_batch_size") is None,
+            ("train", "train_micro_batch_size"),
+            "the batch size depends on the number of processes",
+            "say train.train_micro_batch_size",
+        ),
+        (
+            tree.get("dataloader", "train", "mixup_func") is not None,
+            ("dataloader", "train", "mixup_func"),
+            "mixup acts on batches, for which the native form has no place",
+            "",
+        ),
+        (
+            not lowering.target_name(tree.get("dataloader", "train", "_target_") or "").endswith("_train_loader"),
+            ("dataloader", "train"),
+            "only build_nlp_train_loader and build_image_train_loader have a native counterpart",
+            "",
+        ),
+    ]
+    findings = [Finding(str(tree.place(*way)), text, hint) for wrong, way, text, hint in doubts if wrong]
+    if findings:
+        raise ConfigError(findings)
+
+
+def _notes(tree: Tree) -> list[str]:
+    notes = ["evaluation and the best checkpoint are left out: LiBai's evaluators are not native metrics"]
+    if tree.get("train", "dist", "data_parallel_size", default=1) not in (None, 1):
+        notes.append("the number of processes is said when they are started")
+    return notes
+
+
+def _plain(tree: Tree, way: Path) -> Any:
+    """The values below ``way`` as YAML can hold them, targets by their names."""
+    return _named(tree, way, tree.get(*way))
+
+
+def _named(tree: Tree, way: Path, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _named(tree, (*way, key), item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(tree, (*way, index), item) for index, item in enumerate(value)]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if callable(value) and getattr(value, "__module__", None):
+        return lowering.target_name(value)
+    raise ConfigError(
+        f"{dotted(way)}: a {type(value).__name__} cannot be written into YAML",
+        at=str(tree.place(*way)),
+        hint="move what is defined in the config itself to a module",
+    )

@@ -27,7 +27,7 @@ _RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
 def recognise(path: str, text: str) -> bool:
     """A Python file that imports from LiBai or detectron2, itself or through a relative import; or a saved config."""
     if path.endswith((".yaml", ".yml")):
-        return bool(re.search(r"^(optim|optimizer|model):", text, re.MULTILINE)) and "_target_:" in text
+        return bool(re.search(r"^dataloader:", text, re.MULTILINE)) and "_target_:" in text
     return path.endswith(".py") and _speaks(path, text, 3)
 
 

@@ -69,7 +69,9 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai": {},
     "libai.config": _CONFIG,
     "libai.config.lazy": _from(f"{_LAZY}.call", "LazyCall") | _from(f"{_LAZY}.load", "LazyConfig"),
-    "libai.config.instantiate": _from(f"{_LAZY}.instantiate", "instantiate"),
+    "libai.config.instantiate": _from(f"{_LAZY}.instantiate", "instantiate")
+    | _from(f"{_LAZY}.targets", "dump_dataclass"),
+    "libai.utils.registry": _from(f"{_LAZY}.targets", "locate _convert_target_to_string"),
     "libai.config.arguments": _from("etude.dialects.libai.args", "default_argument_parser"),
     "libai.config.config": _from(f"{_LAZY}.configurable", "configurable")
     | _from(f"{_LAZY}.keys", "try_get_key get_config"),
@@ -150,6 +152,7 @@ _D2_CONFIG = (
     )
     | _from(f"{_LAZY}.configurable", "configurable")
     | _from(f"{_LAZY}.nodes", "CfgNode")
+    | _from(f"{_D2}.defaults", "get_cfg")
 )
 _D2_HOOKS = (
     _from(
@@ -221,7 +224,11 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.utils.logger": _from(f"{_D2}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds"),
     "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng"),
     "detectron2.utils.file_io": _from(f"{_D2}.shapes", "PathManager"),
-    "detectron2.utils.registry": _from(f"{_D2}.registry", "Registry locate"),
+    "detectron2.utils.registry": _from(f"{_D2}.registry", "Registry locate")
+    | _from(f"{_LAZY}.targets", "_convert_target_to_string"),
+    "detectron2.modeling": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
+    "detectron2.modeling.meta_arch": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
+    "detectron2.modeling.meta_arch.build": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
     "fvcore": {},
     "fvcore.common": {},
     "fvcore.common.param_scheduler": _PARAM_SCHEDULERS,

@@ -79,6 +79,11 @@ def name_of(target: Any) -> str:
     return f"{module}.{qualname}"
 
 
+def _convert_target_to_string(t: Any) -> str:
+    """:func:`name_of` under the name that the originals have for it."""
+    return name_of(t)
+
+
 @cache
 def _served_names() -> dict[str, str]:
     from etude.dialects.libai.names import MODULES

@@ -68,7 +68,7 @@ def build_nlp_train_loader(
 ) -> tuple[DataLoader[Any], None, None]:
     """``(loader, None, None)``: no validation and test part."""
     sampler = _lazy_sampler(sampler, CyclicSampler, shuffle=True)
-    made = _made(dataset, dataset_mixer)
+    made = one_dataset(dataset, dataset_mixer)
     drawn = _sampler(sampler, made, train_batch_size, seed, consumed_samples=consumed_samples)
     return _loader(made, drawn, num_workers, collate_fn, seed, **kwargs), None, None
 
@@ -101,7 +101,7 @@ def build_image_train_loader(
 ) -> tuple[DataLoader[Any], None, None]:
     """``(loader, None, None)``; ``mixup_func`` is kept on the loader for ``get_batch``."""
     sampler = _lazy_sampler(sampler, CyclicSampler, shuffle=True)
-    made = _made(dataset, dataset_mixer)
+    made = one_dataset(dataset, dataset_mixer)
     drawn = _sampler(sampler, made, train_batch_size, seed, consumed_samples=consumed_samples)
     loader = _loader(made, drawn, num_workers, collate_fn, seed, **kwargs)
     loader.mixup_func = instantiate(mixup_func)
@@ -153,7 +153,7 @@ def _sampler(sampler: Any, dataset: Any, batch_size: int, seed: int, **extra: An
     return (locate(target) if isinstance(target, str) else target)(**arguments, **extra)
 
 
-def _made(dataset: Any, mixer: Callable[..., Any]) -> Any:
+def one_dataset(dataset: Any, mixer: Callable[..., Any]) -> Any:
     """One data set, or several as one."""
     if isinstance(dataset, torch.utils.data.Dataset):
         return dataset

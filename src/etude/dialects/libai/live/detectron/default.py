@@ -18,6 +18,7 @@ from etude.dialects.libai.lazy.keys import CONFIGS, try_get_key
 from etude.dialects.libai.lazy.load import DetectronLazyConfig
 from etude.dialects.libai.live.detectron import comm, hooks, hooks_save, optim
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
+from etude.dialects.libai.live.detectron.defaults import build_model
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
 from etude.dialects.libai.live.detectron.logger import setup_logger
 from etude.dialects.libai.live.detectron.precise_bn import get_bn_modules
@@ -208,7 +209,10 @@ class DefaultTrainer(TrainerBase):
 
     @classmethod
     def build_model(cls, cfg: Any) -> torch.nn.Module:
-        raise NotImplementedError("detection models are not part of the engine: override `build_model(cls, cfg)`")
+        """The registered model ``cfg.MODEL.META_ARCHITECTURE``; override it for one that is not registered."""
+        model = build_model(cfg)
+        logger.info(f"Model:\n{model}")
+        return model
 
     @classmethod
     def build_train_loader(cls, cfg: Any) -> Any:

@@ -16,6 +16,7 @@ from etude.dialects.libai.multipliers import (
     CosineParamScheduler,
     MultiStepParamScheduler,
     ParamScheduler,
+    StepWithFixedGammaParamScheduler,
     WarmupParamScheduler,
 )
 
@@ -135,6 +136,10 @@ def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultipli
         end = solver.BASE_LR_END / solver.BASE_LR
         assert 0.0 <= end <= 1.0, end
         main = CosineParamScheduler(1, end)
+    elif name == "WarmupStepWithFixedGammaLR":
+        main = StepWithFixedGammaParamScheduler(
+            base_value=1.0, gamma=solver.GAMMA, num_decays=solver.NUM_DECAYS, num_updates=solver.MAX_ITER
+        )
     else:
         raise ValueError(f"Unknown LR scheduler: {name}")
     warmed = WarmupParamScheduler(
