@@ -152,9 +152,14 @@ def _raise_or_say(findings: Sequence[Finding], quiet: bool) -> None:
 
 
 def choose_folder(plan: Plan, options: Options) -> Path:
-    """Where this run lives: the folder asked for, the newest one when resuming, or a new one."""
+    """Where this run lives: the folder asked for, that of the checkpoint or the newest when resuming, or a new one."""
     if options.folder is not None:
         return options.folder
+    if options.resume:
+        here = Path(options.resume).absolute()
+        owner = next((place for place in (here, *list(here.parents)[:2]) if (place / "plan.yaml").exists()), None)
+        if owner is not None:
+            return owner
     if options.resume is not None:
         newest = folder.newest_folder(plan.folder, plan.name)
         if newest is not None:

@@ -18,7 +18,7 @@ from etude.checkpoint.store import Store
 from etude.checkpoint.warm import describe, init_from
 from etude.core.run import Run
 from etude.core.state import Generators, needed, restore
-from etude.errors import ConfigError, printable
+from etude.errors import ConfigError, ResumeError, printable
 from etude.hooks.checkpoint import Checkpoint, Saver
 from etude.hooks.faults import Faults
 from etude.hooks.stops import Signals, Stops
@@ -91,7 +91,15 @@ class Recovery:
             if loaded is None:
                 self.say("no checkpoint yet, starting at step 0")
             return loaded
+        if os.path.isfile(path):
+            raise ResumeError(
+                f"{printable(path)} is a file, not a checkpoint of Étude; to start from its weights write init_from"
+            )
         text = os.path.abspath(path) if "://" not in path else path
+        if os.path.isdir(os.path.join(text, FOLDER)) or os.path.basename(text) == FOLDER:
+            whole = text if os.path.basename(text) == FOLDER else os.path.join(text, FOLDER)
+            other = store if whole == store.folder else Store(whole, write=False, say=self.say)
+            return other.resume(need=needed(self.run))
         inside = os.path.dirname(text) == store.folder
         loaded = (store if inside else Store(os.path.dirname(text), write=False, say=self.say)).load(
             text, need=needed(self.run)

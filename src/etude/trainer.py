@@ -32,6 +32,7 @@ from etude.core.hook import FunctionHook, Hook, HookTable
 from etude.core.run import Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader
+from etude.data.replay import Replay
 from etude.errors import UserError
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
@@ -118,7 +119,7 @@ class Trainer:
         data = {"train": self._loader(train, batch_size, shuffle=True)}
         if val is not None:
             data["val"] = self._loader(val, batch_size, shuffle=False)
-        length = len(data["train"]) if hasattr(data["train"], "__len__") else None
+        length = _length(data["train"])
         total = steps if steps is not None else epochs * length if length is not None and epochs is not None else None
         return Run(
             model=self.model,
@@ -136,7 +137,7 @@ class Trainer:
     def _loader(self, data: Data, batch_size: int, *, shuffle: bool) -> Any:
         gives_samples = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
         if not gives_samples or isinstance(data, torch.utils.data.DataLoader):
-            return data
+            return data if hasattr(data, "load_state_dict") else Replay(data)
         device = None if self.device.type == "cpu" else self.device
         return Loader(data, batch_size=batch_size, shuffle=shuffle, seed=self.seed, device=device)
 
@@ -157,3 +158,11 @@ class Trainer:
             saving.every = parse(checkpoint)
             hooks.append(saving)
         return hooks
+
+
+def _length(loader: Any) -> int | None:
+    """Batches of an epoch; None for a stream."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None

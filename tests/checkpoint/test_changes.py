@@ -55,3 +55,11 @@ def test_all_refused_changes_come_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         require_allowed(changed(optimizers={"": optimizer}, train=replace(PLAN.train, seed=5)), ())
     assert len(caught.value.findings) == 3
+
+
+def test_secrets_and_what_came_from_the_environment_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKER", "s3cret-marker")
+    args = {"api_key": "k-123456", "url": "https://u:s3cret-marker@host", "name": "plain"}
+    known = facts(replace(PLAN, writers=(Spec(kind="writer", name="Remote", args=args),)))
+    text = repr(known)
+    assert "k-123456" not in text and "s3cret-marker" not in text and known["writers.0.name"] == "plain"

@@ -8,10 +8,12 @@ another result than the run would have had is accepted only by name: ``--allow-c
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from etude.config.dump import redact
 from etude.errors import ConfigError, Finding
 from etude.plan import Place, Plan, Spec
 from etude.units import Amount
@@ -27,6 +29,7 @@ HARMLESS = (
 VERSION_KEY, VERSION = "facts", 1
 #: Words of the plan that a config calls otherwise.
 _WORDS = {"optimizers": "optim", "schedules": "schedule", "losses": "loss"}
+_SHORTEST_SECRET = 6
 _HARMLESS_ENDS = (".workers", ".pin_memory", ".persistent_workers", ".timeout", ".on_bad_sample", ".bad_samples")
 
 
@@ -99,8 +102,19 @@ def _flatten(key: str, value: Any, flat: dict[str, Any]) -> None:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             _flatten(f"{key}.{_label(item, index)}", item, flat)
+    elif isinstance(value, str):
+        flat[key] = _public(key, value)
     else:
-        flat[key] = value if isinstance(value, bool | int | float | str | None) else repr(type(value))
+        flat[key] = value if isinstance(value, bool | int | float | None) else repr(type(value))
+
+
+def _public(key: str, text: str) -> str:
+    """A text as it may lie in a checkpoint: without secrets, and without what came from the environment."""
+    shown = str(redact({key.rpartition(".")[2]: text}).popitem()[1])
+    for value in os.environ.values():
+        if len(value) >= _SHORTEST_SECRET and value in shown:
+            shown = shown.replace(value, "…")
+    return shown
 
 
 def _label(item: Any, index: int) -> str:

@@ -47,6 +47,7 @@ def add_parser(subparsers: Any) -> None:
         "--allow-change", action="append", default=[], metavar="KEY", help="accept a changed KEY on resume"
     )
     safety.add_argument("--trust", action="store_true", help="load checkpoints that hold code; it will be executed")
+    safety.add_argument("--trust-owner", action="store_true", help="resume from files that belong to another user")
     safety.add_argument("--no-python-config", action="store_true", help="refuse configs that are programs")
     foreign = parser.add_argument_group("flags of other systems' train scripts")
     foreign.add_argument("--resume-from", metavar="FILE", help="mmcv 1.x")
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         restart=args.restart,
         quiet=args.quiet,
         trust=args.trust,
-        allow_change=tuple(args.allow_change),
+        allow_change=(*args.allow_change, *(["owner"] if args.trust_owner else [])),
         chaos=args.chaos,
         extras=vars(args),
     )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from etude.checkpoint.changes import facts
 from etude.checkpoint.warm import compare, describe
 from etude.core.run import Run
+from etude.data.replay import generators
+from etude.data.replay import restore as restore_generators
 from etude.errors import ResumeError, printable
 
 #: Parts without which nothing is resumed.
@@ -22,22 +22,13 @@ class Generators:
     """Every generator that training may draw from, as a part."""
 
     def state_dict(self) -> dict[str, Any]:
-        version, words, gauss = random.getstate()
-        name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-        state: dict[str, Any] = {
-            "torch": torch.get_rng_state(),
-            "python": {"version": version, "words": torch.tensor(words, dtype=torch.int64), "gauss": gauss},
-            "numpy": {"name": name, "keys": keys, "position": position, "has_gauss": has_gauss, "cached": cached},
-        }
+        state = generators()
         if torch.cuda.is_available():
             state["cuda"] = torch.cuda.get_rng_state_all()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        python, legacy = state["python"], state["numpy"]
-        random.setstate((python["version"], tuple(python["words"].tolist()), python["gauss"]))
-        np.random.set_state((legacy["name"], legacy["keys"], legacy["position"], legacy["has_gauss"], legacy["cached"]))
-        torch.set_rng_state(state["torch"])
+        restore_generators(state)
         if torch.cuda.is_available() and len(state.get("cuda", ())) == torch.cuda.device_count():
             torch.cuda.set_rng_state_all(state["cuda"])
 

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from etude import Trainer
+from etude.core.run import Run
+from etude.data.replay import Replay
+
+
+class Noisy(torch.utils.data.Dataset[Any]):
+    """Draws from three generators of the process, as many datasets do."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.full((3,), float(index)) + torch.rand(3) + random.random() + np.random.rand(), index % 2
+
+
+def seeded(loader: Any) -> Replay:
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)
+    return Replay(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_rest_of_an_epoch_is_the_same_after_a_resume(workers: int) -> None:
+    def loader() -> DataLoader[Any]:
+        return DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=workers)
+
+    whole = seeded(loader())
+    batches = iter(whole)
+    for _ in range(2):
+        next(batches)
+    position, generators = whole.state_dict(), (random.getstate(), np.random.get_state(), torch.get_rng_state())
+    rest = [batch[0] for batch in batches]
+
+    later = seeded(loader())
+    later.load_state_dict(position)
+    random.setstate(generators[0])
+    np.random.set_state(generators[1])
+    torch.set_rng_state(generators[2])
+    again = [batch[0] for batch in later]
+    assert len(again) == 3 and all(torch.equal(a, b) for a, b in zip(rest, again, strict=True))
+
+
+def test_a_list_of_batches_goes_on_where_it_stood() -> None:
+    loader = Replay([1, 2, 3, 4])
+    batches = iter(loader)
+    next(batches)
+    other = Replay([1, 2, 3, 4])
+    other.load_state_dict(loader.state_dict())
+    assert list(other) == [2, 3, 4] and list(other) == [1, 2, 3, 4] and len(other) == 4
+
+
+def train(folder: Path, *, stop_at: int | None = None, resume: bool = False) -> Run:
+    torch.manual_seed(0)
+    random.seed(0)
+    np.random.seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2))
+
+    def stop(run: Run) -> None:
+        if run.done == stop_at:
+            run.stop("enough", exit_code=75)
+
+    trainer = Trainer(
+        model, loss=torch.nn.CrossEntropyLoss(), optimizer=torch.optim.AdamW(model.parameters()), hooks=[stop],
+        folder=folder, quiet=True, device="cpu",
+    )  # fmt: skip
+    return trainer.fit(DataLoader(Noisy(), batch_size=4, shuffle=True), epochs=3, checkpoint="100step", resume=resume)
+
+
+@pytest.mark.parametrize("stop_at", [7, 10])  # inside an epoch, and at the end of one
+def test_a_trainer_with_a_plain_loader_resumes_in_the_same_bits(tmp_path: Path, stop_at: int) -> None:
+    calm = train(tmp_path / "calm")
+    train(tmp_path / "stopped", stop_at=stop_at)
+    resumed = train(tmp_path / "stopped", resume=True)
+    assert resumed.step == calm.step == 15
+    for one, two in zip(calm.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, two)
+    assert (tmp_path / "calm" / "metrics.jsonl").read_bytes() == (tmp_path / "stopped" / "metrics.jsonl").read_bytes()
