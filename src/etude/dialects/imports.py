@@ -63,6 +63,11 @@ class Served(ModuleType):
             setattr(*home, originals.pop(name))
         super().__delattr__(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Importing a submodule puts it here; it must not hide a function of its own name."""
+        if not (isinstance(value, Served) and name in self.__dict__.get("_table", {})):
+            super().__setattr__(name, value)
+
     def __dir__(self) -> list[str]:
         return sorted(set(super().__dir__()) | set(self.__dict__.get("_table", {})))
 

@@ -390,3 +390,15 @@ def test_what_is_out_of_scope_says_what_to_do() -> None:
         import detectron2.modeling.backbone  # noqa: F401
     with pytest.raises(OutOfScope, match="OneFlow"):
         from libai.models import BertModel  # noqa: F401
+
+
+def test_a_function_is_not_hidden_by_the_module_of_its_name() -> None:
+    import importlib
+
+    module = importlib.import_module("detectron2.config.instantiate")
+    from detectron2.config import instantiate as function
+
+    assert callable(function)
+    assert module.instantiate is function
+    made = function(module.dump_dataclass(Point(1, "s")))
+    assert made == Point(1, "s")
