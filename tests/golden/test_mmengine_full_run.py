@@ -37,6 +37,7 @@ def test_a_run_logs_what_was_recorded(case: dict[str, Any], tmp_path: Path) -> N
     for verb in case.get("call", "train").split("+"):
         getattr(runner, verb)()
     expect, stamp = case["expect"], runner.timestamp
+    assert set(expect) == {"files", "scalars", "log"}
     found = sorted(
         str(p.relative_to(tmp_path)).replace(stamp, "<timestamp>") for p in tmp_path.rglob("*") if p.is_file()
     )
