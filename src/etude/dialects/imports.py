@@ -48,7 +48,12 @@ class Served(ModuleType):
         raise AttributeError(f"module {self.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """A name that is replaced here (as tests do) is replaced at its home too, where other code looks it up."""
+        """A name that is replaced here (as tests do) is replaced at its home too, where other code looks it up.
+
+        Importing a submodule puts that here as well; it must not hide a function of its own name.
+        """
+        if isinstance(value, Served) and name in self.__dict__.get("_table", {}):
+            return
         home = _home(self.__dict__.get("_table", {}).get(name, ""))
         if home is not None and name in self.__dict__:
             module, attribute = home
@@ -62,11 +67,6 @@ class Served(ModuleType):
         if home is not None and name in originals:
             setattr(*home, originals.pop(name))
         super().__delattr__(name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Importing a submodule puts it here; it must not hide a function of its own name."""
-        if not (isinstance(value, Served) and name in self.__dict__.get("_table", {})):
-            super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
         return sorted(set(super().__dir__()) | set(self.__dict__.get("_table", {})))
