@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from etude.errors import ResumeError
+from etude.checkpoint import disk
+from etude.errors import ResumeError, SaveError
 from tests.dialects.mmcv1.toys import Net, Noisy, assert_same_bits, noisy_loader, weights
 
 from mmcv.runner import EvalHook, Hook, set_random_seed  # isort: skip
@@ -191,3 +193,19 @@ def test_a_copied_checkpoint_without_its_note_still_resumes(make_runner: Any, tm
 
 def test_the_dataset_of_these_tests_is_random() -> None:
     assert not torch.equal(Noisy()[0]["x"], Noisy()[0]["x"])
+
+
+def test_a_full_disk_is_forgiven_twice(make_runner: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    failing = {"epoch_1.pth", "epoch_2.pth"}
+
+    def gate(call: str, path: str, size: int) -> None:
+        if call == "write" and any(name in path for name in failing):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    with disk.gated(gate):
+        _train(_prepared(make_runner, tmp_path, EPOCHS, checkpoint={"interval": 1}))
+        assert {"epoch_3.pth", "epoch_4.pth"} == {path.name for path in tmp_path.glob("epoch_*")}
+        assert "could not be written, training goes on" in caplog.text
+        failing.update({"epoch_3.pth", "epoch_4.pth"})
+        with pytest.raises(SaveError):
+            _train(_prepared(make_runner, tmp_path / "again", EPOCHS, checkpoint={"interval": 1}))

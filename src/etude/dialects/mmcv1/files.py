@@ -40,6 +40,8 @@ def write(path: str, checkpoint: Mapping[str, Any]) -> None:
         save_atomically(dict(checkpoint), path)
     except OSError as error:
         raise SaveError(f"{printable(path)}: {error.strerror or error}") from error
+    except RuntimeError as error:  # torch's writer has no other word for a disk that refuses
+        raise SaveError(f"{printable(path)}: {error}") from error
 
 
 def link_latest(folder: str, name: str) -> None:

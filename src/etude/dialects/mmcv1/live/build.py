@@ -50,6 +50,7 @@ def build(plan: Plan, options: Options) -> Run:
     _import_user_modules(cfg, plan)
     distributed = _join_group(cfg, options.extras)
     environment.setup_multi_processes(cfg)
+    torch.backends.cudnn.benchmark = bool(cfg.get("cudnn_benchmark", torch.backends.cudnn.benchmark))
     seed = init_random_seed(cfg.get("seed"))
     set_random_seed(seed, deterministic=bool(options.extras.get("deterministic")))
     cfg["seed"] = seed

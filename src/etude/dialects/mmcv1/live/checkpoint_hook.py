@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.dist_utils import allreduce_params, master_only
 from etude.dialects.mmcv1.live.hook import HOOKS, Hook
+from etude.errors import SaveError
+
+#: Saves that may fail one after another before the run ends.
+MOST_FAILURES = 3
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner import BaseRunner
@@ -37,6 +41,7 @@ class CheckpointHook(Hook):
         self.out_dir, self.max_keep_ckpts, self.save_last = out_dir, max_keep_ckpts, save_last
         self.sync_buffer, self.file_client_args = sync_buffer, file_client_args
         self.args = kwargs
+        self._failures = 0
 
     def before_run(self, runner: BaseRunner) -> None:
         self.out_dir = target_folder(self.out_dir, runner)
@@ -66,7 +71,12 @@ class CheckpointHook(Hook):
     def _save_checkpoint(self, runner: BaseRunner) -> None:
         assert self.out_dir is not None
         runner.saver = self
-        runner.save_checkpoint(self.out_dir, save_optimizer=self.save_optimizer, **self.args)
+        try:
+            runner.save_checkpoint(self.out_dir, save_optimizer=self.save_optimizer, **self.args)
+        except SaveError as error:
+            self._forgive(runner, error)
+            return
+        self._failures = 0
         current = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         template = self.args.get("filename_tmpl", "epoch_{}.pth" if self.by_epoch else "iter_{}.pth")
         path = os.path.join(self.out_dir, template.format(current))
@@ -74,6 +84,13 @@ class CheckpointHook(Hook):
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
         if self.max_keep_ckpts > 0:
             self._prune(template, current, path)
+
+    def _forgive(self, runner: BaseRunner, error: SaveError) -> None:
+        """A full disk may have room again at the next interval; what was saved before is untouched."""
+        self._failures += 1
+        if self._failures >= MOST_FAILURES:
+            raise error
+        runner.logger.error(f"the checkpoint could not be written, training goes on: {error}")
 
     def _prune(self, template: str, current: int, newest: str) -> None:
         assert self.out_dir is not None

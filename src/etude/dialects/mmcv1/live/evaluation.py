@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from math import inf
@@ -20,6 +19,7 @@ from etude.dialects.mmcv1.live.checks import require
 from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
+from etude.errors import SaveError
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner import BaseRunner
@@ -161,10 +161,18 @@ class EvalHook(Hook):
         if not self.compare_func(key_score, messages.get("best_score", self.init_value_map[self.rule])):
             return
         name = f"best_{self.key_indicator}_{kind}_{now}.pth".replace(os.sep, "_")
-        old, self.best_ckpt_path = self.best_ckpt_path, os.path.join(self.out_dir, name)
-        messages["best_score"], messages["best_ckpt"] = key_score, self.best_ckpt_path
+        before, old = dict(messages), self.best_ckpt_path
+        self.best_ckpt_path = os.path.join(self.out_dir, name)
+        messages.update(best_score=key_score, best_ckpt=self.best_ckpt_path)
         runner.saver = self
-        runner.save_checkpoint(self.out_dir, filename_tmpl=name, create_symlink=False)
+        try:
+            runner.save_checkpoint(self.out_dir, filename_tmpl=name, create_symlink=False)
+        except SaveError as error:
+            messages.clear()
+            messages.update(before)
+            self.best_ckpt_path = old
+            runner.logger.error(f"the best checkpoint could not be written, the old one stays: {error}")
+            return
         if old and old != self.best_ckpt_path and os.path.isfile(old):
             os.remove(old)
             exact.remove_note(old)
@@ -227,7 +235,6 @@ class DistEvalHook(EvalHook):
         folder = self.tmpdir if self.tmpdir is not None else os.path.join(runner.work_dir or ".", ".eval_hook")
         results = self.test_fn(runner.model, self.dataloader, tmpdir=folder, gpu_collect=self.gpu_collect)
         if runner.rank == 0:
-            sys.stdout.write("\n")
             self._take(runner, results)
 
 

@@ -19,6 +19,7 @@ import torch
 
 from etude.checkpoint import disk, foreign
 from etude.core.state import Generators
+from etude.dialects.mmcv1.live.dist_utils import get_dist_info
 from etude.errors import ResumeError
 
 KEY = "etude"
@@ -33,7 +34,9 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    Generators().load_state_dict(state)
+    """Put the generators back. Only the first rank saves, so the others keep their own."""
+    if get_dist_info()[0] == 0:
+        Generators().load_state_dict(state)
 
 
 class Generated:

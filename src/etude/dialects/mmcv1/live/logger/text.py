@@ -100,7 +100,7 @@ class TextLoggerHook(LoggerHook):
                 runner.logger.info(f"Exp name: {runner.meta['exp_name']}")
         head = self._train_head(log_dict, runner) if log_dict["mode"] == "train" else self._val_head(log_dict)
         items = [
-            f"{printable(str(name))}: {value:.4f}" if isinstance(value, float) else f"{name}: {value}"
+            f"{printable(str(name))}: {value:.4f}" if isinstance(value, float) else f"{name}: {_on_one_line(value)}"
             for name, value in log_dict.items()
             if name not in _SHOWN_APART
         ]
@@ -147,6 +147,10 @@ def _shown_rate(rate: Any) -> str:
     if isinstance(rate, dict):
         return " ".join(f"lr_{name}: {value:.3e}" for name, value in rate.items())
     return f"lr: {rate:.3e}"
+
+
+def _on_one_line(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) else value
 
 
 def _plain(value: Any) -> Any:

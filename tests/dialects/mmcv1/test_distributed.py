@@ -1,0 +1,61 @@
+"""Two processes: gradients are averaged, one of them evaluates and saves."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def _work(rank: int, port: int, folder: str) -> None:
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+    )
+    torch.set_num_threads(1)
+    from etude.dialects import imports
+
+    imports.install()
+    from mmcv.parallel import MMDistributedDataParallel
+    from mmcv.runner import DistEvalHook, EpochBasedRunner, build_optimizer, init_dist
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    from tests.dialects.mmcv1.toys import Net, Noisy
+
+    init_dist("pytorch", backend="gloo")
+    net = MMDistributedDataParallel(Net(), broadcast_buffers=False)
+    runner: Any = EpochBasedRunner(
+        net,
+        optimizer=build_optimizer(net, {"type": "SGD", "lr": 0.1}),
+        work_dir=folder,
+        logger=logging.getLogger("two"),
+        meta={},
+        max_epochs=2,
+    )
+    hooks = [{"type": "DistSamplerSeedHook"}, {"type": "SyncBuffersHook"}]
+    runner.register_training_hooks({"policy": "fixed"}, {}, {"interval": 1}, custom_hooks_config=hooks)
+    train, val = Noisy(), Noisy()
+    loaders = [DataLoader(data, batch_size=4, sampler=DistributedSampler(data)) for data in (train, val)]
+    runner.register_hook(DistEvalHook(loaders[1], save_best="acc"), priority="LOW")
+    runner.run(loaders[:1], [("train", 1)])
+    told = {"weight": net.module.fc1.weight.tolist(), "mean": net.module.bn.running_mean.tolist()}
+    Path(folder, f"rank{rank}.json").write_text(json.dumps({**told, "evaluations": val.evaluations}))
+    dist.destroy_process_group()
+
+
+def test_two_processes_train_one_model(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(_work, (port, str(tmp_path)), nprocs=2)  # type: ignore[no-untyped-call]
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    assert first["weight"] == second["weight"]
+    assert first["mean"] == second["mean"]
+    assert (first["evaluations"], second["evaluations"]) == (2, 0)
+    assert {"epoch_1.pth", "epoch_2.pth", "latest.pth"} <= {path.name for path in tmp_path.iterdir()}
