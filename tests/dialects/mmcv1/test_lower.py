@@ -111,7 +111,7 @@ def test_hooks_of_ones_own_modules_are_known_by_their_source(folder: Path) -> No
     text = "custom_imports = dict(imports=['my_hooks_x'])\ncustom_hooks = [dict(type='Mine', levl=1)]\n"
     plan, findings = survey(folder, text)
     assert plan.imports == ("my_hooks_x",)
-    assert findings == ["c.py:3: warning: Mine has no parameter 'levl'; did you mean 'level'?"]
+    assert findings == ["c.py:3: unknown key custom_hooks.0.levl; did you mean 'level'?"]
 
 
 def test_places_of_overrides_and_replaced_dicts(folder: Path) -> None:
@@ -133,3 +133,10 @@ def test_a_python_config_can_be_refused(folder: Path) -> None:
 def test_lowering_imports_no_torch(folder: Path) -> None:
     code = "import sys; from etude.dialects.mmcv1 import lower; lower.lower(lower.read('base.py')); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_tree_remembers_what_overrode_what(folder: Path) -> None:
+    (folder / "c.py").write_text("_base_ = './base.py'\noptimizer = dict(lr=0.2)\n")
+    tree = lower.read("c.py", ["optimizer.lr=0.5"])
+    told = [(str(place), value) for place, value in tree.history["optimizer", "lr"]]
+    assert told == [("base.py:7", 0.1), ("c.py:2", 0.2), ("override 'optimizer.lr=0.5'", 0.5)]

@@ -70,11 +70,13 @@ def read_lazy(filename: str | os.PathLike[str], seen: tuple[str, ...] = ()) -> S
     imported = {name: scope[name] for name in transformer.imported if name in scope}
     values = {name: value for name, value in keys.items() if not _same(imported, name, value)}
     base = transformer.base
+    base.remember(places.places_in(text, path), values)
     return Source(
         ConfigDict(values),
         "\n".join([*([base.text] if base.text else []), f"{path}\n{text}"]),
         places=_places_after(text, path, base.places),
         files={**base.files, path: text},
+        history=base.history,
         imported=imported,
     )  # fmt: skip
 
@@ -133,9 +135,7 @@ class _Transformer(ast.NodeTransformer):
     def _base_names(self, node: ast.ImportFrom) -> list[ast.stmt]:
         file = self._base_path(node)
         source = read_lazy(file, self.seen)
-        self.base.text = f"{self.base.text}\n{source.text}" if self.base.text else source.text
-        self.base.places.update(source.places)
-        self.base.files.update(source.files)
+        self.base.include(source)
         available = {**source.imported, **dict(source.values.raw_items())}  # type: ignore[attr-defined]
         wanted = self._wanted(node, available, source)
         made = []

@@ -83,15 +83,19 @@ class Lowering:
             return
         takes = [p.key for p in signature.parameters if p.key not in given and p.word]
         own = target not in known.values()
-        self._unknown(
+        meant = self._unknown(
             spec, [*takes, *also], is_open=signature.open and not closed, tell=self.warning if own else self.error
         )
         for parameter in signature.parameters if not own else ():
-            if parameter.required and parameter.key in takes and parameter.key not in spec.args:
+            if parameter.required and parameter.key in takes and parameter.key not in {*spec.args, *meant}:
                 self.error(spec.at, f"{spec.name} needs the parameter {parameter.key!r}")
 
-    def _unknown(self, spec: Spec, takes: Sequence[str], *, is_open: bool, tell: Callable[..., None]) -> None:
-        """What is read off a source may be less than a class of the user's really takes: ``tell`` may be a warning."""
+    def _unknown(self, spec: Spec, takes: Sequence[str], *, is_open: bool, tell: Callable[..., None]) -> set[str]:
+        """Tell of every argument that is not taken; the names that were probably meant.
+
+        What is read off a source may be less than a class of the user's really takes: ``tell`` may be a warning.
+        """
+        meant: set[str] = set()
         for name in spec.args:
             if name in takes:
                 continue
@@ -100,6 +104,8 @@ class Lowering:
                 self.warning(spec.place(name), f"{spec.name} has no parameter {name!r}", f"did you mean {near!r}?")
             elif not is_open:
                 tell(spec.place(name), f"{spec.name} has no parameter {name!r}", suggest(name, takes))
+                meant |= {near} if near else set()
+        return meant
 
     def _target(self, spec: Spec, known: Mapping[str, str], table: str, word: str) -> str:
         name = spec.name.rpartition(".")[2] if spec.name.partition(".")[0].startswith("mm") else spec.name

@@ -129,10 +129,16 @@ def over(child: Places, base: Places, values: dict[Any, Any]) -> Places:
     return {**kept, **child}
 
 
-def _merges(values: Any, path: Path) -> bool:
+def value_at(values: Any, path: Path) -> Any:
+    """What stands at ``path``; None where nothing does."""
     for part in path:
         try:
             values = dict.get(values, part) if isinstance(values, dict) else values[part]
         except (TypeError, IndexError, KeyError):
-            return False
+            return None
+    return values
+
+
+def _merges(values: Any, path: Path) -> bool:
+    values = value_at(values, path)
     return isinstance(values, dict) and not values.get("_delete_", False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from etude import scan
@@ -24,7 +25,7 @@ _ALWAYS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Words:
     """What a dialect knows: its top-level keys; names of components → ``module:attr``; and by the way to a dict (``*``
     stands for any key or index) the keys that belong there, and the component it is when it has no ``type``."""
@@ -35,6 +36,12 @@ class Words:
     served: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     keys: Mapping[tuple[str, ...], Sequence[str]] = field(default_factory=dict)
     defaults: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+
+    def known(self, target: str) -> scan.Signature | None:
+        """A base class by its old import name leads to ours."""
+        module, _, attribute = target.partition(":")
+        ours = self.served.get(module, {}).get(attribute, "")
+        return scan.signature(ours, known=kept) if ":" in ours else kept(target)
 
 
 def tell_slips(low: Lowering, words: Words) -> None:
@@ -48,7 +55,7 @@ class _Slips:
         self.names = {**words.names, **{name: target for (_, name), target in low.registered.items()}}
 
     def tell(self) -> None:
-        used = names_used(self.low.tree.files.values())
+        used = _used(tuple(self.low.tree.files.values()))
         self._keys((), self.low.tree.values, self.words.top, leave=used)
         for path, value in self.low.tree.walk():
             if isinstance(value, Mapping) and path[0] in self.words.top:
@@ -61,14 +68,8 @@ class _Slips:
         name = value.get("type", _at(self.words.defaults, path))
         found = [*(_at(self.words.keys, path) or ()), *(_ALWAYS if name else ("type",))]
         target = self.names.get(_bare(name)) if isinstance(name, str) else None
-        signature = scan.signature(target, folders=self.low.folders, known=self._known) if target else None
+        signature = scan.signature(target, folders=self.low.folders, known=self.words.known) if target else None
         return [*found, *(parameter.key for parameter in signature.parameters)] if signature else found
-
-    def _known(self, target: str) -> scan.Signature | None:
-        """A base class by its old import name leads to ours."""
-        module, _, attribute = target.partition(":")
-        ours = self.words.served.get(module, {}).get(attribute, "")
-        return scan.signature(ours, known=kept) if ":" in ours else kept(target)
 
     def _keys(self, path: Path, value: Mapping[Any, Any], words: Iterable[str], leave: Iterable[str] = ()) -> None:
         missing = [word for word in words if word not in value]
@@ -101,6 +102,11 @@ class _Slips:
             return
         self.low.findings[:] = [f for f in self.low.findings if f not in about or f.severity == "error"]
         self.low.findings.append(Finding(at, message, hint))
+
+
+@lru_cache(maxsize=8)
+def _used(texts: tuple[str, ...]) -> set[str]:
+    return names_used(texts)
 
 
 def _slip_of(word: str, words: Iterable[str]) -> str | None:

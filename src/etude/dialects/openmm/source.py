@@ -15,8 +15,10 @@ from typing import Any
 
 import yaml
 
+from etude.config.tree import Path
 from etude.dialects.openmm.errors import ConfigFileError, ConfigFileMissing, ConfigKeyError, ConfigTypeError
-from etude.dialects.openmm.places import Places
+from etude.dialects.openmm.places import Places, value_at
+from etude.plan import Place
 
 SUFFIXES = (".py", ".json", ".yaml", ".yml")
 BASE = "_base_"
@@ -41,8 +43,24 @@ class Source:
     env: dict[str, str] = field(default_factory=dict)
     places: Places = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    #: For a path, what each file set there, oldest first.
+    history: dict[Path, list[tuple[Place, Any]]] = field(default_factory=dict)
     #: Names that a pure-Python config imported; no keys of it, but readable.
     imported: dict[str, Any] = field(default_factory=dict)
+
+    def remember(self, where: Places, values: Any) -> None:
+        """Note what one file set, after everything that was noted before."""
+        for path, place in where.items():
+            self.history.setdefault(path, []).append((place, value_at(values, path)))
+
+    def include(self, base: Source) -> None:
+        """Take in a base: its text, places and files, after those of the bases before it."""
+        self.text = f"{self.text}\n{base.text}" if self.text else base.text
+        self.env.update(base.env)
+        self.places.update(base.places)
+        self.files.update(base.files)
+        for path, notes in base.history.items():
+            self.history.setdefault(path, []).extend(notes)
 
 
 def read_text(filename: str | os.PathLike[str]) -> tuple[str, str]:

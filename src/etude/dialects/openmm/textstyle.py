@@ -56,12 +56,14 @@ def read_chain(filename: str | os.PathLike[str], style: Style, seen: tuple[str, 
     warn_if_deprecated(values, path)
     merged: Any = merge(values, base.values) if base.files else values
     where = places.places_in(marked, path)
+    base.remember(where, values)
     return Source(
         merged if isinstance(merged, style.dict_class) else style.dict_class(merged),
         "\n".join([*([base.text] if base.text else []), f"{path}\n{original}"]),
         base.env,
         places.over(where, base.places, values),
         {**base.files, path: original},
+        base.history,
     )
 
 
@@ -83,10 +85,7 @@ def _united(bases: Any, path: str, style: Style, seen: tuple[str, ...]) -> Sourc
         if scope:
             source.values = scoped(source.values, scope)
         found.append((file, source.values))
-        union.text = f"{union.text}\n{source.text}" if union.text else source.text
-        union.env.update(source.env)
-        union.places.update(source.places)
-        union.files.update(source.files)
+        union.include(source)
     union.values = unite(found, path, union.values)
     return union
 

@@ -28,9 +28,13 @@ def tree_of(source: Source, path: str, overrides: Sequence[str], options: Mappin
             values = merge(nested({key: value}), values, list_keys=True)
         except ConfigError as error:
             raise ConfigError(error.findings[0].message, at=f"override {text!r}") from error
-        places[_path(key)] = Place(f"override {text!r}", 0, key)
+        place = places[_path(key)] = Place(f"override {text!r}", 0, key)
+        source.history.setdefault(_path(key), []).append((place, value))
     files = {main: source.files.get(main, ""), **source.files}
-    return Tree(values, _short(places), {}, files)
+    history = {
+        where: [(_short(place), named(value)) for place, value in notes] for where, notes in source.history.items()
+    }
+    return Tree(values, {where: _short(place) for where, place in places.items()}, history, files)
 
 
 def refuse_python(path: str, options: Mapping[str, Any]) -> None:
@@ -85,10 +89,9 @@ def _path(key: str) -> Path:
     return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 
 
-def _short(places: dict[Path, Place]) -> dict[Path, Place]:
-    """Files below the current folder by their short names, as people write them."""
-    here = os.getcwd() + os.sep
-    return {path: Place(place.file.removeprefix(here), place.line, place.key) for path, place in places.items()}
+def _short(place: Place) -> Place:
+    """A file below the current folder by its short name, as people write it."""
+    return Place(place.file.removeprefix(os.getcwd() + os.sep), place.line, place.key)
 
 
 __all__ = ["BASE", "keys_in", "refuse_python", "texts_of", "tree_of"]
