@@ -11,21 +11,12 @@ import pytest
 from etude import cli
 from etude.config.from_yaml import parse_yaml
 from etude.dialects.native.lower import READING_KEYS, SECTIONS
-from etude.registry import TABLES
 from tests.docs.blocks import ALL_PAGES, PAGES, Block, blocks, name_of, program
 
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 YAML = [(page, block) for page in PAGES for block in blocks(page, "yaml")]
 WHOLE = ("model", "data", "optim", "train")
 SHELL = {"&&", "||", "|", ";", ">", ">>", "&"}
-
-
-@pytest.fixture
-def own_registries(monkeypatch):
-    """What a page registers is forgotten afterwards."""
-    for table in TABLES.values():
-        len(table)
-        monkeypatch.setattr(table, "_entries", dict(table._entries))
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)

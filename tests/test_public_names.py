@@ -1,0 +1,43 @@
+"""The public names are listed once, and loaded when they are first used."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import etude
+
+
+@pytest.mark.parametrize("name", etude.__all__)
+def test_a_public_name_is_there(name):
+    assert getattr(etude, name) is not None
+    assert name in dir(etude)
+
+
+def test_there_are_not_many_more_than_a_reader_can_keep_in_mind():
+    assert len(etude.__all__) == len(set(etude.__all__)) <= 30
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(etude.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.asname or alias.name for node in block.body for alias in getattr(node, "names", [])}
+    assert seen == set(etude.__all__) - {"__version__"}
+
+
+def test_a_name_that_is_not_there_is_answered_as_python_does():
+    with pytest.raises(AttributeError, match="no attribute 'Traner'"):
+        etude.Traner
+
+
+def test_importing_the_package_waits_with_torch():
+    code = "import sys, etude; etude.Plan, etude.HOOKS, etude.ConfigError; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (Path(etude.__file__).parent / "py.typed").is_file()
