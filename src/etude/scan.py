@@ -124,9 +124,18 @@ class Source:
         return ".".join([*package[: max(keep, 0)], *([statement.module] if statement.module else [])])
 
 
-def signature(target: str, *, folders: Sequence[str] = (), known: Known = lambda target: None) -> Signature | None:
+def _nothing(target: str) -> Signature | None:
+    return None
+
+
+def signature(target: str, *, folders: Sequence[str] = (), known: Known = _nothing) -> Signature | None:
     """The signature of ``module:attr``; None where the source does not show it. ``folders`` are searched first."""
-    return _Scan(tuple(folders), known).signature(target)
+    return _signature(target, (*folders, os.getcwd()), known)
+
+
+@lru_cache(maxsize=4096)
+def _signature(target: str, folders: tuple[str, ...], known: Known) -> Signature | None:
+    return _Scan(folders, known).signature(target)
 
 
 def registrations(module: str, file: str, *, folders: Sequence[str] = ()) -> list[Registered]:
@@ -255,14 +264,24 @@ def _with_init(own: Signature, init: ast.FunctionDef | ast.AsyncFunctionDef, par
     return replace(own, parameters=(*parameters, *more), open=parent.open)
 
 
-@lru_cache(maxsize=1024)
-def find_source(module: str, folders: tuple[str, ...] = ()) -> Source | None:
+def find_source(module: str, folders: Sequence[str] = ()) -> Source | None:
     """The source of a module, beside the config, in the current folder or on ``sys.path``; its parents stay asleep."""
-    for folder in (*folders, os.getcwd()):
+    return _find_source(module, (*folders, os.getcwd()))
+
+
+@lru_cache(maxsize=1024)
+def _find_source(module: str, folders: tuple[str, ...]) -> Source | None:
+    for folder in folders:
         found = locate(module, NOWHERE, folder) if module else None
         if found is not None:
             return parse(module, found.file) if found.file and found.file.endswith(".py") else None
     return None
+
+
+def forget() -> None:
+    """Read every source anew from now on; for files that change while the process lives."""
+    for cache in (_signature, _find_source, parse):
+        cache.cache_clear()
 
 
 def has_module(module: str, folders: Sequence[str] = ()) -> bool:
@@ -290,7 +309,9 @@ def _parameter(argument: ast.arg, default: ast.expr | None, *, word: bool = True
 
 def _forwarding(init: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.Call | None:
     """The call of a parent's ``__init__`` that hands ``**kwargs`` on; None where they go elsewhere."""
-    name = init.args.kwarg.arg if init.args.kwarg else ""
+    if init.args.kwarg is None:
+        return None
+    name = init.args.kwarg.arg
     for node in ast.walk(init):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
             for word in node.keywords:

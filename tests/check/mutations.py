@@ -46,9 +46,10 @@ class Survey:
     unhelpful: list[str] = field(default_factory=list)
 
 
-def survey_slips(dialect: str, tree: Tree, names: Sequence[str] = NAMES) -> Survey:
+def survey_slips(dialect: str, tree: Tree, names: Sequence[str] = NAMES, known: Sequence[str] = ()) -> Survey:
+    """``known`` are the top-level keys that are not the user's own variables; without it, all are looked at."""
     survey = Survey()
-    for mutant, word, slip in mutants(tree, names):
+    for mutant, word, slip in mutants(tree, names, known):
         if mutant is tree or is_other_name(slip):
             continue
         survey.count += 1
@@ -70,13 +71,13 @@ def slips(word: str) -> Iterator[str]:
             yield slip
 
 
-def mutants(tree: Tree, names: Sequence[str] = NAMES) -> Iterator[tuple[Tree, str, str]]:
+def mutants(tree: Tree, names: Sequence[str] = NAMES, known: Sequence[str] = ()) -> Iterator[tuple[Tree, str, str]]:
     """The tree with one slip in it, the word as it was and as it is now."""
     for path, value in tree.walk():
-        if any(path[: len(free)] == free for free in FREE):
+        if any(path[: len(free)] == free for free in FREE) or (known and path[0] not in known):
             continue
         key = path[-1]
-        if isinstance(key, str) and path not in made_up(tree):
+        if isinstance(key, str) and path not in made_up(tree) and path[-2:-1] != ("custom_keys",):
             yield from ((renamed(tree, path, slip), key, slip) for slip in slips(key))
         if is_name(path, value, names):
             yield from ((replaced(tree, path, slip), value, slip) for slip in slips(value))

@@ -5,23 +5,51 @@ Each slip must be an error of ``etude check``; at least 95 of 100 must be answer
 
 from __future__ import annotations
 
+import ast
+import importlib
 from pathlib import Path
 
 import pytest
 
-from etude import dialects
+from etude import compat, dialects
+from etude.config.from_python import assigned
 
-from .mutations import errors, survey_slips
+from .mutations import Survey, errors, survey_slips
 
 ROOT = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(path for path in ROOT.glob("native/**/*") if path.suffix in (".yaml", ".yml", ".json", ".toml"))
+
+
+def configs_of(dialect: str) -> list[Path]:
+    """Files of a dialect's examples that are configs: they assign a model, or build on a base that does."""
+    found = []
+    for path in sorted(ROOT.glob(f"{dialect}/*.py")):
+        if {"model", "_base_"} & set(assigned(ast.parse(path.read_text()))):
+            found.append(path)
+    return found
+
+
+FOREIGN = [(dialect, path) for dialect in ("mmcv1", "mmengine") for path in configs_of(dialect)]
+
+
+def assert_all_are_caught(survey: Survey) -> None:
+    assert survey.count > 50
+    assert survey.missed == []
+    assert len(survey.unhelpful) <= 0.05 * survey.count, "\n".join(survey.unhelpful)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_slip_is_caught_and_nearly_every_one_with_the_right_word(path: Path) -> None:
     dialect, tree = dialects.read(str(path))
     assert errors(dialect, tree) == []
-    survey = survey_slips(dialect, tree)
-    assert survey.count > 50
-    assert survey.missed == []
-    assert len(survey.unhelpful) <= 0.05 * survey.count, "\n".join(survey.unhelpful)
+    assert_all_are_caught(survey_slips(dialect, tree))
+
+
+@pytest.mark.parametrize(("dialect", "path"), FOREIGN, ids=lambda value: getattr(value, "stem", value))
+def test_so_it_is_in_the_words_of_other_systems(dialect: str, path: Path) -> None:
+    compat.install()
+    name, tree = dialects.read(str(path))
+    assert name == dialect
+    assert errors(dialect, tree) == []
+    known = importlib.import_module(f"etude.dialects.{dialect}.lower").KNOWN_KEYS
+    assert_all_are_caught(survey_slips(dialect, tree, names=("type",), known=known))

@@ -15,8 +15,7 @@ from .conftest import Write
 @pytest.fixture
 def signature_of(write: Write, tmp_path: Path):
     def reader(text: str, name: str = "Thing"):
-        scan.find_source.cache_clear()
-        scan.parse.cache_clear()
+        scan.forget()
         write("scanned_parts.py", text)
         return scan.signature(f"scanned_parts:{name}", folders=[str(tmp_path)])
 

@@ -10,6 +10,7 @@ from etude.config.tree import Tree
 from etude.dialects.mmcv1 import names
 from etude.dialects.openmm.configdict_v1 import ConfigDict
 from etude.dialects.openmm.lowering import Lowering, number
+from etude.dialects.openmm.slips import Words, tell_slips
 from etude.dialects.openmm.textstyle import Style, read_chain
 from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
 from etude.errors import ConfigError, Finding, suggest
@@ -41,6 +42,49 @@ _DATA_KEYS = (
     "prefetch_factor", "round_up",
 )  # fmt: skip
 SPLITS = ("train", "val", "test")
+_INITS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
+_LOADER_KEYS = (
+    "samples_per_gpu", "workers_per_gpu", "shuffle", "drop_last", "persistent_workers", "pin_memory", "sampler",
+    "sampler_cfg", "prefetch_factor", "round_up", "seed",
+)  # fmt: skip
+_PARAMWISE_KEYS = (
+    "custom_keys", "bias_lr_mult", "bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult", "dcn_offset_lr_mult",
+    "bypass_duplicate",
+)  # fmt: skip
+#: What belongs where, for telling slips of the fingers.
+WORDS = Words(
+    top=KNOWN_KEYS,
+    served=names.MODULES,
+    names={
+        **{name: target for table in names.MODULES.values() for name, target in table.items() if ":" in target},
+        **{name: f"etude.dialects.openmm.init_rules:{name}Init" for name in _INITS},
+        **{name: f"torch.optim:{name}" for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta")},
+    },
+    keys={
+        ("data",): _DATA_KEYS,
+        ("data", "train_dataloader"): _LOADER_KEYS,
+        ("data", "val_dataloader"): _LOADER_KEYS,
+        ("data", "test_dataloader"): _LOADER_KEYS,
+        ("custom_imports",): ("imports", "allow_failed_imports"),
+        ("optimizer", "paramwise_cfg"): _PARAMWISE_KEYS,
+        ("optimizer", "paramwise_cfg", "custom_keys", "*"): ("lr_mult", "decay_mult"),
+        ("optimizer_config", "grad_clip"): ("max_norm", "norm_type"),
+        ("fp16",): ("loss_scale",),
+        ("dist_params",): ("backend", "port"),
+        ("log_config",): ("interval", "hooks"),
+        ("lr_config",): ("policy",),
+        ("momentum_config",): ("policy",),
+        ("runner",): ("max_epochs", "max_iters"),
+        ("evaluation",): _EVALUATE_KEYS,
+        ("checkpoint_config",): _SAVE_KEYS,
+    },
+    defaults={
+        ("optimizer_config",): "OptimizerHook",
+        ("checkpoint_config",): "CheckpointHook",
+        ("evaluation",): "EvalHook",
+        ("runner",): "EpochBasedRunner",
+    },
+)
 
 
 def recognise(path: str, text: str) -> bool:
@@ -88,6 +132,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         files=tuple(tree.files),
     )
     low.unknown_keys(KNOWN_KEYS)
+    tell_slips(low, WORDS)
     return plan, low.findings
 
 

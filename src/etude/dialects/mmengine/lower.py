@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config.tree import Path, Tree
-from etude.dialects.mmengine import names_engine, names_parts
+from etude.dialects.mmengine import names, names_engine, names_parts
 from etude.dialects.openmm.config import read_source
 from etude.dialects.openmm.lowering import Lowering, number
+from etude.dialects.openmm.slips import Words, tell_slips
 from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
 from etude.errors import ConfigError, Finding, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
@@ -46,6 +47,45 @@ _LOADER_KEYS = (
 )  # fmt: skip
 SPLITS = ("train", "val", "test")
 _GENERAL = "ParamScheduler"
+_INITS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
+#: What belongs where, for telling slips of the fingers.
+WORDS = Words(
+    top=KNOWN_KEYS,
+    served=names.MODULES,
+    names={
+        **{name: target for part in (names_engine, names_parts) for table in part.REGISTERED.values()
+           for name, target in table.items()},
+        **{name: f"etude.dialects.openmm.init_rules:{name}Init" for name in _INITS},
+    },
+    keys={
+        ("train_dataloader",): _LOADER_KEYS,
+        ("val_dataloader",): _LOADER_KEYS,
+        ("test_dataloader",): _LOADER_KEYS,
+        ("train_cfg",): ("by_epoch", "max_epochs", "max_iters", "val_begin", "val_interval", "dynamic_intervals"),
+        ("optim_wrapper",): ("optimizer", "constructor", "paramwise_cfg", "clip_grad", "accumulative_counts"),
+        ("optim_wrapper", "clip_grad"): ("max_norm", "norm_type", "clip_value"),
+        ("optim_wrapper", "paramwise_cfg"): (
+            "custom_keys", "bias_lr_mult", "bias_decay_mult", "norm_decay_mult", "flat_decay_mult",
+            "dwconv_decay_mult", "dcn_offset_lr_mult", "bypass_duplicate",
+        ),
+        ("optim_wrapper", "paramwise_cfg", "custom_keys", "*"): ("lr_mult", "decay_mult", "lars_exclude"),
+        ("default_hooks",): tuple(_DEFAULT_HOOKS),
+        ("custom_imports",): ("imports", "allow_failed_imports"),
+        ("randomness",): ("seed", "diff_rank_seed", "deterministic"),
+        ("env_cfg",): ("cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit"),
+        ("env_cfg", "mp_cfg"): ("mp_start_method", "opencv_num_threads"),
+        ("env_cfg", "dist_cfg"): ("backend",),
+        ("auto_scale_lr",): ("enable", "base_batch_size"),
+    },
+    defaults={
+        **{("default_hooks", key): name for key, (name, _) in _DEFAULT_HOOKS.items()},
+        ("optim_wrapper",): "OptimWrapper",
+        ("train_cfg",): "EpochBasedTrainLoop",
+        ("val_cfg",): "ValLoop",
+        ("test_cfg",): "TestLoop",
+        ("log_processor",): "LogProcessor",
+    },
+)  # fmt: skip
 
 
 def _table(name: str) -> dict[str, str]:
@@ -100,6 +140,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     )
     low.unknown_keys(KNOWN_KEYS)
     _three_of_training(low)
+    tell_slips(low, WORDS)
     return plan, low.findings
 
 
