@@ -80,9 +80,9 @@ def _find(flavour: Flavour, importer: str, name: str, level: int) -> str:
     folder = os.path.dirname(importer)
     for _ in range(level - 1):
         folder = os.path.dirname(folder)
-    stem = os.path.join(folder, *name.split(".")) if name else folder
-    path = os.path.join(folder, ".py") if not name else f"{stem}.py"
-    if flavour.explains_folders and (not name or (not os.path.isfile(path) and os.path.isdir(stem))):
+    stem = os.path.join(folder, *name.split("."))
+    path = f"{stem}.py"
+    if flavour.explains_folders and not os.path.isfile(path) and os.path.isdir(stem):
         raise ImportError(
             f"Cannot import from {stem}. Relative import of directories is not allowed within config files. "
             "Within a config file, relative import can only import other config files. "

@@ -257,9 +257,11 @@ class DefaultTrainer(TrainerBase):
 
     @classmethod
     def test(cls, cfg: Any, test_loaders: Sequence[Any], model: Any, evaluator: Any = None) -> Mapping[str, Any]:
-        """Results by the name of the data set's class; of a single loader: the results themselves."""
+        """Results by the name of the data set's class (``Name_2`` for a second one of that class); of a single loader:
+        the results themselves."""
         evaluator = evaluator or cls.build_evaluator(cfg)
         results: OrderedDict[str, Any] = OrderedDict()
+        kinds = {type(loader.dataset).__name__ for loader in test_loaders}
         for index, loader in enumerate(test_loaders):
             name = type(loader.dataset).__name__
             name = name if name not in results else f"{name}_{index + 1}"
@@ -277,7 +279,8 @@ class DefaultTrainer(TrainerBase):
             if dist.is_main_process():
                 logger.info(f"Evaluation results for {name} in csv format:")
                 print_csv_format(results[name])
-        return next(iter(results.values())) if len(results) == 1 else results
+        # With one name for all, the last loader's numbers are also there without a name, as LiBai has them.
+        return {**results[name], **(results if len(results) > 1 else {})} if len(kinds) == 1 else results
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------

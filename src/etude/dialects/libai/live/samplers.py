@@ -9,6 +9,10 @@ import torch
 from torch.utils.data import Sampler
 
 
+class TooFewSamples(ValueError, ZeroDivisionError):
+    """A data set that cannot fill one batch; LiBai itself divides by zero then."""
+
+
 class CyclicSampler(Sampler[list[int]]):
     """Batches without end; every process has a share of its own, shuffled within itself anew each epoch.
 
@@ -34,7 +38,7 @@ class CyclicSampler(Sampler[list[int]]):
         self.data_size_per_epoch = self.data_size // self.actual_batch_size * micro_batch_size
         self.consumed_samples = consumed_samples
         if self.data_size_per_epoch == 0:
-            raise ValueError(
+            raise TooFewSamples(
                 f"a batch of {self.actual_batch_size} samples cannot be drawn from {self.data_size}: "
                 "make the batch smaller"
             )
