@@ -180,9 +180,17 @@ def save_folder(target: str, items: Mapping[str, Any]) -> None:
             disk.rename(target, replaced)
         disk.rename(unfinished, target)
         disk.sync_folder(parent)
+        _sweep(parent, name)
     finally:
         disk.remove_tree(unfinished)
         disk.remove_tree(replaced)
+
+
+def _sweep(parent: str, name: str) -> None:
+    """Remove what processes that were killed left of earlier saves under this name."""
+    for left in disk.names(parent):
+        if left.startswith((f".{name}.tmp-", f".{name}.old-")):
+            disk.remove_tree(os.path.join(parent, left))
 
 
 def save_file(path: str, value: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.known import KEYS, NAMESPACES
+from etude.dialects.libai.slips import slips
 from etude.dialects.libai.lazy.errors import HydraException
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
@@ -118,7 +119,7 @@ def lower(tree: Tree) -> Plan:
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
-    findings = [*_missing(tree), *_unknown(tree), *_calls(tree), *_sizes(tree)]
+    findings = [*_missing(tree), *_unknown(tree), *_calls(tree), *slips(tree), *_sizes(tree)]
     own = "optim" if tree.get("optim") is not None else "optimizer"
     plan = Plan(
         dialect="libai",

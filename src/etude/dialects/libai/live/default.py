@@ -40,6 +40,7 @@ class DefaultTrainer(TrainerBase):
         super().__init__()
         self.cfg = cfg
         place_input(cfg, logger)
+        self._device = cfg.train.input_placement_device
         self.tokenizer = self.build_tokenizer(cfg)
         self.start_iter = self.iter = start_iteration(cfg)
         self._build_data(cfg)
@@ -120,7 +121,7 @@ class DefaultTrainer(TrainerBase):
         inner = self._trainer
         inner.iter = self.iter
         if _takes_device(type(inner).run_step):
-            inner.run_step(self.get_batch, self.cfg.train.input_placement_device)
+            inner.run_step(self.get_batch, self._device)
         else:
             inner.run_step(self.get_batch)
 
