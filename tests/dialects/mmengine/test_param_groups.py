@@ -52,6 +52,15 @@ def test_rules_for_deformable_and_depthwise_convolutions() -> None:
     }  # fmt: skip
 
 
+def test_only_flat_decay_may_lack_a_decay_to_scale() -> None:
+    without = {"type": "SGD", "lr": 0.1}
+    model = Net()
+    wrapper = build_optim_wrapper(model, {"optimizer": without, "paramwise_cfg": {"flat_decay_mult": 0.0}})
+    assert {group["weight_decay"] for group in wrapper.optimizer.param_groups} == {0}
+    with pytest.raises(ValueError, match="dwconv_decay_mult"):
+        build_optim_wrapper(model, {"optimizer": without, "paramwise_cfg": {"dwconv_decay_mult": 0.0}})
+
+
 def test_a_custom_key_switches_all_other_rules_off() -> None:
     found = groups({"custom_keys": {"conv.bias": {"lr_mult": 3}}, "bias_lr_mult": 2, "bias_decay_mult": 0.0})
     assert found["conv.bias"] == (pytest.approx(0.3), 0.01) and found["dcn.bias"] == (0.2, 0.0)

@@ -30,7 +30,7 @@ from mmengine.optim import (  # noqa: E402
     StepLR,
     _ParamScheduler,
 )
-from mmengine.optim.scheduler import CosineRestartLR, StepParamScheduler  # noqa: E402
+from mmengine.optim.scheduler import CosineRestartLR, OneCycleParamScheduler, StepParamScheduler  # noqa: E402
 from mmengine.registry import PARAM_SCHEDULERS  # noqa: E402
 
 
@@ -146,6 +146,11 @@ def test_schedulers_that_overlap_multiply(one: float, other: float, begin: int, 
         optimizer.step()
         for scheduler in schedulers:
             scheduler.step()
+
+
+def test_one_cycle_is_for_learning_rates_alone() -> None:
+    with pytest.raises(AssertionError, match="weight_decay"):
+        OneCycleParamScheduler(make_optimizer(), param_name="weight_decay", eta_max=0.1, total_steps=10)
 
 
 @pytest.mark.parametrize(

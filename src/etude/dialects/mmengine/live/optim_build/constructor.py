@@ -14,7 +14,8 @@ from etude.dialects.mmengine.live.registry import OPTIM_WRAPPER_CONSTRUCTORS, OP
 from etude.dialects.openmm.logging import print_log
 
 NORMS = (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm)
-_DECAY_MULTIPLIERS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult", "flat_decay_mult")
+#: These need a weight decay to scale; MMEngine lets ``flat_decay_mult`` pass without one.
+_DECAY_MULTIPLIERS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult")
 _DEFORMABLE = {"DeformConv2d", "ModulatedDeformConv2d"}
 
 

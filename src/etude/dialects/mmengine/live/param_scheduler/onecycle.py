@@ -36,6 +36,7 @@ class OneCycleParamScheduler(Recurrence):
         by_epoch: bool = True,
         verbose: bool = False,
     ) -> None:
+        assert param_name == "lr", f"OneCycle only works for the learning rate, but got param_name={param_name!r}"
         if not hasattr(optimizer, "param_groups"):
             raise TypeError(f"``optimizer`` should be an Optimizer, but got {type(optimizer).__name__}")
         if total_steps is None:
