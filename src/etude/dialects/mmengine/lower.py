@@ -96,7 +96,10 @@ def recognise(path: str, text: str) -> bool:
     """A file of this dialect has a key, here or in a base, that only this dialect has, or reads its bases by import."""
     if not path.endswith((".py", ".json", ".yaml", ".yml")):
         return False
-    return "mmengine" in text or "with read_base():" in text or bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
+    imports = path.endswith(".py") and re.search(
+        r"^\s*(from|import)\s+mmengine\b|^with read_base\(\):", text, re.MULTILINE
+    )
+    return bool(imports) or bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:

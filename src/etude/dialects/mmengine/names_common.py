@@ -44,7 +44,8 @@ _CHECKPOINT_INNER = _from(
 ) | _from("loader", "load_from_http load_from_local")
 _FILES = _from(
     "fileio",
-    "BaseStorageBackend FileClient HTTPBackend HardDiskBackend LocalBackend copy_if_symlink_fails copyfile "
+    "BaseStorageBackend FileClient HTTPBackend HardDiskBackend LmdbBackend LocalBackend "
+    "MemcachedBackend PetrelBackend copy_if_symlink_fails copyfile "
     "copyfile_from_local copyfile_to_local copytree copytree_from_local copytree_to_local dict_from_file dump exists "
     "get get_file_backend get_local_path get_text isdir isfile join_path list_dir_or_file list_from_file load put "
     "put_text register_backend register_handler remove rmtree BaseFileHandler JsonHandler PickleHandler YamlHandler",
@@ -118,6 +119,10 @@ MODULES: dict[str, dict[str, str]] = {
 OUT_OF_SCOPE: dict[str, str] = {
     "mmengine.fileio.backends.petrel_backend": "object stores; copy the files to a disk",
     "mmengine.infer": "inferencers; call the model, or `etude evaluate`",
+    "mmengine.runner.get_torchvision_models": "the model zoo; download a checkpoint and give its path",
+    "mmengine.runner.get_external_models": "the model zoo; download a checkpoint and give its path",
+    "mmengine.runner.get_mmcls_models": "the model zoo; download a checkpoint and give its path",
+    "mmengine.runner.get_deprecated_model_names": "the model zoo; download a checkpoint and give its path",
     "mmengine.hub": "the model zoo; download a checkpoint and give its path",
     "mmengine.analysis": "counting operations; use torch.utils.flop_counter",
     "mmengine.model.efficient_conv_bn_eval": "a trick for evaluating convolutions; torch.compile does it",

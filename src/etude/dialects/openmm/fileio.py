@@ -16,14 +16,18 @@ from etude.dialects.openmm.storage import (
     BaseStorageBackend,
     HardDiskBackend,
     HTTPBackend,
+    LmdbBackend,
     LocalBackend,
+    MemcachedBackend,
+    PetrelBackend,
     get_file_backend,
     register_backend,
 )
 
 __all__ = [
     "BaseFileHandler", "BaseStorageBackend", "FileClient", "HTTPBackend", "HardDiskBackend", "JsonHandler",
-    "LocalBackend", "PickleHandler", "YamlHandler", "copy_if_symlink_fails", "copyfile", "copyfile_from_local",
+    "LmdbBackend", "LocalBackend", "MemcachedBackend", "PetrelBackend", "PickleHandler", "YamlHandler",
+    "copy_if_symlink_fails", "copyfile", "copyfile_from_local",
     "copyfile_to_local", "copytree", "copytree_from_local", "copytree_to_local", "dict_from_file", "dump", "exists",
     "file_handlers", "get", "get_file_backend", "get_local_path", "get_text", "isdir", "isfile", "join_path",
     "list_dir_or_file", "list_from_file", "load", "put", "put_text", "register_backend", "register_handler", "remove",

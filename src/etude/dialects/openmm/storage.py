@@ -140,6 +140,25 @@ class HTTPBackend(BaseStorageBackend):
             yield path
 
 
+class _Foreign(BaseStorageBackend):
+    """A store that is out of scope: its name can be imported, but nothing can be read from it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise OutOfScope(f"{self.name} is out of Étude's scope; copy the files to a disk")
+
+
+class PetrelBackend(_Foreign):
+    """An object store."""
+
+
+class MemcachedBackend(_Foreign):
+    """A server that keeps files in memory."""
+
+
+class LmdbBackend(_Foreign):
+    """A database file."""
+
+
 backends: dict[str, type[BaseStorageBackend]] = {"local": LocalBackend, "disk": LocalBackend, "http": HTTPBackend}
 prefix_to_backends: dict[str, type[BaseStorageBackend]] = {
     "": LocalBackend, "http": HTTPBackend, "https": HTTPBackend
