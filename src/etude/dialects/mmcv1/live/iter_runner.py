@@ -67,7 +67,8 @@ class IterBasedRunner(BaseRunner):
     """
 
     unit = "iters"
-    _modes: Sequence[tuple[torch.nn.Module, bool]] = ()
+    _parts: Sequence[torch.nn.Module] = ()
+    _modes: Sequence[bool] = ()
 
     def run(self, data_loaders: list[Any], workflow: Any, max_iters: int | None = None, **kwargs: Any) -> None:
         """``workflow``: ``[('train', 1000), ('val', 50)]``, with one loader for each entry."""
@@ -102,9 +103,10 @@ class IterBasedRunner(BaseRunner):
 
     def _in_training_mode(self) -> None:
         """``model.train()``, done only when some part has left the mode it was put into."""
-        if any(part.training is not mode for part, mode in self._modes) or not self._modes:
+        if not self._parts or [part.training for part in self._parts] != self._modes:
             self.model.train()
-            self._modes = [(part, part.training) for part in self.model.modules()]
+            self._parts = list(self.model.modules())
+            self._modes = [part.training for part in self._parts]
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:

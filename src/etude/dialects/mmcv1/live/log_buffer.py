@@ -50,7 +50,8 @@ class LogBuffer:
         if n < 0:
             raise AssertionError(f"the number of values to average must not be negative, got {n}")
         for name, history in self.val_history.items():
-            values = np.array(_numbers(history[-n:]))
+            history[-n:] = _numbers(history[-n:])
+            values = np.array(history[-n:])
             weights = np.array(self.n_history[name][-n:])
             self.output[name] = np.sum(values * weights) / np.sum(weights)
         self.ready = True

@@ -50,6 +50,7 @@ class Resuming:
     saver: Hook | None
     _hooks: list[Hook]
     _flow: list[Any]
+    _turns: list[tuple[int, int]]
     _loaders: list[Any]
     _world_size: int
     _rank: int
@@ -58,9 +59,8 @@ class Resuming:
 
     def _entries(self) -> list[tuple[int, int]]:
         """The (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""
-        turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
         start, self._position.resume_at = self._position.resume_at, None
-        return [turn for turn in turns if start is None or turn >= start]
+        return self._turns if start is None else [turn for turn in self._turns if turn >= start]
 
     def _write_checkpoint(
         self, out_dir: str, filename: str, save_optimizer: bool, meta: dict[str, Any] | None, create_symlink: bool

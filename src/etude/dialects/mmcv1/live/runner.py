@@ -206,6 +206,7 @@ class BaseRunner(Resuming, Registration):
     def _drive(self, data_loaders: Any, workflow: Any, kwargs: dict[str, Any]) -> None:
         """The engine's way through a run, with this runner's workflow as its loop."""
         self._flow, self._loaders, self._kwargs = list(workflow), list(data_loaders), kwargs
+        self._turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
         engine, before = self.engine, self.engine.loop
         engine.loop = self._loop
         self._sync_hooks(force=True)
