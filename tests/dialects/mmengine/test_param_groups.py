@@ -79,7 +79,7 @@ def test_a_key_that_matches_nothing_is_told_of(capsys: pytest.CaptureFixture[str
     [
         (SGD, [1], TypeError),
         (SGD, {"custom_keys": [1]}, TypeError),
-        ({"type": "SGD", "lr": 0.1}, {"flat_decay_mult": 0.0}, ValueError),
+        ({"type": "SGD", "lr": 0.1}, {"norm_decay_mult": 0.0}, ValueError),
         ({"type": "Adam"}, {"bias_lr_mult": 2.0}, ValueError),
     ],
 )
