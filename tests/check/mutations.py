@@ -77,10 +77,15 @@ def mutants(tree: Tree, names: Sequence[str] = NAMES, known: Sequence[str] = ())
         if any(path[: len(free)] == free for free in FREE) or (known and path[0] not in known):
             continue
         key = path[-1]
-        if isinstance(key, str) and path not in made_up(tree) and path[-2:-1] != ("custom_keys",):
+        if isinstance(key, str) and not is_free(tree, path):
             yield from ((renamed(tree, path, slip), key, slip) for slip in slips(key))
         if is_name(path, value, names):
             yield from ((replaced(tree, path, slip), value, slip) for slip in slips(value))
+
+
+def is_free(tree: Tree, path: tuple[Any, ...]) -> bool:
+    """Keys that the user makes up, and those that no user writes."""
+    return path in made_up(tree) or path[-2:-1] == ("custom_keys",) or str(path[-1]).startswith("_")
 
 
 def made_up(tree: Tree) -> set[tuple[Any, ...]]:

@@ -11,12 +11,12 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.known import KEYS, NAMESPACES
-from etude.dialects.libai.slips import slips
 from etude.dialects.libai.lazy.errors import HydraException
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.places import survey_files
+from etude.dialects.libai.slips import slips
 from etude.errors import ConfigError, Finding, UserError, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount

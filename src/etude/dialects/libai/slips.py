@@ -1,0 +1,61 @@
+"""Arguments of lazy calls that are one letter away from what the target takes, where its signature alone does not say.
+
+A target may be text (nothing is imported for it then), or take ``**kwargs``: an unknown argument alone is no mistake
+there, one that is a single slip away from a missing one surely is.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from etude import scan
+from etude.config.tree import Path, Tree, dotted
+from etude.dialects.libai import names
+from etude.errors import Finding, is_slip, nearest
+from etude.index import kept
+
+#: Sections without a target and the keys that belong there, beside any of the user's own.
+_SECTIONS: dict[Path, tuple[str, ...]] = {("dataloader",): ("train", "test", "evaluator")}
+_ALWAYS = ("_target_", "_recursive_")
+
+
+def slips(tree: Tree) -> list[Finding]:
+    """Every key that was probably meant to be another one."""
+    found: list[Finding] = []
+    for way, node in tree.walk():
+        if isinstance(node, Mapping):
+            words = _SECTIONS[way] if way in _SECTIONS else _takes(node.get("_target_"))
+            found += _in(tree, way, node, words)
+    return found
+
+
+def _in(tree: Tree, way: Path, node: Mapping[Any, Any], words: Iterable[str]) -> list[Finding]:
+    words = tuple(words)
+    missing = [word for word in words if word not in node]
+    found = []
+    for key in node:
+        if not isinstance(key, str) or key in words or key in _ALWAYS:
+            continue
+        meant = nearest(key, [word for word in missing if len(word) > 1 and is_slip(key, word)])
+        if meant:
+            at = str(tree.place(*way, key))
+            found.append(Finding(at, f"unknown key {dotted((*way, key))}", f"did you mean {meant!r}?"))
+    return found
+
+
+def _takes(target: Any) -> tuple[str, ...]:
+    """What a target takes; nothing for one whose signature is closed, which is held against it elsewhere."""
+    if isinstance(target, str):
+        module, _, attribute = target.rpartition(".")
+        ours = names.MODULES.get(module, {}).get(attribute, f"{module}:{attribute}")
+        signature = scan.signature(ours, known=kept)
+        return tuple(parameter.name for parameter in signature.parameters) if signature else ()
+    try:
+        parameters = inspect.signature(target).parameters.values() if callable(target) else ()
+    except (TypeError, ValueError):
+        return ()
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return ()
+    return tuple(p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
