@@ -23,7 +23,7 @@ import torch
 
 from etude.checkpoint import disk, foreign
 from etude.dialects.libai.lazy.extra import is_list_config
-from etude.errors import ResumeError
+from etude.errors import ResumeError, SaveError
 
 LAST = "last_checkpoint"
 #: The name that is never pointed to: a resume goes on from the newest state, not from the best one.
@@ -196,7 +196,14 @@ def _sweep(parent: str, name: str) -> None:
 def save_file(path: str, value: Any) -> None:
     """``value`` as torch writes it, whole or not at all."""
     content = plain(value)
-    disk.write_atomically(path, lambda file: torch.save(content, file))
+    try:
+        disk.write_atomically(path, lambda file: torch.save(content, file))
+    except (OSError, RuntimeError) as error:
+        # torch's zip writer stumbles over the file it could not finish; the reason is what came before.
+        reason = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(reason, OSError):
+            raise
+        raise SaveError(f"{path} could not be written: {reason.strerror or reason}") from reason
 
 
 def write_text(path: str, text: str) -> None:
