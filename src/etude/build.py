@@ -113,12 +113,14 @@ def import_modules(plan: Plan) -> None:
 
 
 def seed_everything(training: Training) -> None:
-    """Python's, numpy's and torch's generators from one seed."""
+    """Python's, numpy's and torch's generators from one seed, and how torch computes."""
     random.seed(training.seed)
     np.random.seed(training.seed % 2**32)
     torch.manual_seed(training.seed)
     if training.deterministic:
         torch.use_deterministic_algorithms(True)
+    if training.threads is not None:
+        torch.set_num_threads(training.threads)
 
 
 def pick_device(name: str) -> torch.device:

@@ -142,6 +142,8 @@ class Training:
     seed: int = 0
     deterministic: bool = False
     device: str = "auto"
+    #: Threads that a single operation on the CPU may use; None: torch decides. One is best for small models.
+    threads: int | None = None
     compile: bool = False
     #: Batches per epoch at most (``--limit-batches``); None: all.
     limit_batches: int | None = None

@@ -19,7 +19,7 @@ data:
 optim: {type: AdamW, lr: 3e-3, weight_decay: 0.01}
 schedule:
   lr: [{type: Linear, from: 0.1, until: 1ep}, {type: Cosine, until: end}]
-train: {epochs: 10, validate: 1ep}
+train: {epochs: 10, validate: 1ep, threads: 1}
 metrics: [Accuracy]
 hooks: [{type: Greeting, name: world}]
 checkpoint: {every: 1ep, keep: 2, best: accuracy}

@@ -103,6 +103,7 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
         seed=fields.take("seed", int, default=0),
         deterministic=fields.take("deterministic", bool, default=False),
         device=fields.take("device", str, default="auto"),
+        threads=fields.take_positive("threads", default=None),
         compile=fields.take("compile", bool, default=False),
         limit_batches=fields.take_positive("limit_batches", default=None),
         overfit=fields.take_positive("overfit", default=None),
