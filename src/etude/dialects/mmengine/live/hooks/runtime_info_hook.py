@@ -58,7 +58,10 @@ class RuntimeInfoHook(Hook):
         if outputs is not None:
             hub = runner.message_hub
             for name, value in outputs.items():
-                hub.update_scalar(f"train/{name}", value)
+                if isinstance(value, torch.Tensor) and value.grad_fn is not None and value.numel() == 1:
+                    hub.buffer(f"train/{name}").append(value.detach())  # a result of this step: nobody writes to it
+                else:
+                    hub.update_scalar(f"train/{name}", value)
 
     def before_val(self, runner: Any) -> None:
         self.last_loop_stage = runner.message_hub.get_info("loop_stage")

@@ -25,6 +25,8 @@ class BaseDataPreprocessor(nn.Module):
 
     def cast_data(self, data: Any) -> Any:
         """``data`` with everything that has a device on ours."""
+        if isinstance(data, Tensor) and data.device == self._device:
+            return data
         if isinstance(data, (Tensor, BaseDataElement)):
             return data.to(self._device, non_blocking=self._non_blocking)
         if isinstance(data, Mapping):

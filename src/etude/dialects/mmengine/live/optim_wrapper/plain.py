@@ -91,7 +91,7 @@ class OptimWrapper(BaseOptimWrapper):
         if params:
             norm = self.clip_func(params, **(self.clip_grad_kwargs or {}))
             if norm is not None:
-                self.message_hub.update_scalar(f"train/{self.grad_name}", norm)
+                self.message_hub.buffer(f"train/{self.grad_name}").append(norm)
 
     # -- counting ------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class OptimWrapper(BaseOptimWrapper):
                 logger="current",
                 level=logging.WARNING,
             )
-        self._remainder_counts = (max_counts - init_counts) % self._accumulative_counts
+        self._remainder_counts = max_counts % self._accumulative_counts
 
     def should_update(self) -> bool:
         """Whether the batch that was just differentiated completes a group."""
