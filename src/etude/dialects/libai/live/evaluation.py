@@ -93,7 +93,8 @@ def inference_on_dataset(
             watch.tick()
     logger.info(f"Total valid samples: {seen}")
     watch.report()
-    results = looks.evaluate()
+    # Only the first process has seen what all of them computed.
+    results = dist.broadcast_py_object(looks.evaluate() if dist.is_main_process() else None)
     return {} if results is None else results
 
 
