@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -117,3 +118,12 @@ def test_a_moved_folder_resumes(tmp_path: Path) -> None:
     runner = toy.make(tmp_path / "there", resume=True)
     runner.train()
     assert runner.iter == 8 and len(runner.model.batches) == 4
+
+
+def test_what_a_dead_writer_left_is_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    dead = tmp_path / ".epoch_1.pth.tmp-999999999-1"
+    living = tmp_path / f".epoch_2.pth.tmp-{os.getpid()}-2"
+    for path in (dead, living):
+        path.write_bytes(b"half")
+    toy.make(tmp_path).train()
+    assert not dead.exists() and living.exists()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import warnings
 from collections import Counter, OrderedDict, deque
@@ -125,6 +126,27 @@ def remove(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
     elif os.path.lexists(path):
         os.remove(path)
+
+
+def sweep(folder: str) -> list[str]:
+    """Remove what writers that died left unfinished in ``folder``; the names of the files that they meant."""
+    swept = []
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        unfinished = re.fullmatch(r"\.(.+)\.tmp-(\d+)-\d+", name)
+        if unfinished and not _alive(int(unfinished[2])):
+            remove(os.path.join(folder, name))
+            swept.append(unfinished[1])
+    return swept
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def find_latest_checkpoint(folder: str) -> str | None:

@@ -73,6 +73,8 @@ class CheckpointHook(BestRules):
     def before_train(self, runner: Any) -> None:
         self._settle_folder(runner)
         runner.logger.info(f"Checkpoints will be saved to {self.out_dir}.")
+        for name in files.sweep(self.out_dir) if is_main_process() else ():
+            runner.logger.info(f"removed unfinished checkpoint {name}")
         infos = runner.message_hub.runtime_info
         if self.save_best is not None:
             for name in self.key_indicators:

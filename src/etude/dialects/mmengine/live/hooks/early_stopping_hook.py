@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import math
+import warnings
 from typing import Any
 
 from etude.dialects.mmengine.live.hooks.hook import Hook
 from etude.dialects.mmengine.live.hooks.rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
-from etude.dialects.mmengine.live.logging.logger import print_log
 
 
 class EarlyStoppingHook(Hook):
@@ -67,7 +66,7 @@ class EarlyStoppingHook(Hook):
         text = f"early stopping watches {self.monitor!r}, which is not among the metrics {sorted(metrics)}"
         if self.strict:
             raise RuntimeError(text)
-        print_log(f"{text}; it is skipped", logger="current", level=logging.WARNING)
+        warnings.warn(f"{text}; it is skipped", stacklevel=3)
 
     def _check_stop_condition(self, current_score: float) -> tuple[bool, str]:
         compare = BETTER[self.rule]

@@ -98,7 +98,7 @@ class BaseModel(BaseModule):
         self._set_device(torch.device("cuda", index) if isinstance(index, int) else torch.device(index))
         return super().cuda(device)
 
-    def cpu(self) -> Self:
+    def cpu(self, *args: Any, **kwargs: Any) -> Self:
         self._set_device(torch.device("cpu"))
         return super().cpu()
 

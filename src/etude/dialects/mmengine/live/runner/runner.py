@@ -103,20 +103,8 @@ class Runner(Building, Checkpoints, Hooking):
         self.param_schedulers = param_scheduler
         self._load_from, self._resume, self._has_loaded = load_from, resume, False
 
-        self._launcher = launcher
-        self._distributed = launcher != "none"
-        self.setup_env(env_cfg)
-        self._randomness_cfg = dict(randomness)
-        self.set_randomness(**self._randomness_cfg)
-
-        self._experiment_name = unique_name(experiment_name, self.cfg.filename, self._timestamp)
-        self._log_dir = os.path.join(self._work_dir, self._timestamp)
-        os.makedirs(self._log_dir, exist_ok=True)
-        self.default_scope: DefaultScope | None = None
-        if default_scope is not None:
-            self.default_scope = DefaultScope.get_instance(self._experiment_name, scope_name=default_scope)
-        self.log_processor = self.build_log_processor({} if log_processor is None else log_processor)
-        self.logger = self.build_logger(log_level=log_level)
+        self._start(launcher, env_cfg, randomness)
+        self._open_logs(experiment_name, default_scope, log_processor, log_level)
         self._log_env(env_cfg)
         self.message_hub = self.build_message_hub()
         self.visualizer = self.build_visualizer(visualizer)
@@ -138,6 +126,26 @@ class Runner(Building, Checkpoints, Hooking):
         return cls(model=cfg["model"], work_dir=cfg["work_dir"], cfg=cfg, **given)
 
     # -- setting up ----------------------------------------------------------------------------------------------
+
+    def _start(self, launcher: str, env_cfg: dict[str, Any], randomness: dict[str, Any]) -> None:
+        self._launcher = launcher
+        self._distributed = launcher != "none"
+        self.setup_env(env_cfg)
+        self._randomness_cfg = dict(randomness)
+        self.set_randomness(**self._randomness_cfg)
+
+    def _open_logs(
+        self, experiment_name: str | None, default_scope: str | None, log_processor: Any, log_level: int | str
+    ) -> None:
+        """The run's name, its folder of logs, and the scope that names are looked up in from here on."""
+        self._experiment_name = unique_name(experiment_name, self.cfg.filename, self._timestamp)
+        self._log_dir = os.path.join(self._work_dir, self._timestamp)
+        os.makedirs(self._log_dir, exist_ok=True)
+        self.default_scope: DefaultScope | None = None
+        if default_scope is not None:
+            self.default_scope = DefaultScope.get_instance(self._experiment_name, scope_name=default_scope)
+        self.log_processor = self.build_log_processor({} if log_processor is None else log_processor)
+        self.logger = self.build_logger(log_level=log_level)
 
     def setup_env(self, env_cfg: dict[str, Any]) -> None:
         """Processes, threads and files, and the time that names this start."""
@@ -245,6 +253,8 @@ class Runner(Building, Checkpoints, Hooking):
 
     def _turn_on_features(self) -> None:
         recompute_activations(self._bare_model(), self.cfg.get("activation_checkpointing"))
+        if self.cfg.get("efficient_conv_bn_eval"):
+            self.logger.warning("efficient_conv_bn_eval is left out: it changes no result; compile=True saves more")
 
     def _save_if_stopped(self) -> None:
         """A run that was told to stop (by a signal, say) leaves a file to resume from, inside an epoch too."""
