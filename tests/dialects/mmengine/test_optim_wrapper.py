@@ -34,6 +34,18 @@ def test_accumulation_equals_one_batch_of_all(count: int) -> None:
     assert model.weight.grad is None
 
 
+@pytest.mark.parametrize("done", [0, 4, 9])
+def test_the_last_group_is_as_large_after_a_resume(done: int) -> None:
+    model, optimizer = model_and_sgd()
+    wrapper = OptimWrapper(optimizer, accumulative_counts=3)
+    wrapper.initialize_count_status(model, done, 11)
+    sizes = []
+    for _ in range(done, 11):
+        sizes.append(round(1 / wrapper.scale_loss(torch.tensor(1.0)).item()))
+        wrapper.update_params(model(torch.ones(1, 2)).sum())
+    assert sizes == [3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 2][done:]
+
+
 def test_a_group_of_several_groups_shows_the_schedule_without_multipliers() -> None:
     model, _ = model_and_sgd()
     groups = [{"params": [model.weight], "lr": 0.2}, {"params": [model.bias]}]
