@@ -41,13 +41,16 @@ class ToyOfConvert(torch.utils.data.Dataset):
 
 @CLASSIFIERS.register_module(force=True)
 class NetOfConvert(BaseModule):
-    def __init__(self, hidden, init_cfg=None):
+    def __init__(self, hidden, norm=False, init_cfg=None):
         super().__init__(init_cfg)
         self.fc1, self.norm, self.fc2 = torch.nn.Linear(2, hidden), torch.nn.LayerNorm(hidden), torch.nn.Linear(hidden, 1)
 
     def forward(self, img, gt_label=None, return_loss=True, **kwargs):
         out = self.fc2(self.norm(torch.tanh(self.fc1(img))))
         return ((out - gt_label) ** 2).mean() if return_loss else list(out.detach().numpy())
+
+    def val_step(self, data, optimizer=None, **kwargs):
+        return self.train_step(data)
 
     def train_step(self, data, optimizer=None, **kwargs):
         loss = self(**data)
@@ -87,6 +90,7 @@ VARIANTS = {
     "cosine with warmup": "lr_config = dict(_delete_=True, policy='CosineAnnealing', min_lr=0.001, warmup='linear', warmup_iters=4, warmup_ratio=0.1)\n",
     "momentum and a hook of one's own": "momentum_config = dict(policy='step', step=2, gamma=0.8)\ncustom_hooks = [dict(type='ShrinkOfConvert', by=0.5, priority='LOW')]\n",
     "paramwise": "optimizer = dict(type='AdamW', betas=(0.8, 0.9), _delete_=True, lr=0.01, weight_decay=0.1, paramwise_cfg=dict(norm_decay_mult=0.0, bias_lr_mult=2.0, custom_keys={'fc1': dict(lr_mult=0.1)}))\n",
+    "validation in the workflow and an average": "workflow = [('train', 2), ('val', 1)]\nmodel = dict(norm=True)\ncustom_hooks = [dict(type='EMAHook', momentum=0.2, warm_up=2, priority='ABOVE_NORMAL')]\n",
     "iterations": "runner = dict(_delete_=True, type='IterBasedRunner', max_iters=7)\nlr_config = dict(_delete_=True, policy='poly', power=0.9, by_epoch=False)\nevaluation = dict(interval=100, by_epoch=False)\ndata = dict(train_dataloader=dict(shuffle=False))\n",
 }  # fmt: skip
 
@@ -126,7 +130,7 @@ def test_the_converted_config_trains_the_same_bits(folder: Path, variant: str) -
     ("text", "what"),
     [
         ("fp16 = dict(loss_scale=512.)\n", "loss scaling"),
-        ("workflow = [('train', 1), ('val', 1)]\n", "workflow"),
+        ("workflow = [('val', 1), ('train', 1)]\n", "workflow"),
         ("optimizer_config = dict(type='GradientCumulativeOptimizerHook', cumulative_iters=2)\n", "optimizer hook"),
     ],
 )

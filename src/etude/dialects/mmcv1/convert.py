@@ -64,8 +64,8 @@ def _require_convertible(tree: Tree) -> None:
         wrong.append(("optimizer", "these paramwise rules"))
     if tree.get("optimizer", "constructor") not in (None, "DefaultOptimizerConstructor"):
         wrong.append(("optimizer", "an optimizer constructor of its own"))
-    if [mode for mode, _ in tree.get("workflow") or [("train", 1)]] != ["train"]:
-        wrong.append(("workflow", "a workflow with validation"))
+    if not _is_plain_workflow(tree):
+        wrong.append(("workflow", "this workflow"))
     if wrong:
         raise ConfigError(
             [
@@ -73,6 +73,15 @@ def _require_convertible(tree: Tree) -> None:
                 for key, what in wrong
             ]
         )
+
+
+def _is_plain_workflow(tree: Tree) -> bool:
+    """Epochs of training, and at most one of validation after so many of them."""
+    flow = [tuple(entry) for entry in tree.get("workflow") or [("train", 1)]]
+    modes = [mode for mode, _ in flow]
+    return modes == ["train"] or (
+        modes == ["train", "val"] and flow[1][1] == 1 and "max_iters" not in tree.get("runner", default={})
+    )
 
 
 def _data(tree: Tree, plan: Plan) -> dict[str, Any]:
@@ -85,7 +94,12 @@ def _data(tree: Tree, plan: Plan) -> dict[str, Any]:
         "shuffle": False,
     }
     if loader.shuffle:
-        data["sampler"] = {"type": "mmcv1.Order", "evaluate_every": _evaluations(tree)}
+        flow = tree.get("workflow") or [("train", 1)]
+        data["sampler"] = {
+            "type": "mmcv1.Order",
+            "evaluate_every": _evaluations(tree),
+            "validate_every": flow[0][1] if len(flow) == 2 else 0,
+        }
     return data
 
 
@@ -176,6 +190,8 @@ def _hook(tree: Tree, config: dict[str, Any], path: str, priority: int) -> dict[
 
 
 def _note_the_rest(tree: Tree, notes: list[str]) -> None:
+    if len(tree.get("workflow") or []) == 2:
+        notes.append("the validation epochs of the workflow are left out: they change no weight")
     if tree.get("data", "val") is not None:
         notes.append("evaluation is left out: it changes no weight; give `data.val` and `metrics` to have it")
     loggers = [hook.get("type") for hook in tree.get("log_config", "hooks", default=[]) or []]

@@ -52,13 +52,15 @@ class Collate:
 class Order:
     """The order in which torch's shuffling loader would have gone through the data.
 
-    That loader draws from the global generator: one number for its workers and one for the order at every epoch, and
-    one more at every evaluation, after every ``evaluate_every`` epochs. The draws are repeated here from the state that
+    That loader draws from the global generator: one number for its workers and one for the order at every epoch, two
+    more at a validation epoch of the workflow (after every ``validate_every`` epochs), and one at every evaluation
+    (``evaluate_every``). The draws are repeated here from the state that
     the generator had when the model was built, so that an epoch can be asked for by its number.
     """
 
-    def __init__(self, dataset: Any, evaluate_every: int = 0) -> None:
-        self.size, self.evaluate_every, self.epoch = len(dataset), evaluate_every, 0
+    def __init__(self, dataset: Any, evaluate_every: int = 0, validate_every: int = 0) -> None:
+        self.size, self.epoch = len(dataset), 0
+        self.evaluate_every, self.validate_every = evaluate_every, validate_every
         self._state = torch.get_rng_state()
 
     def set_epoch(self, epoch: int) -> None:
@@ -70,14 +72,17 @@ class Order:
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator()
         generator.set_state(self._state)
-        before = sum(2 + self._evaluated(epoch) for epoch in range(self.epoch)) + 1
+        before = sum(self._draws(epoch + 1) for epoch in range(self.epoch)) + 1
         for _ in range(before):
             _draw(generator)
         order = torch.Generator().manual_seed(_draw(generator))
         yield from torch.randperm(self.size, generator=order).tolist()
 
-    def _evaluated(self, epoch: int) -> int:
-        return int(bool(self.evaluate_every) and (epoch + 1) % self.evaluate_every == 0)
+    def _draws(self, done: int) -> int:
+        """How many numbers an epoch takes, with what follows it; ``done`` counts it already."""
+        evaluated = bool(self.evaluate_every) and done % self.evaluate_every == 0
+        validated = bool(self.validate_every) and done % self.validate_every == 0
+        return 2 + evaluated + 2 * validated
 
 
 def _draw(generator: torch.Generator) -> int:
@@ -121,6 +126,8 @@ class View:
     """As much of a runner as hooks of mmcv look at, read from a native run."""
 
     mode = "train"
+    #: The native store brings everything back by itself.
+    restored = None
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -189,18 +196,31 @@ class Hook(EngineHook):
         return type(self.hook).__name__
 
     def calls(self) -> Mapping[str, Callable[[Run], Any]]:
-        return {
+        stages = {
             point: self._caller(stage)
             for point, stage in _STAGES.items()
             if self.hook.acts_at(stage) and (self.epochs or not point.endswith("epoch"))
         }
+        return {**stages, "before_run": self.attach} if "before_run" in stages else stages
+
+    def attach(self, run: Run) -> None:
+        """Let the hook begin before a checkpoint is loaded: what it adds to the model must be there by then."""
+        if self._view is None:
+            self._view = View(run)
+            self.hook.before_run(self._view)
 
     def _caller(self, stage: str) -> Callable[[Run], Any]:
         method = getattr(self.hook, stage)
 
         def call(run: Run) -> None:
-            if self._view is None:
-                self._view = View(run)
+            self.attach(run)
             method(self._view)
 
         return call
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.hook.state_dict()) if hasattr(self.hook, "state_dict") else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if hasattr(self.hook, "load_state_dict"):
+            self.hook.load_state_dict(state)
