@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -362,3 +363,15 @@ def test_samples_are_padded_listed_or_mixed():
     mixing.set_epoch(0)
     (again,) = mixing
     assert torch.equal(again[0], first[0])
+
+
+def test_an_endless_sampler_that_claims_a_length_gives_epochs_of_that_length():
+    class Endless:
+        def __len__(self) -> int:
+            return 5
+
+        def __iter__(self):
+            return itertools.cycle(range(5))
+
+    loader = Loader(TensorData(torch.arange(5)), batch_size=2, sampler=Endless())
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4]]

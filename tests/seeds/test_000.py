@@ -11,7 +11,7 @@ import torch
 
 from etude.cli import main
 from etude.dialects import imports
-from etude.dialects.mcquic.live import registry
+from etude.dialects.mcquic.live import builtin, registry
 from tests.dialects.mcquic import project
 
 OPTIM = """\
@@ -60,6 +60,7 @@ class MyAmazHook(BeforeRunHook, AfterRunHook, EpochStartHook, EpochFinishHook, S
 @pytest.fixture(autouse=True)
 def clean_registries():
     imports.install()
+    assert builtin.OWN, "what McQuic brings is registered before it is noted down"
     before = {table: dict(table._map) for table in registry.REGISTRIES}
     yield
     for table, entries in before.items():
@@ -108,9 +109,7 @@ def test_a_hook_of_ones_own_is_installed_for_every_kind_it_implements(workdir):
 def test_registries_tell_their_entries():
     from mcquic.utils.registry import HookRegistry, LossRegistry, LrSchedulerRegistry, OptimizerRegistry
 
-    from etude.dialects.mcquic.live.builtin import registerBuiltinFunctions
-
-    registerBuiltinFunctions()
+    builtin.registerBuiltinFunctions()
     for table, name in ((OptimizerRegistry, "Adam"), (LrSchedulerRegistry, "CyclicLR"), (LossRegistry, "PSNR"), (HookRegistry, "CodebookReassign")):  # fmt: skip
         assert name in table.summary()
 

@@ -131,13 +131,16 @@ class Endless:
 
 
 def drawn(sampler: Any, seed: int, epoch: int) -> Iterable[Any]:
-    """What ``sampler`` yields in ``epoch``. One without a length may be endless and is asked as batches are made."""
+    """What ``sampler`` yields in ``epoch``. One without a length may be endless and is asked as batches are made.
+
+    One with a length may be endless all the same (MMEngine's is): an epoch is as many indices as it says.
+    """
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
     try:
-        len(sampler)
+        length = len(sampler)
     except (TypeError, NotImplementedError, AttributeError):
         return sampler  # type: ignore[no-any-return]
     with kept_generators():
         seed_process(mix(seed, epoch, _SAMPLER))
-        return list(sampler)
+        return list(islice(sampler, length))
