@@ -127,3 +127,20 @@ def test_what_a_dead_writer_left_is_swept_and_what_a_living_one_writes_is_not(tm
         path.write_bytes(b"half")
     toy.make(tmp_path).train()
     assert not dead.exists() and living.exists()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_damaged_newest_file_is_passed_over(tmp_path: Path, share: float) -> None:
+    whole = toy.make(tmp_path, train_cfg={"by_epoch": True, "max_epochs": 3})
+    whole.train()
+    for name in ("epoch_3.pth", "epoch_2.pth"):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: int(share * len(content))])
+    runner = toy.make(tmp_path, train_cfg={"by_epoch": True, "max_epochs": 3}, resume=True)
+    runner.train()
+    assert len(runner.model.batches) == 8
+    assert torch.equal(runner.model.fc.weight, whole.model.fc.weight)
+    for path in tmp_path.glob("*.pth"):
+        path.write_bytes(b"nothing")
+    with pytest.raises(ResumeError):
+        toy.make(tmp_path, resume=True).train()

@@ -128,6 +128,17 @@ def remove(path: str) -> None:
         os.remove(path)
 
 
+def newest_first(folder: str) -> list[str]:
+    """What an automatic resume may go on from: ``last_checkpoint``'s file, then the others by their number."""
+    latest = find_latest_checkpoint(folder)
+    if latest is None:
+        return []
+    numbered = re.compile(r"(?!best_|.*-[0-9a-f]{8}\.pth).*?(\d+)\.pth")  # neither best files nor published ones
+    found = [(int(match[1]), name) for name in os.listdir(folder) if (match := numbered.fullmatch(name))]
+    others = [os.path.join(folder, name) for _, name in sorted(found, reverse=True)]
+    return [latest, *(path for path in others if os.path.realpath(path) != os.path.realpath(latest))]
+
+
 def sweep(folder: str) -> list[str]:
     """Remove what writers that died left unfinished in ``folder``; the names of the files that they meant."""
     swept = []

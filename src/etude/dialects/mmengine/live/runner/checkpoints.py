@@ -41,20 +41,27 @@ class Checkpoints(Views):
         """As ``resume`` and ``load_from`` say; only the first time it is called."""
         if self._has_loaded:
             return
-        source = self._load_from
-        if self._resume and source is None:
-            source = files.find_latest_checkpoint(self.work_dir)
-            if source is None:
-                self.logger.info(f"There is no checkpoint in {self.work_dir} yet: training starts from the beginning.")
+        if self._resume and self._load_from is None:
+            self._resume_latest()
+        elif self._load_from is not None:
+            self.resume(self._load_from) if self._resume else self.load_checkpoint(self._load_from)
+            self._has_loaded = True
+
+    def _resume_latest(self) -> None:
+        """From ``last_checkpoint``; where that file is damaged, from the newest one that can be read."""
+        candidates = files.newest_first(self.work_dir)
+        if not candidates:
+            self.logger.info(f"There is no checkpoint in {self.work_dir} yet: training starts from the beginning.")
+        for number, path in enumerate(candidates, start=1):
+            try:
+                self.resume(path)
+            except (ResumeError, FileNotFoundError) as error:
+                if number == len(candidates):
+                    raise
+                self.logger.warning(f"skipped {path}: {error}")
             else:
-                self.logger.info(f"Auto resumed from the latest checkpoint {source}.")
-        if source is None:
-            return
-        if self._resume:
-            self.resume(source)
-        else:
-            self.load_checkpoint(source)
-        self._has_loaded = True
+                self.logger.info(f"Auto resumed from the latest checkpoint {path}.")
+                return
 
     def load_checkpoint(
         self,
