@@ -189,6 +189,15 @@ def test_a_short_trial_leaves_nothing(config: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "work_dirs").exists()
 
 
+def test_a_look_at_the_plan_writes_nothing(config: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path.name for path in tmp_path.iterdir()} | {"toy.py", "__pycache__"}
+    assert main(["plan", str(config())]) == 0
+    told = capsys.readouterr().out
+    assert "12 steps" in told
+    assert "OptimizerHook (40)" in told
+    assert {path.name for path in tmp_path.iterdir()} <= before
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [

@@ -40,12 +40,19 @@ class KillHook(Hook):
 
 
 def _prepared(
-    make_runner: Any, folder: Path, length: dict[str, int], *, checkpoint: dict[str, Any], ema: str = "ABOVE_NORMAL"
+    make_runner: Any,
+    folder: Path,
+    length: dict[str, int],
+    *,
+    checkpoint: dict[str, Any],
+    ema: str = "ABOVE_NORMAL",
+    accumulate: int = 0,
 ) -> Any:
+    several = {"type": "GradientCumulativeOptimizerHook", "cumulative_iters": accumulate} if accumulate else {}
     runner = make_runner(Net(), folder=folder, **length)
     runner.register_training_hooks(
         lr_config={"policy": "step", "step": [2], "warmup": "linear", "warmup_iters": 7},
-        optimizer_config={"grad_clip": {"max_norm": 1.0}},
+        optimizer_config={"grad_clip": {"max_norm": 1.0}, **several},
         checkpoint_config=dict(checkpoint),
         custom_hooks_config=[{"type": "EMAHook", "momentum": 0.2, "warm_up": 2, "priority": ema}],
     )
@@ -94,6 +101,17 @@ def test_averages_that_are_swapped_after_the_save_resume_too(make_runner: Any, t
     whole = _train(_prepared(make_runner, tmp_path / "whole", EPOCHS, **settings))
     again = _prepared(make_runner, tmp_path / "again", EPOCHS, **settings)
     again.resume(str(tmp_path / "whole" / "epoch_2.pth"))
+    assert_same_bits(weights(_train(again)), weights(whole))
+
+
+@pytest.mark.parametrize(("length", "file"), [(EPOCHS, "epoch_1.pth"), (ITERS, "iter_5.pth")])
+def test_gradients_that_wait_for_their_update_travel_along(
+    make_runner: Any, tmp_path: Path, length: dict[str, int], file: str
+) -> None:
+    settings = {"checkpoint": {"interval": 1}, "accumulate": 4}
+    whole = _train(_prepared(make_runner, tmp_path / "whole", length, **settings))
+    again = _prepared(make_runner, tmp_path / "again", length, **settings)
+    again.resume(str(tmp_path / "whole" / file))
     assert_same_bits(weights(_train(again)), weights(whole))
 
 

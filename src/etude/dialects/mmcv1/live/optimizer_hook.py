@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,8 +87,10 @@ def _parameters_behind(loss: Tensor) -> set[Any]:
 class GradientCumulativeOptimizerHook(OptimizerHook):
     """Gradients of ``cumulative_iters`` iterations make one update; the last group of a run may be smaller.
 
-    Iterations count over the whole run, across epochs.
+    Iterations count over the whole run, across epochs. Gradients that wait for their update travel in a checkpoint.
     """
+
+    goes_with_weights = True
 
     def __init__(self, cumulative_iters: int = 1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -100,6 +102,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         self.divisible_iters = 0
         self.remainder_iters = 0
         self.initialized = False
+        self._waiting: dict[str, Tensor] | None = None
 
     def has_batch_norm(self, module: nn.Module) -> bool:
         return any(isinstance(part, _BatchNorm) for part in module.modules())
@@ -116,12 +119,25 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
     def _prepare(self, runner: BaseRunner) -> None:
         if not self.initialized:
             self._init(runner)
+        params = self._parameters(runner)
+        if self._waiting is not None:
+            for number, grad in self._waiting.items():
+                params[int(number)].grad = grad.to(params[int(number)].device).clone()
+            self._waiting = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The gradients of a group that is not complete."""
+        return {"grads": {str(i): param.grad for i, param in enumerate(self._listed) if param.grad is not None}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give the gradients back to the parameters before the next iteration adds its own."""
+        self._waiting = dict(state["grads"])
 
     def _is_due(self, runner: BaseRunner) -> bool:
         return self.every_n_iters(runner, self.cumulative_iters) or self.is_last_iter(runner)
 
     def _init(self, runner: BaseRunner) -> None:
-        if runner.iter % self.cumulative_iters != 0:
+        if runner.iter % self.cumulative_iters != 0 and self._waiting is None:
             runner.logger.warning(
                 "Resume iter number is not divisible by cumulative_iters in GradientCumulativeOptimizerHook, "
                 "which means the gradient of some iters is lost and the result may be influenced slightly."
