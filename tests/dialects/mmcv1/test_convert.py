@@ -41,7 +41,7 @@ class ToyOfConvert(torch.utils.data.Dataset):
 
 @CLASSIFIERS.register_module(force=True)
 class NetOfConvert(BaseModule):
-    def __init__(self, hidden, norm=False, init_cfg=None):
+    def __init__(self, hidden, norm=False, head=None, init_cfg=None):
         super().__init__(init_cfg)
         self.fc1, self.norm, self.fc2 = torch.nn.Linear(2, hidden), torch.nn.LayerNorm(hidden), torch.nn.Linear(hidden, 1)
 
@@ -69,7 +69,7 @@ class ShrinkOfConvert(Hook):
 """
 BASE = """\
 custom_imports = dict(imports=['parts_of_convert'], allow_failed_imports=False)
-model = dict(type='NetOfConvert', hidden=5, init_cfg=dict(type='Normal', layer='Linear', std=0.5))
+model = dict(type='NetOfConvert', hidden=5, head=dict(type='Any', sizes=(1, 2)), init_cfg=dict(type='Normal', layer='Linear', std=0.5))
 data = dict(samples_per_gpu=4, workers_per_gpu=0, train=dict(type='ToyOfConvert', n=18), val=dict(type='ToyOfConvert', n=6))
 optimizer = dict(type='SGD', lr=0.1, momentum=0.9, weight_decay=0.01)
 optimizer_config = dict(grad_clip=dict(max_norm=0.5, norm_type=2))

@@ -36,7 +36,7 @@ class ToyOfConvert(torch.utils.data.Dataset):
 
 @MODELS.register_module(force=True)
 class NetOfConvert(BaseModel):
-    def __init__(self, hidden, init_cfg=None):
+    def __init__(self, hidden, head=None, init_cfg=None):
         super().__init__(init_cfg=init_cfg)
         self.fc1, self.norm, self.fc2 = torch.nn.Linear(2, hidden), torch.nn.LayerNorm(hidden), torch.nn.Linear(hidden, 1)
 
@@ -47,7 +47,7 @@ class NetOfConvert(BaseModel):
 BASE = """\
 custom_imports = dict(imports=['parts_of_convert_mme'], allow_failed_imports=False)
 default_scope = 'mmengine'
-model = dict(type='NetOfConvert', hidden=5, init_cfg=dict(type='Normal', layer='Linear', std=0.5))
+model = dict(type='NetOfConvert', hidden=5, head=dict(type='Any', sizes=(1, 2)), init_cfg=dict(type='Normal', layer='Linear', std=0.5))
 train_dataloader = dict(batch_size=4, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=True), dataset=dict(type='ToyOfConvert', n=18))
 train_cfg = dict(by_epoch=True, max_epochs=3)
 optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.1, momentum=0.9, weight_decay=0.01), clip_grad=dict(max_norm=0.5))

@@ -1,4 +1,4 @@
-"""Old configs inside a native one: ``type`` is written ``_type_`` there, so that nobody builds them early."""
+"""Old configs inside a native one: ``type`` is written ``_class_`` there, so that nobody builds them early."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from etude import scan
 from etude.errors import ConfigError
 
-_TYPE, _TUPLE = "_type_", "_tuple_"
+_TYPE, _TUPLE = "_class_", "_tuple_"
 
 
 def hidden(value: Any, path: str) -> Any:

@@ -61,7 +61,7 @@ class Collate:
     """A collate function of the registry ``FUNCTIONS``."""
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        given = restored(config or {"_type_": "pseudo_collate"})
+        given = restored(config or {"_class_": "pseudo_collate"})
         name = given.pop("type")
         self.function = registry.FUNCTIONS.get(name) if isinstance(name, str) else name
         self.args = given
