@@ -11,6 +11,7 @@ from typing import Any
 
 from etude import folder as folders
 from etude.build import Options, make
+from etude.config.dump import is_secret_key
 from etude.config.tree import Tree
 from etude.core.loop import train
 from etude.core.run import Run
@@ -149,7 +150,14 @@ def resume_command(run: Run, options: Options) -> str:
     if not options.extras:
         return 'options=etude.Options(folder=…, resume="")' if run.plan is not None else "fit(…, resume=True)"
     words = ["etude", *(word for word in options.extras.get("typed", sys.argv[1:]) if word != "--restart")]
+    words = [_without_secret(word) for word in words]
     return shlex.join(words if "--resume" in words else [*words, "--resume"])
+
+
+def _without_secret(word: str) -> str:
+    """An override of a key that is called like a secret loses its value: what is printed ends up in logs."""
+    key, given, _ = word.partition("=")
+    return f"{key}=…" if given and is_secret_key(key.rpartition(".")[2]) else word
 
 
 def relative(path: Path) -> str:
