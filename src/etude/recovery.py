@@ -21,6 +21,7 @@ from etude.core.state import Generators, needed, restore
 from etude.errors import ConfigError, ResumeError, printable
 from etude.hooks.checkpoint import Checkpoint, Saver
 from etude.hooks.faults import Faults
+from etude.hooks.schedule import Schedule
 from etude.hooks.stops import Signals, Stops
 
 FOLDER = "checkpoints"
@@ -124,6 +125,7 @@ class Recovery:
         reached = _recorded_steps(run.folder)
         if self._batch_sizes is not None:
             _rescale(state, *self._batch_sizes)
+        _settle_length(run, state["counters"])
         restore(run, state, say=self.say, allow=self.options.allow_change)
         if kept is not None:
             _apply_settings(run, kept)
@@ -205,6 +207,20 @@ def _rescale(state: dict[str, Any], before: int, after: int) -> None:
     counters["step_in_epoch"] = counters["step_in_epoch"] * before // after
     position["batch"] = position["batch"] * before // after
     state["counters"], state["data.train"] = counters, position
+
+
+def _settle_length(run: Run, counters: dict[str, Any]) -> None:
+    """What is left of the epochs decides where a run and its curves end: steps of another size were counted too."""
+    if run.max_epochs is None or run.steps_per_epoch is None:
+        return
+    left = (run.max_epochs - counters["epoch"]) * run.steps_per_epoch - counters["step_in_epoch"]
+    total = counters["step"] + left
+    if left <= 0 or run.total_steps == total:
+        return
+    run.total_steps = total
+    for hook in run.hooks:
+        if isinstance(hook, Schedule):
+            hook.attach(run)
 
 
 def _named(key: str, allow: Iterable[str]) -> bool:

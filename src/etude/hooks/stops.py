@@ -80,7 +80,8 @@ class Stops(Hook):
     def before_train(self, run: Run) -> None:
         self._judges = [hook for hook in run.hooks if isinstance(hook, Checkpoint) and hook.best]
         self._evaluates = bool(run.hooks.after_epoch) and "val" in run.data
-        self._check(run)
+        if self.signals.received is not None:
+            self._check(run)  # a time limit waits for the first step, so that every life gets somewhere
         if self._on_start is not None:
             self._on_start()
 

@@ -1,0 +1,136 @@
+"""What a resume takes from which side, through the same door as the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from etude.api import Trial, train
+from etude.build import Options
+from etude.checkpoint.store import Store
+from etude.core.run import Run
+from etude.errors import ConfigError, ResumeError
+
+CONFIG = """
+model: {type: MLP, sizes: [64, 16, 10], dropout: 0.1}
+loss: CrossEntropyLoss
+data:
+  train: {dataset: {type: Digits, split: train}, batch_size: 64}
+  val: {dataset: {type: Digits, split: val}, batch_size: 256}
+optim: {type: AdamW, lr: 1e-2}
+schedule: {lr: [{type: Cosine, until: end}]}
+train: {epochs: 2, limit_batches: 6}
+metrics: [Accuracy]
+hooks: [{type: EMA, momentum: 0.1}, {type: EarlyStop, metric: loss, patience: 50}]
+checkpoint: {every: 4step, keep: null, best: accuracy}
+log: {every: 3step}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def run(config: Path, folder: Path, *overrides: str, trial: Trial | None = None, **options: Any) -> Run:
+    chosen = Options(folder=folder, quiet=True, **options)
+    return train(config, list(overrides), options=chosen, trial=trial)
+
+
+def weights(run: Run) -> list[torch.Tensor]:
+    return [value.clone() for value in run.model.state_dict().values()]
+
+
+def same(left: Run, right: Run) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(weights(left), weights(right), strict=True))
+
+
+def test_a_stopped_run_goes_on_in_the_same_bits(config: Path, tmp_path: Path) -> None:
+    calm = run(config, tmp_path / "calm")
+    stopped = run(config, tmp_path / "a", chaos="sigterm@step=4")
+    assert (stopped.exit_code, stopped.step) == (143, 5)
+    resumed = run(config, tmp_path / "a", resume="")
+    assert resumed.step == 12 and same(calm, resumed) and calm.metrics == resumed.metrics
+    assert (tmp_path / "a/metrics.jsonl").read_bytes() == (tmp_path / "calm/metrics.jsonl").read_bytes()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_time_limit_saves_and_asks_to_be_queued_again(config: Path, tmp_path: Path) -> None:
+    stopped = run(config, tmp_path / "a", trial=Trial(max_seconds=1e-6))
+    assert stopped.exit_code == 75 and "time is up" in str(stopped.stopping)
+    for life in (2, 3):  # each does one step at least
+        stopped = run(config, tmp_path / "a", resume="", trial=Trial(max_seconds=1e-6))
+        assert stopped.step == life
+    stopped = run(config, tmp_path / "a", resume="")
+    assert stopped.step == 12 and same(stopped, run(config, tmp_path / "calm"))
+
+
+def test_a_longer_run_is_harmless_and_a_new_rate_needs_its_name(config: Path, tmp_path: Path) -> None:
+    run(config, tmp_path / "a", chaos="sigterm@step=6")
+    with pytest.raises(ConfigError, match=r"optim\.lr 0\.01 -> 0\.5 changes the trajectory; --allow-change optim\.lr"):
+        run(config, tmp_path / "a", "optim.lr=0.5", resume="")
+    longer = run(config, tmp_path / "a", "train.epochs=3", "optim.lr=0.5", resume="", allow_change=("lr",))
+    assert longer.step == 18
+    rates = [
+        json.loads(line)["lr"] for line in (tmp_path / "a/metrics.jsonl").read_text().splitlines() if '"lr"' in line
+    ]
+    assert max(rates) > 0.1
+    assert "changed since the checkpoint: train.epochs 2 -> 3" in (tmp_path / "a/log.txt").read_text()
+
+
+def test_another_batch_size_keeps_the_position_in_samples(config: Path, tmp_path: Path) -> None:
+    run(config, tmp_path / "a", "~train.limit_batches", chaos="sigterm@step=9")  # 10 batches of 64 were used
+    options: dict[str, Any] = {"resume": "", "allow_change": ("batch_size", "limit_batches")}
+    stopped = run(config, tmp_path / "a", "~train.limit_batches", "data.train.batch_size=128", chaos="sigterm@step=11", **options)  # fmt: skip
+    assert stopped.step == 12 and stopped.step_in_epoch == 5 + 2 and stopped.steps_per_epoch == 12
+    assert stopped.total_steps == 10 + 7 + 12
+    done = run(config, tmp_path / "a", "~train.limit_batches", "data.train.batch_size=128", resume="")
+    assert done.step == 29 and done.epoch == 2
+
+
+def test_a_path_names_the_checkpoint_and_with_it_the_run(config: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = train(config, options=Options(quiet=True))
+    assert first.folder is not None
+    second = train(config, options=Options(quiet=True))
+    assert second.folder != first.folder
+    path = first.folder / "checkpoints" / "step-000000004"
+    again = train(config, options=Options(quiet=True, resume=str(path)))
+    assert again.folder is not None and again.folder.resolve() == first.folder.resolve() and same(first, again)
+    kept = {entry.step for entry in Store(again.folder / "checkpoints", write=False).entries()}
+    assert kept == {4, 6, 8, 12}
+    with pytest.raises(ResumeError, match="init_from"):
+        train(config, options=Options(quiet=True, resume=str(config)))
+
+
+def test_a_run_is_not_overwritten_unasked(config: Path, tmp_path: Path) -> None:
+    first = run(config, tmp_path / "a")
+    with pytest.raises(ConfigError, match=r"holds a run at step 12; --resume goes on with it, --restart begins"):
+        run(config, tmp_path / "a")
+    assert same(first, run(config, tmp_path / "a", restart=True))
+
+
+def test_a_part_taken_out_of_the_config_is_said_and_a_new_one_starts_fresh(config: Path, tmp_path: Path) -> None:
+    run(config, tmp_path / "a", chaos="sigterm@step=6")
+    options: dict[str, Any] = {"resume": "", "allow_change": ("hooks",)}
+    run(config, tmp_path / "a", "hooks=[{type: EMA, momentum: 0.1}]", chaos="sigterm@step=8", **options)
+    log = (tmp_path / "a/log.txt").read_text()
+    assert "the stored state of hook.EarlyStop is not used" in log
+    run(config, tmp_path / "a", **options)
+    assert "hook.EarlyStop was not part of the run before and starts fresh" in (tmp_path / "a/log.txt").read_text()
+
+
+def test_weights_of_another_run_start_a_new_one(config: Path, tmp_path: Path) -> None:
+    first = run(config, tmp_path / "a")
+    path = Store(tmp_path / "a/checkpoints", write=False).entries()[-1].path
+    warm = run(config, tmp_path / "b", f"+init_from={path}", "train.epochs=1", "optim.lr=1e-30")
+    close = [torch.allclose(a, b, atol=1e-6) for a, b in zip(weights(first), weights(warm), strict=True)]
+    assert all(close) and warm.step == 6
+    assert "4 fit, 0 of another shape, 0 missing, 0 unused" in (tmp_path / "b/log.txt").read_text()
