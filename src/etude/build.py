@@ -6,9 +6,9 @@ import importlib
 import inspect
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from etude.core.evaluation import Evaluation, metric_name
 from etude.core.hook import FunctionHook, Hook, HookTable, misspelt_points
 from etude.core.run import Run
 from etude.core.update import Forward
-from etude.data.loader import Loader
+from etude.data.loader import Loader, is_stream
 from etude.dist.world import World
 from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
 from etude.optim.factory import build_optimizer
@@ -79,8 +79,8 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     )
     autocast = getattr(update, "autocast", nullcontext)
     run.evaluation = Evaluation(forward, _metrics(plan, device), autocast=autocast)
-    for hook in [_hook(hook_plan, run) for hook_plan in plan.hooks]:
-        run.hooks.add(hook)
+    for hook_plan in plan.hooks:
+        run.hooks.add(_hook(hook_plan, run))
     return run
 
 
@@ -127,9 +127,9 @@ def pick_device(name: str) -> torch.device:
     """``auto`` is the accelerator that is there, or the CPU."""
     if name != "auto":
         try:
-            return torch.device(name)
-        except RuntimeError as error:
-            raise ConfigError(f"train.device: {str(error).splitlines()[0]}") from error
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError) as error:
+            raise ConfigError(f"train.device: {name} cannot be used: {str(error).splitlines()[0]}") from error
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
@@ -137,10 +137,12 @@ def pick_device(name: str) -> torch.device:
 
 def _loader(split: str, plan: LoaderPlan, training: Training, device: torch.device) -> Loader:
     dataset = make(plan.dataset)
+    usual = split == "train" and plan.sampler is None and not is_stream(dataset)
+    shuffle = usual if plan.shuffle is None else plan.shuffle
     return Loader(
         dataset,
         batch_size=plan.batch_size,
-        shuffle=plan.shuffle and training.overfit is None and plan.sampler is None,
+        shuffle=shuffle and training.overfit is None,
         drop_last=plan.drop_last,
         workers=plan.workers,
         sampler=make(plan.sampler, dataset) if plan.sampler else None,
@@ -239,8 +241,20 @@ def _hook(plan: HookPlan, run: Run) -> Hook:
         )
     attach = getattr(hook, "attach", None)
     if attach is not None:
-        attach(run)
+        with _placed(plan.spec.at):
+            attach(run)
     return hook  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _placed(at: object) -> Iterator[None]:
+    """Say where in the config a mistake stands, if the error does not know."""
+    try:
+        yield
+    except ConfigError as error:
+        if all(finding.at for finding in error.findings):
+            raise
+        raise ConfigError([replace(finding, at=finding.at or str(at)) for finding in error.findings]) from error
 
 
 def _filled(spec: Spec) -> Spec:

@@ -59,7 +59,8 @@ class Loader:
 
     dataset: Spec
     batch_size: int = 1
-    shuffle: bool = False
+    #: None: as usual, which is shuffled for training where the data has an order to change.
+    shuffle: bool | None = False
     drop_last: bool = False
     workers: int = 0
     sampler: Spec | None = None

@@ -254,3 +254,48 @@ def test_groups_may_have_schedules_of_their_own(command):
     mixed = text.replace(", groups: [all]", "")
     said = command("check", "c.yaml", c_yaml=mixed)
     assert said.code == 2 and "c.yaml:8" in said.out + said.err and "groups" in said.out + said.err
+
+
+@pytest.mark.parametrize("words", [("--limit-batches", "0"), ("--overfit", "-1"), ("--overfit", "some")])
+def test_a_number_of_batches_is_at_least_one(command, words):
+    said = command("train", "c.yaml", *words)
+    assert said.code == 2 and words[0] in said.err and "at least 1" in said.err
+
+
+def test_a_device_that_is_not_there_is_told_before_anything_is_built(command):
+    said = command("train", "c.yaml", "--device", "cuda:77")
+    assert said.code == 2 and "cuda:77" in said.err and "Traceback" not in said.err
+
+
+STREAM = """\
+import torch
+
+import etude
+
+
+@etude.DATASETS.register
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for number in range(600):
+            yield torch.full((64,), number / 600), number % 10
+"""
+
+
+def test_a_stream_trains_in_its_own_order_unless_another_is_asked_for(command):
+    Path("stream.py").write_text(STREAM)
+    text = "imports: [stream.py]\n" + CONFIG.replace("{type: Digits, split: train}", "Stream")
+    text = text.replace("epochs: 2", "steps: 4")
+    assert command("train", "c.yaml", "-q", c_yaml=text).code == 0
+    said = command("train", "c.yaml", "+data.train.shuffle=true")
+    assert said.code == 2 and "a stream comes in its own order" in said.err
+
+
+def test_two_averages_cannot_both_be_evaluated(command):
+    said = command("train", "c.yaml", c_yaml=CONFIG + "hooks: [EMA, SWA]\n")
+    assert said.code == 2 and "c.yaml:13" in said.err and "evaluate: false" in said.err and not Path("runs").exists()
+
+
+def test_a_schedule_of_an_attribute_that_is_not_there_is_told_with_its_place(command):
+    text = CONFIG.replace("schedule:", "schedule:\n  model.gian: [{type: Linear, from: 1, to: 2}]")
+    said = command("train", "c.yaml", c_yaml=text)
+    assert said.code == 2 and "c.yaml:7" in said.err and "gian" in said.err

@@ -39,8 +39,8 @@ def add_parser(subparsers: Any) -> None:
     )
     trying = parser.add_argument_group("trying things out")
     trying.add_argument("--fast-dev-run", action="store_true", help="two batches of everything; leaves nothing behind")
-    trying.add_argument("--limit-batches", type=int, metavar="N", help="at most N batches of an epoch")
-    trying.add_argument("--overfit", type=int, metavar="N", help="train on the same N batches again and again")
+    trying.add_argument("--limit-batches", type=positive, metavar="N", help="at most N batches of an epoch")
+    trying.add_argument("--overfit", type=positive, metavar="N", help="train on the same N batches again and again")
     trying.add_argument("--chaos", default="", metavar="FAULT", help="kill@step=37, nan@step=12, enospc@save=2 …")
     safety = parser.add_argument_group("safety")
     safety.add_argument(
@@ -67,6 +67,13 @@ def add_parser(subparsers: Any) -> None:
     foreign.add_argument("--gpu-ids", type=int, nargs="+", help=argparse.SUPPRESS)
     foreign.add_argument("--gpu-id", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
+
+
+def positive(text: str) -> int:
+    """A whole number of at least one, for argparse."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

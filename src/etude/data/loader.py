@@ -20,6 +20,11 @@ from etude.errors import ConfigError, DataError
 _log = logging.getLogger("etude.data")
 
 
+def is_stream(dataset: Any) -> bool:
+    """Whether the data can only be iterated, in its own order."""
+    return not hasattr(dataset, "__getitem__") or isinstance(dataset, IterableDataset)
+
+
 class Loader:
     """Iterating it goes through one epoch.
 
@@ -67,7 +72,7 @@ class Loader:
         self._require(batch_size > 0, f"batch_size is {batch_size}; a batch needs at least one sample")
         self._require(workers >= 0, f"workers is {workers}; it cannot be negative")
         self._require(sampler is None or not shuffle, "sampler and shuffle contradict each other; give one of them")
-        self.stream = not hasattr(dataset, "__getitem__") or isinstance(dataset, IterableDataset)
+        self.stream = is_stream(dataset)
         own_order = self.stream or sampler is not None or batch_sampler is not None
         self._require(shard[1] == 1 or not own_order, "a sampler or a stream deals out its own share; drop shard")
         self._make: Callable[[Task], Fetched]

@@ -62,12 +62,12 @@ class Ema(Hook):
             named |= {name: buffer for name, buffer in run.model.named_buffers() if buffer.is_floating_point()}
         self._names, self._tensors = list(named), list(named.values())
         self._first = 0 if self.begin is None else parse(self.begin).steps(run.steps_per_epoch)
+        if self.evaluate and any(isinstance(hook, Ema) and hook.evaluate for hook in run.hooks if hook is not self):
+            raise ConfigError("only one average can be evaluated", hint="give the others evaluate: false")
 
     def before_run(self, run: Run) -> None:
         if not self._names:
             self.attach(run)
-        if sum(1 for hook in run.hooks if isinstance(hook, Ema) and hook.evaluate) > 1:
-            raise ConfigError("only one average can be evaluated", hint="give the others evaluate: false")
         if self._loaded:
             self._take(self._loaded)
         elif self.average is None and self._first == 0:

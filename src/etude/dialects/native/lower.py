@@ -120,18 +120,18 @@ def _data(fields: Fields) -> dict[str, Loader]:
     for split in SPLITS:
         section = fields.section(split)
         if section.present:
-            loaders[split] = _loader(section, split)
+            loaders[split] = _loader(section)
     if fields.present and "train" not in loaders:
         fields.error("data.train is missing", hint=suggest("train", map(str, fields.values)))
     fields.done()
     return loaders
 
 
-def _loader(fields: Fields, split: str) -> Loader:
+def _loader(fields: Fields) -> Loader:
     loader = Loader(
         dataset=fields.take_spec("dataset", "dataset") or _nothing("dataset"),
         batch_size=fields.take_positive("batch_size", default=1) or 1,
-        shuffle=fields.take("shuffle", bool, default=split == "train"),
+        shuffle=fields.take("shuffle", bool, default=None),
         drop_last=fields.take("drop_last", bool, default=False),
         workers=fields.take_positive("workers", default=0, zero=True) or 0,
         sampler=fields.take_spec("sampler", "sampler", default=None),
