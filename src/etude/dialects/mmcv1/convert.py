@@ -190,6 +190,8 @@ def _hook(tree: Tree, config: dict[str, Any], path: str, priority: int) -> dict[
 
 
 def _note_the_rest(tree: Tree, notes: list[str]) -> None:
+    if "groups" in _optimizer(tree):
+        notes.append("rules of `optim.groups` that fit no parameter are mistakes here: drop those that training names")
     if len(tree.get("workflow") or []) == 2:
         notes.append("the validation epochs of the workflow are left out: they change no weight")
     if tree.get("data", "val") is not None:

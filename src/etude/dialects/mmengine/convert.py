@@ -53,6 +53,8 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
         config["hooks"] = hooks
     if tree.get("load_from") and not tree.get("resume"):
         config["init_from"] = tree.get("load_from")
+    if "groups" in config["optim"]:
+        notes.append("rules of `optim.groups` that fit no parameter are mistakes here: drop those that training names")
     if tree.get("val_dataloader") is not None:
         notes.append("validation is left out: it changes no weight; give `data.val` and `metrics` to have it")
     return config, notes
