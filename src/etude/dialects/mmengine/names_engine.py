@@ -70,12 +70,6 @@ _AMP = _from("amp", "autocast")
 
 _SEED = _from("runner.environment", "set_random_seed")
 _RECOMPUTE = _from("runner.features", "turn_on_activation_checkpointing")
-_COMPARE = _from(
-    "testing",
-    "assert_allclose assert_attrs_equal assert_dict_contains_subset assert_dict_has_keys assert_is_norm_layer "
-    "assert_keys_equal assert_params_all_zeros check_python_script",
-)
-_TEST_CASE = _from("testing", "RunnerTestCase")
 
 MODULES: dict[str, dict[str, str]] = {
     **_HOOKS,
@@ -90,9 +84,6 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.runner.amp": _AMP,
     "mmengine.runner.utils": _SEED | _from("loops", "calc_dynamic_intervals"),
     "mmengine.runner.activation_checkpointing": _RECOMPUTE,
-    "mmengine.testing": _COMPARE | _TEST_CASE,
-    "mmengine.testing.compare": _COMPARE,
-    "mmengine.testing.runner_test_case": _TEST_CASE | _from("testing", "ToyDataset ToyMetric ToyModel"),
     "mmengine.optim": _WRAPPERS,
     "mmengine.optim.optimizer": _WRAPPERS,
     **{f"mmengine.optim.optimizer.{file}": names for file, names in _WRAPPER_FILES.items()},

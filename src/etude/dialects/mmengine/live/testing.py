@@ -1,34 +1,30 @@
-"""Helpers for users' own tests: comparisons, and a test case with a small runner's configs."""
+"""``mmengine.testing``: comparisons, and a test case with small runners for hooks and loops of one's own."""
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Iterable
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import TestCase
-from uuid import uuid4
 
+import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import Dataset
 
-from etude.dialects.mmengine.live.data.sampler import InfiniteSampler
+from etude.dialects.mmengine.live.data.base_dataset import BaseDataset
 from etude.dialects.mmengine.live.evaluator import BaseMetric
-from etude.dialects.mmengine.live.logging.logger import MMLogger
-from etude.dialects.mmengine.live.logging.message_hub import MessageHub
+from etude.dialects.mmengine.live.logging import MessageHub, MMLogger
 from etude.dialects.mmengine.live.model.base_model import BaseModel
 from etude.dialects.mmengine.live.registry import DATASETS, METRICS, MODELS
-from etude.dialects.mmengine.live.runner.runner import Runner
 from etude.dialects.mmengine.live.visualization import Visualizer
-from etude.dialects.openmm.configdict import ConfigDict
+from etude.dialects.openmm.config import Config
 from etude.dialects.openmm.scope import DefaultScope
-from etude.dialects.openmm.torch_utils import is_norm
 
-# -- comparisons -------------------------------------------------------------------------------------------------------
+# -- comparisons -----------------------------------------------------------------------------------------------------
 
 
 def assert_allclose(
@@ -37,183 +33,181 @@ def assert_allclose(
     rtol: float | None = None,
     atol: float | None = None,
     equal_nan: bool = True,
-    msg: str | Callable[[str], str] | None = "",
+    msg: Any = "",
 ) -> None:
-    """Raise an ``AssertionError`` where two tensors differ by more than the tolerance."""
-    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, msg=msg or None)
+    """torch's ``assert_close`` for numbers and tensors of any kind."""
+    torch.testing.assert_close(
+        actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=str(msg) or None
+    )
 
 
-def check_python_script(cmd: str) -> None:
-    """Run a Python command line in this process; an error in it is raised."""
-    import runpy
-    import shlex
-    from unittest.mock import patch
-
-    arguments = shlex.split(cmd)
-    if arguments and arguments[0] == "python":
-        arguments = arguments[1:]
-    with patch("sys.argv", arguments):
-        runpy.run_path(arguments[0], run_name="__main__")
-
-
-def assert_dict_contains_subset(dict_obj: Mapping[Any, Any], expected_subset: Mapping[Any, Any]) -> bool:
-    """Whether ``dict_obj`` has every pair of ``expected_subset``."""
+def assert_dict_contains_subset(dict_obj: dict[Any, Any], expected_subset: dict[Any, Any]) -> bool:
+    """Whether all of ``expected_subset`` is in ``dict_obj``."""
     return all(key in dict_obj and _equal(dict_obj[key], value) for key, value in expected_subset.items())
 
 
-def assert_attrs_equal(obj: Any, expected_attrs: Mapping[str, Any]) -> bool:
+def assert_attrs_equal(obj: Any, expected_attrs: dict[str, Any]) -> bool:
     """Whether ``obj`` has these attributes with these values."""
     return all(hasattr(obj, name) and _equal(getattr(obj, name), value) for name, value in expected_attrs.items())
 
 
-def assert_dict_has_keys(obj: Mapping[Any, Any], expected_keys: Iterable[Any]) -> bool:
-    """Whether ``obj`` has at least these keys."""
+def assert_dict_has_keys(obj: dict[str, Any], expected_keys: list[str]) -> bool:
+    """Whether ``obj`` has all these keys."""
     return set(expected_keys) <= set(obj)
 
 
-def assert_keys_equal(result_keys: Iterable[Any], target_keys: Iterable[Any]) -> bool:
-    """Whether both are the same set of keys."""
+def assert_keys_equal(result_keys: Iterable[str], target_keys: Iterable[str]) -> bool:
+    """Whether both have the same keys, in any order."""
     return set(result_keys) == set(target_keys)
 
 
 def assert_is_norm_layer(module: nn.Module) -> bool:
     """Whether ``module`` normalises."""
-    return is_norm(module)
+    return isinstance(
+        module, (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm, nn.GroupNorm, nn.LayerNorm)
+    )
 
 
 def assert_params_all_zeros(module: nn.Module) -> bool:
-    """Whether weight and bias of ``module`` are all zero."""
-    tensors = [getattr(module, name, None) for name in ("weight", "bias")]
-    return all(not tensor.any() for tensor in tensors if isinstance(tensor, torch.Tensor))
+    """Whether weight and bias are zero, as far as there are any."""
+    params = [getattr(module, name, None) for name in ("weight", "bias")]
+    return all(param is None or bool((param.data == 0).all()) for param in params)
 
 
 def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
-        return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
+    if isinstance(one, (np.ndarray, torch.Tensor)):
+        return bool((one == other).all())
     return bool(one == other)
 
 
-# -- a small run -------------------------------------------------------------------------------------------------------
+# -- small runners ---------------------------------------------------------------------------------------------------
 
 
 class ToyModel(BaseModel):
-    """Two layers; the loss is the sum of all errors."""
+    """Two linear layers."""
 
     def __init__(self, data_preprocessor: Any = None) -> None:
         super().__init__(data_preprocessor=data_preprocessor)
-        self.linear1, self.linear2 = nn.Linear(2, 2), nn.Linear(2, 1)
+        self.linear1 = nn.Linear(2, 2)
+        self.linear2 = nn.Linear(2, 1)
 
     def forward(self, inputs: Any, data_samples: Any = None, mode: str = "tensor") -> Any:
-        inputs = torch.stack(inputs) if isinstance(inputs, list) else inputs
-        data_samples = torch.stack(data_samples) if isinstance(data_samples, list) else data_samples
-        outputs = self.linear2(self.linear1(inputs))
-        return {"loss": (data_samples - outputs).sum()} if mode == "loss" else outputs
+        stacked = torch.stack(inputs) if isinstance(inputs, list) else inputs
+        outputs = self.linear2(self.linear1(stacked))
+        if mode != "loss":
+            return outputs
+        targets = torch.stack(data_samples) if isinstance(data_samples, list) else data_samples
+        return {"loss": (targets - outputs).sum()}
 
 
-class ToyDataset(Dataset[Any]):
-    """Twelve random points, all with the label 1."""
+class ToyDataset(BaseDataset):
+    """Twelve samples of two numbers."""
 
-    METAINFO: dict[str, Any] = {}
-    data = torch.randn(12, 2)
-    label = torch.ones(12)
+    METAINFO = {}
+    data, label = torch.randn(12, 2), torch.ones(12)
 
-    @property
-    def metainfo(self) -> dict[str, Any]:
-        return self.METAINFO
+    def __init__(self) -> None:
+        super().__init__(lazy_init=True)
+
+    def full_init(self) -> None:
+        self._fully_initialized = True
 
     def __len__(self) -> int:
-        return len(self.data)
+        return int(self.data.size(0))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"inputs": self.data[index], "data_samples": self.label[index]}
 
 
 class ToyMetric(BaseMetric):
-    """Always ``acc`` 1, or the metrics it is given one after the other."""
+    """An accuracy of 1."""
 
-    def __init__(self, collect_device: str = "cpu", dummy_metrics: list[Any] | None = None) -> None:
+    def __init__(self, collect_device: str = "cpu", dummy_metrics: dict[str, Any] | None = None) -> None:
         super().__init__(collect_device=collect_device)
-        self.dummy_metrics, self.count = dummy_metrics, 0
+        self.dummy_metrics = dummy_metrics
 
-    def process(self, data_batch: Any, predictions: Any) -> None:
+    def process(self, data_batch: Any, data_samples: Any) -> None:
         self.results.append({"acc": 1})
 
     def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
-        self.count += 1
-        return {"acc": 1} if self.dummy_metrics is None else self.dummy_metrics[self.count - 1]
+        return {"acc": 1}
+
+
+_TOYS = ((MODELS, ToyModel), (DATASETS, ToyDataset), (METRICS, ToyMetric))
+
+
+def _loader(sampler: str, *, shuffle: bool) -> dict[str, Any]:
+    return {
+        "dataset": {"type": "ToyDataset"}, "sampler": {"type": sampler, "shuffle": shuffle},
+        "batch_size": 3, "num_workers": 0,
+    }  # fmt: skip
 
 
 class RunnerTestCase(TestCase):
-    """``epoch_based_cfg`` and ``iter_based_cfg``, fresh for every test, and :meth:`build_runner` for them."""
+    """``self.epoch_based_cfg`` and ``self.iter_based_cfg`` describe small runs; ``build_runner(cfg)`` makes one.
 
-    dist_cfg: dict[str, Any] = {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29600, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"
+    Each test has a folder of its own, and what loggers, hubs and visualizers it made is forgotten afterwards.
+    """
+
+    dist_cfg = {
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29600, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0",
     }  # fmt: skip
 
     def setUp(self) -> None:
-        self.temp_dir = tempfile.TemporaryDirectory()
-        MODELS.register_module(module=ToyModel, force=True)
-        METRICS.register_module(module=ToyMetric, force=True)
-        DATASETS.register_module(module=ToyDataset, force=True)
-        self.epoch_based_cfg = ConfigDict(_epoch_based(self.temp_dir.name))
-        self.iter_based_cfg = copy.deepcopy(self.epoch_based_cfg)
-        self.iter_based_cfg.train_dataloader.sampler.type = InfiniteSampler
-        self.iter_based_cfg.train_cfg = {"by_epoch": False, "max_iters": 12}
-        self.iter_based_cfg.log_processor = {"by_epoch": False}
-        self.iter_based_cfg.default_hooks = {
-            "logger": {"type": "LoggerHook", "interval": 1},
-            "checkpoint": {"type": "CheckpointHook", "interval": 12, "by_epoch": False},
+        self.temp_dir = TemporaryDirectory()
+        for registry, toy in _TOYS:
+            registry.register_module(module=toy, force=True)
+        common: dict[str, Any] = {
+            "work_dir": self.temp_dir.name, "model": {"type": "ToyModel"},
+            "optim_wrapper": {"type": "OptimWrapper", "optimizer": {"type": "SGD", "lr": 0.01}},
+            "env_cfg": {"dist_cfg": {"backend": "nccl"}}, "custom_hooks": [], "val_cfg": {}, "test_cfg": {},
+        }  # fmt: skip
+        for mode in ("val", "test"):
+            common[f"{mode}_dataloader"] = _loader("DefaultSampler", shuffle=False)
+            common[f"{mode}_evaluator"] = [{"type": "ToyMetric"}]
+        by_epoch = {
+            "train_dataloader": _loader("DefaultSampler", shuffle=True),
+            "train_cfg": {"by_epoch": True, "max_epochs": 2, "val_interval": 1, "val_begin": 1},
+            "default_hooks": {"logger": {"type": "LoggerHook", "interval": 1}},
         }
+        by_iter = {
+            "train_dataloader": _loader("InfiniteSampler", shuffle=True),
+            "train_cfg": {"by_epoch": False, "max_iters": 12},
+            "log_processor": {"by_epoch": False},
+            "default_hooks": {
+                "logger": {"type": "LoggerHook", "interval": 1},
+                "checkpoint": {"type": "CheckpointHook", "interval": 12, "by_epoch": False},
+            },
+        }
+        self.epoch_based_cfg: Any = Config({**common, **by_epoch})
+        self.iter_based_cfg: Any = Config({**common, **by_iter})
 
     def tearDown(self) -> None:
         logging.shutdown()
         for managed in (MMLogger, Visualizer, DefaultScope, MessageHub):
             managed._instance_dict.clear()
-        for registry, name in ((MODELS, "ToyModel"), (METRICS, "ToyMetric"), (DATASETS, "ToyDataset")):
-            registry.module_dict.pop(name, None)
+        for registry, toy in _TOYS:
+            registry.module_dict.pop(toy.__name__, None)
         self.temp_dir.cleanup()
 
-    def build_runner(self, cfg: Any) -> Runner:
-        """A runner with a name that no other has."""
+    def build_runner(self, cfg: Any) -> Any:
+        """A runner of ``cfg`` with a name that no other has."""
+        from etude.dialects.mmengine.live.runner.runner import Runner
+
         cfg.experiment_name = self.experiment_name
-        runner: Runner = Runner.from_cfg(cfg)
-        return runner
+        return Runner.from_cfg(cfg)
 
     @property
     def experiment_name(self) -> str:
-        return f"{self._testMethodName}_{time.time()} + {uuid4()}"
+        """A new name."""
+        return f"{self._testMethodName}_{time.time()}_{uuid.uuid4()}"
 
     def setup_dist_env(self) -> None:
-        """The environment of a launcher with one process."""
-        self.dist_cfg["MASTER_PORT"] += 1
-        os.environ.update({key: str(value) for key, value in self.dist_cfg.items()})
+        """What a launcher of one process would set."""
+        for name, value in self.dist_cfg.items():
+            os.environ[name] = str(value)
 
-    def clear_work_dir(self) -> None:
-        """An empty folder again."""
-        logging.shutdown()
-        self.temp_dir.cleanup()
-        os.makedirs(self.temp_dir.name, exist_ok=True)
-
-
-def _epoch_based(folder: str) -> dict[str, Any]:
-    def loader(shuffle: bool) -> dict[str, Any]:
-        sampler = {"type": "DefaultSampler", "shuffle": shuffle}
-        return {"dataset": {"type": "ToyDataset"}, "sampler": sampler, "batch_size": 3, "num_workers": 0}
-
-    return {
-        "work_dir": folder,
-        "model": {"type": "ToyModel"},
-        "train_dataloader": loader(True),
-        "val_dataloader": loader(False),
-        "val_evaluator": [{"type": "ToyMetric"}],
-        "test_dataloader": loader(False),
-        "test_evaluator": [{"type": "ToyMetric"}],
-        "optim_wrapper": {"optimizer": {"type": "SGD", "lr": 0.1}},
-        "train_cfg": {"by_epoch": True, "max_epochs": 2, "val_interval": 1},
-        "val_cfg": {},
-        "test_cfg": {},
-        "default_hooks": {"logger": {"type": "LoggerHook", "interval": 1}},
-        "custom_hooks": [],
-        "env_cfg": {"dist_cfg": {"backend": "nccl"}},
-        "experiment_name": "test1",
-    }
+    def clear_dist_env(self) -> None:
+        """Undo :meth:`setup_dist_env`."""
+        for name in self.dist_cfg:
+            os.environ.pop(name, None)

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from etude.dialects.openmm.scope import DefaultScope
+
+
+@pytest.fixture(autouse=True)
+def no_scope_of_another_run() -> Iterator[None]:
+    """A runner makes its scope the current one for the rest of the process; here each test begins without one."""
+    DefaultScope._instance_dict.clear()
+    yield
+    DefaultScope._instance_dict.clear()
