@@ -13,6 +13,7 @@ import pytest
 
 from etude.dialects.openmm.config import Config, ConfigDict, ConfigParsingError
 from etude.dialects.openmm.lazy import LazyAttr, LazyObject
+from etude.dialects.openmm.registry import Registry
 
 
 @pytest.fixture
@@ -166,3 +167,12 @@ def test_a_dump_reads_back_as_the_same_config(read: Any, tmp_path: Path) -> None
         "a": {"type": "torch.nn.ReLU", "o": "torch.optim.SGD", "l": ["torch.nn.GELU"]}
     }  # fmt: skip
     assert made.a.type.__name__ == "ReLU"
+
+
+def test_stand_ins_are_the_real_thing_wherever_a_config_is_unpacked_or_built(read: Any) -> None:
+    made = read(
+        "from collections import OrderedDict as O\nfrom torch.nn import Linear\nlayer = dict(type=Linear, in_features=2, out_features=3)\n"
+    )
+    assert {**made.layer}["type"].__name__ == "Linear"
+    assert dict(made.layer)["type"].__name__ == "Linear"
+    assert Registry("layer").build(made.layer).weight.shape == (3, 2)

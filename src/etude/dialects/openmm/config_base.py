@@ -196,11 +196,17 @@ class DictActionBase(Action):
 def _parsed(text: str) -> Any:
     text = text.strip("'\"")
     if text[:1] in ("(", "[") and text[-1:] == {"(": ")", "[": "]"}[text[0]] and len(list(_split(text))) == 1:
-        items = [_parsed(item) for item in _split(text[1:-1]) if item]
+        items = _items(text[1:-1])
         return tuple(items) if text[0] == "(" else items
     if "," in text:
-        return [_parsed(item) for item in _split(text) if item]
+        return _items(text)
     return _leaf(text)
+
+
+def _items(text: str) -> list[Any]:
+    """The values between commas; nothing after the last comma is no value, nothing before one is an empty text."""
+    pieces = list(_split(text))
+    return [_parsed(piece) for piece in (pieces if pieces[-1] else pieces[:-1])]
 
 
 def _split(text: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any, Self
 
 from etude.dialects.openmm.configdict_base import AttributeDict
@@ -14,6 +15,10 @@ class ConfigDict(AttributeDict):
 
     def __getitem__(self, key: Any) -> Any:
         return built(super().__getitem__(key))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Being an iterator of our own, it keeps ``**config`` from reading past :meth:`__getitem__`."""
+        return iter(self.keys())
 
     def get(self, key: Any, default: Any = None) -> Any:
         return built(super().get(key, default))
