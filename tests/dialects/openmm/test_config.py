@@ -191,6 +191,7 @@ def test_options_of_several_flags_add_up_in_mmengine_and_replace_in_mmcv() -> No
 def test_brackets_and_kinds_of_option_values() -> None:
     got = parse_options(config, "--options", "a=a,b", "b=[(a,b), [1,2], false]", "c=[[1]]", "d=x=y")
     assert got == {"a": ["a", "b"], "b": [("a", "b"), [1, 2], False], "c": [[1]], "d": "x=y"}
+    assert parse_options(config_v1, "--options", "a=,1,", "b=(1,)", "c=[,]") == {"a": ["", 1], "b": (1,), "c": [""]}
     with pytest.raises(AssertionError):
         parse_options(config, "--options", "a=[(a,b), [1,2], false")
     with pytest.raises(SystemExit):

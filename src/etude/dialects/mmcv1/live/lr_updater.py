@@ -233,10 +233,10 @@ class FlatCosineAnnealingLrUpdaterHook(_ToTarget):
         min_lr_ratio: float | None = None,
         **kwargs: Any,
     ) -> None:
+        super().__init__(min_lr, min_lr_ratio, **kwargs)
         if not isinstance(start_percent, float) or not 0 <= start_percent <= 1:
             raise ValueError(f"start_percent must be a float between 0 and 1, got {start_percent!r}")
         self.start_percent = start_percent
-        super().__init__(min_lr, min_lr_ratio, **kwargs)
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
         at, end = progress(self, runner)
