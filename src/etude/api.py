@@ -30,6 +30,11 @@ class Trial:
     device: str = ""
     seed: int | None = None
 
+    @property
+    def shortens(self) -> bool:
+        """Whether the run is another one than planned, so that warnings about its length mean nothing."""
+        return self.fast_dev_run or self.limit_batches is not None or self.overfit is not None
+
 
 def load_plan(
     config: str | Path, overrides: Sequence[str] = (), *, dialect: str = "", options: dict[str, Any] | None = None
@@ -90,10 +95,13 @@ def train(
         plan, tree = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))  # type: ignore[arg-type]
     if trial is not None:
         plan = apply_trial(plan, trial)
-    plan = require_sound(plan, quiet=options.quiet or trial is not None)
+    quiet = options.quiet or (trial is not None and trial.shortens)
+    plan = require_sound(plan, quiet=quiet)
     began = time.monotonic()
     run = build(plan, options)
-    require_real(run, options, quiet=options.quiet or trial is not None)
+    if trial is not None and trial.fast_dev_run and plan.builder == "native":
+        shorten(run)
+    require_real(run, options, quiet=quiet)
     with Session(run, options, tree=tree, lasting=not (trial and trial.fast_dev_run), began=began) as session:
         session.train()
     return run
@@ -113,12 +121,23 @@ def apply_trial(plan: Plan, trial: Trial) -> Plan:
     if trial.seed is not None:
         changes["seed"] = trial.seed
     if trial.fast_dev_run:
-        changes |= {"limit_batches": 2, "epochs": 1, "steps": None}
+        if plan.builder != "native":
+            changes |= {"limit_batches": 2, "epochs": 1, "steps": None}
         plan = dataclasses.replace(
             plan, hooks=tuple(hook for hook in plan.hooks if hook.spec.name != "Checkpoint"), writers=()
         )
     training: Training = dataclasses.replace(plan.train, **changes)
     return dataclasses.replace(plan, train=training)
+
+
+def shorten(run: Run, steps: int = 2) -> None:
+    """Let a run that was built end after one epoch of ``steps`` batches, everything else being as planned."""
+    run.total_steps = run.steps_per_epoch = run.hooks.steps_per_epoch = min(steps, run.steps_per_epoch or steps)
+    run.max_epochs = 1
+    for split, loader in run.data.items():
+        if split != "train":
+            loader.limit = steps  # type: ignore[attr-defined]
+    run.hooks.compile()
 
 
 def require_sound(plan: Plan, *, quiet: bool = True) -> Plan:

@@ -299,3 +299,17 @@ def test_a_schedule_of_an_attribute_that_is_not_there_is_told_with_its_place(com
     text = CONFIG.replace("schedule:", "schedule:\n  model.gian: [{type: Linear, from: 1, to: 2}]")
     said = command("train", "c.yaml", c_yaml=text)
     assert said.code == 2 and "c.yaml:7" in said.err and "gian" in said.err
+
+
+def test_a_fast_run_fits_into_any_schedule(command):
+    schedule = "[{type: Linear, from: 0.1, until: 5ep}, {type: Cosine, until: end}]"
+    text = CONFIG.replace("[{type: Cosine, until: end}]", schedule).replace("epochs: 2", "epochs: 9, accumulate: 3")
+    said = command("train", "c.yaml", "--fast-dev-run", c_yaml=text)
+    assert said.code == 0 and "finished: 2 steps" in said.err
+    said = command("train", "c.yaml", "train.epochs=4")
+    assert said.code == 2 and "c.yaml:8" in said.err and "until 5ep" in said.err and "ends at 4ep" in said.err
+
+
+def test_warnings_are_said_before_training(command):
+    said = command("train", "c.yaml", c_yaml=CONFIG.replace("until: end", "until: 1ep"))
+    assert said.code == 0 and "etude: c.yaml:8: warning: the schedule of lr ends at 1ep" in said.err

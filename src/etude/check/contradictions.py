@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from etude.check.results import is_recorded, result_names
 from etude.errors import Finding, nearest, suggest
@@ -48,6 +49,11 @@ def _schedules(plan: Plan) -> Iterator[Finding]:
             if phase.begin is not None and _compare(phase.begin, length) in (0, 1):
                 text = f"a phase of {schedule.target} begins at {phase.begin}, but the run ends at {length}"
                 yield Finding(str(phase.at), text, severity="warning")
+        for phase, following in pairwise(schedule.phases):
+            if phase.until is not None and _compare(phase.until, length) == 1:
+                text = f"this phase of {schedule.target} lasts until {phase.until}, but the run ends at {length}"
+                severity = "error" if following.until is None else "warning"
+                yield Finding(str(phase.at), text, "the one after it never begins", severity)
         yield from _end_of_schedule(schedule, schedule.phases[-1], length)
 
 
