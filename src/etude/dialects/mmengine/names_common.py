@@ -81,7 +81,7 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.config": _CONFIG | _from("config", "ConfigParsingError"),
     "mmengine.config.config": _CONFIG | _LAZY | _from("config", "add_args RESERVED_KEYS"),
     "mmengine.config.lazy": _LAZY,
-    "mmengine.config.utils": _from("config", "ConfigParsingError"),
+    "mmengine.config.utils": _from("lazystyle", "ConfigParsingError ImportTransformer _gather_abs_import_lazyobj"),
     "mmengine.registry": _REGISTRY | _ROOTS,
     "mmengine.registry.registry": _from("registry", "Registry"),
     "mmengine.registry.default_scope": _from("scope", "DefaultScope"),

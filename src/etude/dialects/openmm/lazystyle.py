@@ -133,8 +133,7 @@ class _Transformer(ast.NodeTransformer):
         return made
 
     def _base_names(self, node: ast.ImportFrom) -> list[ast.stmt]:
-        file = self._base_path(node)
-        source = read_lazy(file, self.seen)
+        source = self._read(node)
         self.base.include(source)
         available = {**source.imported, **dict(source.values.raw_items())}  # type: ignore[attr-defined]
         wanted = self._wanted(node, available, source)
@@ -144,6 +143,9 @@ class _Transformer(ast.NodeTransformer):
             self.given[helper] = value
             made.append(_assign(name, ast.Name(helper, ast.Load()), node))
         return made
+
+    def _read(self, node: ast.ImportFrom) -> Source:
+        return read_lazy(self._base_path(node), self.seen)
 
     def _wanted(self, node: ast.ImportFrom, available: dict[str, Any], source: Source) -> dict[str, Any]:
         wanted: dict[str, Any] = {}
@@ -218,3 +220,25 @@ def _stand_in(arguments: list[Any]) -> ast.expr:
 
 def _assign(name: str, value: ast.expr, node: ast.stmt) -> ast.stmt:
     return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), node)
+
+
+class ImportTransformer(_Transformer):
+    """The same for code that brings its bases as dicts by name (``{"._base_.runtime": {...}}``), as MMEngine's does.
+
+    What the transformed code reads is put into ``global_dict``, in which it is to be run.
+    """
+
+    def __init__(
+        self, global_dict: dict[str, Any], base_dict: dict[str, Any] | None = None, filename: str | None = None
+    ) -> None:
+        super().__init__(filename or "config", ())
+        global_dict.update(self.given)
+        self.given, self.base_dict = global_dict, base_dict or {}
+
+    def _read(self, node: ast.ImportFrom) -> Source:
+        return Source(ConfigDict(self.base_dict["." * node.level + (node.module or "")]))
+
+
+def _gather_abs_import_lazyobj(tree: ast.Module, filename: str | None = None) -> tuple[ast.Module, set[str]]:
+    """Imports of one package are gathered while they are transformed; what is left to do is nothing."""
+    return tree, set()
