@@ -6,6 +6,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from mmcls.datasets import DATASETS
 from mmcls.models import CLASSIFIERS
+from mmcv.parallel import is_module_wrapper
 from mmcv.runner import HOOKS, BaseModule, Hook
 from sklearn.datasets import load_digits
 from torch.utils.data import Dataset
@@ -77,5 +78,6 @@ class LargestGradHook(Hook):
 
     def after_train_iter(self, runner):
         if self.every_n_iters(runner, self.interval):
-            largest = runner.model.fc.weight.grad.abs().max()
+            model = runner.model.module if is_module_wrapper(runner.model) else runner.model
+            largest = model.fc.weight.grad.abs().max()
             runner.log_buffer.update(dict(largest_grad=largest.item()), runner.outputs["num_samples"])

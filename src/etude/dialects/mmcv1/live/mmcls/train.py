@@ -51,7 +51,9 @@ def wrap_distributed_model(model: nn.Module, device: str = "cuda", **kwargs: Any
     settings: dict[str, Any] = {"broadcast_buffers": False, **kwargs}
     if device == "cuda":
         model, settings = model.cuda(), {"device_ids": [torch.cuda.current_device()], **settings}
-    return MMDistributedDataParallel(model, **settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # newer torch has another name for broadcast_buffers
+        return MMDistributedDataParallel(model, **settings)
 
 
 def train_model(
