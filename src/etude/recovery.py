@@ -58,7 +58,7 @@ class Recovery:
 
     def guard(self) -> None:
         """Lock and planned faults alone: a run with a face of another system has that system's checkpoints."""
-        if self.run.folder is not None:
+        if self.run.folder is not None and self.run.world.is_main:
             self._lock = Lock(self.run.folder)
         if self.options.chaos:
             self.run.hooks.add(Faults(chaos.parse(self.options.chaos)))
