@@ -2,22 +2,24 @@
 
 .. code-block:: text
 
-    config.py       Config, DictAction, read_base, ConfigParsingError      config_v1.py      Config, DictAction
-    configdict.py   ConfigDict (both dialects' flavours derive from it)    configdict_v1.py  ConfigDict
-    lazy.py         LazyObject, LazyAttr: stand-ins in pure-Python configs
-    source.py  places.py  merge.py  pretty.py   how a config file becomes values, places and text again
-    tree.py         read_tree(): the same loader, as a Tree with file and line of every key
-    registry.py     Registry, build_from_cfg, DefaultScope, …              registry_v1.py    Registry, build_from_cfg
-    root.py         the 23 root registries of MMEngine (HOOKS, MODELS …)
-    build_functions.py  build_model_from_cfg, build_runner_from_cfg, build_scheduler_from_cfg, tree walks
-    init.py         ConstantInit … PretrainedInit, initialize, *_init      init_v1.py        the same over INITIALIZERS
+    config.py       Config, DictAction, read_base, ConfigParsingError      config_v1.py       Config, DictAction
+    configdict.py   ConfigDict                                             configdict_v1.py   ConfigDict
+    source.py       one config file: text, substitutions, own values       textstyle.py       with ``_base_``
+    lazy.py         LazyObject, LazyAttr: stand-ins for imports            lazystyle.py       with ``read_base()``
+    places.py       file and line of every key                             merge.py           child over base
+    pretty.py       values as Python source                                raw.py             old configs in native ones
+    tree.py         the loader as a Tree                                   lowering.py        specs and findings
+    registry.py     Registry, build_from_cfg                               registry_v1.py     the same, mmcv's look-up
+    scope.py        DefaultScope, init_default_scope                       root.py            MMEngine's 23 registries
+    build_functions.py  build_model_from_cfg, build_runner_from_cfg, build_scheduler_from_cfg, walks through the tree
+    init.py         ConstantInit … PretrainedInit, initialize, *_init      init_v1.py         over INITIALIZERS
     base_module.py  BaseModule, Sequential, ModuleList, ModuleDict         base_module_v1.py  the same, mmcv's order
-    checkpoint.py   load_checkpoint, CheckpointLoader, save_checkpoint …   checkpoint_v1.py  the same, mmcv's arguments
-    logging.py      print_log, and the seam where MMLogger plugs in        logging_v1.py     get_logger, print_log
-    utils.py        is_str … to_ntuple, Timer, ProgressBar, paths, versions: one face for both
+    checkpoint.py   load_checkpoint, CheckpointLoader, save_checkpoint …   checkpoint_v1.py   mmcv's arguments
+    logging.py      print_log, and the seam where MMLogger plugs in        logging_v1.py      get_logger, print_log
+    utils/          is_str … to_ntuple, Timer, ProgressBar, paths, versions: one face for both
     managers.py     ManagerMixin, ManagerMeta
-    fileio.py       load, dump, list_from_file, dict_from_file
-    scanning.py     file and line of keys; lowering helpers of both dialects
+    fileio.py       load, dump, list_from_file …                           storage.py         file backends
+    wrappers.py     what is a wrapper of a model                           torch_utils.py     helpers that need torch
 
-The modules up to ``build_functions.py``, ``utils.py``, ``managers.py`` and ``logging*.py`` need no torch.
+Configs, registries, ``utils``, ``managers`` and ``logging*`` need no torch.
 """

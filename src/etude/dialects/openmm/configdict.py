@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from etude.dialects.openmm.configdict_base import AttributeDict
-from etude.dialects.openmm.lazy import LAZY, built, named
+from etude.dialects.openmm.lazy import built, named
 
 
 class ConfigDict(AttributeDict):
@@ -83,6 +83,3 @@ def _lazily(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_lazily(item) for item in value)
     return value
-
-
-__all__ = ["LAZY", "ConfigDict"]

@@ -12,7 +12,7 @@ from etude.config.tree import Path, Tree
 from etude.dialects.openmm.config_base import DictActionBase
 from etude.dialects.openmm.lazy import named
 from etude.dialects.openmm.merge import merge, nested
-from etude.dialects.openmm.source import BASE, Source, assigns_base
+from etude.dialects.openmm.source import Source, assigns_base
 from etude.errors import ConfigError
 from etude.plan import Place
 
@@ -92,6 +92,3 @@ def _path(key: str) -> Path:
 def _short(place: Place) -> Place:
     """A file below the current folder by its short name, as people write it."""
     return Place(place.file.removeprefix(os.getcwd() + os.sep), place.line, place.key)
-
-
-__all__ = ["BASE", "keys_in", "refuse_python", "texts_of", "tree_of"]
