@@ -105,13 +105,15 @@ def loaded(case: dict[str, Any], folder: Path) -> Config:
 def never_stops_a_dump(case: dict[str, Any]) -> bool:
     """A departure: modules and functions left over in a config cannot break its text, and importing from the standard
     library does not make a config a lazy one."""
-    body = (
-        ast.parse(re.sub(r"\{\{.*?\}\}", "0", case["files"][case["main"]])).body if case["main"].endswith(".py") else []
-    )
-    imported = {alias.name.split(".")[0] for node in body if isinstance(node, ast.Import) for alias in node.names}
-    imported |= {(node.module or "").split(".")[0] for node in body if isinstance(node, ast.ImportFrom)}
+    texts = [re.sub(r"\{\{.*?\}\}", "0", text) for name, text in case["files"].items() if name.endswith(".py")]
+    try:
+        nodes = [node for text in texts for node in ast.parse(text).body]
+    except SyntaxError:
+        return False
+    imported = {alias.name.split(".")[0] for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {(node.module or "").split(".")[0] for node in nodes if isinstance(node, ast.ImportFrom)}
     if case["expect"]["error"] == "SyntaxError":
-        return bool(body)
+        return bool(nodes)
     return case["expect"]["error"] == "RuntimeError" and bool(imported) and imported <= sys.stdlib_module_names
 
 

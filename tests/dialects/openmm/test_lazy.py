@@ -108,7 +108,7 @@ def test_bases_by_name_alias_and_star(read: Any) -> None:
 
 
 def test_a_name_that_a_base_does_not_have_is_answered(read: Any) -> None:
-    with pytest.raises(ImportError, match="did you mean 'model'"):
+    with pytest.raises(KeyError, match="did you mean 'model'"):
         read("with read_base():\n    from .one import modle\n", one="model = 1\n")
 
 
@@ -120,6 +120,7 @@ def test_a_name_that_a_base_does_not_have_is_answered(read: Any) -> None:
         "with open('x') as f:\n    pass\n",
         "from torch import *\n",
         "from .one import *\n",
+        "with read_base():\n    from .two import *\n",
     ],
 )
 def test_what_a_pure_python_config_must_not_contain(read: Any, text: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from etude.dialects.openmm import places
 from etude.dialects.openmm.configdict import ConfigDict
-from etude.dialects.openmm.errors import ConfigImportError, ConfigRuntimeError
+from etude.dialects.openmm.errors import ConfigImportError, ConfigKeyError, ConfigRuntimeError
 from etude.dialects.openmm.lazy import LazyObject, read_base
 from etude.dialects.openmm.source import CONFIG_HOMES, Source, assigns_base, config_keys, parsed, read_text
 from etude.errors import suggest
@@ -157,7 +157,7 @@ class _Transformer(ast.NodeTransformer):
             elif alias.name in available:
                 wanted[alias.asname or alias.name] = available[alias.name]
             else:
-                raise ConfigImportError(
+                raise ConfigKeyError(
                     f"{alias.name!r} is not in the base {node.module}", at=f"{self.path}:{node.lineno}",
                     hint=suggest(alias.name, available),
                 )  # fmt: skip
@@ -171,7 +171,10 @@ class _Transformer(ast.NodeTransformer):
             folder = self.path
             for _ in range(node.level):
                 folder = os.path.dirname(folder)
-            return os.path.join(folder, *node.module.split(".")) + ".py"
+            file = os.path.join(folder, *node.module.split(".")) + ".py"
+            if not os.path.isfile(file):
+                raise ConfigParsingError(f"{file} not found: there is no base {'.' * node.level}{node.module}", at=at)
+            return file
         package, *rest = node.module.split(".")
         spec = importlib.util.find_spec(package)
         if spec is None or not spec.submodule_search_locations:
