@@ -1,4 +1,8 @@
-"""The benchmark's job as a user of MMEngine writes it: a model, ten hooks, a scheduler, clipping, default hooks."""
+"""The benchmark's job as a user of MMEngine writes it: a model, ten hooks, a scheduler, clipping, default hooks.
+
+python bench/overhead.py --dialect mmengine        what a step costs
+python bench/overhead_mmengine.py                  how many tensor values are read between log lines
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 
 import torch
 from _common import small_job
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from etude.dialects import imports
 
@@ -67,3 +72,36 @@ def contestant(count: int) -> Callable[[], None]:
             runner(count, folder).train()
 
     return work
+
+
+class Reads(TorchDispatchMode):
+    """Counts how often a tensor's value became a Python number."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += "_local_scalar_dense" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+def reads_between_log_lines(count: int) -> int:
+    """Values read in all steps that log nothing."""
+    reads, by_step = Reads(), {}
+
+    class Note(Hook):
+        priority = "LOWEST"
+
+        def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+            by_step[runner.iter + 1], reads.count = reads.count, 0
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = runner(count, folder)
+        made.register_hook(Note())
+        with reads:
+            made.train()
+    return sum(number for step, number in by_step.items() if step % EVERY)
+
+
+if __name__ == "__main__":
+    steps = 200
+    print(f"{steps} steps, a log line every {EVERY}: {reads_between_log_lines(steps)} values read between the lines")
