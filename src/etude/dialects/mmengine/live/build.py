@@ -15,6 +15,7 @@ from etude.dialects import imports
 from etude.dialects.mmengine.live.registry import RUNNERS
 from etude.dialects.openmm.config import Config
 from etude.dialects.openmm.config_base import import_custom
+from etude.dist.world import World
 from etude.errors import ConfigError, EtudeError, UserCodeError, printable
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
@@ -57,6 +58,7 @@ def _as_run(runner: Any, plan: Plan) -> Run:
     """The runner's run, with what the command line promises around it: signals and a time limit."""
     run: Run = runner.core_run
     run.plan, run.folder = plan, Path(runner.work_dir)
+    run.world = World(rank=runner.rank, size=runner.world_size, local_rank=int(os.environ.get("LOCAL_RANK", 0)))
     signals = Signals()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
 
