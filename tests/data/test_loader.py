@@ -375,3 +375,50 @@ def test_an_endless_sampler_that_claims_a_length_gives_epochs_of_that_length():
 
     loader = Loader(TensorData(torch.arange(5)), batch_size=2, sampler=Endless())
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4]]
+
+
+class DrawsLate:
+    """Draws only for some samples, after many that do not: from each generator in turn."""
+
+    def __init__(self, draw) -> None:
+        self.draw, self.calls = draw, 0
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, index: int):
+        self.calls += 1
+        return index, self.draw() if index in (50, 51, 90) else 0.0
+
+
+DRAWS = {
+    "python": random.random,
+    "numpy": lambda: float(np.random.standard_normal()),
+    "torch": lambda: float(torch.rand(())),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_a_dataset_that_draws_late_draws_the_same_as_one_that_is_asked_for_it_first(draw):
+    def drawn(dataset, **options) -> dict[int, float]:
+        batches = list(Loader(dataset, batch_size=8, seed=3, **options))
+        pairs = [pair for indices, values in batches for pair in zip(indices.tolist(), values.tolist(), strict=True)]
+        return {index: value for index, value in pairs if value}
+
+    class Reversed:
+        def __iter__(self):
+            return iter(range(95, -1, -1))
+
+        def __len__(self) -> int:
+            return 96
+
+    np.random.standard_normal()  # a second number is kept back by numpy and must not be handed out
+    before = random.random(), float(np.random.rand()), float(torch.rand(()))
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    dataset = DrawsLate(draw)
+    first = drawn(dataset)
+    assert set(first) == {50, 51, 90} and len(set(first.values())) == 3
+    assert drawn(DrawsLate(draw), sampler=Reversed()) == first == drawn(DrawsLate(draw), workers=2)
+    assert dataset.calls == 96 + 8, "only the batch that gave it away is made twice"
+    assert all(before) and states[0] == random.getstate() and states[1] == np.random.get_state()[1].tolist()
+    assert torch.equal(states[2], torch.get_rng_state())

@@ -16,12 +16,14 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from etude.data.order import Task
-from etude.data.seeds import kept_generators, mix, seed_process
+from etude.data.seeds import States, kept_generators, mix, seed_process
 from etude.errors import ConfigError, printable, suggest
 
 POLICIES = ("stop", "skip", "retry", "replace")
 Collate = Callable[[list[Any]], Any]
 _COLLATE = -3
+#: After so many samples without a draw, a dataset counts as one that draws nothing.
+_WATCHED = 16
 #: Marks the state of a stream that came to its end within a batch; many datasets then say that they are at the start.
 OVER = "over"
 
@@ -55,8 +57,11 @@ class Fetcher:
     """Makes batches of a dataset that is asked by index.
 
     The fastest way that the dataset offers is taken: ``fetch(indices: Tensor)`` gives a batch; ``__getitems__`` gives
-    a batch, or a list of samples; ``__getitem__`` gives a sample. Samples are collated, batches are not. A dataset
-    with ``deterministic = True`` draws no random numbers, and then none are seeded.
+    a batch, or a list of samples; ``__getitem__`` gives a sample. Samples are collated, batches are not.
+
+    To seed three generators takes longer than to read many a sample. So it is watched whether the first samples draw
+    any numbers. If not, batches are made without seeding until one moves a generator; that batch is made again, with
+    seeds, and so are all after it. A dataset with ``deterministic = True`` says itself that it never draws.
     """
 
     def __init__(
@@ -76,6 +81,9 @@ class Fetcher:
         self._take = self._way(collate)
         self._set_epoch = getattr(dataset, "set_epoch", None)
         self._epoch: int | None = None
+        self._draws: bool | None = None
+        self._watched = 0
+        self._seeded_at: States | None = None
 
     def _way(self, collate: Collate | None) -> Callable[[Task, list[Bad]], Any]:
         if collate is None and callable(getattr(self.dataset, "fetch", None)):
@@ -90,8 +98,35 @@ class Fetcher:
             self._epoch = task.epoch
         if self.fixed:
             return self._guarded(task)
+        if self._draws is False:
+            before = States()
+            fetched = self._guarded(task)
+            if States() == before:
+                return fetched
+            before.restore()
+            self._draws = True
         with kept_generators():
-            return self._guarded(task)
+            fetched = self._guarded(task)
+            self._look()
+        if self._draws is None and self._watched >= _WATCHED:
+            self._draws = False
+        return fetched
+
+    def _seed(self, *numbers: int) -> None:
+        """Seed the generators for one call of the user's code, unless it is known to draw nothing."""
+        if self.fixed or self._draws is False:
+            return
+        self._look()
+        seed_process(mix(self.seed, *numbers))
+        if self._draws is None and self._watched < _WATCHED:
+            self._watched += 1
+            self._seeded_at = States()
+
+    def _look(self) -> None:
+        """Whether what was called since the last seeding has drawn."""
+        if self._seeded_at is not None and self._seeded_at != States():
+            self._draws = True
+        self._seeded_at = None
 
     def _guarded(self, task: Task) -> Fetched:
         bad: list[Bad] = []
@@ -115,8 +150,7 @@ class Fetcher:
 
     def _by_list(self, task: Task, bad: list[Bad]) -> Any:
         indices = _plain(task.indices)
-        if not self.fixed:
-            seed_process(mix(self.seed, task.epoch, _number(indices[0])))
+        self._seed(task.epoch, _number(indices[0]))
         try:
             got = self.dataset.__getitems__(indices)
         except Exception:
@@ -134,8 +168,7 @@ class Fetcher:
         return self._collated(task, samples)
 
     def _collated(self, task: Task, samples: list[Any]) -> Any:
-        if not self.fixed:
-            seed_process(mix(self.seed, task.epoch, _COLLATE, task.batch))
+        self._seed(task.epoch, _COLLATE, task.batch)
         return self.collate(samples)
 
     # -- one sample, good or bad ---------------------------------------------------------------------------------
@@ -163,8 +196,7 @@ class Fetcher:
                 yield mix(self.seed, task.epoch, _number(index), attempt) % len(self.dataset)
 
     def _get(self, task: Task, index: Any) -> Any:
-        if not self.fixed:
-            seed_process(mix(self.seed, task.epoch, _number(index)))
+        self._seed(task.epoch, _number(index))
         return self.dataset[index]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,13 +35,36 @@ def seed_process(number: int) -> None:
     torch.default_generator.manual_seed(number >> 1)
 
 
+class States:
+    """Where the generators of the process stand."""
+
+    def __init__(self) -> None:
+        self._python = random.getstate()
+        self._numpy: Any = np.random.get_state()
+        self._torch = torch.default_generator.get_state()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, States)
+            and self._python == other._python
+            and torch.equal(self._torch, other._torch)
+            and self._numpy[2:] == other._numpy[2:]
+            and bool((self._numpy[1] == other._numpy[1]).all())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def restore(self) -> None:
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        torch.default_generator.set_state(self._torch)
+
+
 @contextmanager
 def kept_generators() -> Iterator[None]:
     """Give the process its generators back as they were, whatever is seeded inside."""
-    states = random.getstate(), np.random.get_state(), torch.default_generator.get_state()
+    states = States()
     try:
         yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.default_generator.set_state(states[2])
+        states.restore()
