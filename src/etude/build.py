@@ -199,9 +199,21 @@ def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device:
         "nonfinite_limit": training.nonfinite_limit,
         "device": device,
     }
+    _require_one_clipping(plan)
     if plan.update.name == "Step":
         return make(plan.update, forward, optimizers, **known)
     return make(plan.update, forward, optimizers)
+
+
+def _require_one_clipping(plan: Plan) -> None:
+    """What the update would not do must not stand in the config."""
+    wanted = {(optimizer.clip_norm, optimizer.clip_value) for optimizer in plan.optimizers.values()}
+    at = next((str(o.spec.at) for o in plan.optimizers.values() if o.clip_norm or o.clip_value), "")
+    if len(wanted) > 1:
+        raise ConfigError("the optimizers of a run are clipped together", at=at, hint="give all the same clip_norm")
+    if plan.update.name != "Step" and wanted - {(None, None)}:
+        hint = "clip there, or drop clip_norm and clip_value"
+        raise ConfigError(f"the update {plan.update.name} decides itself what is clipped", at=at, hint=hint)
 
 
 def _loop(spec: Spec) -> Callable[[Run], None]:

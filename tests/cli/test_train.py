@@ -313,3 +313,30 @@ def test_a_fast_run_fits_into_any_schedule(command):
 def test_warnings_are_said_before_training(command):
     said = command("train", "c.yaml", c_yaml=CONFIG.replace("until: end", "until: 1ep"))
     assert said.code == 0 and "etude: c.yaml:8: warning: the schedule of lr ends at 1ep" in said.err
+
+
+def test_a_phase_may_be_a_bare_name(command):
+    one = command("plan", "c.yaml", c_yaml=CONFIG.replace("[{type: Cosine, until: end}]", "Cosine"))
+    several = command("plan", "c.yaml", c_yaml=CONFIG.replace("[{type: Cosine, until: end}]", "[Cosine]"))
+    assert one.code == 0 and one.out == several.out == command("plan", "c.yaml", c_yaml=CONFIG).out
+    said = command("check", "c.yaml", c_yaml=CONFIG.replace("[{type: Cosine, until: end}]", "[Cosin]"))
+    assert said.code == 2 and "'Cosine'" in said.out + said.err
+
+
+@pytest.mark.parametrize("clip", ["clip_norm: 0.01", "clip_value: 0.01"])
+def test_the_norm_of_clipped_gradients_is_recorded(command, clip):
+    assert (
+        command("train", "c.yaml", "--folder", "run", "-q", c_yaml=CONFIG.replace("lr: 1e-3", f"lr: 1e-3, {clip}")).code
+        == 0
+    )
+    assert records("run")[0]["grad_norm"] > 0.1
+
+
+def test_a_clipping_that_nobody_would_do_is_refused(command):
+    both = """optim:
+  first: {type: SGD, lr: 0.1, params: ["layers.0.*"], clip_norm: 1.0}
+  second: {type: SGD, lr: 0.1, params: ["layers.2.*"]}"""
+    text = CONFIG.replace('optim: {type: AdamW, lr: 1e-3, groups: [{match: "*.bias", weight_decay: 0}]}', both)
+    said = command("train", "c.yaml", c_yaml=text)
+    assert said.code == 2 and "c.yaml:7" in said.err and "clipped together" in said.err
+    assert command("train", "c.yaml", "+optim.second.clip_norm=1.0", "-q").code == 0

@@ -168,6 +168,9 @@ class Step:
         if self.clip_norm is not None:
             run.events.put("grad_norm", torch.nn.utils.clip_grad_norm_(self.params, self.clip_norm))
         if self.clip_value is not None:
+            if self.clip_norm is None:
+                grads = [param.grad for param in self.params if param.grad is not None]
+                run.events.put("grad_norm", torch.nn.utils.get_total_norm(grads))
             torch.nn.utils.clip_grad_value_(self.params, self.clip_value)
         if run.hooks.before_update:
             run.hooks.before_update(run)

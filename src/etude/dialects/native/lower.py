@@ -188,7 +188,7 @@ def _schedules(tree: Tree, root: Fields, optimizers: Mapping[str, Optimizer]) ->
     fields = root.section("schedule")
     found = []
     for key in list(fields.values):
-        phases = [_phase(Fields(tree, path, fields.findings)) for path in fields.take_list(str(key))]
+        phases = [_phase(tree, path, fields.findings) for path in fields.take_list(str(key))]
         optimizer, _, target = str(key).partition(".")
         if not target or optimizer not in optimizers:
             optimizer, target = "", str(key)
@@ -205,7 +205,11 @@ def _schedules(tree: Tree, root: Fields, optimizers: Mapping[str, Optimizer]) ->
     return tuple(found)
 
 
-def _phase(fields: Fields) -> tuple[Phase, list[str]]:
+def _phase(tree: Tree, path: Path, findings: list[Finding]) -> tuple[Phase, list[str]]:
+    if not isinstance(tree.get(*path), Mapping):
+        curve = spec_at(tree, path, "schedule", findings) or _nothing("schedule")
+        return Phase(curve=curve, at=tree.place(*path)), []
+    fields = Fields(tree, path, findings)
     until = fields.take("until", default=END)
     by = fields.take("by", str, default="step", choices=("step", "epoch"))
     begin = fields.take_amount("begin", default=None)
