@@ -35,6 +35,22 @@ def test_the_same_object_stands_at_its_deep_path() -> None:
     )
 
 
+def test_a_backend_of_ones_own_is_registered_at_the_client() -> None:
+    from mmcv.fileio import BaseStorageBackend
+    from mmcv.fileio.file_client import FileClient, HardDiskBackend
+
+    @FileClient.register_backend("shelf", prefixes="shelf")
+    class Shelf(BaseStorageBackend):
+        def get(self, filepath: str) -> bytes:
+            return filepath.encode()
+
+        def get_text(self, filepath: str, encoding: str = "utf-8") -> str:
+            return filepath
+
+    assert FileClient.infer_client(uri="shelf://a").get("shelf://a") == b"shelf://a"
+    assert isinstance(FileClient("disk").client, HardDiskBackend)
+
+
 @pytest.mark.parametrize("module", ["mmcv.ops", "mmcv.image", "mmdet", "mmdet.models", "mmcv.cnn.bricks"])
 def test_a_module_out_of_scope_says_so(module: str) -> None:
     with pytest.raises(OutOfScope, match="out of Étude's scope"):

@@ -13,7 +13,15 @@ def _at(module: str, names: str) -> dict[str, str]:
 _CONFIG = _at(f"{_COMMON}.config_v1", "Config DictAction") | _at(f"{_COMMON}.configdict_v1", "ConfigDict")
 _REGISTRY = _at(f"{_COMMON}.registry_v1", "Registry build_from_cfg")
 _LOGGING = _at(f"{_COMMON}.logging_v1", "get_logger print_log logger_initialized")
-_FILES = _at(f"{_COMMON}.fileio", "load dump list_from_file dict_from_file FileClient")
+_FILES = _at(
+    f"{_COMMON}.fileio",
+    "load dump list_from_file dict_from_file FileClient BaseStorageBackend register_handler BaseFileHandler "
+    "JsonHandler PickleHandler YamlHandler",
+)
+_BACKENDS = _at(
+    f"{_COMMON}.fileio",
+    "FileClient BaseStorageBackend HardDiskBackend HTTPBackend LmdbBackend MemcachedBackend PetrelBackend",
+)
 _UTILS = _at(
     f"{_COMMON}.utils",
     "is_str iter_cast list_cast tuple_cast is_seq_of is_list_of is_tuple_of slice_list concat_list to_1tuple "
@@ -38,6 +46,7 @@ _CHECKPOINT = _at(
     "CheckpointLoader _load_checkpoint _load_checkpoint_with_prefix load_checkpoint load_state_dict save_checkpoint "
     "weights_to_cpu get_state_dict",
 )
+_LOADERS = _at(f"{_COMMON}.loader", "load_from_local load_from_http")
 _DIST = _at(f"{_LIVE}.dist_utils", "get_dist_info init_dist master_only allreduce_grads allreduce_params")
 _FP16 = _at(f"{_LIVE}.fp16_utils", "auto_fp16 force_fp32 wrap_fp16_model cast_tensor_type")
 _PRIORITY = _at(f"{_LIVE}.priority", "Priority get_priority")
@@ -103,13 +112,21 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv": _CONFIG | _REGISTRY | _FILES | _UTILS | _at(f"{_COMMON}.logging_v1", "print_log") | _VERSION,
     "mmcv.version": _VERSION,
     "mmcv.fileio": _FILES,
+    "mmcv.fileio.io": _FILES,
+    "mmcv.fileio.parse": _FILES,
+    "mmcv.fileio.handlers": _FILES,
+    "mmcv.fileio.file_client": _BACKENDS,
     "mmcv.utils": _CONFIG | _REGISTRY | _LOGGING | _UTILS | _ENVIRONMENT
     | _at(f"{_LIVE}.environment", "_BatchNorm _InstanceNorm SyncBatchNorm _ConvNd DataLoader"),
-    "mmcv.utils.config": _CONFIG,
+    "mmcv.utils.config": _CONFIG | _at(f"{_COMMON}.config_v1", "BASE_KEY DELETE_KEY DEPRECATION_KEY add_args"),
+    "mmcv.utils.env": _ENVIRONMENT,
     "mmcv.utils.registry": _REGISTRY,
     "mmcv.utils.logging": _LOGGING,
     "mmcv.utils.misc": _UTILS,
     "mmcv.utils.path": _UTILS,
+    "mmcv.utils.progressbar": _UTILS,
+    "mmcv.utils.timer": _UTILS,
+    "mmcv.utils.version_utils": _UTILS,
     "mmcv.utils.parrots_wrapper": _at(
         f"{_LIVE}.environment", "_BatchNorm _InstanceNorm SyncBatchNorm _ConvNd DataLoader TORCH_VERSION"
     ),
@@ -120,14 +137,14 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.parallel.registry": _at(f"{_LIVE}.parallel", "MODULE_WRAPPERS"),
     "mmcv.cnn": _INIT | _at(f"{_LIVE}.models_registry", "MODELS build_model_from_cfg"),
     "mmcv.cnn.utils": _INIT,
-    "mmcv.cnn.utils.weight_init": _INIT,
+    "mmcv.cnn.utils.weight_init": _INIT | _at(f"{_COMMON}.init_rules", "BaseInit"),
     "mmcv.engine": _TESTING,
     "mmcv.runner": _RUNNERS | _HOOKS | _OPTIMIZER | _CHECKPOINT | _DIST | _FP16 | _PRIORITY | _LOG_BUFFER | _SEED
     | _TIME | _BASE_MODULE,
     "mmcv.runner.base_module": _BASE_MODULE,
     "mmcv.runner.base_runner": _RUNNERS,
     "mmcv.runner.builder": _RUNNERS,
-    "mmcv.runner.checkpoint": _CHECKPOINT,
+    "mmcv.runner.checkpoint": _CHECKPOINT | _LOADERS,
     "mmcv.runner.dist_utils": _DIST,
     "mmcv.runner.epoch_based_runner": _RUNNERS,
     "mmcv.runner.iter_based_runner": _RUNNERS,

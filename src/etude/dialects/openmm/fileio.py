@@ -198,6 +198,8 @@ class FileClient:
         uri = None if backend is not None else f"{prefix}://" if prefix else ""
         self.client = get_file_backend(uri, backend_args=given)
 
+    register_backend = staticmethod(register_backend)
+
     @classmethod
     def infer_client(cls, file_client_args: dict[str, Any] | None = None, uri: Any = None) -> FileClient:
         """The client that the arguments, or the address, ask for."""

@@ -159,7 +159,7 @@ class LmdbBackend(_Foreign):
     """A database file."""
 
 
-backends: dict[str, type[BaseStorageBackend]] = {"local": LocalBackend, "disk": LocalBackend, "http": HTTPBackend}
+backends: dict[str, type[BaseStorageBackend]] = {"local": LocalBackend, "disk": HardDiskBackend, "http": HTTPBackend}
 prefix_to_backends: dict[str, type[BaseStorageBackend]] = {
     "": LocalBackend, "http": HTTPBackend, "https": HTTPBackend
 }  # fmt: skip
