@@ -340,3 +340,9 @@ def test_a_clipping_that_nobody_would_do_is_refused(command):
     said = command("train", "c.yaml", c_yaml=text)
     assert said.code == 2 and "c.yaml:7" in said.err and "clipped together" in said.err
     assert command("train", "c.yaml", "+optim.second.clip_norm=1.0", "-q").code == 0
+
+
+def test_a_model_that_does_not_fit_its_data_is_told_with_the_shapes(command):
+    said = command("train", "c.yaml", "model.sizes=[63, 10]")
+    assert said.code == 3 and "Traceback" not in said.err
+    assert "model MLP, step 0, batch of (256, 64) and (256,): RuntimeError" in said.err

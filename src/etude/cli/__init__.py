@@ -132,6 +132,9 @@ def guarded(args: argparse.Namespace) -> int:
         return 0
     except Exception as error:
         site = getattr(error, "etude_site", None)
+        if site is None and hasattr(error, "etude_where"):
+            message = f"{error.etude_where}: {type(error).__name__}: {error}"
+            return _report(UserCodeError(message), cause=error)
         if site is None:
             return _report_unexpected(error)
         return _report(HookError(site.hook, site.point, site.step, site.origin, error), cause=error)

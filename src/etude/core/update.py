@@ -130,8 +130,12 @@ class Step:
         self._peeks = self.device.type == "cpu"
 
     def __call__(self, run: Run, batch: Any) -> dict[str, Any]:
-        with self.autocast():
-            losses, output, target = self.forward(batch)
+        try:
+            with self.autocast():
+                losses, output, target = self.forward(batch)
+        except Exception as error:
+            error.etude_where = f"model {type(run.model).__name__}, step {run.step}, {_shapes(batch)}"  # type: ignore[attr-defined]
+            raise
         total = _sum(losses)
         run.outputs = {"losses": losses, "loss": total, "output": output, "target": target}
         if run.hooks.after_forward:
@@ -269,6 +273,23 @@ def _mean(value: Any) -> Tensor:
     if isinstance(value, Sequence) and all(isinstance(item, Tensor) for item in value):
         return _sum({str(index): _mean(item) for index, item in enumerate(value)})
     raise UserCodeError(f"a loss must be a tensor or a list of tensors, not {_describe(value)}")
+
+
+def _shapes(batch: Any) -> str:
+    """``batch of (64, 1, 8, 8) and (64,)``"""
+    named = (
+        batch.items()
+        if isinstance(batch, Mapping)
+        else [("", part) for part in batch]
+        if _is_list(batch)
+        else [("", batch)]
+    )
+    words = [f"{name} {tuple(part.shape)}".strip() for name, part in named if isinstance(part, Tensor)]
+    return f"batch of {' and '.join(words) or type(batch).__name__}"
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def _describe(value: Any) -> str:

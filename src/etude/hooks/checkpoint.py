@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,9 @@ class Checkpoint(Periodic):
     def after_eval(self, run: Run) -> None:
         self._evaluated_at = run.done
         value = run.metrics.get(self.best) if self.best else None
+        if self.best and value is None:
+            hint = suggest(self.best, run.metrics)
+            warnings.warn(f"checkpoint.best: the evaluation gave no {self.best!r}; {hint}", stacklevel=2)
         if value is not None and is_better(value, self.best_value, self.mode):
             self.best_value, self.best_step = value, run.done
 
