@@ -1,0 +1,103 @@
+"""Recorded values: kept as they are until a writer is due."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+import torch
+
+from etude.events.console import Console, duration, format_record, number
+from etude.events.record import Events, Record
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def write(self, record: Record) -> None:
+        self.records.append(record)
+
+    def close(self) -> None: ...
+
+
+class Full(Kept):
+    def write(self, record: Record) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_values_between_two_lines_are_averaged_and_last_ones_kept():
+    kept = Kept()
+    events = Events([kept])
+    for value in (1.0, torch.tensor(3.0), torch.tensor(2.0, requires_grad=True)):
+        events.put("loss", value)
+        events.put("lr", value, last=True)
+    record = events.flush(step=3, epoch=0)
+    assert record.values == {"loss": 2.0, "lr": 2.0} and kept.records == [record]
+    assert events.latest == record.values and events.flush(step=4, epoch=0).values == {}
+
+
+def test_a_value_that_is_not_finite_stays_visible():
+    events = Events()
+    events.put("loss", 1.0)
+    events.put("loss", math.nan)
+    assert math.isnan(events.flush(step=1, epoch=0).values["loss"])
+
+
+def test_pictures_go_with_the_next_record_only():
+    kept = Kept()
+    events = Events([kept])
+    events.put_media("text", "note", "hello")
+    events.flush(step=1, epoch=0)
+    events.flush(step=2, epoch=0)
+    assert [record.media for record in kept.records] == [(("text", "note", "hello"),), ()]
+
+
+def test_a_writer_that_cannot_write_is_switched_off_and_the_others_go_on():
+    kept = Kept()
+    events = Events([Full(), kept])
+    with pytest.warns(UserWarning, match="Full cannot write .*training goes on"):
+        events.flush(step=1, epoch=0)
+    events.flush(step=2, epoch=0)
+    assert [record.step for record in kept.records] == [1, 2] and events.writers == [kept]
+
+
+def test_what_was_put_and_not_written_survives_in_the_state():
+    events = Events()
+    events.put("loss", torch.tensor(1.0))
+    again = Events()
+    again.load_state_dict(events.state_dict())
+    again.put("loss", 2.0)
+    assert again.flush(step=2, epoch=0).values == {"loss": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.43125, "0.4313"), (0.0, "0.0000"), (1e-5, "1.00e-05"), (123456.0, "1.23e+05"), (math.nan, "nan")],
+)
+def test_numbers_are_short(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(7.9, "0:07"), (62, "1:02"), (3723, "1:02:03")])
+def test_times_are_short(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_line_says_where_the_run_stands_and_how_long_it_takes():
+    values = {"loss": 0.5, "throughput/steps_per_second": 10.0, "memory/resident": 1.0}
+    where = {"epochs": 20, "steps": 460}
+    assert (
+        format_record(Record(60, 2, "train", values, 0.0), where)
+        == "epoch  3/20  step  60/460  loss 0.5000  10 steps/s  0:40 left"
+    )
+    assert format_record(Record(60, 2, "val", {"loss": 0.5}, 0.0), {}) == "epoch 3  step 60  val: loss 0.5000"
+
+
+def test_control_characters_do_not_reach_the_terminal(tmp_path):
+    stream = io.StringIO()
+    console = Console(stream=stream, log=tmp_path / "log.txt")
+    console.say("a\x1b[31mb")
+    console.close()
+    assert "\x1b" not in stream.getvalue() + (tmp_path / "log.txt").read_text()
