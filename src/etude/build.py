@@ -44,6 +44,8 @@ class Options:
     trust: bool = False
     allow_change: tuple[str, ...] = ()
     chaos: str = ""
+    #: Seconds between a signal and the end, for the step and the save.
+    grace: float = 30.0
     #: Flags of a dialect's own front end (``work_dir``, ``no_validate``, ``amp`` …).
     extras: Mapping[str, Any] = field(default_factory=dict)
 

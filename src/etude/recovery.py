@@ -41,7 +41,7 @@ class Recovery:
 
     def __init__(self, run: Run, options: Options, *, say: Callable[[str], Any], began: float | None = None) -> None:
         self.run, self.options, self.say = run, options, say
-        self.signals = Signals()
+        self.signals = Signals(grace=options.grace)
         self.stops = Stops(self.signals, max_seconds=_limit(run), began=began or time.monotonic())
         self._lock: Lock | None = None
         self._loaded: Loaded | None = None

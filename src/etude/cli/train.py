@@ -30,6 +30,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--restart", action="store_true", help="begin at step 0 although the folder holds a run")
     parser.add_argument("--folder", "--work-dir", metavar="DIR", help="the run's folder (default runs/NAME/TIME)")
     parser.add_argument("--max-time", metavar="3h", help="stop and save after this time, exit 75")
+    parser.add_argument("--grace", default="30s", metavar="30s", help="time for step and save after a signal")
     parser.add_argument("--seed", type=int, help="train.seed for this run")
     parser.add_argument("--device", default="", help="cpu, cuda, cuda:1 …")
     parser.add_argument("-D", "--debug", action="store_true", help="print every registry with its entries first")
@@ -94,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
         trust=args.trust,
         allow_change=(*args.allow_change, *(["owner"] if args.trust_owner else [])),
         chaos=args.chaos,
+        grace=parse(args.grace, default="second").value,
         extras=vars(args),
     )
     return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code

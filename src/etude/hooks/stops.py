@@ -25,14 +25,21 @@ SIGNALS = {
     "SIGUSR1": ("stopped by SIGUSR1", 75),
 }
 REQUEUE = 75
+#: Seconds that a run has to finish its step and save, once a signal came.
+GRACE = 30.0
 
 
 class Signals:
-    """Turns the first signal into a wish and the second into the end; a handler only writes down what came."""
+    """Turns the first signal into a wish and the second into the end; a handler only writes down what came.
 
-    def __init__(self) -> None:
+    What the wish asks for (the end of the step, a save) has ``grace`` seconds; then the process ends without it.
+    """
+
+    def __init__(self, *, grace: float = GRACE) -> None:
         self.received: str | None = None
+        self.grace = grace
         self._before: dict[int, Any] = {}
+        self._timer: threading.Timer | None = None
 
     def install(self) -> None:
         """Only the main thread may; elsewhere the program's own handlers stay."""
@@ -46,6 +53,8 @@ class Signals:
             self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def restore(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
@@ -55,8 +64,16 @@ class Signals:
         if self.received is not None:
             os._exit(SIGNALS[name][1])  # what is being written is beside its target and will be swept
         self.received = name
+        self._timer = threading.Timer(self.grace, self._give_up, [SIGNALS[name][1]])
+        self._timer.daemon = True
+        self._timer.start()
         if name == "SIGINT":
             os.write(2, b"\nstopping after this step; Ctrl-C again to quit without saving\n")
+
+    def _give_up(self, code: int) -> None:
+        """The older checkpoints are as they were; what is half written is beside its target and will be swept."""
+        os.write(2, f"\netude: not done {self.grace:g} s after {self.received}; ending without a save\n".encode())
+        os._exit(code)
 
 
 class Stops(Hook):

@@ -1,0 +1,46 @@
+"""A signal whose step does not end in time ends the process all the same; older checkpoints stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PARTS = """\
+import time, etude
+
+@etude.HOOKS.register
+class Stuck(etude.Hook):
+    def after_step(self, run):
+        if run.done == 4:
+            open("stuck", "w").close()
+            time.sleep(600)
+"""
+CONFIG = """\
+imports: [parts.py]
+model: {type: MLP, sizes: [64, 10]}
+loss: CrossEntropyLoss
+data: {train: {dataset: Digits, batch_size: 512}}
+optim: {type: SGD, lr: 0.1}
+train: {epochs: 5, threads: 1}
+hooks: [Stuck]
+checkpoint: {every: 1step}
+"""
+
+
+def test_a_step_that_does_not_end_is_left_after_the_grace(workdir: Path):
+    Path("parts.py").write_text(PARTS)
+    Path("c.yaml").write_text(CONFIG)
+    words = [sys.executable, "-m", "etude", "train", "c.yaml", "--folder", "run", "--grace", "1s"]
+    child = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not os.path.exists("stuck") and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child.send_signal(signal.SIGTERM)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 143, said
+    assert "not done 1 s after SIGTERM" in said
+    assert (Path("run") / "checkpoints" / "step-000000003").is_dir()
