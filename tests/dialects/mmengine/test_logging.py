@@ -96,7 +96,15 @@ def test_a_history_that_nobody_reads_settles_by_itself() -> None:
 # -- the hub -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("value", ["a", None, [1], {"value": 1}, torch.ones(2)])
+def test_a_scalar_is_a_number(value: Any) -> None:
+    with pytest.raises(AssertionError):
+        MessageHub("numbers-only").update_scalar("a", value)
+
+
 def test_a_hub_refuses_wrong_parts() -> None:
+    with pytest.raises(TypeError, match="runtime_info"):
+        MessageHub("hello", runtime_info=[1])
     with pytest.raises(AssertionError):
         MessageHub("hello", log_scalars=OrderedDict(a=1))
     with pytest.raises(AssertionError):
@@ -117,7 +125,7 @@ def test_scalars_come_as_numbers_arrays_tensors_and_dicts() -> None:
     assert hub.get_scalar("iou").mean() == 0.5
     with pytest.raises(KeyError):
         hub.get_scalar("nothing")
-    with pytest.raises(TypeError):
+    with pytest.raises(AssertionError):
         hub.update_scalars({"wrong": []})
     with pytest.raises(AssertionError):
         hub.update_scalars({"wrong": {"count": 1}})

@@ -46,6 +46,12 @@ def test_the_last_group_is_as_large_after_a_resume(done: int) -> None:
     assert sizes == [3, 3, 3, 3, 3, 3, 3, 3, 3, 2, 2][done:]
 
 
+def test_the_text_of_a_wrapper_is_followed_by_that_of_its_optimizer() -> None:
+    _, optimizer = model_and_sgd()
+    text = f"Type: OptimWrapper\n_accumulative_counts: 2\noptimizer: \n{optimizer!r}\n"
+    assert repr(OptimWrapper(optimizer, accumulative_counts=2)) == text
+
+
 def test_a_group_of_several_groups_shows_the_schedule_without_multipliers() -> None:
     model, _ = model_and_sgd()
     groups = [{"params": [model.weight], "lr": 0.2}, {"params": [model.bias]}]

@@ -83,8 +83,8 @@ def test_the_text_of_an_element() -> None:
     assert repr(outer) == (
         "<BaseDataElement(\n\n    META INFORMATION\n    shape: (1, 2)\n\n    DATA FIELDS\n"
         "    inner: <BaseDataElement(\n        \n            META INFORMATION\n            shape: (1, 2)\n"
-        "        \n            DATA FIELDS\n            labels: tensor([0, 1])\n        \n"
-        f"        ) at {hex(id(inner))}>\n\n) at {hex(id(outer))}>"
+        "        \n            DATA FIELDS\n            labels: tensor([0, 1])\n"
+        f"        ) at {hex(id(inner))}>\n) at {hex(id(outer))}>"
     )
 
 

@@ -266,6 +266,7 @@ class TestMMEngine:
         made = tree()
         made["mid"].register_module(name="Beagle", module=Path)
         assert [info["num_modules"] for info in traverse_registry_tree(made["dogs"], verbose=False)] == [0, 0, 0, 1, 0]
+        assert traverse_registry_tree(made["dogs"])[3] == {"num_modules": 1, "scope": made["mid"].scope, "": ["Beagle"]}
         result = count_registered_modules(str(tmp_path), verbose=False)
         assert (tmp_path / "modules_statistic_results.json").exists()
         assert "HOOKS" in result["registries"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
+from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.registry import Registry, build_from_cfg, plain
 
 
@@ -86,29 +87,23 @@ def traverse_registry_tree(registry: Registry, verbose: bool = True) -> list[dic
     infos = list(_walk(registry.root))
     if verbose:
         for info in infos:
-            print(f"{info['scope']}: {info['num_modules']} of {registry.name}")
+            print_log(f"Find {info['num_modules']} modules in {info['scope']}'s '{registry.name}' registry", "current")
     return infos
 
 
 def _walk(registry: Registry) -> list[dict[str, Any]]:
     entries = registry.module_dict
-    infos = [
-        {
-            "num_modules": len(entries),
-            "scope": f"{registry.scope}/{registry.name}",
-            "modules": {name: _file_of(entry) for name, entry in entries.items()},
-        }
-    ]
+    infos: list[dict[str, Any]] = [{"num_modules": len(entries), "scope": registry.scope}]
+    for name, entry in entries.items():
+        infos[0].setdefault(_folder_of(entry), []).append(name)
     for child in registry.children.values():
         infos.extend(_walk(child))
     return infos
 
 
-def _file_of(entry: Any) -> str:
-    try:
-        return inspect.getfile(entry)
-    except TypeError:
-        return getattr(entry, "__module__", "?")
+def _folder_of(entry: Any) -> str:
+    """The package of an entry, written as a path."""
+    return "/".join((getattr(entry, "__module__", None) or "").split(".")[:-1])
 
 
 def count_registered_modules(save_path: str | None = None, verbose: bool = True) -> dict[str, Any]:

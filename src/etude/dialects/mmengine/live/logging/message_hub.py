@@ -148,7 +148,7 @@ class MessageHub(ManagerMixin):
             return value.item()
         if isinstance(value, (int, float)):
             return value
-        raise TypeError(f"a scalar must be a number, an array or a tensor of one element, but got {type(value)}")
+        raise AssertionError(f"a scalar must be a number, an array or a tensor of one element, but got {type(value)}")
 
     @staticmethod
     def _parse_input(name: str, value: Any) -> OrderedDict[str, Any]:
@@ -156,7 +156,7 @@ class MessageHub(ManagerMixin):
             return OrderedDict()
         if isinstance(value, Mapping):
             return value if isinstance(value, OrderedDict) else OrderedDict(value)
-        raise AssertionError(f"{name} should be a dict or None, but got {type(value)}")
+        raise TypeError(f"{name} should be a dict or None, but got {type(value)}")
 
     # -- saving --------------------------------------------------------------------------------------------------
 

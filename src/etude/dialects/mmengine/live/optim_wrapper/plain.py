@@ -137,10 +137,8 @@ class OptimWrapper(BaseOptimWrapper):
         return self._inner_count
 
     def __repr__(self) -> str:
-        body = repr(self.optimizer).replace("\n", "\n    ")
-        return (
-            f"Type: {type(self).__name__}\n_accumulative_counts: {self._accumulative_counts}\noptimizer:\n    {body}\n"
-        )
+        counts = f"_accumulative_counts: {self._accumulative_counts}"
+        return f"Type: {type(self).__name__}\n{counts}\noptimizer: \n{self.optimizer!r}\n"
 
 
 def _with_gradients(optimizer: Optimizer) -> Iterator[torch.Tensor]:

@@ -228,7 +228,7 @@ class BaseDataElement:
     def __repr__(self) -> str:
         meta, data = (_indented(_listed(dict(items))) for items in (self.metainfo_items(), self.items()))
         body = f"\n\n    META INFORMATION{meta}\n\n    DATA FIELDS{data}"
-        return f"<{type(self).__name__}({body}\n\n) at {hex(id(self))}>"
+        return f"<{type(self).__name__}({body}\n) at {hex(id(self))}>"
 
 
 def _listed(fields: dict[str, Any]) -> str:
