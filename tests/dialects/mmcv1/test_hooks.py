@@ -146,16 +146,22 @@ def test_decorated_methods_run_on_the_cpu() -> None:
 
         @auto_fp16(apply_to=("x",))
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * 2
+            return self.twice(x)
 
         @force_fp32()
         def loss(self, x: torch.Tensor) -> torch.Tensor:
             return x.sum()
 
     part = Decorated()
+    part.twice = nn.Linear(3, 3, bias=False)
+    nn.init.constant_(part.twice.weight, 2.0)
+    assert part(torch.ones(1, 3)).dtype == torch.float
     wrap_fp16_model(part)
     assert part.fp16_enabled
-    assert part.loss(part(torch.ones(3))).item() == 6
+    half = part(torch.ones(1, 3))
+    assert half.dtype == torch.half
+    loss = part.loss(half)
+    assert (loss.dtype, loss.item()) == (torch.float, 18)
 
 
 def test_parameters_that_the_loss_does_not_reach_are_told(make_runner: Any, caplog: pytest.LogCaptureFixture) -> None:

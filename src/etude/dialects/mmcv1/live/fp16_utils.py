@@ -1,6 +1,6 @@
 """Half precision by decorators: methods of modules that have ``fp16_enabled`` cast their arguments and run in autocast.
 
-Half precision needs CUDA. On the CPU the decorated method runs as it is, in the numbers that it gets.
+They do so on the CPU, too, once a user sets the flag; the hooks for half precision set it only where CUDA is.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def auto_fp16(
             if not _wants_half(args, supported_types, "auto_fp16"):
                 return method(*args, **kwargs)
             args, kwargs = _cast_named(method, args, kwargs, apply_to, torch.float, torch.half)
-            with torch.autocast("cuda"):
+            with torch.autocast(_device(), dtype=torch.half):
                 output = method(*args, **kwargs)
             return cast_tensor_type(output, torch.half, torch.float) if out_fp32 else output
 
@@ -59,7 +59,7 @@ def force_fp32(apply_to: Iterable[str] | None = None, out_fp16: bool = False) ->
             if not _wants_half(args, (nn.Module,), "force_fp32"):
                 return method(*args, **kwargs)
             args, kwargs = _cast_named(method, args, kwargs, apply_to, torch.half, torch.float)
-            with torch.autocast("cuda", enabled=False):
+            with torch.autocast(_device(), enabled=False):
                 output = method(*args, **kwargs)
             return cast_tensor_type(output, torch.float, torch.half) if out_fp16 else output
 
@@ -78,7 +78,11 @@ def wrap_fp16_model(model: nn.Module) -> None:
 def _wants_half(args: tuple[Any, ...], supported: tuple[type, ...], name: str) -> bool:
     if not isinstance(args[0], supported):
         raise TypeError(f"@{name} can only be used to decorate methods of {', '.join(t.__name__ for t in supported)}")
-    return bool(getattr(args[0], "fp16_enabled", False)) and torch.cuda.is_available()
+    return bool(getattr(args[0], "fp16_enabled", False))
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _cast_named(

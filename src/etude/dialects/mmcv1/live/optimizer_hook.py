@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_
 
 from etude.dialects.mmcv1.live.checks import require
+from etude.dialects.mmcv1.live.fp16_utils import wrap_fp16_model
 from etude.dialects.mmcv1.live.hook import HOOKS, Hook
 
 if TYPE_CHECKING:
@@ -191,9 +192,8 @@ class Fp16OptimizerHook(OptimizerHook):
         self.loss_scaler = torch.amp.GradScaler(device, enabled=device == "cuda", **options)
 
     def before_run(self, runner: BaseRunner) -> None:
-        for part in [runner.model, *runner.model.modules()]:
-            if hasattr(part, "fp16_enabled"):
-                setattr(part, "fp16_enabled", True)  # noqa: B010
+        if self.loss_scaler.is_enabled():
+            wrap_fp16_model(runner.model)
         if "fp16" in runner.known_meta and "loss_scaler" in runner.known_meta["fp16"]:
             state = runner.known_meta["fp16"]["loss_scaler"]
             if state and self.loss_scaler.is_enabled():
