@@ -137,7 +137,7 @@ def prose(doc: str) -> str:
     doc = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", doc).replace("``", "`")
     doc = re.sub(r"^\.\. code-block:: (\w+)\n\n((?:    .*\n?|\n)+)", _fenced, doc, flags=re.MULTILINE)
     return re.sub(
-        r"(?:^>>> .*\n?(?:^(?!$).*\n?)*)+", lambda m: f"```pycon\n{m[0].rstrip()}\n```\n", doc, flags=re.MULTILINE
+        r"(?:^>>> .*\n?(?:^(?!$).*\n?)*)+", lambda m: f"```text\n{m[0].rstrip()}\n```\n", doc, flags=re.MULTILINE
     ).strip()
 
 
