@@ -171,6 +171,11 @@ def test_the_log_tells_who_initialised_what(tmp_path: Path, monkeypatch: pytest.
         logger.removeHandler(handler)
 
 
+def test_a_rule_that_is_no_dict_is_refused() -> None:
+    with pytest.raises(AssertionError, match="but got 5"):
+        base_module.Sequential(nn.Linear(1, 1), init_cfg=[constant("Linear", 1), 5]).init_weights()
+
+
 def test_a_second_call_only_warns(caplog: pytest.LogCaptureFixture) -> None:
     old = base_module_v1.Sequential(nn.Linear(1, 1))
     old.init_weights()

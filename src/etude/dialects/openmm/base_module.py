@@ -54,6 +54,9 @@ class BaseModule(nn.Module):
             f"initialize {type(self).__name__} with init_cfg {self.init_cfg}", logger="current", level=logging.DEBUG
         )
         rules = self.init_cfg if isinstance(self.init_cfg, list | tuple) else [self.init_cfg]
+        if isinstance(self.init_cfg, list | tuple):
+            for rule in rules:
+                assert isinstance(rule, dict), f"every rule of an init_cfg is a dict, but got {rule!r}"
         others = [rule for rule in rules if not _is_pretrained(rule)]
         if isinstance(self.init_cfg, list | tuple | dict):
             initialize(self, others)
