@@ -304,3 +304,12 @@ class TestMmcv1:
                 pass
 
         assert made.get("Old") is Old
+
+
+def test_a_name_that_comes_with_the_dialect_is_taken_even_before_it_was_used():
+    registry = Registry("lazy thing")
+    registry.add_lazy({"Decoder": "json:JSONDecoder"})
+    with pytest.raises(KeyError, match="already registered"):
+        registry.register_module(name="Decoder", module=dict)
+    registry.register_module(name="Decoder", module=dict, force=True)
+    assert registry.get("Decoder") is dict

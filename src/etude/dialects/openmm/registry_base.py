@@ -153,8 +153,10 @@ class RegistryTree:
         )
         for one in names:
             taken = self._module_dict.get(one)
+            if taken is None and not str(getattr(module, "__module__", "")).startswith("etude."):
+                taken = self._lazy.get(one)
             if taken is not None and not force:
-                at = getattr(taken, "__module__", "?")
+                at = taken.partition(":")[0] if isinstance(taken, str) else getattr(taken, "__module__", "?")
                 raise ConfigKeyError(
                     f"{one} is already registered in {self.name} at {at}", hint="pass force=True to replace it"
                 )
