@@ -1,6 +1,6 @@
 """Trains the compressor on scikit-learn's two photographs and measures it beside JPEG at the same rate.
 
-    python examples/mcquic/photos.py [--epochs 300] [--out out]
+    python examples/mcquic/photos.py [--epochs 80] [--out out]
 
 Writes the photographs, their reconstructions and JPEG's as pictures, and prints bits per pixel and PSNR.
 """
@@ -26,6 +26,8 @@ from etude.dialects.mcquic.live.validate import measure
 
 CONFIG = Path(__file__).with_name("photos.yaml").resolve()
 PARAMS = {"channel": 32, "m": 2, "k": [256, 128]}
+#: Training sees so many tiles along each side of a photograph, of this size; an epoch is then more than one step.
+TILES, TILE = 6, 64
 
 
 def psnr(one: np.ndarray, other: np.ndarray) -> float:
@@ -47,11 +49,18 @@ def jpeg_at(picture: np.ndarray, bpp: float) -> tuple[np.ndarray, float, int]:
     return best
 
 
-def main(epochs: int = 300, out: str = "out", side: int = 256) -> list[tuple[str, float, float, float, float]]:
+def main(epochs: int = 80, out: str = "out", side: int = 256) -> list[tuple[str, float, float, float, float]]:
     folder = Path(out)
     (folder / "photos").mkdir(parents=True, exist_ok=True)
+    (folder / "tiles").mkdir(exist_ok=True)
     for image, name in zip(load_sample_images().images, ("china", "flower"), strict=True):
-        Image.fromarray(image[100 : 100 + side, 150 : 150 + side]).save(folder / "photos" / f"{name}.png")
+        part = image[100 : 100 + side, 150 : 150 + side]
+        Image.fromarray(part).save(folder / "photos" / f"{name}.png")
+        for number, (top, left) in enumerate(np.ndindex(TILES, TILES)):
+            row, column = top * (side - TILE) // (TILES - 1), left * (side - TILE) // (TILES - 1)
+            Image.fromarray(part[row : row + TILE, column : column + TILE]).save(
+                folder / "tiles" / f"{name}{number:02}.png"
+            )
     here = os.getcwd()
     os.chdir(folder)
     try:
@@ -79,7 +88,7 @@ def main(epochs: int = 300, out: str = "out", side: int = 256) -> list[tuple[str
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--out", default="out")
     args = parser.parse_args()
     main(args.epochs, args.out)
