@@ -79,6 +79,8 @@ def build(plan: Plan, options: Options | None = None) -> Run:
         max_epochs=plan.train.epochs,
         total_steps=_total_steps(plan.train, steps_per_epoch),
     )
+    if plan.train.overfit is not None:
+        _learn_by_heart(run, plan.train)
     autocast = getattr(update, "autocast", nullcontext)
     run.evaluation = Evaluation(forward, _metrics(plan, device), autocast=autocast)
     for hook_plan in plan.hooks:
@@ -299,6 +301,13 @@ def _steps_per_epoch(loader: Any, training: Training) -> int | None:
     except TypeError:
         return limit
     return min(length, limit) if limit else length
+
+
+def _learn_by_heart(run: Run, training: Training) -> None:
+    """``--overfit``: the same batches, for as many steps as the whole data would have given."""
+    length = len(run.data["train"])  # type: ignore[arg-type]
+    run.total_steps = training.steps or (training.epochs or 1) * length
+    run.max_epochs, run.loop = None, KINDS["loop"].get("steps")
 
 
 def _total_steps(training: Training, steps_per_epoch: int | None) -> int | None:

@@ -49,12 +49,13 @@ def new_folder(root: str | Path, name: str) -> Path:
 
 
 def newest_folder(root: str | Path, name: str) -> Path | None:
-    """The run that ``--resume`` goes on with: the newest one of this name."""
+    """The run that ``--resume`` goes on with: the newest one of this name that saved anything, else the newest."""
     parent = Path(root) / safe_name(name)
     if not parent.is_dir():
         return None
     runs = sorted(path for path in parent.iterdir() if (path / "plan.yaml").exists())
-    return runs[-1] if runs else None
+    saved = [path for path in runs if any((path / "checkpoints").glob("step-*"))]
+    return next(reversed(saved or runs), None)
 
 
 def make(folder: Path, *, plan_text: str, files: dict[str, str], anew: bool = False) -> None:

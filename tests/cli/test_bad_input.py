@@ -211,3 +211,40 @@ def test_a_run_folder_that_cannot_be_written(etude):
     Path("taken").write_text("a file")
     code, said = etude("train", "c.yaml", "--folder", "taken/run", c__yaml=GOOD)
     assert code == 2 and "taken/run" in said
+
+
+def test_a_forgotten_loss_is_told_and_not_called_the_engines_fault(etude):
+    code, said = etude("train", "c.yaml", "~loss", c__yaml=GOOD)
+    assert code == 3 and "no `loss` is named" in said and "fault of the engine" not in said
+
+
+def test_a_file_of_ones_own_that_python_cannot_parse_is_found_with_its_line(etude):
+    Path("parts.py").write_text("x = 1\ndef (:\n")
+    code, said = etude("check", "c.yaml", c__yaml=with_parts(GOOD))
+    assert code == 2 and "parts.py:2" in said
+
+
+def test_a_time_limit_is_a_time(etude):
+    code, said = etude("train", "c.yaml", "--max-time", "1ep", c__yaml=GOOD)
+    assert code == 2 and "--max-time takes a time" in said
+    code, said = etude("train", "c.yaml", "--resume", "--restart")
+    assert code == 2 and "give one of them" in said
+
+
+def test_resume_goes_on_with_a_run_that_saved_something(etude):
+    assert etude("train", "c.yaml", c__yaml=GOOD)[0] == 0
+    assert etude("train", "c.yaml", "+init_from=nowhere.pth")[0] == 7
+    code, said = etude("train", "c.yaml", "--resume", "train.epochs=2")
+    assert code == 0 and "resumed from step" in said, said
+
+
+def test_a_diverged_run_names_the_checkpoint_that_was_being_written(etude):
+    text = GOOD.replace("every: 1ep, keep: 2", "every: 1step, keep: 2")
+    code, said = etude("train", "c.yaml", "--chaos", "nan@step=4", c__yaml=text)
+    assert code == 4 and "step-000000003" in said, said
+
+
+def test_a_batch_learnt_by_heart_gets_the_steps_of_the_whole_data_and_leaves_nothing(etude):
+    code, said = etude("train", "c.yaml", "--overfit", "1", "train.epochs=20", c__yaml=GOOD)
+    assert code == 0 and "step 120/120" in said, said
+    assert not os.path.exists("runs")

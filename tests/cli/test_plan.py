@@ -12,7 +12,7 @@ def test_a_plan_tells_length_groups_hooks_times_disk_and_curves(command):
     said = command("plan", "c.yaml", "+train.accumulate=4")
     assert said.code == 0
     for part in (
-        r"^length     12 steps, 6 batches of 256 per epoch$",
+        r"^length     12 steps, 2 epochs, 6 batches of 256 per epoch$",
         r"^updates    3 \(every 4 steps\)$",
         r"^           -            all +2 +1184  lr 0.001  weight_decay 0.01  momentum 0.9$",
         r"^           -            \*\.bias +2 +26  lr 0.001  weight_decay 0  momentum 0.9$",

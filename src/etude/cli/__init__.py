@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from etude import __version__
-from etude.errors import EtudeError, HookError, UserCodeError, printable, suggest
+from etude.errors import DataError, EtudeError, HookError, UserCodeError, printable, suggest
 
 #: verb → (module, one line for --help), in the order a new user meets them.
 VERBS = {
@@ -141,7 +141,7 @@ def guarded(args: argparse.Namespace) -> int:
 
 
 def _report(error: EtudeError, cause: BaseException | None = None) -> int:
-    cause = cause or (error.__cause__ if isinstance(error, UserCodeError) else None)
+    cause = cause or (error.__cause__ if isinstance(error, UserCodeError | DataError) else None)
     if cause is not None:
         _print_user_frames(cause)
     for line in str(error).splitlines():

@@ -8,6 +8,8 @@ from collections import Counter
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from etude.errors import UserError
+
 if TYPE_CHECKING:
     from etude.explain import Act, Facts, GroupFact
     from etude.plan import Plan
@@ -46,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     plan = require_sound(plan)
     built = build(plan)
     facts = facts_of(built)
+    if built.face is not None:
+        return _foreign(plan, facts, args)
     if args.acts:
         for act in story(plan, facts):
             print(f"epoch {act.epoch}  step {act.step}  {act.point:<16} {act.who}")
@@ -63,19 +67,34 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _foreign(plan: Plan, facts: Facts, args: argparse.Namespace) -> int:
+    """A run in another system's words is driven by that system's hooks: what they decide while running is not told."""
+    if args.acts or args.plot:
+        raise UserError(f"the acts and curves of a {plan.dialect} config are decided by its own hooks while it runs; "
+                        "`etude convert` makes a native config that tells them")  # fmt: skip
+    for block in (_length(plan, facts), _groups(facts), _hooks(facts)):
+        print("\n".join(block) + "\n")
+    print(
+        f"values, evaluations and saves are decided by {plan.dialect}'s own hooks while it runs and are not told here;"
+    )
+    print("`etude convert` makes a native config whose plan tells them")
+    return 0
+
+
 def _length(plan: Plan, facts: Facts) -> list[str]:
     train = plan.data.get("train")
     batch = f" of {train.batch_size}" if train else ""
+    epochs = f"{plan.train.epochs} epochs, " if plan.train.epochs else ""
     updates = -(-facts.total_steps // plan.train.accumulate) if facts.total_steps else None
     rows = [
         ("run", f"{plan.name} ({plan.dialect})"),
         ("model", plan.model.name),
-        ("length", f"{_or(facts.total_steps)} steps, {_or(facts.steps_per_epoch)} batches{batch} per epoch"),
+        ("length", f"{_or(facts.total_steps)} steps, {epochs}{_or(facts.steps_per_epoch)} batches{batch} per epoch"),
         (
             "updates",
             f"{_or(updates)}" + (f" (every {plan.train.accumulate} steps)" if plan.train.accumulate > 1 else ""),
         ),
-        ("numbers", plan.train.precision),
+        ("precision", plan.train.precision),
     ]
     return [f"{name:<10} {value}" for name, value in rows]
 

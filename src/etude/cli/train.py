@@ -80,6 +80,8 @@ def positive(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     if args.config is None:
         raise UserError("which config? `etude train CONFIG`; `etude init DIR` makes one")
+    if args.restart and args.resume is not None:
+        raise UserError("--resume goes on and --restart begins at step 0: give one of them")
     from etude import compat
     from etude.api import train
     from etude.build import Options
@@ -95,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         trust=args.trust,
         allow_change=(*args.allow_change, *(["owner"] if args.trust_owner else [])),
         chaos=args.chaos,
-        grace=parse(args.grace, default="second").value,
+        grace=_seconds("--grace", args.grace),
         extras=vars(args),
     )
     return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code
@@ -111,6 +113,13 @@ def print_registries() -> None:
         print(f"{word}:\n" + "\n".join(f"  {line}" for line in table.summary().splitlines()))
 
 
+def _seconds(flag: str, text: str) -> float:
+    amount = parse(text, default="second", at=flag)
+    if amount.unit != "second":
+        raise UserError(f"{flag} takes a time, not {text!r}; write 90s, 20min or 3h")
+    return amount.value
+
+
 def _trial(args: argparse.Namespace) -> Any:
     from etude.api import Trial
 
@@ -118,7 +127,7 @@ def _trial(args: argparse.Namespace) -> Any:
         fast_dev_run=args.fast_dev_run,
         limit_batches=args.limit_batches,
         overfit=args.overfit,
-        max_seconds=parse(args.max_time, default="second").value if args.max_time else None,
+        max_seconds=_seconds("--max-time", args.max_time) if args.max_time else None,
         device=args.device,
         seed=args.seed,
     )

@@ -5,6 +5,7 @@ Here they are only found, not imported, so that ``check`` can look into them wit
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import sys
@@ -43,7 +44,22 @@ def find_imports(
             findings.append(Finding(str(place), f"imports: no module or file {entry!r} can be found", hint))
         else:
             found.append(located)
+            findings += _broken(located.file, entry)
     return found, findings
+
+
+def _broken(file: str | None, entry: str) -> list[Finding]:
+    """A file of the user that Python cannot parse, with its own line."""
+    if file is None or not entry.endswith(".py"):
+        return []
+    try:
+        with open(file, encoding="utf-8") as source:
+            ast.parse(source.read(), file)
+    except SyntaxError as error:
+        return [Finding(f"{entry}:{error.lineno or 1}", f"imports: {entry} cannot be read: {error.msg}")]
+    except (OSError, ValueError) as error:
+        return [Finding(entry, f"imports: {entry} cannot be read: {error}")]
+    return []
 
 
 def locate(entry: str, place: Place, folder: str) -> Import | None:

@@ -49,11 +49,23 @@ class Forward:
     def __call__(self, batch: Any) -> tuple[Losses, Any, Any]:
         """Losses by name, the model's output, and the target (None where the model keeps it to itself)."""
         if not self.losses:
-            output = self.call(batch)
+            output = self._call_whole(batch)
             return named_losses(output), output, self.target(batch)
         inputs, target = self.split(batch)
         output = self.call(inputs)
         return {name: loss(output, target) for name, loss in self.losses.items()}, output, target
+
+    def _call_whole(self, batch: Any) -> Any:
+        """Without a loss the model gets everything; one that does not take it was probably meant to have a loss."""
+        try:
+            return self.call(batch)
+        except TypeError as error:
+            if not is_call_mistake(error):
+                raise
+            raise UserCodeError(
+                f"no `loss` is named, so the model is called with the whole batch ({_describe(batch)}) and returns its "
+                f"losses; {type(self.model).__name__} does not take it: {error}"
+            ) from error
 
     def split(self, batch: Any) -> tuple[Any, Any]:
         if isinstance(batch, Mapping):
@@ -79,6 +91,14 @@ class Forward:
         if isinstance(inputs, list | tuple):
             return self.model(*inputs)
         return self.model(inputs)
+
+
+def is_call_mistake(error: TypeError) -> bool:
+    """Whether the call itself did not fit (``takes 2 positional arguments``), and no code of the model ran."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_name in ("call", "_call_impl", "_wrapped_call_impl")
 
 
 def named_losses(output: Any) -> Losses:

@@ -182,6 +182,8 @@ class Saver:
             )
 
     def newest(self) -> str | None:
+        """The newest checkpoint, with the one that is being written."""
+        self.store.wait()
         return self.store.newest()
 
     def rollback(self, run: Run) -> None:
