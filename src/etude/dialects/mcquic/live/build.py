@@ -61,13 +61,15 @@ def build(plan: Plan, options: Options) -> Run:
     saver = Saver(train.SaveDir, config=config, loggingLevel=level)
     _speak(saver, level)
     _tell_devices(saver, train.GPU.GPUs)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trainer = MainTrainer(
         config,
-        lambda: Composition(_model(config), LossRegistry.get(train.Target)()),
+        lambda: Composition(_model(config), LossRegistry.get(train.Target)()).to(device),
         OptimizerRegistry.get(train.Optim.Key, saver),
         LrSchedulerRegistry.get(train.Schdr.Key, saver),
         saver,
         validator=Validator(open_images(train.ValSet), Path(saver.SaveDir)),
+        transform=lambda images: images.to(device, non_blocking=True),
         trust=options.trust,
     )
     trainer.keepLast = True

@@ -24,7 +24,7 @@ class Validator:
         compressor = trainer._model.Compressor
         rows, picture = [], None
         for index in range(len(self.images)):
-            image = self.images[index].unsqueeze(0)
+            image = self.images[index].unsqueeze(0).to(next(trainer._model.parameters()).device)
             rows.append(measure(compressor, image))
             if picture is None:
                 picture = (rows[0].pop("picture") + 1) / 2
