@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from etude.errors import printable
-from etude.events.jsonl import TIMING_PREFIXES
-from etude.events.record import Record
+from etude.events.record import TIMING_PREFIXES, Record
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -13,10 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from etude.events.record import Record
-
-#: Values under these names depend on the machine, not on the training.
-TIMING_PREFIXES = ("time/", "memory/", "throughput/")
+from etude.events.record import TIMING_PREFIXES, Record
 
 
 class Jsonl:

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 
 from etude.errors import printable
 
+#: Values under these names depend on the machine, not on the training.
+TIMING_PREFIXES = ("time/", "memory/", "throughput/")
+
 
 @dataclass(frozen=True)
 class Record:
@@ -96,11 +99,12 @@ class Events:
             writer.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What was put and not yet written, and how far each writer had come."""
+        """What was put and not yet written, and how far each writer had come; nothing that the clock said."""
+        last = without_timing(self._last)
         return {
             "pending": {name: numbers_of(values) for name, values in self._pending.items()},
-            "last": dict(zip(self._last, numbers_of(list(self._last.values())), strict=True)),
-            "latest": dict(self.latest),
+            "last": dict(zip(last, numbers_of(list(last.values())), strict=True)),
+            "latest": without_timing(self.latest),
             "writers": {name: writer.state_dict() for name, writer in self._stateful()},
         }
 
@@ -131,6 +135,11 @@ def _read(pending: Mapping[str, list[Any]], last: Mapping[str, Any]) -> dict[str
         own = [next(numbers) for _ in values]
         means[name] = math.fsum(own) / len(own) if all(map(math.isfinite, own)) else sum(own) / len(own)
     return means | {name: next(numbers) for name in last}
+
+
+def without_timing(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What training determines, without what the machine does."""
+    return {name: value for name, value in values.items() if not name.startswith(TIMING_PREFIXES)}
 
 
 def numbers_of(values: list[Any]) -> list[float]:
