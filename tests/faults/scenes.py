@@ -203,7 +203,7 @@ def read_only(folder: Path) -> dict[str, Any]:
     return {"code": code, "said": said(folder), **ends(folder)}
 
 
-def finished(folder: Path) -> list[str]:
+def standing(folder: Path) -> list[str]:
     """What stands in a folder of checkpoints, without the unfinished save that a kill may leave and a start sweeps."""
     return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
@@ -213,9 +213,9 @@ def all_damaged(folder: Path) -> dict[str, Any]:
     assert life(folder, resume=None, chaos="kill@step=14") == -9
     for path in (folder / "checkpoints").glob("step-*/model.safetensors"):
         path.write_bytes(path.read_bytes()[:100])
-    names = finished(folder / "checkpoints")
+    names = standing(folder / "checkpoints")
     code = life(folder)
-    same = names == finished(folder / "checkpoints")
+    same = names == standing(folder / "checkpoints")
     restarted = life(folder, resume=None, restart=True)
     return {"code": code, "untouched": same, "restarted": restarted, **ends(folder)}
 
