@@ -23,7 +23,7 @@ LAYERS = [
         "dialects.openmm.checkpoint",
         "dialects.openmm.checkpoint_v1",
     ],
-    ["core"],
+    ["core", "rehearsal"],
     ["checkpoint", "data", "events", "metrics", "losses", "models", "optim", "dist", "folder"],
     ["dialects", "schedules", "check", "explain", "index", "scan", "schema", "draw"],
     ["config", "plan"],

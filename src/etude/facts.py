@@ -9,6 +9,7 @@ import torch
 from etude.core.hook import Periodic
 from etude.core.run import Run, named_hooks
 from etude.explain import Actor, Facts, GroupFact
+from etude.rehearsal import values_of
 from etude.units import parse
 
 
@@ -56,18 +57,11 @@ def _groups(run: Run) -> list[GroupFact]:
             name=str(group.get("name", index)),
             tensors=len(group["params"]),
             numbers=sum(p.numel() for p in group["params"]),
-            values=_values(group),
+            values=values_of(group),
         )
         for name, optimizer in run.optimizers.items()
         for index, group in enumerate(optimizer.param_groups)
     ]
-
-
-def _values(group: dict[str, Any]) -> dict[str, float]:
-    values = {k: float(v) for k, v in group.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    if "betas" in group:
-        values["momentum"], values["beta2"] = map(float, group["betas"][:2])
-    return values
 
 
 def _length(loader: Any) -> int:
