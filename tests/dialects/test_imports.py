@@ -53,3 +53,12 @@ def test_files_of_the_user_below_a_served_name_are_importable(workdir: Path, mon
     (workdir / "mcquic" / "extra" / "mine.py").write_text("from mcquic.utils.registry import HookRegistry\nX = 3\n")
     monkeypatch.syspath_prepend(str(workdir))
     assert importlib.import_module("mcquic.extra.mine").X == 3
+
+
+def test_a_patch_where_the_original_imports_a_name_reaches_the_code_behind():
+    from etude.dialects.mmengine.live.hooks import checkpoint_hook
+
+    original = checkpoint_hook.is_main_process
+    with mock.patch("mmengine.hooks.checkpoint_hook.is_main_process", lambda: "patched"):
+        assert checkpoint_hook.is_main_process() == "patched"
+    assert checkpoint_hook.is_main_process is original

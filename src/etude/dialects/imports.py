@@ -35,7 +35,7 @@ class Served(ModuleType):
         if name in table:
             target = table[name]
             value = resolve(target) if ":" in target else importlib.import_module(target)
-            setattr(self, name, value)
+            self.__dict__[name] = value
             return value
         full = f"{self.__name__}.{name}"
         if full in _modules():
@@ -54,18 +54,20 @@ class Served(ModuleType):
         """
         if isinstance(value, Served) and name in self.__dict__.get("_table", {}):
             return
-        home = _home(self.__dict__.get("_table", {}).get(name, ""))
-        if home is not None and name in self.__dict__:
-            module, attribute = home
-            self.__dict__.setdefault("_originals", {}).setdefault(name, getattr(module, attribute))
-            setattr(module, attribute, value)
+        target = self.__dict__.get("_table", {}).get(name, "")
+        current = getattr(self, name) if target else None
+        home = _home(target)
+        if home is not None:
+            originals = self.__dict__.setdefault("_originals", {}).setdefault(name, {})
+            for module, attribute in (home, *_users(self, name, current)):
+                originals.setdefault((module, attribute), getattr(module, attribute))
+            for module, attribute in originals:
+                setattr(module, attribute, value)
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        home = _home(self.__dict__.get("_table", {}).get(name, ""))
-        originals = self.__dict__.get("_originals", {})
-        if home is not None and name in originals:
-            setattr(*home, originals.pop(name))
+        for place, value in self.__dict__.get("_originals", {}).pop(name, {}).items():
+            setattr(*place, value)
         super().__delattr__(name)
 
     def __dir__(self) -> list[str]:
@@ -77,6 +79,16 @@ def _home(target: str) -> tuple[ModuleType, str] | None:
     module, _, attribute = target.partition(":")
     found = sys.modules.get(module)
     return (found, attribute) if found is not None and attribute and "." not in attribute else None
+
+
+def _users(served: Served, name: str, value: Any) -> list[tuple[ModuleType, str]]:
+    """The modules behind a served one that took ``name`` from its home: those of its own targets and their bases."""
+    behind = {target.partition(":")[0] for target in served._table.values()}
+    for made in list(served.__dict__.values()):
+        if isinstance(made, type):
+            behind |= {base.__module__ for base in made.__mro__}
+    found = [sys.modules[module] for module in behind if module.startswith("etude.") and module in sys.modules]
+    return [(module, name) for module in found if module.__dict__.get(name) is value]
 
 
 class UserPath(list[str]):
