@@ -8,6 +8,8 @@ A dialect says which are which in ``live/rehearse.py``; what is said here then a
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,8 +37,8 @@ class Record:
     stride: int = 1
     keep_acts: bool = False
     acts: list[Act] = field(default_factory=list)
-    #: Point → how often a hook is called there.
-    calls: Counter[str] = field(default_factory=Counter)
+    #: Point and hook → how often it is called there, in the order of the first calls.
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     #: What is done (:data:`EVALUATION`, :data:`LOG_LINE`, any other word) → after how many finished steps.
     done: dict[str, list[int]] = field(default_factory=dict)
     #: Finished steps and the name of the file or folder that is saved there.
@@ -51,7 +53,7 @@ class Record:
 
     def act(self, point: str, who: str) -> None:
         """``who`` is called at ``point`` now."""
-        self.calls[point] += 1
+        self.calls[point, who] += 1
         if self.keep_acts:
             self.acts.append(Act(self.run.step, self.run.epoch, point, who))
 
@@ -165,12 +167,21 @@ def _is_number(value: Any) -> bool:
 def rehearse(run: Run, *, points: int = 1000, keep_acts: bool = False) -> Record:
     """Go through a run that was built and has not begun, as the ``rehearse`` beside its builder does.
 
-    The run cannot be used for anything else afterwards.
+    The run cannot be used for anything else afterwards. Where code of the user's cannot do with blank batches, what was
+    told until then stays.
     """
     stride = max(1, (run.total_steps or 0) // points)
     record = Record(run, stride=stride, keep_acts=keep_acts)
     assert run.plan is not None
-    live = BUILDERS.get(run.plan.builder).__module__.rpartition(".")[0]
-    with torch.no_grad():
-        importlib.import_module(f"{live}.rehearse").rehearse(run, record)
+    name = BUILDERS.get(run.plan.builder).__module__.rpartition(".")[0] + ".rehearse"
+    if importlib.util.find_spec(name) is None:
+        record.note("values, evaluations and saves are decided while it runs, and are not told")
+        return record
+    part = importlib.import_module(name)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            part.rehearse(run, record)
+    except Exception as error:
+        record.note(f"told only up to step {record.steps}: without data the run raises {type(error).__name__}: {error}")
     return record

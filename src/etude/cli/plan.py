@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
-
-from etude.errors import UserError
 
 if TYPE_CHECKING:
     from etude.explain import Act, Facts, GroupFact
     from etude.plan import Plan
+    from etude.rehearsal import Record
     from etude.schedules.phases import Timeline
+
+#: What is drawn: a name, and the value by step.
+Curves = dict[str, list[tuple[float, float]]]
 
 POINT_ORDER = (
     "before_run", "before_train", "before_epoch", "before_step", "after_forward", "before_update", "after_step",
@@ -39,46 +43,106 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from etude import compat
     from etude.api import load_plan, require_sound
-    from etude.build import build
-    from etude.explain import story
-    from etude.facts import facts_of
 
     compat.install()
     plan, _ = load_plan(args.config, args.overrides, dialect=args.dialect)
     plan = require_sound(plan)
-    built = build(plan)
-    facts = facts_of(built)
-    if built.face is not None:
-        return _foreign(plan, facts, args)
+    told = _native(plan) if plan.builder == "native" else _foreign(plan, keep_acts=args.acts)
     if args.acts:
-        for act in story(plan, facts):
+        for act in told.acts:
             print(f"epoch {act.epoch}  step {act.step}  {act.point:<16} {act.who}")
         return 0
-    acts = list(story(plan, facts)) if facts.steps_per_epoch else []
-    for block in (_length(plan, facts), _groups(facts), _hooks(facts), _times(acts, facts), _disk(acts, plan, facts)):
+    for block in told.blocks:
         print("\n".join(block) + "\n")
-    curves = _curves(plan, facts)
-    _print_curves(curves)
+    _print_curves(told.curves)
+    for note in told.notes:
+        print(f"note       {note}")
     if args.plot:
         from etude.draw import save_plot
 
-        save_plot(curves, args.plot, title=plan.name)
+        save_plot(told.curves, args.plot, title=plan.name)
         print(f"drawn into {args.plot}")
     return 0
 
 
-def _foreign(plan: Plan, facts: Facts, args: argparse.Namespace) -> int:
-    """A run in another system's words is driven by that system's hooks: what they decide while running is not told."""
-    if args.acts or args.plot:
-        raise UserError(f"the acts and curves of a {plan.dialect} config are decided by its own hooks while it runs; "
-                        "`etude convert` makes a native config that tells them")  # fmt: skip
-    for block in (_length(plan, facts), _groups(facts), _hooks(facts)):
-        print("\n".join(block) + "\n")
-    print(
-        f"values, evaluations and saves are decided by {plan.dialect}'s own hooks while it runs and are not told here;"
-    )
-    print("`etude convert` makes a native config whose plan tells them")
-    return 0
+@dataclass
+class Told:
+    """All that there is to print about a run."""
+
+    blocks: list[list[str]]
+    curves: Curves
+    acts: Sequence[Act]
+    notes: Sequence[str] = ()
+
+
+def _native(plan: Plan) -> Told:
+    """A native plan tells its own story; only lengths and groups are read off the built run."""
+    from etude.build import build
+    from etude.explain import story
+    from etude.facts import facts_of
+
+    facts = facts_of(build(plan))
+    acts = list(story(plan, facts)) if facts.steps_per_epoch else []
+    blocks = [_length(plan, facts), _groups(facts), _hooks(facts), _times(acts, facts), _disk(acts, plan, facts)]
+    return Told(blocks, _curves(plan, facts), acts)
+
+
+def _foreign(plan: Plan, *, keep_acts: bool) -> Told:
+    """A run in another system's words is rehearsed, in a folder that is thrown away."""
+    import tempfile
+    from pathlib import Path
+
+    from etude.build import Options, build
+    from etude.facts import facts_of
+    from etude.rehearsal import rehearse
+
+    with tempfile.TemporaryDirectory(prefix="etude-plan-") as folder:
+        built = build(plan, Options(folder=Path(folder), quiet=True))
+        facts = facts_of(built)
+        record = rehearse(built, keep_acts=keep_acts)
+    blocks = [
+        _length(plan, facts), _groups(facts), _called(record, facts), _done(record), _kept(record, facts),
+    ]  # fmt: skip
+    return Told(blocks, _driven(record), record.acts, record.notes)
+
+
+def _called(record: Record, facts: Facts) -> list[str]:
+    """Who is called at each point, in order, and how often."""
+    priority = {actor.name: actor.priority for actor in facts.actors}
+    lines = ["hooks      at each point, in the order they are called"]
+    for point in POINT_ORDER:
+        here = [(who, count) for (at, who), count in record.calls.items() if at == point]
+        shown = (f"{who} ({f'{priority[who]}, ' if who in priority else ''}{count} times)" for who, count in here)
+        if here:
+            lines.append(f"           {point:<16} {', '.join(shown)}")
+    return lines
+
+
+def _done(record: Record) -> list[str]:
+    lines = ["times      after which steps"]
+    for what, numbers in record.done.items():
+        lines.append(f"           {what:<16} {_abridged(numbers)}  ({len(numbers)} times)")
+    if not record.done:
+        lines.append("           no evaluation, no save, no log line")
+    return lines
+
+
+def _kept(record: Record, facts: Facts) -> list[str]:
+    if not record.saves:
+        return ["disk       no checkpoints are planned"]
+    kept = record.kept
+    lines = _room(len(kept), facts)
+    return [*lines, f"           {_abridged(kept)}"]
+
+
+def _driven(record: Record) -> Curves:
+    """Learning rate and momentum of every group, and whatever else does not stay as it was."""
+    curves: Curves = {}
+    for (optimizer, group, target), points in record.values.items():
+        if target in ("lr", "momentum") or len({value for _, value in points}) > 1:
+            name = " ".join(filter(None, [target, optimizer, group]))
+            curves[name] = [(float(step), value) for step, value in points]
+    return curves
 
 
 def _length(plan: Plan, facts: Facts) -> list[str]:
@@ -143,20 +207,24 @@ def _disk(acts: list[Act], plan: Plan, facts: Facts) -> list[str]:
     keep = checkpoint.spec.args.get("keep")
     count = len(saves(acts))
     kept = min(count, int(keep) + 1) if isinstance(keep, int) else count
+    return _room(kept, facts)
+
+
+def _room(kept: int, facts: Facts) -> list[str]:
     need, free = kept * facts.checkpoint_bytes, shutil.disk_usage(".").free
     word = "" if need < free else "  NOT ENOUGH"
-    each = _size(facts.checkpoint_bytes)
-    return [f"disk       {kept} checkpoints of about {each}: {_size(need)}, {_size(free)} free{word}"]
+    each, count = _size(facts.checkpoint_bytes), f"{kept} checkpoint{'s' if kept != 1 else ''}"
+    return [f"disk       {count} of about {each}: {_size(need)}, {_size(free)} free{word}"]
 
 
-def _curves(plan: Plan, facts: Facts) -> dict[str, list[tuple[float, float]]]:
+def _curves(plan: Plan, facts: Facts) -> Curves:
     """Learning rate, momentum and whatever else a schedule drives, of every group; flat where nothing drives it."""
     from etude.explain import timelines
     from etude.schedules.phases import sample
 
     lines, steps = timelines(plan, facts), facts.total_steps
     targets = dict.fromkeys(["lr", "momentum", *(line.target for line in lines)])
-    curves: dict[str, list[tuple[float, float]]] = {}
+    curves: Curves = {}
     for target in targets if steps else ():
         for group in facts.groups:
             base = group.values.get(target)
@@ -176,7 +244,7 @@ def _drives(line: Timeline, group: GroupFact) -> bool:
     return chosen and line.optimizer in ("", group.optimizer)
 
 
-def _print_curves(curves: dict[str, list[tuple[float, float]]]) -> None:
+def _print_curves(curves: Curves) -> None:
     from etude.draw import text_plot
 
     seen: dict[tuple[tuple[float, float], ...], list[str]] = {}
@@ -191,7 +259,7 @@ def _print_curves(curves: dict[str, list[tuple[float, float]]]) -> None:
         print(f"{'':>10}step {points[0][0]:g}{'':<50}step {points[-1][0]:g}")
 
 
-def _abridged(numbers: list[int]) -> str:
+def _abridged(numbers: Sequence[object]) -> str:
     if len(numbers) <= 8:
         return " ".join(map(str, numbers)) or "never"
     return " ".join(map(str, numbers[:4])) + " … " + " ".join(map(str, numbers[-2:]))

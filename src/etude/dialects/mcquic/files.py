@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,9 +46,8 @@ class Saver:
         self.folder, self.saveName = folder, saveName
         self.logger = logging.getLogger(loggerName)
         self.logger.setLevel(loggingLevel)
-        self._handler = logging.FileHandler(_free(folder, f"{time.strftime(_STAMP)}.log"), encoding="utf-8")
-        self._handler.setFormatter(logging.Formatter(_FORMAT))
-        self.logger.addHandler(self._handler)
+        self._handlers: list[logging.Handler] = []
+        self._hear(logging.FileHandler(_free(folder, f"{time.strftime(_STAMP)}.log"), encoding="utf-8"), _FORMAT)
         self._board = _board(folder) if tensorboard else None
         if config is not None:
             plain = config.serialize() if hasattr(config, "serialize") else config
@@ -75,9 +75,22 @@ class Saver:
         """Read such a file; nothing in it is executed."""
         return foreign.read(str(path), trust=trust)
 
+    def speak(self, level: int) -> None:
+        """Messages on the screen too, unless the user's program listens already."""
+        if not any(type(handler) is logging.StreamHandler for handler in self.logger.handlers):
+            self._hear(logging.StreamHandler(sys.stderr), "%(message)s")
+        self.logger.propagate = False
+        self.logger.setLevel(level)
+
+    def _hear(self, handler: logging.Handler, form: str) -> None:
+        handler.setFormatter(logging.Formatter(form))
+        self.logger.addHandler(handler)
+        self._handlers.append(handler)
+
     def close(self) -> None:
-        self.logger.removeHandler(self._handler)
-        self._handler.close()
+        for handler in self._handlers:
+            self.logger.removeHandler(handler)
+            handler.close()
         if self._board is not None:
             self._board.close()
 

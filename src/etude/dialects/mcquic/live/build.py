@@ -59,7 +59,7 @@ def build(plan: Plan, options: Options) -> Run:
     images = _images(train.TrainSet, train.BatchSize, plan.train.limit_batches)
     held = _Held(options.resume, Path(train.SaveDir))
     saver = Saver(train.SaveDir, config=config, loggingLevel=level)
-    _speak(saver, level)
+    saver.speak(level)
     _tell_devices(saver, train.GPU.GPUs)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     trainer = MainTrainer(
@@ -164,16 +164,6 @@ def _tell_devices(saver: Saver, wanted: int) -> None:
         saver.info(
             "%d GPU%s asked for, there %s %s", wanted, "" if wanted == 1 else "s", "are" if found else "is", what
         )
-
-
-def _speak(saver: Saver, level: int) -> None:
-    """Messages on the screen too, unless the user's program listens already."""
-    if not any(type(handler) is logging.StreamHandler for handler in saver.logger.handlers):
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        saver.logger.addHandler(handler)
-    saver.logger.propagate = False
-    saver.logger.setLevel(level)
 
 
 def _existing(folder: Path) -> Path:

@@ -1,0 +1,86 @@
+"""McQuic's trainer going through its epochs with nothing computed, for ``etude plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from etude.core.loop import epochs, fit
+from etude.core.run import Run
+from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
+from etude.dialects.mcquic.live.trainer import _POINTS, SCALARS_EVERY, Bridge, Trainer
+from etude.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Record
+
+#: Its own work, as it is called in the chains.
+OWN = ("validate", "log", "_stepFinishHook")
+
+
+def rehearse(run: Run, record: Record) -> None:
+    """The scheduler steps for real; validation, pictures and saves are noted when McQuic's own rules call them."""
+    trainer: Trainer = run.face
+    bridge = next(hook for hook in run.hooks if isinstance(hook, Bridge))
+    chains = {f"{name[0].lower()}{name[1:]}Hook": _noting(record, point, bridge.chains[name])
+              for name, point in _POINTS.items()}  # fmt: skip
+    trainer.transform = lambda images: images
+    _note_own_work(trainer, record)
+    trainer.prepare(Blank(trainer._kwds["trainLoader"]), None, **chains)
+    run.update, run.loop = _update(record), epochs
+    if isinstance(trainer._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        trainer._scheduler.step = lambda *_: None  # type: ignore[method-assign]
+        record.note("the learning rate follows the results (ReduceLROnPlateau): told as if it never fell")
+    fit(run)
+    trainer.saver.close()
+
+
+def _note_own_work(trainer: Trainer, record: Record) -> None:
+    def validate(epoch: int, *args: Any, **kwds: Any) -> None:
+        record.act("before_epoch", "validate")
+        record.did(EVALUATION)
+        trainer.save()
+        record.note("best.ckpt is written when a validation was the best so far")
+
+    def step_finish(step: int, *args: Any, **kwds: Any) -> None:
+        if step % SCALARS_EVERY == 0:
+            record.act("after_step", "scalars")
+            record.did("scalars")
+
+    def log(*args: Any, **kwds: Any) -> None:
+        record.act("after_epoch", "log")
+        record.did(LOG_LINE)
+
+    def save(path: str | Path | None = None) -> None:
+        record.did(SAVE, Path(path or trainer.saver.SavePath).name)
+
+    own = {"validate": validate, "_stepFinishHook": step_finish, "log": log, "save": save}
+    for name, function in own.items():
+        setattr(trainer, name, function)
+
+
+def _noting(record: Record, point: str, chain: ChainHook) -> ChainHook:
+    """The users' part of a chain, each hook only written down."""
+    users = [hook for hook in chain.hooks if not isinstance(hook, EpochFrequencyHook) and _last(hook) not in OWN]
+    return ChainHook(*[_note(record, point, _last_owner(hook)) for hook in users])
+
+
+def _note(record: Record, point: str, who: str) -> Any:
+    return lambda *args, **kwds: record.act(point, who)
+
+
+def _last(hook: Any) -> str:
+    return getattr(hook, "__name__", "")
+
+
+def _last_owner(hook: Any) -> str:
+    """The class of a hook object, or the name of a function."""
+    owner = getattr(hook, "__self__", None)
+    return type(owner).__name__ if owner is not None else _last(hook) or type(hook).__name__
+
+
+def _update(record: Record) -> Any:
+    def update(run: Run, batch: Any) -> dict[str, Any]:
+        record.update()
+        return {"rate": None, "distortion": None}
+
+    return update
