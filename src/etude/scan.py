@@ -113,7 +113,9 @@ class Source:
             self.names[target.id] = value
         elif isinstance(target, ast.Attribute) and target.attr == "__doc__" and isinstance(target.value, ast.Name):
             texts = [text for node in ast.walk(value) if isinstance(node, ast.expr) and (text := _constant(node))]
-            self.docs[target.value.id] = _line(max(texts, key=lambda text: text.startswith("Implements"), default=""))
+            self.docs[target.value.id] = first_line(
+                max(texts, key=lambda text: text.startswith("Implements"), default="")
+            )
 
     def absolute(self, statement: ast.ImportFrom) -> str:
         """The module that a ``from … import`` names, relative ones counted from here."""
@@ -222,7 +224,7 @@ class _Scan:
             return self._of_class(source, node, hops)
         if isinstance(node, _FUNCTIONS):
             parameters, is_open = _parameters(node.args, skip=0)
-            return Signature(tuple(parameters), is_open, is_class=False, doc=_first_line(node))
+            return Signature(tuple(parameters), is_open, is_class=False, doc=_doc_of(node))
         if isinstance(node, ast.Name | ast.Attribute):
             return self.signature(self.target_of(source, node), hops + 1)
         return None
@@ -241,7 +243,7 @@ class _Scan:
         targets = [self.target_of(source, base) for base in expressions if isinstance(base, ast.Name | ast.Attribute)]
         parents = {target: self.signature(target, hops + 1) for target in targets if not _is_builtin(target, source)}
         above = [base for parent in parents.values() if parent for base in parent.bases]
-        doc = _first_line(node) or source.docs.get(node.name, "")
+        doc = _doc_of(node) or source.docs.get(node.name, "")
         own = Signature(bases=tuple(dict.fromkeys([*parents, *above])), doc=doc)
         if _is_dataclass(node):
             return replace(own, parameters=_fields(node, parents), open=None in parents.values())
@@ -426,12 +428,12 @@ def _tail(expression: ast.expr) -> str:
     return expression.id if isinstance(expression, ast.Name) else ""
 
 
-def _first_line(node: ast.AST) -> str:
+def _doc_of(node: ast.AST) -> str:
     assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    return _line(ast.get_docstring(node) or "")
+    return first_line(ast.get_docstring(node) or "")
 
 
-def _line(text: str) -> str:
+def first_line(text: str) -> str:
     """The first line of a text that says something."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 

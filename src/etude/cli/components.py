@@ -19,6 +19,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("kind", metavar="KIND", nargs="?", help="models, losses, optimizers, schedules, hooks, …")
     parser.add_argument("--config", metavar="CONFIG", help="also what this config's imports would add")
+    parser.add_argument("--dialect", default="native", metavar="D", help="what configs of another system can name")
     parser.set_defaults(run=run)
 
 
@@ -26,6 +27,8 @@ def run(args: argparse.Namespace) -> int:
     from etude import builtins
     from etude.index import tables_asked
 
+    if args.dialect != "native":
+        return _foreign(args.dialect, args.kind)
     builtins.load()
     index = index_of(args.config)
     tables = tables_asked(args.kind)
@@ -35,6 +38,29 @@ def run(args: argparse.Namespace) -> int:
         if entries or args.kind:
             show(word, entries)
     return 0
+
+
+def _foreign(dialect: str, kind: str | None) -> int:
+    from etude import dialects
+    from etude.errors import UserError, suggest
+
+    tables = dialects.listing(dialect)
+    if kind is not None:
+        tables = {word: entries for word, entries in tables.items() if _bare(word) == _bare(kind)}
+        if not tables:
+            raise UserError(f"{dialect} has no table {kind!r}; {suggest(kind, list(dialects.listing(dialect)))}")
+    for word, entries in tables.items():
+        if sys.stdout.isatty():
+            print(f"{word} ({len(entries)})")
+        width = max(map(len, entries), default=0)
+        for name, line in entries.items():
+            print(f"  {name:<{width}}  {line}" if sys.stdout.isatty() else "\t".join((word, name, line)))
+    return 0
+
+
+def _bare(word: str) -> str:
+    """``HookRegistry``, ``HOOKS`` and ``hook`` are one word."""
+    return word.lower().removesuffix("registry").replace("_", "").removesuffix("s")
 
 
 def index_of(config: str | None) -> Index:

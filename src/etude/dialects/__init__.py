@@ -67,6 +67,14 @@ def survey(name: str, tree: Tree) -> tuple[Plan | None, list[Finding]]:
         return None, list(error.findings)
 
 
+def listing(name: str) -> dict[str, dict[str, str]]:
+    """What a config of dialect ``name`` can name: table → name → a line about it."""
+    if name not in DIALECTS:
+        raise UserError(f"no dialect is called {name!r}; {suggest(name, DIALECTS)}")
+    tables: dict[str, dict[str, str]] = importlib.import_module(f"etude.dialects.{name}.listing").tables()
+    return tables
+
+
 def _lowering(name: str) -> Any:
     try:
         return importlib.import_module(f"etude.dialects.{name}.lower")

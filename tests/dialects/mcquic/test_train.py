@@ -101,10 +101,14 @@ def test_the_schema_is_published_for_editors_and_for_people(capsys):
     assert "| `batchSize` |" in capsys.readouterr().out
 
 
-def test_the_plan_is_told_before_training(here, capsys):
-    assert main(["check", "config.yaml"]) == 0
-    assert main(["plan", "config.yaml"]) == 0
-    assert "mcquic" in capsys.readouterr().out
+def test_what_a_config_can_name_is_listed(capsys):
+    assert main(["list", "--dialect", "mcquic"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert ["OptimizerRegistry", "Adam"] in [row[:2] for row in rows]
+    assert main(["list", "hooks", "--dialect", "mcquic"]) == 0
+    assert all(line.startswith("HookRegistry\t") for line in capsys.readouterr().out.splitlines())
+    assert main(["list", "hoks", "--dialect", "mcquic"]) == 2
+    assert "HookRegistry" in capsys.readouterr().err
 
 
 def test_a_model_of_ones_own_by_dotted_path(workdir, monkeypatch):
