@@ -69,6 +69,8 @@ class Store:
         self._entries: dict[str, Entry] = {}
         self._newest: str | None = None
         self._write = write
+        #: Whether a save deletes what it makes superfluous; not after an error, when everything may be needed.
+        self.pruning = True
         if write:
             self.sweep()
 
@@ -115,10 +117,9 @@ class Store:
             self._job, self._held = self._held, None
             threading.Thread(target=self._work, args=(self._job,), name="etude-save").start()
 
-    @property
-    def busy(self) -> bool:
-        """Whether a save is in flight, so that another would have to wait for it."""
-        return self._job is not None and not self._job.done.is_set()
+    def is_free(self, within: float = 0.0) -> bool:
+        """Whether no save is in flight, so that another need not wait for it; asks for ``within`` seconds at most."""
+        return self._job is None or self._job.done.wait(within)
 
     def prepare(self, state: Mapping[str, Any]) -> None:
         """Get memory for snapshots of states like this one ready in the background, before the first save."""
@@ -195,7 +196,8 @@ class Store:
         text = f"{entry.name}\n".encode()
         try:
             self.disk.write_atomically(latest, lambda file: file.write(text))
-            self.prune()
+            if self.pruning:
+                self.prune()
         except OSError as error:
             self.say(f"{entry.name} is saved, but tidying up failed: {printable(str(error))}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -131,13 +132,10 @@ def _checksum(file: File) -> str:
 
 
 def free_name(disk: Disk, folder: str, wanted: str) -> str:
-    """``wanted``, or with a number after it when that is taken."""
-    taken = set(disk.names(folder))
-    name, count = wanted, 0
-    while name in taken:
-        count += 1
-        name = f"{wanted}.{count}"
-    return name
+    """``wanted``, or with a number after it when that is taken; the highest is the newest."""
+    suffixes = [name[len(wanted) :] for name in disk.names(folder) if name.startswith(wanted)]
+    numbers = [int(suffix[1:] or 0) for suffix in suffixes if re.fullmatch(r"(\.\d+)?", suffix)]
+    return f"{wanted}.{max(numbers) + 1}" if numbers else wanted
 
 
 def quietly(call: Callable[[str], Any], path: str) -> None:

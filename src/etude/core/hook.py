@@ -21,8 +21,10 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +132,7 @@ class Periodic(Hook):
     """
 
     at_end = True
-    _acted_at = -1
+    _acted_at = _acted_before = -1
 
     @abstractmethod
     def act(self, run: Run) -> None:
@@ -142,8 +144,19 @@ class Periodic(Hook):
         return {**super().calls(), point: self._act, **({"after_train": self._finish} if self.at_end else {})}
 
     def _act(self, run: Run) -> None:
-        self._acted_at = run.done
+        self._acted_before, self._acted_at = self._acted_at, run.done
+        run.acting = self
         self.act(run)
+        run.acting = None
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """As if it had not begun yet, for a copy of the state that is taken while it acts."""
+        now, self._acted_at = self._acted_at, self._acted_before
+        try:
+            yield
+        finally:
+            self._acted_at = now
 
     def _finish(self, run: Run) -> None:
         self.after_train(run)
@@ -169,6 +182,7 @@ class Site:
     point: str
     step: int
     origin: str
+    actor: Hook | None = None
 
 
 class PointCalls:
@@ -205,6 +219,43 @@ class PointCalls:
             self._annotate(error, call, run.step)
             raise
 
+    def each(self, run: Run, beside: BaseException | None = None) -> None:
+        """Call all of them, also when one raises: the end is everyone's. The first error is raised afterwards, unless
+        there is one already, ``beside`` which it is only a remark."""
+        first: Exception | None = None
+        for hook, call in self._entries:
+            try:
+                call(run)
+            except Exception as error:
+                self._annotate(error, call, run.step)
+                if beside is None and first is None:
+                    first = error
+                else:
+                    _remark(hook, self.point, run.step, error)
+        if first is not None:
+            raise first
+
+    def rest(self, run: Run, acted: Collection[Hook]) -> None:
+        """The end of a point that was cut off: those that are due and whose hooks are not among ``acted``."""
+        skipped = [call for hook, call in self._entries if any(hook is one for one in acted)]
+        call: Call | None = None
+        try:
+            for call in self._due(run.epoch if self._counts_epochs else run.step):
+                if call not in skipped:
+                    call(run)
+        except Exception as error:
+            self._annotate(error, call, run.step)
+            raise
+
+    @property
+    def hooks(self) -> list[Hook]:
+        """Who acts here, in order."""
+        return [hook for hook, _ in self._entries]
+
+    def until(self, hook: Hook) -> list[Hook]:
+        """The hooks that act here before ``hook`` does."""
+        return list(takewhile(lambda other: other is not hook, self.hooks))
+
     def _due(self, number: int) -> list[Call]:
         """The calls of step or epoch ``number``; sets when to ask again."""
         count = number + 1
@@ -240,7 +291,7 @@ class PointCalls:
         hook = next((hook for hook, candidate in self._entries if candidate == call), None)
         if hook is None:
             return
-        site = Site(hook.name, self.point, step, hook.origin)
+        site = Site(hook.name, self.point, step, hook.origin, hook)
         error.etude_site = site  # type: ignore[attr-defined]
         error.add_note(f"in hook {site.hook} ({site.origin}) at {site.point}, step {site.step}")
 
@@ -337,10 +388,13 @@ def _forgiven(hook: Hook, point: str, call: Call) -> Call:
         try:
             call(run)
         except Exception as error:
-            warnings.warn(
-                f"hook {hook.name} failed at {point}, step {run.step}, and is not essential: "
-                f"{type(error).__name__}: {printable(str(error))}",
-                stacklevel=2,
-            )
+            _remark(hook, point, run.step, error, why=", and is not essential")
 
     return guarded
+
+
+def _remark(hook: Hook, point: str, step: int, error: Exception, *, why: str = "") -> None:
+    warnings.warn(
+        f"hook {hook.name} failed at {point}, step {step}{why}: {type(error).__name__}: {printable(str(error))}",
+        stacklevel=3,
+    )

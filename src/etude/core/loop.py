@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 
+from etude.core import cut
 from etude.core.run import Run
-from etude.errors import ConfigError
+from etude.errors import ConfigError, Stopped
 
 
 def train(run: Run) -> None:
@@ -30,22 +31,27 @@ def train(run: Run) -> None:
 
 
 def fit(run: Run) -> None:
-    """Train from wherever the counters stand. ``after_train`` comes in any case, ``after_run`` only in good order."""
+    """Train from wherever the counters stand. ``after_train`` comes in any case, for each hook once; ``after_run`` only
+    in good order."""
     hooks = run.hooks
     hooks.before_run(run)
     for optimizer in switched(run):
         optimizer.train()
     try:
         hooks.before_train(run)
+        cut.finish(run)
         run.loop(run)
     except BaseException as error:
         run.error = error
-        try:
-            hooks.on_error(run)
-        finally:
-            hooks.after_train(run)
+        hooks.on_error.each(run, beside=error)
+        hooks.after_train.each(run, beside=error)
         raise
-    hooks.after_train(run)
+    try:
+        hooks.after_train.each(run)
+    except Stopped as stop:
+        run.error = stop
+        hooks.on_error.each(run, beside=stop)
+        raise
     hooks.after_run(run)
 
 
@@ -53,7 +59,7 @@ def epochs(run: Run) -> None:
     """Whole passes over ``run.data["train"]`` until ``run.max_epochs``."""
     loader = run.data["train"]
     while run.max_epochs is None or run.epoch < run.max_epochs:
-        if run.stopping or (_complete(run) and run.step_in_epoch == 0):
+        if (run.stopping and not _owes_end(run)) or (_complete(run) and run.step_in_epoch == 0):
             return
         train_epoch(run, loader)
 
@@ -63,7 +69,7 @@ def steps(run: Run) -> None:
     if run.total_steps is None:
         raise ConfigError("a loop over steps needs a number of steps")
     loader = run.data["train"]
-    while (run.step < run.total_steps or run.step_in_epoch) and not run.stopping:
+    while (run.step < run.total_steps or run.step_in_epoch) and (not run.stopping or _owes_end(run)):
         before, fresh = run.step, run.step_in_epoch == 0
         train_epoch(run, loader)
         if fresh and run.step == before and not run.stopping:
@@ -110,7 +116,7 @@ def train_epoch(run: Run, loader: Iterable[Any]) -> None:
     run.model.train()
     if run.step_in_epoch == 0:
         run.hooks.before_epoch(run)
-    for batch in () if _complete(run) else batches(run, loader):
+    for batch in () if _complete(run) or _owes_end(run) else batches(run, loader):
         train_step(run, batch)
         if run.stopping or _complete(run):
             break
@@ -150,6 +156,8 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
 
     ``evaluation`` has ``begin()``, ``step(run, batch)`` and ``end() -> dict``.
     """
+    if run.store is not None:
+        run.store.hold_for_evaluation(run)
     training = run.model.training
     for optimizer in switched(run):
         optimizer.eval()
@@ -174,6 +182,11 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
 def switched(run: Run) -> list[Any]:
     """Optimizers that train and evaluate with different weights, as schedule-free ones do."""
     return [opt for opt in run.optimizers.values() if hasattr(opt, "eval") and hasattr(opt, "train")]
+
+
+def _owes_end(run: Run) -> bool:
+    """Whether only ``after_epoch`` is left of the epoch, as in a run that goes on from a save of its last step."""
+    return run.step_in_epoch > 0 and run.step_in_epoch == run.steps_per_epoch
 
 
 def _complete(run: Run) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from etude.core.hook import Hook, HookTable
+from etude.core.hook import Hook, HookTable, Periodic
 from etude.dist.world import World
 from etude.events.record import Events
 
@@ -67,6 +67,9 @@ class Run:
     exit_code: int = 0
     #: What ended the run, when it did not end in good order; set before ``on_error`` and ``after_train``.
     error: BaseException | None = None
+    #: The periodic hook that is at work, and the step that a checkpoint left in the middle of its hooks: core.cut.
+    acting: Periodic | None = None
+    cut: Mapping[str, Any] | None = None
     #: Further parts of a checkpoint, by name (a dialect's, a user's); see :meth:`parts`.
     extra_parts: dict[str, Part] = field(default_factory=dict)
 

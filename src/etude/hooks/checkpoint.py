@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.retention import Retention, is_better
 from etude.checkpoint.store import Store
 from etude.checkpoint.write import Outcome
+from etude.core import cut
 from etude.core.hook import Periodic
 from etude.core.state import collect, needed
-from etude.errors import ConfigError, Diverged, printable, suggest
+from etude.errors import ConfigError, Diverged, EtudeError, printable, suggest
 from etude.metrics.direction import lower_is_better
 from etude.units import parse
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from etude.core.run import Run
 
 
+#: Seconds that the start of an evaluation waits for a save in flight, to have a copy of the state in hand.
+_PATIENCE = 2.0
 #: Parts that hold tensors in earnest.
 _LARGE = ("model", "optimizer", "hook.Ema")
 
@@ -115,8 +119,10 @@ class Saver:
 
     def __init__(self, store: Store, say: Callable[[str], Any]) -> None:
         self.store, self.say = store, say
-        self._saved_at: tuple[Any, ...] = ()
-        self._held_at = -1
+        #: Steps and epochs done at the last save, and what was saved then: (with metrics, weights only, tag).
+        self._place = (-1, -1)
+        self._kinds: set[tuple[bool, bool, str]] = set()
+        self._held_at = self._left_at = -1
 
     def prepare(self, run: Run) -> None:
         """Have the memory for snapshots ready before the first save; the optimizer has its state after a step."""
@@ -130,15 +136,36 @@ class Saver:
         metrics: dict[str, float] | None = None,
         weights_only: bool = False,
         tag: str = "",
-        hold: bool = False,
         **extra: Any,
     ) -> None:
         """Save unless this very state is saved already. ``extra`` are further parts (the batch that failed)."""
-        moment = (run.done, run.epochs_done, bool(metrics), weights_only, tag)
-        if moment == self._saved_at or (self._saved_at[:2] == moment[:2] and not (metrics or weights_only or tag)):
+        kind = (bool(metrics), weights_only, tag)
+        whole = not (metrics or weights_only or tag)
+        if (whole and self._is_saved(run)) or (kind in self._kinds and self._is_here(run)):
             return
-        if run.hooks.before_save and not hold:
+        if run.hooks.before_save:
             run.hooks.before_save(run)
+        self._store(run, metrics=metrics, weights_only=weights_only, tag=tag, **extra)
+        self._kinds = {kind} | (self._kinds if self._is_here(run) else set())
+        self._place, self._held_at = (run.done, run.epochs_done), -1
+
+    def _is_here(self, run: Run) -> bool:
+        return self._place == (run.done, run.epochs_done)
+
+    def _is_saved(self, run: Run) -> bool:
+        """Whether there is a checkpoint of this very moment to go on from."""
+        return self._is_here(run) and any(not (weights or tag) for _, weights, tag in self._kinds)
+
+    def _store(
+        self,
+        run: Run,
+        *,
+        metrics: dict[str, float] | None = None,
+        weights_only: bool = False,
+        tag: str = "",
+        hold: bool = False,
+        **extra: Any,
+    ) -> None:
         counters = run.parts()["counters"].state_dict()
         self.store.save(
             {**collect(run), **extra},
@@ -151,18 +178,51 @@ class Saver:
             world=run.world.size,
             hold=hold,
         )
-        self._held_at = run.done if hold else -1
-        if not hold:
-            self._saved_at = moment
 
     def hold(self, run: Run) -> None:
-        """Before an evaluation: have a copy of the state, in case the evaluation does not come back."""
-        if not self.store.busy:
-            self.save(run, hold=True)
+        """At the end of an epoch's last step: have a copy of the state, in case the end of the epoch goes wrong."""
+        if not self._is_saved(run) and self.store.is_free(_PATIENCE):
+            self._store(run, hold=True)
+            self._held_at = run.done
+
+    def hold_for_evaluation(self, run: Run) -> None:
+        """Before an evaluation: have a copy of the state, in case it does not come back.
+
+        In the middle of a step the copy says which hooks have acted; at the end of an epoch there is one already.
+        """
+        inside = cut.within_step(run)
+        if run.epochs_done > run.epoch or (run.acting is None if inside else self._is_saved(run)):
+            return
+        if not self.store.is_free(_PATIENCE):
+            return
+        extra = {cut.PART: cut.before(run, run.acting)} if inside and run.acting is not None else {}
+        with run.acting.undone() if run.acting is not None else nullcontext():
+            self._store(run, hold=True, **extra)
+        self._held_at = run.done
+
+    def save_what_is_left(self, run: Run, error: BaseException | None) -> None:
+        """After an error: the copy that is held; else the state as it is, where a hook raised between two steps.
+
+        Nothing is pruned then: what was saved before stays as it was.
+        """
+        self.store.pruning = False
+        self.commit()
+        site = getattr(error, "etude_site", None)
+        if site is None or isinstance(error, EtudeError) or run.done == self._left_at or self._is_saved(run):
+            return
+        parts = cut.left_by(run, site.point, site.actor)
+        if parts is not None:
+            self._left_at = run.done
+            self._store(run, **parts)
+
+    def went_on_from(self, run: Run) -> None:
+        """The run was resumed from a checkpoint of its own: a hook that raises at once has nothing new to leave."""
+        self._left_at = run.done
 
     def holds(self, run: Run) -> bool:
         """Whether the state of this step is in hand or saved, so that nothing is lost by ending here."""
-        return run.done in (self._held_at, *self._saved_at[:1])
+        saved = self._place[0] == run.done and any(not (weights or tag) for _, weights, tag in self._kinds)
+        return self._held_at == run.done or (saved and not cut.within_step(run))
 
     def commit(self) -> None:
         """Write the state that is held."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from etude.core.hook import Hook
 from etude.errors import Stopped
 from etude.hooks.checkpoint import Checkpoint
+from etude.hooks.log import Log
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -88,7 +89,9 @@ class Stops(Hook):
         self._deadline = float("inf") if max_seconds is None else (began or time.monotonic()) + max_seconds
         self._on_start: Callable[[], None] | None = None
         self._judges: list[Checkpoint] = []
-        self._prepared = self._evaluates = False
+        self._prepared = self._holds = False
+        #: Told the number of finished steps after each one, while it matters where a run dies.
+        self.note: Callable[[int], None] | None = None
 
     def on_start(self, call: Callable[[], None]) -> None:
         """Have ``call`` done when everything else is ready, right before the first step."""
@@ -96,7 +99,7 @@ class Stops(Hook):
 
     def before_train(self, run: Run) -> None:
         self._judges = [hook for hook in run.hooks if isinstance(hook, Checkpoint) and hook.best]
-        self._evaluates = bool(run.hooks.after_epoch) and "val" in run.data
+        self._holds = any(not isinstance(hook, Checkpoint | Log | Stops) for hook in run.hooks.after_epoch.hooks)
         if self.signals.received is not None:
             self._check(run)  # a time limit waits for the first step, so that every life gets somewhere
         if self._on_start is not None:
@@ -109,8 +112,10 @@ class Stops(Hook):
                 run.store.prepare(run)
             self._save_best(run)
             run.store.poll()
-            if self._evaluates and run.step_in_epoch + 1 == run.steps_per_epoch:
+            if self._holds and run.step_in_epoch + 1 == run.steps_per_epoch:
                 run.store.hold(run)
+        if self.note is not None:
+            self.note(run.done)
         self._check(run)
 
     def before_eval_step(self, run: Run) -> None:
@@ -125,11 +130,11 @@ class Stops(Hook):
         self._check(run)
 
     def on_error(self, run: Run) -> None:
-        """Training that was done before a failed evaluation is saved; on request also what a failed step had."""
+        """Training before a failed evaluation or hook is saved; on request also what a failed step had."""
         if run.store is None:
             return
         try:
-            run.store.commit()
+            run.store.save_what_is_left(run, run.error)
             if isinstance(run.error, Exception) and any(h.debug for h in run.hooks if isinstance(h, Checkpoint)):
                 run.store.save(run, tag="failed", batch=run.batch)
             run.store.close()
