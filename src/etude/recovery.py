@@ -12,13 +12,14 @@ from typing import Any
 from etude import chaos
 from etude.build import Options
 from etude.checkpoint import changes
+from etude.checkpoint.attempts import Attempts
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.lock import Lock
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm import describe, init_from
 from etude.core.run import Run
 from etude.core.state import Generators, needed, restore
-from etude.errors import ConfigError, ResumeError, printable
+from etude.errors import ConfigError, ResumeError, UserError, printable
 from etude.hooks.checkpoint import Checkpoint, Saver
 from etude.hooks.faults import Faults
 from etude.hooks.schedule import Schedule
@@ -44,6 +45,7 @@ class Recovery:
         self.signals = Signals(grace=options.grace)
         self.stops = Stops(self.signals, max_seconds=_limit(run), began=began or time.monotonic())
         self._lock: Lock | None = None
+        self._attempts: Attempts | None = None
         self._loaded: Loaded | None = None
         self._optimizer_changed = False
         self._batch_sizes: tuple[int, int] | None = None
@@ -111,12 +113,15 @@ class Recovery:
 
     def restore(self) -> None:
         """Take over the state that was found, when the plan is still the same or its changes are allowed."""
-        loaded, run = self._loaded, self.run
-        self._loaded = None
+        loaded, self._loaded = self._loaded, None
         if loaded is None:
             self._start_warm()
-            return
-        state = loaded.state
+        else:
+            self._take_over(loaded)
+        self._begin_attempt()
+
+    def _take_over(self, loaded: Loaded) -> None:
+        state, run = loaded.state, self.run
         self._compare_plans(state)
         if _named("data", self.options.allow_change):
             for loader in run.data.values():
@@ -133,9 +138,19 @@ class Recovery:
             run.hooks.after_load(run)
         self.stops.on_start(lambda: Generators().load_state_dict(state["generators"]))
         if run.store is not None:
-            run.store.store.prune()  # what a life that ended inside its pruning has left
+            run.store.went_on_from(run)
+            if run.cut is None:
+                run.store.store.prune()  # what a life that ended inside its pruning has left
         repeated = f", {lost} steps are repeated" if (lost := reached - run.step) > 0 else ""
         self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
+
+    def _begin_attempt(self) -> None:
+        """Refuse to die at the same step once more; from here on it is known that a life was begun."""
+        if self.run.folder is None or not self.run.world.is_main:
+            return
+        attempts = Attempts(self.run.folder, say=self.say)
+        attempts.begin(self.run.step, again=self.options.resume is None or "attempts" in self.options.allow_change)
+        self._attempts, self.stops.note = attempts, attempts.note
 
     def _start_warm(self) -> None:
         given = dict(self.run.plan.init_from) if self.run.plan is not None else {}
@@ -156,15 +171,28 @@ class Recovery:
         sizes = [change for change in found if change.key == "data.train.batch_size"]
         self._batch_sizes = (int(sizes[0].before), int(sizes[0].after)) if sizes else None
 
-    def close(self) -> None:
+    def close(self, error: BaseException | None = None) -> None:
         """Wait for the last save, then let go. A save that failed last is an error (exit 6)."""
         try:
             if self.run.store is not None:
                 self.run.store.close()
+        except BaseException as failed:
+            error = error or failed
+            raise
         finally:
+            self._end_attempt(error)
             self.signals.restore()
             if self._lock is not None:
                 self._lock.release()
+
+    def _end_attempt(self, error: BaseException | None) -> None:
+        """What ended well, or with a mistake that is told at once, was no failure of the run."""
+        if self._attempts is None:
+            return
+        if isinstance(error, Exception) and not isinstance(error, UserError):
+            self._attempts.failed(self.run.step, error)
+        else:
+            self._attempts.clear()
 
 
 def _limit(run: Run) -> float | None:

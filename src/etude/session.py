@@ -74,7 +74,7 @@ class Session:
                 close()
         try:
             if self.recovery is not None:
-                self.recovery.close()
+                self.recovery.close(error)
         finally:
             self._say_last_words(error)
             self.run.events.close()
@@ -122,13 +122,16 @@ class Session:
             return
         if error is None:
             reason = run.stopping or "finished"
-            self.console.say(f"{reason}: {run.step} steps in {duration(time.monotonic() - self.began)}")
+            self.console.say(f"{reason}: {run.done} steps in {duration(time.monotonic() - self.began)}")
             for line in summary(run):
                 self.console.say(line)
         else:
             self.console.say(f"ended by {type(error).__name__} at step {run.step}: {error}")
         if run.folder is not None:
             self.console.say(f"  run     {relative(run.folder)}")
+            if run.store is not None and (error is not None or run.exit_code):
+                newest = run.store.newest()
+                self.console.say(f"  saved   {relative(Path(newest)) if newest else 'nothing yet'}")
             if run.store is not None or error is not None:
                 self.console.say(f"  resume  {resume_command(run, self.options)}")
 

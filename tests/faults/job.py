@@ -217,9 +217,9 @@ def digest(folder: Path) -> dict[str, str]:
     loaded = store.resume()
     assert loaded is not None
     sums = {f"final {part}": _sum(value) for part, value in sorted(loaded.state.items())}
-    for entry in store.entries():
-        sums[f"{entry.name} model"] = entry.manifest.files["model.safetensors"].sha256
-        sums[f"{entry.name} metrics"] = json.dumps(dict(entry.metrics), sort_keys=True)
+    for entry in store.entries():  # of several of one step the last: a stop may have saved before an evaluation
+        sums[f"step-{entry.step} model"] = entry.manifest.files["model.safetensors"].sha256
+        sums[f"step-{entry.step} metrics"] = json.dumps(dict(entry.metrics), sort_keys=True)
     sums["metrics.jsonl"] = hashlib.sha256((folder / "metrics.jsonl").read_bytes()).hexdigest()
     return sums
 

@@ -171,7 +171,7 @@ def one_job(name: str, known: Reference, root: Path, dice: random.Random, tally:
 
         def body(doom: Doom = doom, workers: int | None = workers) -> None:
             doom.prepare(known.calls)
-            train(folder, variant, workers=workers, **doom.options(known.steps))
+            train(folder, variant, workers=workers, allow_change=("attempts",), **doom.options(known.steps))
 
         code = live(body, kill_after=doom.delay(known.seconds))
         story.append(f"{doom.kind} {doom.share:.2f} {code}")

@@ -26,7 +26,10 @@ import torch
 
 from etude.checkpoint import disk
 from etude.checkpoint.lock import Lock
+from etude.checkpoint.proof import compare_runs
 from etude.checkpoint.store import Store
+from etude.cli import main as main_of_etude
+from etude.core.hook import POINTS
 from tests.faults import job
 from tests.faults.job import Variant, digest, train
 from tests.faults.lives import live
@@ -70,6 +73,8 @@ def ends(folder: Path, variant: Variant = PLAIN, **options: Any) -> dict[str, An
 
 
 def by_chaos(faults: str, variant: Variant = PLAIN, **options: Any) -> Callable[[Path], dict[str, Any]]:
+    """``options`` may have ``before``, as :func:`life` takes it."""
+
     def body(folder: Path) -> dict[str, Any]:
         code = life(folder, variant, resume=None, chaos=faults, **options)
         kept = sorted(name for name in os.listdir(folder / "checkpoints") if name != "latest")
@@ -87,18 +92,19 @@ SCENES["nan"] = by_chaos("nan@step=11")
 SCENES["no space once"] = by_chaos("enospc@save=2", replace(PLAIN, keep=2))
 SCENES["bad disk once"] = by_chaos("eio@save=2", replace(PLAIN, keep=2))
 SCENES["killed in a save"] = by_chaos("kill@save=3")
-SCENES["bit flipped"] = by_chaos("bitflip@save=5,raise@step=13")
 SCENES["worker dies"] = by_chaos("worker-dies@batch=9", replace(PLAIN, workers=2))
 
 
-def at_evaluation(act: Callable[[], Any]) -> Callable[[], None]:
-    """Have ``act`` done once, inside the evaluation after 18 steps."""
+def at_evaluation(act: Callable[[], Any], step: int = 18, batch: int = 0) -> Callable[[], None]:
+    """Have ``act`` done once, inside the evaluation after ``step`` steps, before its ``batch``-th batch."""
 
     def before() -> None:
         left = [act]
+        seen: list[int] = []
 
         def once(self: Any, run: Any) -> None:
-            if run.done == 18 and left:
+            seen.append(run.done)
+            if run.done == step and seen.count(step) > batch and left:
                 left.pop()()
 
         job.Evaluating.before_eval_step = once  # type: ignore[method-assign]
@@ -119,6 +125,13 @@ def at_step(number: int, act: Callable[[], Any]) -> Callable[[], None]:
     return before
 
 
+def fail() -> None:
+    raise ValueError("a mistake in a hook")
+
+
+SCENES["bit flipped"] = by_chaos("bitflip@save=5", before=at_step(13, fail))
+
+
 def signal_self(number: int) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
@@ -130,6 +143,34 @@ def sigterm_in_evaluation(folder: Path) -> dict[str, Any]:
     return {"code": code, "said": said(folder), **ends(folder, BY_EPOCH), "later": said(folder)}
 
 
+BY_STEPS = Variant(loop="steps", steps=31, validate="7step", save="10step", keep=None)
+IN_WORKFLOW = Variant(loop="workflow", save="5step", keep=None)
+
+
+def stopped_in_evaluation(variant: Variant, step: int, batch: int = 1) -> Callable[[Path], dict[str, Any]]:
+    def body(folder: Path) -> dict[str, Any]:
+        before = at_evaluation(signal_self(signal.SIGTERM), step, batch)
+        code = life(folder, variant, before=before, resume=None)
+        kept = standing(folder / "checkpoints")
+        return {"code": code, "kept": kept, "said": said(folder), **ends(folder, variant), "later": said(folder)}
+
+    return body
+
+
+SCENES["sigterm in evaluation within a step"] = stopped_in_evaluation(BY_STEPS, 14, batch=0)
+SCENES["sigterm in evaluation of an epoch's last step"] = stopped_in_evaluation(
+    replace(BY_STEPS, validate="9step"), 18, 0
+)
+SCENES["sigterm in evaluation of the last step"] = stopped_in_evaluation(replace(BY_STEPS, steps=28), 28, 0)
+SCENES["sigterm in a validation epoch"] = stopped_in_evaluation(replace(IN_WORKFLOW, validate="9ep"), 18, 0)
+
+
+@scene("exception in evaluation within a step")
+def exception_within_a_step(folder: Path) -> dict[str, Any]:
+    code = life(folder, BY_STEPS, before=at_evaluation(fail, 14), resume=None)
+    return {"code": code, "kept": standing(folder / "checkpoints"), **ends(folder, BY_STEPS), "later": said(folder)}
+
+
 @scene("killed in evaluation")
 def killed_in_evaluation(folder: Path) -> dict[str, Any]:
     return {"code": life(folder, before=at_evaluation(signal_self(signal.SIGKILL)), resume=None), **ends(folder)}
@@ -137,9 +178,6 @@ def killed_in_evaluation(folder: Path) -> dict[str, Any]:
 
 @scene("exception in evaluation")
 def exception_in_evaluation(folder: Path) -> dict[str, Any]:
-    def fail() -> None:
-        raise ValueError("the metric is wrong")
-
     code = life(folder, BY_EPOCH, before=at_evaluation(fail), resume=None)
     return {"code": code, **ends(folder, BY_EPOCH), "later": said(folder)}
 
@@ -150,6 +188,109 @@ def exception_with_debug(folder: Path) -> dict[str, Any]:
     code = life(folder, variant, resume=None, chaos="raise@step=10")
     aside = Store(folder / "checkpoints", write=False).load("failed-000000010")
     return {"code": code, "parts": sorted(aside.state), "batch": list(aside.state["batch"][0].shape), **ends(folder)}
+
+
+#: A project of a user whose hooks end the run as the environment says: ``raise@after_step@7``.
+PARTS = """\
+import os, signal, etude
+
+class Deadly(etude.Hook):
+    def calls(self):
+        word, _, rest = os.environ.get("DEADLY", "").partition("@")
+        point, _, step = rest.partition("@")
+
+        def end(run):
+            inside = point.endswith("_step") and "eval" not in point or point in ("after_forward", "before_update")
+            if run.step + 1 == int(step) if inside else run.done >= int(step) or point in ("before_run", "before_train"):
+                if word == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise RuntimeError("a mistake in a hook")
+
+        return {point: end} if word else {}
+
+class Ends(etude.Hook):
+    def after_train(self, run):
+        with open("ends", "a") as file:
+            file.write("after_train\\n")
+
+class Draws(etude.Hook):
+    priority = 60
+    def after_step(self, run):
+        self.drawn = getattr(self, "drawn", 0) + run.outputs["loss"].item()
+        run.events.put("drawn", self.drawn, last=True)
+    def state_dict(self):
+        return {"drawn": getattr(self, "drawn", 0)}
+    def load_state_dict(self, state):
+        self.drawn = state["drawn"]
+"""
+PROJECT = """\
+imports: [parts.py]
+model: {type: MLP, sizes: [64, 10], dropout: 0.2}
+loss: CrossEntropyLoss
+data: {train: {dataset: Digits, batch_size: 256}, val: {dataset: {type: Digits, split: val}, batch_size: 256}}
+optim: {type: AdamW, lr: 1e-2}
+train: {epochs: 2, validate: 1ep, threads: 1, limit_batches: 6}
+hooks: [parts.Deadly, parts.Ends, parts.Draws]
+checkpoint: {every: 4step, keep: null}
+log: {every: 2step}
+"""
+
+
+def project(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "parts.py").write_text(PARTS)
+    (folder / "c.yaml").write_text(PROJECT)
+    return folder
+
+
+def command(folder: Path, *words: str, deadly: str = "") -> tuple[int, str]:
+    """``etude train c.yaml …`` in a process of its own: how it ended, and what it said."""
+
+    def body() -> int:
+        os.environ["DEADLY"] = deadly
+        os.chdir(folder)
+        said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(said, 1), os.dup2(said, 2)
+        return main_of_etude(["train", "c.yaml", *words])
+
+    code = live(body, quiet=True)
+    return code, (folder / "said").read_text()
+
+
+@scene("crash loop")
+def crash_loop(folder: Path) -> dict[str, Any]:
+    """A scheduler types the same command again and again."""
+    project(folder)
+    words = ("--folder", "run", "--resume")
+    ends = ("raise@before_update@7", "kill@before_update@7", "kill@before_update@7")
+    codes = [command(folder, *words, deadly=deadly)[0] for deadly in ends]
+    history = (folder / "run" / "attempts.json").read_bytes()
+    refused = [command(folder, *words) for _ in range(2)]
+    kept = history == (folder / "run" / "attempts.json").read_bytes()
+    retried = command(folder, "--folder", "run", "--retry", deadly="raise@before_update@11")[0]
+    finished = command(folder, *words)[0]
+    gone = not (folder / "run" / "attempts.json").exists()
+    return {"codes": codes, "refused": refused, "kept": kept, "retried": retried, "finished": finished, "gone": gone}
+
+
+@scene("hooks that raise")
+def hooks_that_raise(folder: Path) -> dict[str, Any]:
+    """At every point: what is said, what is saved, and that the resumed run (without the mistake) is exact."""
+    project(folder)
+    assert command(folder, "--folder", "calm")[0] == 0
+    found = {}
+    for point in [point for point in POINTS if point not in ("after_load", "on_error")]:
+        (folder / "ends").unlink(missing_ok=True)
+        code, text = command(folder, "--folder", point, deadly=f"raise@{point}@6")
+        kept = standing(folder / point / "checkpoints") if (folder / point / "checkpoints").exists() else []
+        ended = (folder / "ends").read_text().count("after_train") if (folder / "ends").exists() else 0
+        resumed, later = command(folder, "--folder", point, "--resume")
+        differs = compare_runs(folder / "calm", folder / point)
+        found[point] = {
+            "code": code, "said": text, "kept": kept, "ended": ended, "resumed": resumed, "later": later,
+            "differs": differs,
+        }  # fmt: skip
+    return {"points": found}
 
 
 @scene("second starter")

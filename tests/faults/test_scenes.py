@@ -25,6 +25,9 @@ def scenes() -> dict[str, dict[str, Any]]:
 CODES = {
     "sigterm": 143, "sigterm twice": 143, "ctrl-c": 130, "usr1": 75, "exception": 1, "nan": 4, "no space once": 0,
     "bad disk once": 0, "killed in a save": -9, "bit flipped": 1, "worker dies": 5, "sigterm in evaluation": 143,
+    "sigterm in evaluation within a step": 143, "sigterm in evaluation of an epoch's last step": 143,
+    "sigterm in evaluation of the last step": 143, "sigterm in a validation epoch": 143,
+    "exception in evaluation within a step": 1,
     "killed in evaluation": -9, "exception in evaluation": 1, "exception with debug": 1, "second starter": 2, "hangup": 0,
     "disk full": 6, "read-only": 6, "all damaged": 7, "model changed": 7, "existing run": 2,
     "resume from an older one": -9,
@@ -50,6 +53,47 @@ def test_training_before_an_evaluation_that_ends_badly_is_not_lost(scenes: dict[
     assert "stopped by SIGTERM in the evaluation after step 18" in scenes["sigterm in evaluation"]["said"]
     assert "resumed from step 18" in scenes["sigterm in evaluation"]["later"]
     assert "resumed from step 18" in scenes["exception in evaluation"]["later"]
+
+
+def test_an_evaluation_within_a_step_is_abandoned_and_done_by_the_resumed_run(
+    scenes: dict[str, dict[str, Any]],
+) -> None:
+    """Not finished first, not left out, not recorded twice: ``metrics.jsonl`` is among what is compared above."""
+    result = scenes["sigterm in evaluation within a step"]
+    assert "stopped by SIGTERM in the evaluation after step 14" in result["said"]
+    assert "step 14/31  val" not in result["said"] and "step 14/31  val" in result["later"]
+    assert result["kept"][-1] == "step-000000014" and "resumed from step 14" in result["later"]
+    assert "resumed from step 14" in scenes["exception in evaluation within a step"]["later"]
+
+
+def test_a_run_that_always_dies_at_the_same_step_is_given_up(scenes: dict[str, dict[str, Any]]) -> None:
+    """However it dies; until someone says that the cause is mended. Progress counts anew, a good end forgets."""
+    result = scenes["crash loop"]
+    assert result["codes"] == [3, -9, -9]
+    for code, said in result["refused"]:
+        assert code == 1 and "error: 3 failures at step 7, giving up; see run/log.txt" in said and "--retry" in said
+    assert result["kept"] and (result["retried"], result["finished"], result["gone"]) == (3, 0, True)
+
+
+#: Point → the step of the newest checkpoint after a hook of the user has raised there; the run saves every 4 steps.
+LEFT = {
+    "before_run": 0, "before_train": 0, "before_epoch": 6, "before_step": 5, "after_forward": 4, "before_update": 4,
+    "after_step": 6, "before_eval": 6, "before_eval_step": 6, "after_eval_step": 6, "after_eval": 6, "after_epoch": 6,
+    "before_save": 6, "after_train": 12, "after_run": 12,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("point", LEFT)
+def test_a_hook_that_raises_is_named_and_costs_no_step_that_was_done(
+    scenes: dict[str, dict[str, Any]], point: str
+) -> None:
+    """Between steps the state is saved at once; inside one it is not. The others still see the end, once."""
+    result = scenes["hooks that raise"]["points"][point]
+    assert result["code"] == 3 and f"raised RuntimeError at {point}, step" in result["said"]
+    assert "in end" in result["said"], "the user's own traceback"
+    newest = int(result["kept"][-1].partition(".")[0].removeprefix("step-")) if result["kept"] else 0
+    assert (newest, result["ended"]) == (LEFT[point], int(point != "before_run"))
+    assert (result["resumed"], result["differs"]) == (0, None)
 
 
 def test_a_second_signal_stops_at_once_without_harm(scenes: dict[str, dict[str, Any]]) -> None:

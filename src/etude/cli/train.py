@@ -27,6 +27,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("config", metavar="CONFIG", nargs="?", help="YAML, TOML, JSON or Python")
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this run")
     parser.add_argument("--resume", nargs="?", const="", metavar="PATH", help="go on with the newest run, or from PATH")
+    parser.add_argument("--retry", action="store_true", help="resume although the run failed 3 times at one step")
     parser.add_argument("--restart", action="store_true", help="begin at step 0 although the folder holds a run")
     parser.add_argument("--folder", "--work-dir", metavar="DIR", help="the run's folder (default runs/NAME/TIME)")
     parser.add_argument("--max-time", metavar="3h", help="stop and save after this time, exit 75")
@@ -80,6 +81,8 @@ def positive(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     if args.config is None:
         raise UserError("which config? `etude train CONFIG`; `etude init DIR` makes one")
+    if args.retry and args.resume is None:
+        args.resume = ""
     if args.restart and args.resume is not None:
         raise UserError("--resume goes on and --restart begins at step 0: give one of them")
     from etude import compat
@@ -95,12 +98,17 @@ def run(args: argparse.Namespace) -> int:
         restart=args.restart,
         quiet=args.quiet,
         trust=args.trust,
-        allow_change=(*args.allow_change, *(["owner"] if args.trust_owner else [])),
+        allow_change=(*args.allow_change, *_accepted(args)),
         chaos=args.chaos,
         grace=_seconds("--grace", args.grace),
         extras=vars(args),
     )
     return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code
+
+
+def _accepted(args: argparse.Namespace) -> list[str]:
+    """What flags of their own accept on a resume, by the names that ``--allow-change`` would take."""
+    return [name for name, given in (("owner", args.trust_owner), ("attempts", args.retry)) if given]
 
 
 def print_registries() -> None:

@@ -1,0 +1,105 @@
+"""How the lives of a run ended, so that one which always dies at the same step is not started for ever.
+
+``attempts.json`` in the run's folder holds one entry per life that did not end in good order since the newest
+checkpoint. A scheduler that types ``--resume`` again and again is refused after :data:`LIMIT` of them at one step. The
+file is gone as soon as a life ends well; entries are forgotten as soon as there is a newer checkpoint to go on from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from etude.checkpoint import disk
+from etude.errors import EtudeError, printable
+
+NAME = "attempts.json"
+LIMIT = 3
+_WIDTH = 20
+_KILLED = "it ended without a word (killed, out of memory, a crash of a library)"
+
+
+class Attempts:
+    """The attempts at a run in ``folder``; ``say`` gets a word when they cannot be written down."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, say: Callable[[str], Any]) -> None:
+        self.path, self.say = Path(folder) / NAME, say
+        self._lives: list[dict[str, Any]] = []
+        self._fd = -1
+        self._at = 0
+
+    def begin(self, step: int, *, again: bool = False) -> None:
+        """A life begins after ``step`` steps. Refused when :data:`LIMIT` lives have failed at one step since then.
+
+        ``again`` forgets what was. A life that follows a failed one notes each step, so that it is known where it
+        dies, however it does.
+        """
+        for left in self.path.parent.glob(f".{NAME}.tmp-*"):
+            left.unlink(missing_ok=True)
+        self._lives = [] if again else [life for life in self._read(step) if life["base"] == step][-LIMIT:]
+        self._require_hope()
+        doubtful = bool(self._lives)
+        self._write(noting=doubtful, at=step if doubtful else None)
+
+    def note(self, step: int) -> None:
+        """``step`` steps are done. Costs nothing while there is no reason for doubt."""
+        if self._fd >= 0:
+            try:
+                os.pwrite(self._fd, f"{step:{_WIDTH}}".encode(), self._at)
+            except OSError:
+                self._stop_noting()
+
+    def failed(self, step: int, error: BaseException) -> None:
+        """This life ends with ``error`` in the step after ``step`` finished ones."""
+        self._stop_noting()
+        self._write(at=step, how=f"{type(error).__name__}: {printable(str(error))[:300]}")
+
+    def clear(self) -> None:
+        """This life has ended in good order: there is nothing to remember."""
+        self._stop_noting()
+        self.path.unlink(missing_ok=True)
+
+    def _require_hope(self) -> None:
+        known = {life["step"] for life in self._lives if life["step"] is not None}
+        if len(self._lives) < LIMIT or len(known) != 1:
+            return
+        step, last = known.pop(), self._lives[-1]
+        raise EtudeError(
+            f"{LIMIT} failures at step {step}, giving up; see {printable(str(self.path.with_name('log.txt')))}\n"
+            f"  the last one: {printable(str(last['how']))}\n"
+            f"  every start from step {last['base']} ends there. When the cause is mended, --retry goes on; "
+            "--resume PATH goes on from an older checkpoint"
+        )
+
+    def _read(self, step: int) -> list[dict[str, Any]]:
+        """The lives so far, with the one that was under way when the file was written: there is no newer checkpoint."""
+        try:
+            content = json.loads(self.path.read_bytes())
+            at, lives = content["done"], [_life(life["base"], life["step"], life["how"]) for life in content["lives"]]
+            return [*lives, _life(step, None if at is None else int(at) + 1, content["how"])]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    def _write(self, *, noting: bool = False, at: int | None = None, how: str = _KILLED) -> None:
+        done = f"{at:{_WIDTH}}" if at is not None else f"{'null':>{_WIDTH}}"
+        head = f'{{"lives": {json.dumps(self._lives)}, "how": {json.dumps(how)}, "done": '
+        text = f"{head}{done}}}\n".encode()
+        try:
+            disk.write_atomically(str(self.path), lambda file: file.write(text))
+            if noting:
+                self._at = len(head.encode())
+                self._fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0))
+        except OSError as error:
+            self.say(f"{NAME} cannot be written ({printable(str(error))}): a crash loop would not be noticed")
+
+    def _stop_noting(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _life(base: Any, step: Any, how: Any) -> dict[str, Any]:
+    return {"base": int(base), "step": None if step is None else int(step), "how": str(how)}
