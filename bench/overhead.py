@@ -3,6 +3,7 @@
     python bench/overhead.py [--steps 400] [--rounds 9] [--dialect mmcv1|mmengine]
 
 Features of both: 10 user hooks, a learning rate set every step, clipping by norm, the loss logged every 50 steps.
+The time is that of the steps; models, optimizers and runners are made before.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib
 import math
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +32,14 @@ from etude.optim.factory import build_optimizer
 from etude.plan import Optimizer, Phase, Spec
 from etude.plan import Schedule as SchedulePlan
 
-LR, CLIP, EVERY = 1e-3, 1.0, 50
+LR, MOMENTUM, CLIP, EVERY = 1e-3, 0.9, 1.0, 50
+#: A contestant, and the loop by hand that calls the same kernels.
+SAME_KERNELS = (
+    ("etude", "by hand, fused"),
+    ("mmcv1", "by hand"),
+    ("mmengine", "by hand, fused"),
+    ("mmengine, SGD", "by hand, SGD"),
+)
 POINTS = 20_000
 
 
@@ -61,18 +70,23 @@ class Idle(Hook):
         raise AssertionError("never due here")
 
 
-def by_hand(count: int, *, fused: bool = False) -> Callable[[], None]:
-    """The reference: what a careful person writes for one job."""
+def by_hand(count: int, *, fused: bool = False, momentum: float | None = None) -> Callable[[], float]:
+    """The reference: what a careful person writes for one job, with AdamW or, given a ``momentum``, with SGD."""
     make, data = small_job()
 
-    def work() -> None:
+    def work() -> float:
         model = make()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=LR, fused=fused or None)
+        optimizer: torch.optim.Optimizer
+        if momentum is None:
+            optimizer = torch.optim.AdamW(model.parameters(), lr=LR, fused=fused or None)
+        else:
+            optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=momentum)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 + 0.5 * math.cos(step / count))
         loss_of = torch.nn.CrossEntropyLoss()
         hooks = [HandHook() for _ in range(10)]
         losses: list[torch.Tensor] = []
         model.train()
+        begin = time.process_time()
         for step in range(count):
             inputs, target = data[step % len(data)]
             loss = loss_of(model(inputs), target)
@@ -87,15 +101,16 @@ def by_hand(count: int, *, fused: bool = False) -> Callable[[], None]:
             if (step + 1) % EVERY == 0:
                 torch.stack(losses).mean().item()
                 losses.clear()
+        return time.process_time() - begin
 
     return work
 
 
-def native(count: int) -> Callable[[], None]:
+def native(count: int) -> Callable[[], float]:
     """The same job on Étude, with everything it does by itself (fused kernels, the check of every loss)."""
     make, data = small_job()
 
-    def work() -> None:
+    def work() -> float:
         model = make()
         optimizers = {"": build_optimizer(Optimizer(spec=Spec(kind="optimizer", name="AdamW", args={"lr": LR})), model)}
         update = Step(Forward(model, {"loss": torch.nn.CrossEntropyLoss()}), optimizers, clip_norm=CLIP)
@@ -107,7 +122,9 @@ def native(count: int) -> Callable[[], None]:
         schedule = Schedule([SchedulePlan(target="lr", phases=(curve,))])
         hooks = [schedule, log, *(UserHook() for _ in range(10))]
         run.hooks = HookTable(hooks, steps_per_epoch=len(data))
+        begin = time.process_time()
         fit(run)
+        return time.process_time() - begin
 
     return work
 
@@ -141,7 +158,12 @@ def main() -> None:
         "by hand, fused": by_hand(args.steps, fused=True),
         "etude": native(args.steps),
     }
-    if args.dialect:
+    if args.dialect == "mmengine":
+        made = importlib.import_module("overhead_mmengine").contestant
+        contestants["mmengine"] = made(args.steps)
+        contestants["by hand, SGD"] = by_hand(args.steps, momentum=MOMENTUM)
+        contestants["mmengine, SGD"] = made(args.steps, {"type": "SGD", "lr": LR, "momentum": MOMENTUM})
+    elif args.dialect:
         contestants[args.dialect] = importlib.import_module(f"overhead_{args.dialect}").contestant(args.steps)
     times = compare(contestants, rounds=args.rounds)
     rows = []
@@ -149,11 +171,11 @@ def main() -> None:
         per_step = statistics.median(seconds) / args.steps * 1e6
         rows.append((name, f"{per_step:.1f}", f"{ratio(times, name, 'by hand'):.2f}"))
     print(table(rows, ("loop", "µs CPU per step", "of the loop by hand")))
-    for name, reference in (("etude", "by hand, fused"), ("mmcv1", "by hand")):
+    for name, reference in SAME_KERNELS:
         if name in times:
             added = [a - b for a, b in zip(times[name], times[reference], strict=True)]
-            per_step = statistics.median(added) / args.steps * 1e6
-            print(f"\n{name} adds {per_step:+.1f} µs to the loop by hand with the same kernels ({reference})", end="")
+            per_step, share = statistics.median(added) / args.steps * 1e6, ratio(times, name, reference)
+            print(f"\n{name}: {share:.2f} of the loop with the same kernels ({reference}), {per_step:+.1f} µs", end="")
     print()
     points = compare({"10 hooks": points_of(0), "110 hooks": points_of(100)}, rounds=args.rounds)
     extra = [a - b for a, b in zip(points["110 hooks"], points["10 hooks"], strict=True)]

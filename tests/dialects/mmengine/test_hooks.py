@@ -234,3 +234,18 @@ def test_test_time_augmentation_wraps_the_model(tmp_path: Path) -> None:
     runner.test()
     expected = plain.test_step({"inputs": [torch.full((2,), float(i)) for i in range(2)], "data_samples": None})
     assert seen[0] == pytest.approx(expected)
+
+
+def test_a_fall_back_learns_the_mode(tmp_path: Path) -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    class Both(toy.Hook):
+        def _before_iter(self, runner: Any, batch_idx: int, data_batch: Any, mode: str) -> None:
+            seen.append(("before", mode, batch_idx))
+
+        def _after_iter(self, runner: Any, batch_idx: int, data_batch: Any, outputs: Any, mode: str) -> None:
+            seen.append(("after", mode, batch_idx))
+
+    toy.make(tmp_path, val=True, train_cfg={"by_epoch": True, "max_epochs": 1}, custom_hooks=[Both()]).train()
+    assert seen[:2] == [("before", "train", 0), ("after", "train", 0)]
+    assert [mode for _, mode, _ in seen] == ["train"] * 8 + ["val"] * 4

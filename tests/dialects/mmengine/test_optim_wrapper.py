@@ -122,3 +122,34 @@ def test_adam_from_a_config_is_fused_and_one_of_the_users_is_left_alone(tmp_path
     assert not asked.optimizer.param_groups[0]["fused"]
     own = torch.optim.Adam(runner.model.parameters())
     assert runner.build_optim_wrapper({"optimizer": own}).optimizer.param_groups[0]["fused"] is None
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 0.1}, {"max_norm": 9.0}, {"max_norm": 0.1, "norm_type": "inf"}])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_clipping_gives_the_numbers_of_torch(options: dict[str, Any], mixed: bool) -> None:
+    torch.manual_seed(0)
+    params = [nn.Parameter(torch.randn(size)) for size in (1, 7, 33)]
+    if mixed:
+        params.append(nn.Parameter(torch.randn(3, dtype=torch.float64)))
+    for param in params:
+        param.grad = torch.randn_like(param)
+    others = [nn.Parameter(param.detach().clone()) for param in params]
+    for other, param in zip(others, params, strict=True):
+        other.grad = param.grad.clone()
+    norm = torch.nn.utils.clip_grad_norm_(others, **options)
+    wrapper = OptimWrapper(torch.optim.SGD(params, lr=0.1), clip_grad=options)
+    wrapper._clip_grad()
+    assert all(torch.equal(param.grad, other.grad) for param, other in zip(params, others, strict=True))
+    assert wrapper.message_hub.get_scalar("train/grad_norm").current() == norm.item()
+
+
+def test_gradients_are_forgotten_in_the_way_of_the_optimizer() -> None:
+    class Keeps(torch.optim.SGD):
+        def zero_grad(self, set_to_none: bool = False) -> None:
+            super().zero_grad(set_to_none)
+
+    for kind, forgotten in ((torch.optim.SGD, None), (Keeps, 0.0)):
+        param = nn.Parameter(torch.ones(1))
+        param.grad = torch.ones(1)
+        OptimWrapper(kind([param], lr=0.1)).zero_grad()
+        assert (None if param.grad is None else param.grad.item()) == forgotten

@@ -89,12 +89,12 @@ class _TrainLoop(BaseLoop):
     @property
     def epoch(self) -> int:
         """Epochs that are finished."""
-        return self._epoch
+        return self.core.epoch
 
     @property
     def iter(self) -> int:
         """Iterations that are finished."""
-        return self._iter
+        return self.core.step
 
     @property
     def stopping(self) -> bool:

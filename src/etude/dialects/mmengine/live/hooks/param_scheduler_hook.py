@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
@@ -36,16 +35,13 @@ class ParamSchedulerHook(Hook):
                 scheduler.step(metrics)
 
 
-def _schedulers(runner: Any) -> Iterator[Any]:
-    """All schedulers that are built, optimizer by optimizer; nothing when only ``val()`` was asked for."""
+def _schedulers(runner: Any) -> list[Any]:
+    """All schedulers that are built, optimizer by optimizer; none when only ``val()`` was asked for."""
     schedulers = runner.param_schedulers
     if schedulers is None:
-        return
+        return []
+    if isinstance(schedulers, list):
+        return [scheduler for scheduler in schedulers if hasattr(scheduler, "step")]
     if isinstance(schedulers, dict):
-        lists = list(schedulers.values())
-    elif isinstance(schedulers, list):
-        lists = [schedulers]
-    else:
-        raise TypeError(f"param_schedulers should be a list or a dict of lists, got {type(schedulers).__name__}")
-    for one in lists:
-        yield from (scheduler for scheduler in one if hasattr(scheduler, "step"))
+        return [scheduler for one in schedulers.values() for scheduler in one if hasattr(scheduler, "step")]
+    raise TypeError(f"param_schedulers should be a list or a dict of lists, got {type(schedulers).__name__}")

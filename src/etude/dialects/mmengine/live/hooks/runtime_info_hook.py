@@ -48,7 +48,7 @@ class RuntimeInfoHook(Hook):
         hub = runner.message_hub
         hub.update_info("iter", runner.iter)
         rates = runner.optim_wrapper.get_lr()
-        assert isinstance(rates, dict), "get_lr() of an optim wrapper should give rates by name"
+        assert isinstance(rates, dict), "`runner.optim_wrapper.get_lr()` should return a dict of learning rates by name"
         for name, values in rates.items():
             hub.update_scalar(f"train/{name}", values[0])
 
@@ -58,8 +58,9 @@ class RuntimeInfoHook(Hook):
         if outputs is not None:
             hub = runner.message_hub
             for name, value in outputs.items():
-                if isinstance(value, torch.Tensor) and value.grad_fn is not None and value.numel() == 1:
-                    hub.buffer(f"train/{name}").append(value.detach())  # a result of this step: nobody writes to it
+                # A differentiable result of this step: nobody writes to it any more.
+                if isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf and value.numel() == 1:
+                    hub.buffer(f"train/{name}").append(value.detach())
                 else:
                     hub.update_scalar(f"train/{name}", value)
 

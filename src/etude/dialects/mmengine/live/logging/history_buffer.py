@@ -53,6 +53,12 @@ class HistoryBuffer:
 
         The tensor is read when somebody reads the buffer.
         """
+        if type(value) is float and not self._waiting:
+            self._values.append(value)
+            self._counts.append(count)
+            if len(self._values) > self._max_length:
+                self._trim()
+            return
         self._waiting.append(value)
         self._waiting_counts.append(count)
         if len(self._waiting) >= _MOST_WAITING:
@@ -94,7 +100,7 @@ class HistoryBuffer:
 
     def mean(self, window_size: int | None = None) -> float:
         last = self._last(window_size)
-        return float(np.sum(np.array(self._values[last])) / np.sum(np.array(self._counts[last])))
+        return float(np.add.reduce(np.array(self._values[last])) / np.add.reduce(np.array(self._counts[last])))
 
     def max(self, window_size: int | None = None) -> float:
         return max(self._values[self._last(window_size)])
@@ -145,7 +151,10 @@ def settle(buffers: Iterable[HistoryBuffer]) -> None:
             if isinstance(value, torch.Tensor):
                 kinds.setdefault((value.device, value.dtype), []).append((buffer._waiting, index))
     for places in kinds.values():
-        numbers = torch.stack([_dimensionless(waiting[index]) for waiting, index in places]).tolist()
+        waiting_ones = [waiting[index] for waiting, index in places]
+        if any(value.dim() for value in waiting_ones):
+            waiting_ones = [value.reshape(()) for value in waiting_ones]
+        numbers = torch.stack(waiting_ones).tolist()
         for (waiting, index), number in zip(places, numbers, strict=True):
             waiting[index] = number
     for buffer in unsettled:
@@ -154,10 +163,6 @@ def settle(buffers: Iterable[HistoryBuffer]) -> None:
         buffer._waiting.clear()
         buffer._waiting_counts.clear()
         buffer._trim()
-
-
-def _dimensionless(value: torch.Tensor) -> torch.Tensor:
-    return value if value.dim() == 0 else value.reshape(())
 
 
 def _floats(history: Sequence[Any]) -> list[float]:

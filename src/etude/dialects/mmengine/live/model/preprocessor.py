@@ -27,6 +27,8 @@ class BaseDataPreprocessor(nn.Module):
         """``data`` with everything that has a device on ours."""
         if isinstance(data, Tensor) and data.device == self._device:
             return data
+        if type(data) in (list, tuple):
+            return type(data)([self.cast_data(item) for item in data])
         if isinstance(data, (Tensor, BaseDataElement)):
             return data.to(self._device, non_blocking=self._non_blocking)
         if isinstance(data, Mapping):

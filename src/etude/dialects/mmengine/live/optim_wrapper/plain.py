@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
 from etude.dialects.mmengine.live.optim_wrapper.base import _NOTHING, BaseOptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.clip import clip_norm
 from etude.dialects.openmm.torch_utils import has_batch_norm
 
 _CLIPS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -33,7 +34,7 @@ class OptimWrapper(BaseOptimWrapper):
     def __init__(
         self, optimizer: Optimizer, accumulative_counts: int = 1, clip_grad: dict[str, Any] | None = None
     ) -> None:
-        assert accumulative_counts > 0, "accumulative_counts should be at least 1"
+        assert accumulative_counts > 0, "_accumulative_counts at least greater than or equal to 1"
         assert isinstance(optimizer, Optimizer), f"optimizer should be a torch Optimizer, got {type(optimizer)}"
         super().__init__(optimizer)
         self._accumulative_counts = accumulative_counts
@@ -46,11 +47,13 @@ class OptimWrapper(BaseOptimWrapper):
         self._remainder_counts = -1
 
     def _read_clip(self, clip_grad: dict[str, Any]) -> None:
-        assert isinstance(clip_grad, dict) and clip_grad, "clip_grad should be a dict that is not empty"
+        assert isinstance(clip_grad, dict) and clip_grad, (
+            "If `clip_grad` is not None, it should be a `dict` of arguments, and not an empty one"
+        )
         options = dict(clip_grad)
         kind = options.pop("type", "norm")
         if kind not in _CLIPS:
-            raise ValueError(f"the type of clip_grad should be 'norm' or 'value', got {kind!r}")
+            raise ValueError(f'type of clip_grad should be "norm" or "value" but got {kind}')
         assert options, "clip_grad should contain more than its type"
         self.clip_func, self.grad_name = _CLIPS[kind]
         self.clip_grad_kwargs = options
@@ -73,7 +76,14 @@ class OptimWrapper(BaseOptimWrapper):
         self._inner_count += 1
 
     def zero_grad(self, **kwargs: Any) -> None:
-        self.optimizer.zero_grad(**kwargs)
+        optimizer = self.optimizer
+        own = getattr(type(optimizer), "zero_grad", None) is not Optimizer.zero_grad or "zero_grad" in vars(optimizer)
+        if own or kwargs:
+            optimizer.zero_grad(**kwargs)
+            return
+        for group in optimizer.param_groups:  # what torch does, too, inside a mark for its profiler that costs more
+            for param in group["params"]:
+                param.grad = None
 
     def step(self, **kwargs: Any) -> None:
         if self.clip_grad_kwargs:
@@ -87,9 +97,10 @@ class OptimWrapper(BaseOptimWrapper):
         return waiting
 
     def _clip_grad(self) -> None:
-        params = list(_with_gradients(self.optimizer))
+        params = _with_gradients(self.optimizer)
         if params:
-            norm = self.clip_func(params, **(self.clip_grad_kwargs or {}))
+            clip = clip_norm if self.clip_func is clip_grad_norm_ else self.clip_func
+            norm = clip(params, **(self.clip_grad_kwargs or {}))
             if norm is not None:
                 self.message_hub.buffer(f"train/{self.grad_name}").append(norm)
 
@@ -99,14 +110,15 @@ class OptimWrapper(BaseOptimWrapper):
         self._inner_count, self._max_counts = init_counts, max_counts
         if init_counts % self._accumulative_counts != 0:
             print_log(
-                f"resumed at iteration {init_counts}, which is no multiple of accumulative_counts "
-                f"{self._accumulative_counts}: the gradients of the unfinished group are lost",
+                f"Resumed iteration number is not divisible by `_accumulative_counts`: {init_counts} by "
+                f"{self._accumulative_counts}; the gradients of the unfinished group are lost",
                 logger="current",
                 level=logging.WARNING,
             )
         if self._accumulative_counts > 1 and has_batch_norm(model):
             print_log(
-                "accumulating gradients: BatchNorm layers still see one small batch at a time",
+                "Gradient accumulative may slightly decrease performance: BatchNorm layers see one small batch "
+                "at a time",
                 logger="current",
                 level=logging.WARNING,
             )
@@ -141,8 +153,10 @@ class OptimWrapper(BaseOptimWrapper):
         return f"Type: {type(self).__name__}\n{counts}\noptimizer: \n{self.optimizer!r}\n"
 
 
-def _with_gradients(optimizer: Optimizer) -> Iterator[torch.Tensor]:
-    for group in optimizer.param_groups:
-        for param in group["params"]:
-            if param.requires_grad and param.grad is not None:
-                yield param
+def _with_gradients(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [
+        param
+        for group in optimizer.param_groups
+        for param in group["params"]
+        if param.requires_grad and param.grad is not None
+    ]

@@ -83,16 +83,18 @@ class _ParamScheduler:
                 stacklevel=2,
             )
         self._global_step += 1
-        groups = self.optimizer.param_groups
+        groups, name = self.optimizer.param_groups, self.param_name
         if self.begin <= self._global_step < self.end:
             self.last_step += 1
             self._write(groups, self._get_value())
-        self._last_value = [group[self.param_name] for group in groups]
+        self._last_value = [group[name] for group in groups]
 
     def _write(self, groups: list[dict[str, Any]], values: list[float]) -> None:
-        for index, (group, value) in enumerate(zip(groups, values, strict=False)):
-            group[self.param_name] = value
-            if self.verbose:
+        name = self.param_name
+        for group, value in zip(groups, values, strict=False):
+            group[name] = value
+        if self.verbose:
+            for index, value in enumerate(values[: len(groups)]):
                 self.print_value(True, index, value)
 
     def get_last_value(self) -> list[float]:
@@ -124,8 +126,8 @@ class Recurrence(_ParamScheduler):
         raise NotImplementedError
 
     def _get_value(self) -> list[float]:
-        groups = self.optimizer.param_groups
-        return [self._next(group[self.param_name], base) for group, base in zip(groups, self.base_values, strict=False)]
+        groups, name, following = self.optimizer.param_groups, self.param_name, self._next
+        return [following(group[name], base) for group, base in zip(groups, self.base_values, strict=False)]
 
     @classmethod
     def build_iter_from_epoch(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from etude.dialects.mmengine.live.param_scheduler.base import INF, Recurrence
@@ -174,8 +175,13 @@ class PolyParamScheduler(Recurrence):
 
 def _along_cosine(value: float, floor: float, step: int, period: int) -> float:
     """One step down a half cosine of ``period`` steps, from wherever ``value`` is."""
-    now, before = 1 + math.cos(math.pi * step / period), 1 + math.cos(math.pi * (step - 1) / period)
-    return now / before * (value - floor) + floor
+    return _fall(step, period) * (value - floor) + floor
+
+
+@lru_cache(maxsize=16)
+def _fall(step: int, period: int) -> float:
+    """What is left of the height after one step of a half cosine; the same for all groups of a step."""
+    return (1 + math.cos(math.pi * step / period)) / (1 + math.cos(math.pi * (step - 1) / period))
 
 
 @PARAM_SCHEDULERS.register_module()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from etude.core.hook import Call, HookTable, origin_of
 from etude.core.hook import Hook as CoreHook
 from etude.core.run import Run
-from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at
+from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
 from etude.dialects.mmengine.live.priority import Priority, get_priority
 from etude.dialects.mmengine.live.registry import HOOKS
 from etude.dialects.mmengine.live.runner.views import Views
@@ -38,9 +39,9 @@ class Acting(CoreHook):
         if acts_at(hook, "before_train_epoch"):
             made["before_epoch"] = _plain(hook.before_train_epoch, runner)
         if acts_at(hook, "before_train_iter"):
-            made["before_step"] = _before_iter(hook.before_train_iter, runner)
+            made["before_step"] = _before_iter(_method(hook, "before_train_iter", "_before_iter"), runner)
         if acts_at(hook, "after_train_iter"):
-            made["after_step"] = _after_iter(hook.after_train_iter, runner)
+            made["after_step"] = _after_iter(_method(hook, "after_train_iter", "_after_iter"), runner)
         if acts_at(hook, "after_train_epoch"):
             made["after_epoch"] = _plain(hook.after_train_epoch, runner)
         return made
@@ -52,6 +53,13 @@ class Acting(CoreHook):
     @property
     def origin(self) -> str:
         return origin_of(type(self.hook))
+
+
+def _method(hook: Hook, point: str, fallback: str) -> Callable[..., Any]:
+    """What acts at ``point`` of training: the hook's own method, or at once what it would fall back on."""
+    if overrides(hook, point):
+        return getattr(hook, point)  # type: ignore[no-any-return]
+    return partial(getattr(hook, fallback), mode="train")
 
 
 def _plain(method: Callable[..., Any], runner: Any) -> Call:

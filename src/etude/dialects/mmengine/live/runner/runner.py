@@ -45,8 +45,7 @@ class TrainStep:
         self.runner = runner
 
     def __call__(self, run: Run, batch: Any) -> Any:
-        runner = self.runner
-        return runner.model.train_step(batch, optim_wrapper=runner.optim_wrapper)  # type: ignore[operator]
+        return run.model.train_step(batch, optim_wrapper=self.runner.optim_wrapper)  # type: ignore[operator]
 
 
 class Runner(Building, Checkpoints, Hooking):

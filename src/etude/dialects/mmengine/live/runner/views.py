@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from torch import nn
 
 from etude.core.run import Run
 from etude.dialects.mmengine.live.loops import BaseLoop
+
+
+@cache
+def _is_loop(kind: type) -> bool:
+    """Whether a loop is built yet; asked several times per step, so that the answer is kept per class."""
+    return issubclass(kind, BaseLoop)
 
 
 class Views:
@@ -93,23 +100,23 @@ class Views:
     def epoch(self) -> int:
         """Epochs that are finished."""
         loop: Any = self._train_loop
-        return loop.epoch if isinstance(loop, BaseLoop) else 0  # type: ignore[attr-defined]
+        return loop.epoch if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
     def iter(self) -> int:
         """Iterations that are finished."""
         loop: Any = self._train_loop
-        return loop.iter if isinstance(loop, BaseLoop) else 0  # type: ignore[attr-defined]
+        return loop.iter if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
     def max_epochs(self) -> int:
         loop: Any = self._train_loop
-        return loop.max_epochs if isinstance(loop, BaseLoop) else 0  # type: ignore[attr-defined]
+        return loop.max_epochs if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
     def max_iters(self) -> int:
         loop: Any = self._train_loop
-        return loop.max_iters if isinstance(loop, BaseLoop) else 0  # type: ignore[attr-defined]
+        return loop.max_iters if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
     def val_interval(self) -> int:

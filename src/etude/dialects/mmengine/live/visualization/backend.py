@@ -17,6 +17,8 @@ import torch
 from etude.dialects.mmengine.live.registry import VISBACKENDS
 from etude.errors import MissingExtra, printable
 
+_JSON = json.JSONEncoder(default=str)
+
 
 def force_init_env(old_func: Callable[..., Any]) -> Any:
     """Call ``_init_env()`` of the backend before the method, if nobody has: a backend costs nothing until used."""
@@ -147,8 +149,9 @@ class LocalVisBackend(BaseVisBackend):
         self._dump(row, self._scalar_save_file)
 
     def _dump(self, value_dict: dict[str, Any], file_path: str, file_format: str = "json") -> None:
-        with open(file_path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(value_dict, default=str) + "\n")
+        line = _JSON.encode(value_dict) + "\n"
+        with open(file_path, "ab", buffering=0) as file:
+            file.write(line.encode())
 
 
 @VISBACKENDS.register_module()
@@ -195,6 +198,7 @@ class TensorboardVisBackend(BaseVisBackend):
             self._tensorboard.close()
 
 
+@functools.lru_cache(maxsize=64)
 def below(folder: str, name: str) -> str:
     """The path of ``name`` in ``folder``; a name that leads out of it is refused."""
     path = os.path.join(folder, name)
