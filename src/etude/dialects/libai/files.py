@@ -23,6 +23,7 @@ import torch
 
 from etude.checkpoint import disk, foreign
 from etude.dialects.libai.lazy.extra import is_list_config
+from etude.dialects.libai.live import sound
 from etude.errors import ResumeError, SaveError
 
 LAST = "last_checkpoint"
@@ -80,8 +81,18 @@ class Checkpointer:
     def resume_or_load(self, path: str, *, resume: bool = True) -> dict[str, Any]:
         """All of the last checkpoint when ``resume`` is asked for and there is one; else the weights at ``path``."""
         if resume and self.has_checkpoint():
-            return self.load(self.get_checkpoint_file())
+            return self.load(self.newest_whole())
         return self.load(path, checkpointables=[])
+
+    def newest_whole(self) -> str:
+        """The last checkpoint; one that is damaged is named in a warning, and the newest whole one taken instead."""
+        last = self.get_checkpoint_file()
+        path = sound.newest_whole(last, self.logger)
+        if not path:
+            raise ResumeError(f"{self.save_dir}: none of the checkpoints can be used")
+        if path != last:
+            self.logger.warning(f"going on from {path} instead of {last}")
+        return path
 
     def load(self, path: str, checkpointables: Iterable[str] | None = None) -> dict[str, Any]:
         """The model, and all (or the named) checkpointables; returns what nobody took, and ``iter`` from the name."""
@@ -132,8 +143,12 @@ class PeriodicCheckpointer:
             self.checkpointer.save(f"{self.file_prefix}_{iteration:07d}", **extra)
             if self.max_to_keep is not None:
                 self._forget_oldest()
+        self.step_final(iteration, **kwargs)
+
+    def step_final(self, iteration: int, **kwargs: Any) -> None:
+        """The part of :meth:`step` that only the last iteration has."""
         if self.max_iter is not None and iteration >= self.max_iter - 1:
-            self.checkpointer.save(f"{self.file_prefix}_final", **extra)
+            self.checkpointer.save(f"{self.file_prefix}_final", iteration=iteration, **kwargs)
 
     def _forget_oldest(self) -> None:
         newest = self.checkpointer.get_checkpoint_file()

@@ -1,8 +1,7 @@
-"""From what a loader gives to what a model takes, and past what an earlier run has seen."""
+"""From what a loader gives to what a model takes."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,10 +33,3 @@ def _tensor(value: Any, device: str | None) -> Any:
             value.to_global(device_type=device)
         return value.tensor
     return value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) and device is not None else value
-
-
-def fast_forward(trainer: Any, batches: int) -> None:
-    """Draw and drop what an earlier run has seen, for loaders that cannot be told where to begin."""
-    logging.getLogger("libai.engine.default").info(f"Skipping {batches} batches that were seen before the resume")
-    for _ in range(batches):
-        next(trainer._data_loader_iter)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
 from argparse import Namespace
@@ -12,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from etude.core.run import Run
 from etude.dialects.libai import sizes
-from etude.dialects.libai.files import Checkpointer
+from etude.dialects.libai.files import LAST, Checkpointer
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live import setup
 from etude.dialects.libai.live.default import DefaultTrainer
 from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
 from etude.dialects.libai.live.hooks import PeriodicWriter
+from etude.dialects.libai.live.resume import keep_state
 from etude.dialects.libai.lower import is_detectron2
+from etude.errors import ResumeError, printable
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -36,6 +37,7 @@ def build(plan: Plan, options: Options) -> Run:
         resume=options.resume is not None,
         eval_only=bool(extras.get("eval_only")),
         fast_dev_run=bool(extras.get("fast_dev_run")),
+        named="",
         opts=[],
     )
     _adjust(cfg, options, extras, arguments)
@@ -55,7 +57,8 @@ def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Na
     if options.folder is not None:
         cfg.train.output_dir = str(options.folder)
     if options.resume:
-        cfg.train.output_dir = str(Path(options.resume).parent if Path(options.resume).is_dir() else options.resume)
+        folder, arguments.named = _named(options.resume)
+        cfg.train.output_dir = folder
     if arguments.fast_dev_run:
         cfg.train.output_dir = tempfile.mkdtemp(prefix="etude-fast-dev-run-")
     if extras.get("seed") is not None:
@@ -67,14 +70,23 @@ def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Na
         cfg.train.load_weight = extras["load_from"]
 
 
+def _named(path: str) -> tuple[str, str]:
+    """The run's folder, and the checkpoint in it if one was named: a folder of LiBai's or a file of detectron2's."""
+    if (Path(path) / LAST).exists():
+        return path, ""
+    if (Path(path) / "model").is_file() or Path(path).is_file():
+        return str(Path(path).parent), path
+    raise ResumeError(f"{printable(path)}: neither the folder of a run nor a checkpoint")
+
+
 def build_libai(cfg: Any, arguments: Namespace) -> Run:
-    cfg.train.resume = arguments.resume
+    cfg.train.resume = arguments.resume and not arguments.eval_only
     dist.setup_dist_util(cfg.train.dist)
     sizes.check_batch_size(cfg, dist.get_data_parallel_size())
     setup.seed_all(cfg.train.seed + dist.get_rank())
     if arguments.fast_dev_run:
         setup.fast_dev_run(cfg)
-    trainer = PutOff(cfg)
+    trainer = PutOff(cfg, arguments.named)
     run = trainer.engine
     run.folder = Path(cfg.train.output_dir)
     run.step, run.total_steps = trainer.start_iter, trainer.max_iter
@@ -90,6 +102,10 @@ class PutOff(DefaultTrainer):
 
     writes = False
 
+    def __init__(self, cfg: Any, named: str = "") -> None:
+        self._named = named
+        super().__init__(cfg)
+
     def build_writers(self) -> list[Any]:
         return super().build_writers() if self.writes else []
 
@@ -100,28 +116,20 @@ def train(trainer: PutOff, arguments: Namespace) -> None:
     trainer.writes = True
     for hook in trainer._hooks:
         if isinstance(hook, PeriodicWriter):
-            hook._writers = trainer.build_writers()
+            hook.write_to(trainer.build_writers())
     trainer.train()
     keep_state(trainer, trainer.checkpointer)
-
-
-def keep_state(trainer: Any, checkpointer: Any) -> None:
-    """After a signal or at a time limit: a checkpoint of the last finished iteration, and how to go on."""
-    run = trainer.engine
-    if not run.exit_code or run.step <= trainer.start_iter or run.step >= trainer.max_iter:
-        return
-    trainer.iter = run.step - 1
-    checkpointer.save(f"model_{trainer.iter:07d}", iteration=trainer.iter)
-    logging.getLogger("libai.engine.default").info(f"{run.stopping}, saved; --resume goes on with iteration {run.step}")
 
 
 def evaluate(trainer: PutOff, arguments: Namespace) -> None:
     """``--eval-only``: the weights of the last checkpoint or of ``train.load_weight``, once over the test data."""
     setup.announce(trainer.cfg, arguments)
     cfg = trainer.cfg
-    Checkpointer(trainer.model, save_dir=cfg.train.output_dir).resume_or_load(
-        cfg.train.load_weight, resume=arguments.resume
-    )
+    checkpointer = Checkpointer(trainer.model, save_dir=cfg.train.output_dir)
+    if arguments.named:
+        checkpointer.load(arguments.named, checkpointables=[])
+    else:
+        checkpointer.resume_or_load(cfg.train.load_weight, resume=arguments.resume)
     trainer._evaluate()
 
 

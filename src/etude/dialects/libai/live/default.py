@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -14,14 +13,14 @@ from typing import Any
 import torch
 
 from etude.dialects.libai import sizes
-from etude.dialects.libai.files import LAST, Checkpointer
+from etude.dialects.libai.files import Checkpointer
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.lazy.instantiate import instantiate
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live import hooks, hooks_save, optim, schedule
-from etude.dialects.libai.live.batches import fast_forward, to_device
+from etude.dialects.libai.live import hooks, hooks_save, optim, position, resume, schedule
+from etude.dialects.libai.live.batches import to_device
 from etude.dialects.libai.live.evaluation import inference_on_dataset
 from etude.dialects.libai.live.graph import set_activation_checkpoint
 from etude.dialects.libai.live.results import flatten_results_dict, print_csv_format
@@ -36,13 +35,17 @@ logger = logging.getLogger("libai.engine.default")
 class DefaultTrainer(TrainerBase):
     """Override a ``build_*`` to change one thing, ``build_hooks`` or ``self._trainer`` to change how it trains."""
 
+    #: A checkpoint that the command line named, to go on from instead of the last one.
+    _named = ""
+
     def __init__(self, cfg: Any) -> None:
         super().__init__()
         self.cfg = cfg
         place_input(cfg, logger)
         self._device = cfg.train.input_placement_device
         self.tokenizer = self.build_tokenizer(cfg)
-        self.start_iter = self.iter = start_iteration(cfg)
+        self._resume = resume.find(cfg, self._named)
+        self.start_iter = self.iter = self._resume.start if self._resume else 0
         self._build_data(cfg)
         self.auto_scale_hyperparams(cfg, self.train_loader)
         self.model = self.build_model(cfg).to(cfg.train.input_placement_device)
@@ -63,15 +66,22 @@ class DefaultTrainer(TrainerBase):
     def _build_data(self, cfg: Any) -> None:
         steps = try_get_key(cfg, "train.num_accumulation_steps", default=1) or 1
         self._samples_each = cfg.train.global_batch_size // (1 if cfg.graph.enabled else steps)
-        consumed = self.start_iter * self._samples_each
+        seen = self._seen(cfg, steps)
+        consumed = int(seen["batches"]) * cfg.train.train_micro_batch_size * dist.get_data_parallel_size()
         cfg.dataloader.consumed_samples = consumed
-        takes = _accepts(cfg.dataloader.train, "consumed_samples")
-        if takes:
+        seen["told"] = _accepts(cfg.dataloader.train, "consumed_samples")
+        if seen["told"]:
             cfg.dataloader.train.consumed_samples = consumed
         self.train_loader, val, test = self.build_train_loader(cfg, self.tokenizer)
         self.test_loader = [loader for loader in (val, test) if loader is not None]
         self.test_loader.extend(self.build_test_loader(cfg, self.tokenizer))
-        self._skip = 0 if takes else consumed // max(self._samples_each, 1) * (steps if cfg.graph.enabled else 1)
+        if self._resume is not None:
+            position.begin_at(self.train_loader, seen)
+
+    def _seen(self, cfg: Any, steps: int) -> dict[str, Any]:
+        """What this process has drawn of the data before."""
+        known = self._resume.data() if self._resume is not None else {}
+        return {"batches": self.start_iter * (steps if cfg.graph.enabled else 1), **known}
 
     def _build_trainer(self, cfg: Any) -> None:
         steps = cfg.train.num_accumulation_steps
@@ -89,8 +99,6 @@ class DefaultTrainer(TrainerBase):
             if try_get_key(cfg, "train.activation_checkpoint.enabled", default=False):
                 set_activation_checkpoint(self.model)
             self._trainer = EagerTrainer(_shared(self.model), self.train_loader, self.optimizer, steps, amp=self.amp)
-        if self._skip:
-            fast_forward(self._trainer, self._skip)
 
     def _build_checkpointer(self, cfg: Any, state: TrainerState) -> Checkpointer:
         keeps: dict[str, Any] = {"graph": self.graph_train} if cfg.graph.enabled else {"optimizer": self.optimizer}
@@ -102,11 +110,10 @@ class DefaultTrainer(TrainerBase):
         assert isinstance(weight_path, str), (
             f"cfg.train.load_weight:{weight_path} must be string, it should be your checkpoint dir"
         )
-        if resume and self.checkpointer.has_checkpoint():
-            found = self.checkpointer.resume_or_load(weight_path, resume=True)
-            assert self.start_iter == found["iter"] + 1, (
-                f"the checkpoint is of iteration {found['iter']}, this run starts at {self.start_iter}"
-            )
+        if resume and self._resume is not None:
+            self.checkpointer.load(self._resume.path)
+            if dist.is_main_process():
+                self.checkpointer.tag_last_checkpoint(os.path.basename(self._resume.path))
         elif weight_path:
             assert os.path.isdir(weight_path), f"cfg.train.load_weight:{weight_path} must be directory"
             self.checkpointer.load(weight_path, checkpointables=[])
@@ -285,23 +292,6 @@ class DefaultTrainer(TrainerBase):
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
-
-
-def start_iteration(cfg: Any) -> int:
-    """0, or one after the iteration that ``last_checkpoint`` names when a resume is asked for."""
-    path = os.path.join(cfg.train.output_dir, LAST)
-    if not try_get_key(cfg, "train.resume", default=False):
-        return 0
-    if not os.path.exists(path):
-        logger.warning(f"there is no checkpoint in {cfg.train.output_dir} yet, starting at iteration 0")
-        return 0
-    with open(path, encoding="utf-8") as file:
-        text = file.read().strip()
-    assert text != "model_final", "model training has finished, check your model in train.output_dir"
-    number = re.search(r"(\d+)$", text)
-    if number is None:
-        raise ValueError(f"{path} names {text!r}, which says no iteration")
-    return int(number[1]) + 1
 
 
 def build_tokenizer(cfg: Any) -> Any:

@@ -154,6 +154,22 @@ class EventStorage:
     def samples(self, value: Any) -> None:
         self._samples = int(value)
 
+    # -- for a checkpoint ----------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The latest values and the ends of the histories, as long as any writer looks back."""
+        return {
+            "history": {name: history.state_dict() for name, history in self.histories().items()},
+            "latest": {name: list(pair) for name, pair in self.latest().items()},
+            "hints": dict(self._smoothing_hints),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, held in state["history"].items():
+            self._history[name].load_state_dict(held)
+        self._latest_scalars.update({name: (value, iteration) for name, (value, iteration) in state["latest"].items()})
+        self._smoothing_hints.update(state["hints"])
+
     @contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
         """Names put inside begin with ``name/``; an inner scope replaces the outer one."""

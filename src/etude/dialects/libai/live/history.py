@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+import torch
+
+#: So many values of a metric go into a checkpoint; no writer looks further back.
+_KEPT = 1000
 
 
 class HistoryBuffer:
@@ -38,6 +45,16 @@ class HistoryBuffer:
     def global_avg(self) -> float:
         """The mean of everything ever added."""
         return self._global_avg
+
+    def state_dict(self) -> dict[str, Any]:
+        """The newest values, and the mean of all."""
+        kept = np.array(self._data[-_KEPT:], dtype=np.float64).reshape(-1, 2)
+        return {"data": torch.from_numpy(kept), "count": self._count, "mean": self._global_avg}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        pairs = state["data"].tolist()
+        self._data = [(value, int(at) if at.is_integer() else at) for value, at in pairs]
+        self._count, self._global_avg = int(state["count"]), float(state["mean"])
 
     def values(self) -> list[tuple[float, float]]:
         """``(value, iteration)`` pairs, oldest first."""

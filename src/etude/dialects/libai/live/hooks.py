@@ -98,23 +98,44 @@ class PeriodicWriter(HookBase):
 
     #: Whether what comes after the last iteration (the final evaluation) is written before closing.
     writes_after_train = False
+    remembers = True
 
     def __init__(self, writers: Sequence[EventWriter], period: int = 20) -> None:
         self._writers = writers
         for writer in writers:
             assert isinstance(writer, EventWriter), writer
         self._period = period
+        self._restored: Mapping[str, Any] = {}
 
     def after_step(self) -> None:
         if (self.trainer.iter + 1) % self._period == 0 or self.trainer.iter == self.trainer.max_iter - 1:
             for writer in self._writers:
                 writer.write()
 
+    def _finish_step(self) -> None:
+        self.after_step()
+
     def after_train(self) -> None:
         for writer in self._writers:
             if self.writes_after_train:
                 writer.write()
             writer.close()
+
+    def write_to(self, writers: Sequence[EventWriter]) -> None:
+        """Go on with these writers, from where those of a checkpoint were."""
+        self._writers = writers
+        self.load_state_dict(self._restored)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How much was written, so that a resumed run writes nothing twice."""
+        return {"writers": [w.state_dict() if hasattr(w, "state_dict") else {} for w in self._writers]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._restored = state
+        for writer, own in zip(self._writers, state.get("writers", ()), strict=False):
+            restore = getattr(writer, "load_state_dict", None)
+            if own and restore is not None:
+                restore(own)
 
 
 class EvalHook(HookBase):
@@ -146,6 +167,9 @@ class EvalHook(HookBase):
         following = self.trainer.iter + 1
         if self._period > 0 and following % self._period == 0 and following != self.trainer.max_iter:
             self._do_eval()
+
+    def _finish_step(self) -> None:
+        self.after_step()
 
     def after_train(self) -> None:
         if self._eval_after_train and self.trainer.iter + 1 >= self.trainer.max_iter and not failed(self.trainer):
@@ -186,6 +210,8 @@ class EarlyStop(HookBase):
     Neither LiBai nor detectron2 has this; register it after the ``EvalHook``.
     """
 
+    remembers = True
+
     def __init__(self, val_metric: str, mode: str = "max", patience: int = 3, min_delta: float = 0.0) -> None:
         assert mode in ("max", "min"), f"Mode \"{mode}\" is unknown. It should be one of ('max', 'min')."
         self.val_metric, self.mode, self.patience, self.min_delta = val_metric, mode, patience, min_delta
@@ -203,6 +229,9 @@ class EarlyStop(HookBase):
         self.waited += 1
         if self.waited >= self.patience:
             self.trainer.stop(f"{self.val_metric} did not improve in {self.waited} evaluations (best {self.best})")
+
+    def _finish_step(self) -> None:
+        self.after_step()
 
     def _better(self, value: float) -> bool:
         if math.isnan(value):

@@ -17,16 +17,22 @@ from etude.dialects.libai.live.trainer import HookBase
 class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
     """:class:`etude.dialects.libai.files.PeriodicCheckpointer` as a hook."""
 
+    remembers = True
+
     def before_train(self) -> None:
         self.max_iter = self.trainer.max_iter
 
     def after_step(self) -> None:
         self.step(self.trainer.iter)
 
+    def _finish_step(self) -> None:
+        self.step_final(self.trainer.iter)
+
 
 class BestCheckpointer(HookBase):
     """Saves the model whenever ``val_metric`` is strictly better than before. Register it after the ``EvalHook``."""
 
+    remembers = True
     logger_name = "libai.engine.hooks"
     missing_message = (
         "Given val metric {metric} does not seem to be computed/stored. Will not be checkpointed based on that."
@@ -52,9 +58,10 @@ class BestCheckpointer(HookBase):
 
     def _best_checking(self) -> None:
         saves = dist.broadcast_py_object(self._decide() if dist.is_main_process() else None)
-        if saves is None:
-            return
-        message, value, iteration = saves
+        if saves is not None:
+            self._keep(*saves)
+
+    def _keep(self, message: str, value: float, iteration: int) -> None:
         self._logger.info(message)
         self._save(iteration)
         if not (math.isnan(value) or math.isinf(value)):
@@ -91,6 +98,9 @@ class BestCheckpointer(HookBase):
         following = self.trainer.iter + 1
         if self._period > 0 and following % self._period == 0 and following != self.trainer.max_iter:
             self._best_checking()
+
+    def _finish_step(self) -> None:
+        self.after_step()
 
     def after_train(self) -> None:
         if self.trainer.iter + 1 >= self.trainer.max_iter and not failed(self.trainer):

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
-import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-import torch
+import torch.distributed as torch_dist
+
+from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.generators import generators, restore_generators
+from etude.dialects.libai.live.position import batches_of
 
 
 class TrainerState:
-    """Random generators, what hooks remember (the best metric, the kept checkpoints), half a sum of gradients."""
+    """LiBai's entry ``trainer``: the moment of the save, half a sum of gradients, the scaler of half precision."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self._of_hooks: Mapping[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"rng": generators(), "hooks": {}}
-        for name, hook in self._remembering():
-            state["hooks"][name] = hook.state_dict()
+        state = moment(self.trainer, gather=True)
         inner = self.trainer._trainer
         scaler = getattr(getattr(inner, "amp", None), "scaler", None)
         if scaler is not None:
@@ -39,49 +40,93 @@ class TrainerState:
         parameters = self._parameters()
         for index, grad in state.get("grads", {}).items():
             parameters[int(index)].grad = grad.to(parameters[int(index)].device).clone()
-        restore_generators(state["rng"])
+        self.trainer._left_off = state
 
     def restore_hooks(self) -> None:
         """Give hooks back what they remembered; they are registered after the checkpoint was loaded."""
-        for name, hook in self._remembering():
-            if name in self._of_hooks:
-                hook.load_state_dict(self._of_hooks[name])
-
-    def _remembering(self) -> Iterator[tuple[str, Any]]:
-        seen: dict[str, int] = {}
-        for hook in self.trainer._hooks:
-            if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict"):
-                name = type(hook).__name__
-                seen[name] = seen.get(name, 0) + 1
-                yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), hook
+        restore_hooks(self.trainer, self._of_hooks)
 
     def _parameters(self) -> list[Any]:
         return [p for group in self.trainer.optimizer.param_groups for p in group["params"]]
 
 
-def generators() -> dict[str, Any]:
-    """The state of every random generator, as plain data."""
-    name, keys, position, has_gauss, cached = np.random.get_state()
-    version, internal, gauss = random.getstate()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "numpy": [str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached],
-        "python": [version, list(internal), gauss],
+def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
+    """Where a trainer is: its iteration, each process's generators and data, what was recorded, what hooks remember.
+
+    ``gather``: every process is here and adds its own part; otherwise only that of this one is known.
+    """
+    seen = batches_of(trainer)
+    own = {"rng": generators(), "data": None if seen is None else seen.state_dict()}
+    storage = getattr(trainer, "storage", None)
+    return {
+        "iter": trainer.iter,
+        "ranks": _gathered(own) if gather else {str(dist.get_rank()): own},
+        "storage": storage.state_dict() if storage is not None else None,
+        "unfinished": _unfinished(trainer),
+        "hooks": {name: hook.state_dict() for name, hook in remembering(trainer, hooks)},
     }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
 
 
-def restore_generators(state: Mapping[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), int(position), int(has_gauss), float(cached)))
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    if "cuda" in state and torch.cuda.device_count() == len(state["cuda"]):
-        torch.cuda.set_rng_state_all(state["cuda"])
-    elif "cuda" in state:
-        logging.getLogger("libai.engine.default").warning(
-            "the checkpoint was written with another number of devices: their random generators start anew"
+def take_up(trainer: Any) -> None:
+    """Right before the first step of a resumed run: what was recorded, the generators, and the rest of the iteration
+    in which the checkpoint was written (it was written before the evaluation and the line of that iteration)."""
+    state, trainer._left_off = trainer._left_off, None
+    if state.get("storage") is not None:
+        trainer.storage.load_state_dict(state["storage"])
+    own = own_part(state)
+    if own is None:
+        logging.getLogger(trainer.logger_name).warning(
+            "the checkpoint does not hold the random generators of this process: they start anew"
         )
+    else:
+        restore_generators(own["rng"])
+    left = Counter(state.get("unfinished", ()))
+    due = []
+    for hook in reversed(trainer._hooks):
+        name = type(hook).__qualname__
+        if left[name] == 0:
+            break
+        left[name] -= 1
+        due.append(hook)
+    following, trainer.iter = trainer.iter, trainer.iter - 1
+    trainer.storage.iter = trainer.iter
+    for hook in reversed(due):
+        hook._finish_step()
+    trainer.iter = trainer.storage.iter = following
+
+
+def own_part(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the checkpoint holds of this process; with another number of processes than then: nothing."""
+    ranks = state.get("ranks", {})
+    found: Mapping[str, Any] | None = ranks.get(str(dist.get_rank()))
+    return found
+
+
+def restore_hooks(trainer: Any, memories: Mapping[str, Any]) -> None:
+    for name, hook in remembering(trainer):
+        if name in memories:
+            hook.load_state_dict(memories[name])
+
+
+def remembering(trainer: Any, kinds: Any = None) -> Iterator[tuple[str, Any]]:
+    """Hooks with a state (of ``kinds``), by their class's name; a second one of a class is ``Name#2``."""
+    seen: dict[str, int] = {}
+    for hook in trainer._hooks:
+        if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict") and (kinds is None or kinds(hook)):
+            name = type(hook).__name__
+            seen[name] = seen.get(name, 0) + 1
+            yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), hook
+
+
+def _unfinished(trainer: Any) -> list[str]:
+    """The hooks that have still to act in this iteration; the first of them is acting now."""
+    acting = getattr(trainer, "_acting", None)
+    return [] if acting is None else [type(hook).__qualname__ for hook in trainer._hooks[acting:]]
+
+
+def _gathered(own: dict[str, Any]) -> dict[str, Any]:
+    if dist.get_world_size() == 1 or not torch_dist.is_initialized():
+        return {"0": own}
+    held: list[Any] = [None] * dist.get_world_size()
+    torch_dist.all_gather_object(held, own)
+    return {str(rank): part for rank, part in enumerate(held)}

@@ -25,6 +25,8 @@ from etude.core.run import Run
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.events import EventStorage, get_event_storage
 from etude.dialects.libai.live.optim import clip_grad
+from etude.dialects.libai.live.position import Batches, batches_of
+from etude.dialects.libai.live.state import take_up
 
 LossDict = Mapping[str, Any]
 
@@ -46,6 +48,9 @@ class HookBase:
     def after_step(self) -> None:
         """After each iteration."""
 
+    def _finish_step(self) -> None:
+        """What a resumed run has still to do of the iteration in which its checkpoint was written."""
+
 
 class TrainerBase:
     """A loop with hooks; a subclass says in ``run_step`` what an iteration does."""
@@ -59,6 +64,11 @@ class TrainerBase:
     max_iter: int
     storage: Any
     cfg: Any
+
+    #: The hook whose ``after_step`` is being called, as a number.
+    _acting: int | None = None
+    #: The moment of a checkpoint that this trainer goes on from.
+    _left_off: Mapping[str, Any] | None = None
 
     def __init__(self) -> None:
         self._hooks: list[Any] = []
@@ -107,6 +117,7 @@ class TrainerBase:
             hook.before_train()
 
     def after_train(self) -> None:
+        self._acting = None
         for hook in self._hooks:
             hook.after_train()
 
@@ -119,8 +130,13 @@ class TrainerBase:
         samples = self._samples_per_iteration()
         if samples is not None:
             self.storage.samples = (self.iter + 1) * samples
-        for hook in self._hooks:
+        self._hooks_after_step()
+
+    def _hooks_after_step(self) -> None:
+        for number, hook in enumerate(self._hooks):
+            self._acting = number
             hook.after_step()
+        self._acting = None
 
     def _samples_per_iteration(self) -> int | None:
         """What one iteration sees; in eager mode that is a micro-batch of every process, not the global batch."""
@@ -163,12 +179,23 @@ class FaceHook(Hook):
 
     def calls(self) -> Mapping[str, Call]:
         return {
-            "before_train": lambda run: self.trainer.before_train(),
+            "before_train": self._before_train,
             "before_step": self._before_step,
             "after_step": lambda run: self.trainer.after_step(),
             "on_error": self._on_error,
-            "after_train": lambda run: self.trainer.after_train(),
+            "after_train": self._after_train,
         }
+
+    def _before_train(self, run: Run) -> None:
+        self.trainer.before_train()
+        if self.trainer._left_off is not None:
+            take_up(self.trainer)
+
+    def _after_train(self, run: Run) -> None:
+        self.trainer.after_train()
+        drawn = batches_of(self.trainer)
+        if drawn is not None:
+            drawn.rest()
 
     def _before_step(self, run: Run) -> None:
         self.trainer.iter = run.step
@@ -194,7 +221,7 @@ class EagerTrainer(TrainerBase):
         super().__init__()
         model.train()
         self.model, self.data_loader, self.optimizer = model, data_loader, optimizer
-        self._data_loader_iter = iter(data_loader)
+        self._data_loader_iter = Batches(data_loader)
         self.grad_acc_steps = grad_acc_steps
         self.amp = amp or Amp()
 
@@ -221,7 +248,7 @@ class GraphTrainer(TrainerBase):
         super().__init__()
         graph.model.train()
         self.graph, self.data_loader, self.grad_acc_steps = graph, data_loader, grad_acc_steps
-        self._data_loader_iter = iter(data_loader)
+        self._data_loader_iter = Batches(data_loader)
 
     @property
     def model(self) -> Any:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from etude.dialects.libai.live.events import get_event_storage
@@ -33,7 +34,7 @@ class JSONWriter(EventWriter):
     def __init__(self, json_file: str, window_size: int = 20) -> None:
         self._file_handle = open(json_file, "a", encoding="utf-8")  # noqa: SIM115
         self._window_size = window_size
-        self._last_write = -1
+        self._last_write, self._size = -1, self._file_handle.tell()
 
     def write(self) -> None:
         lines: dict[int, dict[str, Any]] = {}
@@ -48,6 +49,7 @@ class JSONWriter(EventWriter):
             scalars["iteration"] = iteration
             self._file_handle.write(json.dumps(scalars, sort_keys=True) + "\n")
         self._file_handle.flush()
+        self._size = self._file_handle.tell()
         try:
             os.fsync(self._file_handle.fileno())
         except (AttributeError, OSError):
@@ -55,6 +57,17 @@ class JSONWriter(EventWriter):
 
     def close(self) -> None:
         self._file_handle.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_write": self._last_write, "size": self._size}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back the lines that a run which was interrupted wrote after its checkpoint: they come again."""
+        self._last_write, size = int(state["last_write"]), int(state["size"])
+        if size < self._size:
+            self._file_handle.truncate(size)
+            self._file_handle.seek(size)
+            self._size = size
 
 
 class TensorboardXWriter(EventWriter):
@@ -95,6 +108,16 @@ class TensorboardXWriter(EventWriter):
     def close(self) -> None:
         if self._opened is not None:
             self._opened.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_write": self._last_write}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """What a run which was interrupted wrote after its checkpoint is no longer shown."""
+        self._last_write = int(state["last_write"])
+        self.close()
+        self._opened = None
+        self._arguments[1].setdefault("purge_step", self._last_write + 1)
 
 
 def _summary_writer() -> Any:

@@ -23,7 +23,7 @@ from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
 from etude.dialects.libai.live.detectron.logger import setup_logger
 from etude.dialects.libai.live.detectron.precise_bn import get_bn_modules
 from etude.dialects.libai.live.detectron.results import print_csv_format, verify_results
-from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer, TrainerBase
+from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
 from etude.dialects.libai.live.detectron.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
 from etude.dialects.libai.sizes import auto_scale_workers
 from etude.errors import OutOfScope
@@ -170,8 +170,9 @@ class DefaultTrainer(TrainerBase):
         if _try_get_key(cfg, "TEST.PRECISE_BN.ENABLED", default=False) and get_bn_modules(self.model):
             loader = self.build_train_loader(cfg)
             made.append(hooks.PreciseBN(cfg.TEST.EVAL_PERIOD, self.model, loader, cfg.TEST.PRECISE_BN.NUM_ITER))
-        if comm.is_main_process():
-            made.append(hooks_save.PeriodicCheckpointer(self.checkpointer, cfg.SOLVER.CHECKPOINT_PERIOD))
+        saver = hooks_save.together(self, self.checkpointer)
+        if comm.get_world_size() > 1 or comm.is_main_process():
+            made.append(hooks_save.PeriodicCheckpointer(saver, cfg.SOLVER.CHECKPOINT_PERIOD))
         made.append(hooks.EvalHook(cfg.TEST.EVAL_PERIOD, self._evaluate))
         if comm.is_main_process():
             made.append(hooks.PeriodicWriter(self.build_writers(), period=20))
@@ -199,7 +200,9 @@ class DefaultTrainer(TrainerBase):
         self._trainer.run_step()
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "_trainer": self._trainer.state_dict()}
+        inner = self._trainer.state_dict()
+        inner.pop(ETUDE, None)  # what Étude keeps of this trainer holds the inner one's data, too
+        return {**super().state_dict(), "_trainer": inner}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         super().load_state_dict(state_dict)

@@ -17,6 +17,7 @@ from etude.dialects.libai.live.detectron.default import create_ddp_model, defaul
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
 from etude.dialects.libai.live.detectron.results import print_csv_format
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
+from etude.dialects.libai.live.resume import keep_state
 
 
 def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
@@ -42,7 +43,7 @@ def do_train(cfg: Any, arguments: Namespace, trainer: SimpleTrainer, optimizer: 
     default_setup(cfg, arguments)
     checkpointer = DetectionCheckpointer(trainer.model, cfg.train.output_dir, trainer=trainer)
     if arguments.eval_only:
-        checkpointer.resume_or_load(cfg.train.init_checkpoint, resume=arguments.resume)
+        _load(cfg, arguments, checkpointer)
         do_test(cfg, trainer.model)
         return
     main = comm.is_main_process()
@@ -51,14 +52,23 @@ def do_train(cfg: Any, arguments: Namespace, trainer: SimpleTrainer, optimizer: 
         [
             hooks.IterationTimer(),
             hooks.LRScheduler(scheduler=instantiate(cfg.lr_multiplier), optimizer=optimizer),
-            hooks_save.PeriodicCheckpointer(checkpointer, **cfg.train.checkpointer) if main else None,
+            hooks_save.PeriodicCheckpointer(hooks_save.together(trainer, checkpointer), **cfg.train.checkpointer),
             hooks.EvalHook(cfg.train.eval_period, lambda: do_test(cfg, trainer.model)),
             hooks.PeriodicWriter(writers, period=cfg.train.log_period) if main else None,
         ]
     )
-    checkpointer.resume_or_load(cfg.train.init_checkpoint, resume=arguments.resume)
-    resumed = arguments.resume and checkpointer.has_checkpoint()
+    resumed = _load(cfg, arguments, checkpointer)
     trainer.train(trainer.iter + 1 if resumed else 0, cfg.train.max_iter)
+    keep_state(trainer, checkpointer)
+
+
+def _load(cfg: Any, arguments: Namespace, checkpointer: DetectionCheckpointer) -> bool:
+    """The named checkpoint, the last one or the first weights; whether the run goes on from a checkpoint."""
+    if arguments.named:
+        checkpointer.load(arguments.named)
+        return True
+    checkpointer.resume_or_load(cfg.train.init_checkpoint, resume=arguments.resume)
+    return bool(arguments.resume and checkpointer.has_checkpoint())
 
 
 def do_test(cfg: Any, model: torch.nn.Module) -> Any:

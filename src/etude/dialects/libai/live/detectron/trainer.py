@@ -12,10 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from etude.dialects.libai.files import PeriodicCheckpointer
+from etude.dialects.libai.live import position
 from etude.dialects.libai.live import trainer as shared
 from etude.dialects.libai.live.detectron import comm
 from etude.dialects.libai.live.detectron.events import EventStorage
 from etude.dialects.libai.live.events import get_event_storage
+from etude.dialects.libai.live.state import moment, own_part, restore_hooks
+
+#: The key of a checkpoint's trainer that detectron2 itself does not have.
+ETUDE = "etude"
 
 
 class HookBase(shared.HookBase):
@@ -31,6 +37,8 @@ class TrainerBase(shared.TrainerBase):
     storage_class = EventStorage
     hook_class = shared.HookBase
     logger_name = "detectron2.engine.train_loop"
+    #: Whether all processes are there when one saves, each with its own generators to keep.
+    saves_together = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,8 +51,7 @@ class TrainerBase(shared.TrainerBase):
         super().after_train()
 
     def after_step(self) -> None:
-        for hook in self._hooks:
-            hook.after_step()
+        self._hooks_after_step()
 
     def after_backward(self) -> None:
         """Hooks between backward and step; those of a trainer around this one too."""
@@ -61,23 +68,45 @@ class TrainerBase(shared.TrainerBase):
         state: dict[str, Any] = {"iteration": self.iter}
         of_hooks: dict[str, Any] = {}
         for hook in self._hooks:
-            own = hook.state_dict() if hasattr(hook, "state_dict") else {}
+            own = hook.state_dict() if hasattr(hook, "state_dict") and not _is_ours(hook) else {}
             name = type(hook).__qualname__
             if own and name not in of_hooks:  # the first of a class stands for it
                 of_hooks[name] = own
         if of_hooks:
             state["hooks"] = of_hooks
-        return state
+        return {**state, ETUDE: moment(self, gather=self._all_are_here(), hooks=_is_ours)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         logger = logging.getLogger(self.logger_name)
         self.iter = state_dict["iteration"]
+        self._go_on_from(state_dict.get(ETUDE))
         for name, value in state_dict.get("hooks", {}).items():
             hook = next((hook for hook in self._hooks if type(hook).__qualname__ == name), None)
             if hook is None:
                 logger.warning(f"Cannot find the hook '{name}', its state_dict is ignored.")
             elif hasattr(hook, "load_state_dict"):
                 hook.load_state_dict(value)
+
+    def _all_are_here(self) -> bool:
+        """Whether every process is saving now: in the hook that :attr:`saves_together` speaks of."""
+        acting = None if self._acting is None else self._hooks[self._acting]
+        return self.saves_together and isinstance(acting, PeriodicCheckpointer)
+
+    def _go_on_from(self, left_off: Mapping[str, Any] | None) -> None:
+        """Étude's own part of a checkpoint: hooks and data now, generators and records when training begins."""
+        if left_off is None:
+            return
+        self._left_off = left_off
+        restore_hooks(self, left_off["hooks"])
+        seen = (own_part(left_off) or {}).get("data")
+        loader = getattr(self, "data_loader", None)
+        if seen is not None and loader is not None:
+            position.begin_at(loader, seen)
+
+
+def _is_ours(hook: Any) -> bool:
+    """Whether a hook's memory is Étude's: detectron2 itself knows no state of these hooks."""
+    return bool(getattr(hook, "remembers", False))
 
 
 class SimpleTrainer(TrainerBase):
@@ -104,7 +133,7 @@ class SimpleTrainer(TrainerBase):
     @property
     def _data_loader_iter(self) -> Iterator[Any]:
         if self._data_loader_iter_obj is None:
-            self._data_loader_iter_obj = iter(self.data_loader)
+            self._data_loader_iter_obj = position.Batches(self.data_loader)
         return self._data_loader_iter_obj
 
     def reset_data_loader(self, data_loader_builder: Callable[[], Iterable[Any]]) -> None:

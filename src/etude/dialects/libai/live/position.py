@@ -1,0 +1,164 @@
+"""How far a trainer is in its data, and data from there.
+
+What samples draw in a worker depends on the number of their batch, so a run that was interrupted goes on with the
+same numbers. What they draw in the process of the trainer comes from its generators, which a checkpoint holds.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from etude.data.seeds import mix, seed_process
+from etude.dialects.libai.live.generators import generators, restore_generators
+
+#: Loaders that were told where to begin (by identity; the loader is kept with it so that the identity stays its own).
+_BEGIN: dict[int, tuple[Any, Mapping[str, Any]]] = {}
+
+
+def begin_at(loader: Any, state: Mapping[str, Any]) -> None:
+    """Let whoever iterates ``loader`` next begin where ``state`` stood. ``told``: the loader itself knows already."""
+    _BEGIN[id(loader)] = (loader, state)
+
+
+class Batches:
+    """The batches of a loader, counted from the beginning of the run.
+
+    A fresh loader is iterated at once, so that its workers begin; one that has to be wound forward at the first batch,
+    when it is sure that this is who trains with it.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        _, state = _BEGIN.get(id(loader), (None, {}))
+        self.batches = int(state.get("batches", 0))
+        self._told = bool(state.get("told"))
+        self._skip = 0 if self._told else self.batches
+        self._seed = int(state.get("seed", torch.initial_seed() & 0x7FFFFFFFFFFFFFFF))
+        self._began, self._first = state.get("began"), state.get("first")
+        self._iterator: Iterator[Any] | None = None
+        if not self._skip:
+            self._began = generators()
+            self._iterator = iter(self._numbered())
+
+    def _numbered(self) -> Any:
+        return _numbered(self._loader, self._seed, self.batches, self._skip)
+
+    def _wind(self) -> Iterator[Any]:
+        """Iterate as the earlier run did, past what it has seen; the generators of the process are left as they are."""
+        now, numbered = generators(), self._numbered()
+        restore_generators(self._began or now)
+        iterator: Iterator[Any] = iter(numbered)
+        restore_generators(self._first or now)
+        if numbered is self._loader:
+            logging.getLogger("libai.engine.default").info(
+                f"Reading {self._skip} batches that were seen before: this loader cannot be told where to begin"
+            )
+            sum(1 for _ in islice(iterator, self._skip))
+        elif numbered.num_workers == 0:
+            numbered.order.begin()
+        restore_generators(now)
+        return iterator
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._iterator is None:
+            self._iterator = self._wind()
+        if self._first is None:
+            self._first = generators()
+        _BEGIN.pop(id(self._loader), None)
+        batch = next(self._iterator)
+        self.batches += 1
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_iterator" or self._iterator is None:
+            raise AttributeError(name)
+        return getattr(self._iterator, name)
+
+    def rest(self) -> None:
+        """Let the workers go; should somebody ask for another batch, it comes from new ones."""
+        stop = getattr(self._iterator, "_shutdown_workers", None)
+        if stop is not None:
+            stop()
+            self._iterator, self._skip = None, 0 if self._told else self.batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many batches were handed out, and from which state of the generators the loader began."""
+        return {"batches": self.batches, "seed": self._seed, "began": self._began, "first": self._first}
+
+
+def batches_of(trainer: Any) -> Batches | None:
+    """Those of a trainer, or of the one inside it; None where it iterates its data in a way of its own."""
+    for each in (getattr(trainer, "_trainer", None), trainer):
+        held = getattr(each, "__dict__", {})
+        found = held.get("_data_loader_iter", held.get("_data_loader_iter_obj"))
+        if isinstance(found, Batches):
+            return found
+    return None
+
+
+def _numbered(loader: Any, seed: int, number: int, skip: int) -> Any:
+    """A copy of a torch loader whose batches know their numbers; any other loader, and a stream, as it is."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return loader
+    of = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    made = copy.copy(loader)
+    order = _Order(getattr(loader, of), seed, number, skip, workers=loader.num_workers > 0)
+    object.__setattr__(made, of, order)
+    object.__setattr__(made, "_iterator", None)
+    object.__setattr__(made, "order", order)
+    return made
+
+
+class _Order:
+    """A sampler that leaves out what an earlier run has drawn, and seeds the worker that loads a batch."""
+
+    def __init__(self, inner: Any, seed: int, number: int, skip: int, *, workers: bool) -> None:
+        self.inner, self.seed, self.number, self.skip, self.workers = inner, seed, number, skip, workers
+        self._begun: Iterator[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def begin(self) -> None:
+        """Draw what is left out; only indices, no sample is loaded."""
+        if self._begun is None:
+            self._begun = iter(self.inner)
+            sum(1 for _ in islice(self._begun, self.skip))
+
+    def __iter__(self) -> Iterator[Any]:
+        self.begin()
+        drawn, self._begun, self.skip = self._begun, None, 0
+        assert drawn is not None
+        for index in drawn:
+            yield _Ticket(index, mix(self.seed, self.number)) if self.workers else index
+            self.number += 1
+
+
+class _Ticket:
+    """The indices of a batch on their way to a worker, where unpacking them seeds its generators."""
+
+    def __init__(self, index: Any, seed: int) -> None:
+        self.index, self.seed = index, seed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, (self.index, self.seed)
+
+
+def _unpacked(index: Any, seed: int) -> Any:
+    seed_process(seed)
+    return index

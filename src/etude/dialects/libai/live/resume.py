@@ -1,0 +1,108 @@
+"""What a resumed run goes on from: the newest checkpoint that is whole, or the one that was named."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from etude.dialects.libai.files import LAST, iteration_of, read_item
+from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.sound import fault, newest_whole, require_whole
+from etude.dialects.libai.live.state import own_part
+from etude.errors import ResumeError
+
+logger = logging.getLogger("libai.engine.default")
+
+FINAL = "model_final"
+RECORDS = "metrics.json"
+#: In graph mode the optimizer's state belongs to the graph.
+NEED = ("model", "lr_scheduler", "optimizer|graph")
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A checkpoint that is whole, the iteration after it, and Étude's own entry in it (empty in LiBai's own files)."""
+
+    path: str
+    start: int
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """How far this process was in its data; by the iterations where the checkpoint does not say."""
+        own = own_part(self.state) or {}
+        return dict(own.get("data") or {})
+
+
+def find(cfg: Any, named: str = "") -> Resume | None:
+    """None when the run starts at iteration 0."""
+    if named:
+        require_whole(named, NEED)
+        return _at(named)
+    if not try_get_key(cfg, "train.resume", default=False):
+        return None
+    folder = cfg.train.output_dir
+    if not os.path.exists(os.path.join(folder, LAST)):
+        logger.warning(f"there is no checkpoint in {folder} yet, starting at iteration 0")
+        _set_records_aside(folder)
+        return None
+    last = _last(folder)
+    path = newest_whole(last, logger, NEED)
+    if not path:
+        raise ResumeError(f"{folder}: none of the checkpoints can be used; without --resume the run starts anew")
+    if path != last:
+        logger.warning(f"going on from {path} instead of {last}")
+    return _at(path)
+
+
+def _last(folder: str) -> str:
+    """The path that ``last_checkpoint`` names; a run that has ended in good order is not resumed."""
+    with open(os.path.join(folder, LAST), encoding="utf-8") as file:
+        text = file.read().strip()
+    path = os.path.join(folder, text)
+    if text == FINAL:
+        finished = not fault(path, NEED) and not _ended_in_the_last_step(path)
+        assert not finished, "model training has finished, check your model in train.output_dir"
+    elif re.search(r"(\d+)$", text) is None:
+        raise ValueError(f"{folder}/{LAST} names {text!r}, which says no iteration")
+    return path
+
+
+def _at(path: str) -> Resume:
+    entry = os.path.join(path, "trainer")
+    state = read_item(entry) if os.path.isfile(entry) else {}
+    if not state:
+        logger.warning(f"{path} was not written by Étude: random numbers start anew, the data by the iteration")
+    return Resume(path, int(state.get("iter", iteration_of(path))) + 1, state)
+
+
+def _ended_in_the_last_step(path: str) -> bool:
+    """Whether the run was killed between its last checkpoint and its last line: then there is something left to do."""
+    entry = os.path.join(path, "trainer")
+    state = read_item(entry) if os.path.isfile(entry) else {}
+    writers = state.get("hooks", {}).get("PeriodicWriter", {}).get("writers", ())
+    written = [own["size"] for own in writers if "size" in own]
+    records = os.path.join(os.path.dirname(path), RECORDS)
+    return bool(written) and os.path.exists(records) and os.path.getsize(records) == written[0]
+
+
+def _set_records_aside(folder: str) -> None:
+    """Lines of a run that left no checkpoint belong to nothing: this one begins with an empty file."""
+    path = os.path.join(folder, RECORDS)
+    if dist.is_main_process() and os.path.exists(path) and os.path.getsize(path):
+        os.replace(path, f"{path}.{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def keep_state(trainer: Any, checkpointer: Any) -> None:
+    """After a signal or at a time limit: a checkpoint of the last finished iteration, and how to go on."""
+    run = trainer.engine
+    if not run.exit_code or run.step <= trainer.start_iter or run.step >= trainer.max_iter:
+        return
+    trainer.iter = run.step - 1
+    checkpointer.save(f"model_{trainer.iter:07d}", iteration=trainer.iter)
+    logger.info(f"{run.stopping}, saved; --resume goes on with iteration {run.step}")
