@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import lmdb
@@ -49,6 +51,55 @@ def test_going_on_ends_in_the_same_bits(here):
     assert main(["train", "config.yaml", "--folder", "parts", "-q", "--resume"]) == 0
     assert same(state("whole/latest/last.ckpt")["_model"], state("parts/latest/last.ckpt")["_model"])
     assert same(state("whole/latest/last.ckpt")["_optimizer"], state("parts/latest/last.ckpt")["_optimizer"])
+
+
+LONGER = ["train.epoch=4", "train.batchSize=1"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of sixteen steps that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    project.write(folder)
+    assert child("train", "config.yaml", *LONGER, "--folder", "whole", "-q", cwd=folder) == 0
+    return folder
+
+
+def child(*words: str, cwd: Path) -> int:
+    return subprocess.run([sys.executable, "-m", "etude", *words], cwd=cwd, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize(
+    ("faults", "code"),
+    [
+        (["sigterm@step=6"], 143),
+        (["sigterm@step=8"], 143),
+        (["kill@step=11"], -9),
+        (["sigterm@step=3", "kill@step=5"], -9),
+    ],
+)
+def test_a_run_that_was_stopped_or_killed_ends_in_the_same_bits(whole, faults, code):
+    """Stopped in mid-epoch, at an epoch's end, killed, and killed again before anything new was saved."""
+    name = "-".join(fault.replace("=", "").replace("@", "") for fault in faults)
+    for number, fault in enumerate(faults):
+        again = ["--resume"] if number else []
+        left = child("train", "config.yaml", *LONGER, "--folder", name, "-q", "--chaos", fault, *again, cwd=whole)
+    assert left == code
+    assert child("train", "config.yaml", *LONGER, "--folder", name, "-q", "--resume", cwd=whole) == 0
+    one, other = state(whole / "whole/latest/last.ckpt"), state(whole / name / "latest/last.ckpt")
+    assert one["_step"] == other["_step"] == 16
+    assert same(one["_model"], other["_model"]) and same(one["_optimizer"], other["_optimizer"])
+
+
+def test_a_damaged_checkpoint_is_named_and_an_older_one_taken(here, capfd):
+    assert main(["train", "config.yaml", "-q", "train.epoch=2"]) == 0
+    last = Path("saved/latest/last.ckpt")
+    last.write_bytes(last.read_bytes()[:-500])
+    assert main(["train", "config.yaml", "-q", "--resume", str(last)]) != 0
+    assert main(["train", "config.yaml", "-q", "--resume"]) == 0
+    said = capfd.readouterr().err
+    assert "last.ckpt" in said and "trying saved.ckpt" in said
+    assert state(last)["_epoch"] == 3
 
 
 def test_the_old_command_works_and_prints_the_registries(here, capfd):

@@ -82,6 +82,12 @@ class Saver:
         self.logger.propagate = False
         self.logger.setLevel(level)
 
+    def forget_after(self, step: int) -> None:
+        """What the board was told of later steps is told again by a run that goes on from here."""
+        if self._board is not None:
+            self._board.close()
+            self._board = _board(self.folder, purge_step=step + 1)
+
     def _hear(self, handler: logging.Handler, form: str) -> None:
         handler.setFormatter(logging.Formatter(form))
         self.logger.addHandler(handler)
@@ -166,9 +172,9 @@ def _free(folder: Path, name: str) -> Path:
     return folder / f"{stem}{dot}{ending}"
 
 
-def _board(folder: Path) -> Any:
+def _board(folder: Path, **options: Any) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder))
+    return SummaryWriter(str(folder), **options)

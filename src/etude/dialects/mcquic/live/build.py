@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import random
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from etude import chaos
 from etude.core.run import Run
 from etude.data.loader import Loader
 from etude.dialects.mcquic.config import Config
@@ -26,8 +23,7 @@ from etude.dialects.mcquic.live.images import open_images
 from etude.dialects.mcquic.live.registry import LossRegistry, LrSchedulerRegistry, OptimizerRegistry
 from etude.dialects.mcquic.live.trainer import MainTrainer
 from etude.dialects.mcquic.live.validate import Validator
-from etude.errors import ConfigError, UserCodeError
-from etude.hooks.faults import Faults
+from etude.errors import ConfigError, ResumeError, UserCodeError
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 from etude.registry import MODELS
@@ -36,6 +32,8 @@ if TYPE_CHECKING:
     from etude.build import Options
 
 SEED = 3407
+#: What a run can be taken up from.
+CHECKPOINTS = ("last.ckpt", "saved.ckpt", "best.ckpt")
 #: Side of the squares that training cuts out of images.
 CROP = 64
 __all__ = ["blocks", "build"]
@@ -57,8 +55,14 @@ def build(plan: Plan, options: Options) -> Run:
     if options.folder is not None:
         train.saveDir = str(options.folder)
     images = _images(train.TrainSet, train.BatchSize, plan.train.limit_batches)
-    held = _Held(options.resume, Path(train.SaveDir))
-    saver = Saver(train.SaveDir, config=config, loggingLevel=level)
+    checkpoints = _found(options.resume, Path(train.SaveDir))
+    latest = Path(train.SaveDir, "latest").resolve()
+    saver = Saver(
+        train.SaveDir,
+        config=config,
+        loggingLevel=level,
+        reserve=any(latest in path.resolve().parents for path in checkpoints),
+    )
     saver.speak(level)
     _tell_devices(saver, train.GPU.GPUs)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -73,7 +77,7 @@ def build(plan: Plan, options: Options) -> Run:
         trust=options.trust,
     )
     trainer.keepLast = True
-    held.give(trainer, saver)
+    _go_on(trainer, checkpoints)
     loader = Loader(images, batch_size=train.BatchSize, shuffle=True, seed=seed)
     run = trainer.prepare(loader, loader, **getAllHooks(train.Hooks))
     run.plan, run.folder = plan, Path(saver.SaveDir)
@@ -82,11 +86,9 @@ def build(plan: Plan, options: Options) -> Run:
 
 
 def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: Saver) -> None:
-    """Signals, time limit and faults on purpose; after a signal ``last.ckpt`` holds the state of the last step."""
+    """Signals and a time limit; after a signal ``last.ckpt`` holds the state of the last step."""
     signals = Signals()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
-    if options.chaos:
-        run.hooks.add(Faults(chaos.parse(options.chaos)))
 
     def loop(run: Run) -> None:
         signals.install()
@@ -99,36 +101,30 @@ def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: 
     run.loop = loop
 
 
-class _Held:
-    """The checkpoint to go on from, kept safe while the folder it stands in is given a new name."""
+def _found(resume: str | None, root: Path) -> list[Path]:
+    """The checkpoints to try, the best first: the one that was named, or those of the last run, newest first."""
+    if resume:
+        if not Path(resume).is_file():
+            raise ConfigError(f"there is no checkpoint {resume}")
+        return [Path(resume)]
+    if resume is None:
+        return []
+    there = [root / "latest" / name for name in CHECKPOINTS if (root / "latest" / name).is_file()]
+    if not there:
+        print(f"no checkpoint in {root / 'latest'} yet, starting at step 0", file=sys.stderr)
+    return sorted(there, key=lambda path: (path.name != "best.ckpt", path.stat().st_mtime), reverse=True)
 
-    def __init__(self, resume: str | None, root: Path) -> None:
-        self.copies: Path | None = None
-        if resume is None:
-            return
-        source = Path(resume) if resume else next(
-            (root / "latest" / name for name in ("last.ckpt", "saved.ckpt") if (root / "latest" / name).is_file()), None
-        )  # fmt: skip
-        if source is None:
-            print(f"no checkpoint in {root / 'latest'} yet, starting at step 0", file=sys.stderr)
-            return
-        if not source.is_file():
-            raise ConfigError(f"there is no checkpoint {source}")
-        self.copies = Path(tempfile.mkdtemp(prefix="mcquic-", dir=_existing(root)))
-        shutil.copyfile(source, self.copies / "resume.ckpt")
-        best = source.with_name("best.ckpt")
-        if best.is_file():
-            shutil.copyfile(best, self.copies / "best.ckpt")
 
-    def give(self, trainer: MainTrainer, saver: Saver) -> None:
-        if self.copies is None:
-            return
+def _go_on(trainer: MainTrainer, checkpoints: list[Path]) -> None:
+    """From the first that is whole; a damaged one is named, and refused when it is the only one."""
+    for position, path in enumerate(checkpoints):
         try:
-            trainer.restoreStates(self.copies / "resume.ckpt")
-            if (self.copies / "best.ckpt").is_file():
-                shutil.copyfile(self.copies / "best.ckpt", Path(saver.SaveDir) / "best.ckpt")
-        finally:
-            shutil.rmtree(self.copies, ignore_errors=True)
+            trainer.restoreStates(path)
+            break
+        except ResumeError as error:
+            if position == len(checkpoints) - 1:
+                raise
+            print(f"etude: warning: {error}; trying {checkpoints[position + 1].name}", file=sys.stderr)
 
 
 def _model(config: Config) -> torch.nn.Module:
@@ -164,9 +160,3 @@ def _tell_devices(saver: Saver, wanted: int) -> None:
         saver.info(
             "%d GPU%s asked for, there %s %s", wanted, "" if wanted == 1 else "s", "are" if found else "is", what
         )
-
-
-def _existing(folder: Path) -> Path:
-    while not folder.exists():
-        folder = folder.parent
-    return folder

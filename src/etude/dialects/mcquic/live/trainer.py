@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from etude.core.hook import Call, Hook, HookTable
 from etude.core.loop import epochs, fit
-from etude.core.run import Run
+from etude.core.run import Counters, Run
+from etude.core.state import Generators
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Restorable, Saver
 from etude.dialects.mcquic.live.formats import Decibel, EMATracker, prettyStep, totalParameters
@@ -70,6 +71,7 @@ class Trainer(Restorable):
         self.diffTracker = EMATracker((), 0.99)
         self.results: dict[str, Any] = {}
         self._kwds: dict[str, Any] = {}
+        self._restored: dict[str, Any] = {}
         saver.debug("[%s] <%s> created.", prettyStep(0), type(self).__name__)
 
     def _told(self, what: str, done: str, make: Callable[[], Any]) -> Any:
@@ -103,10 +105,14 @@ class Trainer(Restorable):
 
     def save(self, path: str | Path | None = None) -> None:
         """Model, optimizer, scheduler and counters, and beside them what an exact way back needs."""
+        loader = self._kwds.get("trainLoader")
+        within = Counters(self.run).state_dict()["step_in_epoch"] if hasattr(loader, "state_dict") else 0
         exact = {
             "best": [self.bestRate, self.bestDistortion],
-            "rng": torch.get_rng_state(),
+            "results": dict(self.results),
+            "rng": Generators().state_dict(),
             "ema": self.diffTracker.shadow,
+            "position": {"within": within, "data": loader.state_dict() if within else {}},  # type: ignore[union-attr]
         }
         self.saver.save(path, trainer=self, config=self.config.serialize(), etude=exact)
 
@@ -124,9 +130,11 @@ class Trainer(Restorable):
         self.run.epoch = self.run.epochs_done = int(state["_epoch"])
         exact = content.get("etude", {})
         self.bestRate, self.bestDistortion = exact.get("best", [-1.0, -1.0])
-        if "rng" in exact:
-            torch.set_rng_state(exact["rng"])
+        self.results = dict(exact.get("results", {}))
+        if "ema" in exact:
             self.diffTracker.shadow.copy_(exact["ema"])
+        self._restored = exact
+        self.saver.forget_after(self._step)
         self.saver.info("[%s] Resume training at %s steps / %d epochs.", self.PrettyStep, self.PrettyStep, self._epoch)
 
     # -- training ------------------------------------------------------------------------------------------------
@@ -156,7 +164,18 @@ class Trainer(Restorable):
             self.saver.info("[%s] Start training.", self.PrettyStep)
         self.saver.debug("[%s] Training loop started.", self.PrettyStep)
         self.run.loop = epochs
+        self._find_place()
         fit(self.run)
+
+    def _find_place(self) -> None:
+        """Where a checkpoint stood: in the middle of the data, with the generators as they were."""
+        exact, self._restored = self._restored, {}
+        position = exact.get("position", {})
+        if position.get("within"):
+            self.run.step_in_epoch = position["within"]
+            self._kwds["trainLoader"].load_state_dict(position["data"])
+        if "rng" in exact:
+            Generators().load_state_dict(exact["rng"])
 
     def _with_own(self, name: str, users: ChainHook | None) -> ChainHook:
         own = {
