@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from etude.cli import main
 
 CONFIG = """\
@@ -19,3 +21,58 @@ def test_a_secret_on_the_command_line_is_not_printed_back(workdir: Path, capfd):
     said = "".join(capfd.readouterr())
     written = "".join(path.read_text(errors="replace") for path in Path("runs").rglob("*") if path.is_file())
     assert "SESAME42" not in said and "SESAME42" not in written
+
+
+PARTS = """\
+import etude, torch
+
+class Bad(torch.nn.Linear):
+    def forward(self, x):
+        if self.training:
+            raise RuntimeError("no such thing")
+        return super().forward(x)
+
+class Worse(torch.nn.Linear):
+    def __init__(self, *args):
+        raise RuntimeError("no such thing")
+
+class Late(etude.Hook):
+    def before_run(self, run):
+        raise RuntimeError("no such thing")
+
+class Later(etude.Hook):
+    def after_step(self, run):
+        raise RuntimeError("no such thing")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["model={type: parts.Bad, in_features: 64, out_features: 10}"], 3),
+        (["model={type: parts.Worse}"], 3),
+        (["+hooks=[parts.Late]"], 3),
+        (["optim.type=SDG"], 2),
+        (["--chaos", "kil@step=3"], 2),
+        (["--resume", "nowhere"], 7),
+    ],
+)
+@pytest.mark.parametrize("folder", [[], ["--folder", "a/b"]])
+def test_a_start_that_fails_leaves_no_folder_behind(workdir: Path, words: list[str], code: int, folder: list[str]):
+    Path("c.yaml").write_text(CONFIG + "imports: [parts.py]\n")
+    Path("parts.py").write_text(PARTS)
+    assert main(["train", "c.yaml", *words, *folder]) == code
+    assert not Path("runs").exists() and not Path("a").exists()
+
+
+def test_what_was_there_before_a_failed_start_stays(workdir: Path):
+    Path("c.yaml").write_text(CONFIG + "imports: [parts.py]\n")
+    Path("parts.py").write_text(PARTS)
+    for path in ("runs/other/now/metrics.jsonl", "own/notes.txt"):
+        Path(path).parent.mkdir(parents=True)
+        Path(path).write_text("mine")
+    assert main(["train", "c.yaml", "+hooks=[parts.Late]"]) == 3
+    assert main(["train", "c.yaml", "+hooks=[parts.Late]", "--folder", "own"]) == 3
+    assert sorted(map(str, Path("runs").iterdir())) == ["runs/other"] and Path("own/notes.txt").read_text() == "mine"
+    assert main(["train", "c.yaml", "+hooks=[parts.Later]", "--folder", "a"]) == 3  # a step was done
+    assert Path("a/log.txt").exists()

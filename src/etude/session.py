@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
 import time
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,11 +34,23 @@ class Session:
         self.began = time.monotonic() if began is None else began
         self.console = Console(quiet=True)
         self.recovery: Recovery | None = None
+        #: Folders that this start has made, the run's own first; none where that was there before.
+        self._made: list[Path] = []
 
     def __enter__(self) -> Session:
-        run = self.run
         if self.lasting:
             self._open_folder()
+        try:
+            self._open()
+        except BaseException as error:
+            if self.recovery is not None:
+                self.recovery.close(error, discard=self._discard if not self.recovery.refused else None)
+            self.run.events.close()
+            raise
+        return self
+
+    def _open(self) -> None:
+        run = self.run
         if run.face is None:
             self.console = Console(log=run.folder / "log.txt" if run.folder else None, quiet=self.options.quiet)
             self._open_recovery()
@@ -43,19 +58,14 @@ class Session:
         else:
             self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
             self.recovery.guard()
-        return self
 
     def _open_recovery(self) -> None:
         """Lock and find a checkpoint before anything is written; take its state when the writers are there."""
         run = self.run
         self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
-        try:
-            self.recovery.open()
-            run.events.writers += [*self._writers(), self.console]
-            self.recovery.restore()
-        except BaseException:
-            self.recovery.close()
-            raise
+        self.recovery.open()
+        run.events.writers += [*self._writers(), self.console]
+        self.recovery.restore()
 
     def train(self) -> None:
         """Train to the end, or to where a signal or a hook stops it."""
@@ -72,12 +82,28 @@ class Session:
             close = getattr(loader, "close", None)
             if close is not None:
                 close()
+        unused = error is not None and self._is_unused()
         try:
             if self.recovery is not None:
-                self.recovery.close(error)
+                self.recovery.close(error, discard=self._discard if unused else None)
         finally:
-            self._say_last_words(error)
+            self._say_last_words(error, unused=unused)
             self.run.events.close()
+
+    def _is_unused(self) -> bool:
+        """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there."""
+        folder = self.run.folder
+        if not self._made or folder is None or self.run.done or self.options.resume is not None:
+            return False
+        return not any((folder / "checkpoints").glob("*")) and not any(folder.glob("**/*.pth"))
+
+    def _discard(self) -> None:
+        """Take the folder back that this start has made, and those above it that are empty again."""
+        for folder in self._made[:1]:
+            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            for folder in self._made[1:]:
+                folder.rmdir()
 
     def _open_folder(self) -> None:
         from etude.api import choose_folder
@@ -90,6 +116,7 @@ class Session:
         from etude.config import public_files
 
         files = public_files(self.tree) if self.tree else {}
+        self._made = list(takewhile(lambda path: not path.exists(), [run.folder, *run.folder.parents]))
         folders.make(run.folder, plan_text=self._plan_text(), files=files, anew=self.options.restart)
 
     def _plan_text(self) -> str:
@@ -116,7 +143,7 @@ class Session:
             "rate": latest.get("throughput/steps_per_second"),
         }
 
-    def _say_last_words(self, error: BaseException | None) -> None:
+    def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
         run = self.run
         if run.face is not None:
             return
@@ -127,7 +154,7 @@ class Session:
                 self.console.say(line)
         else:
             self.console.say(f"ended by {type(error).__name__} at step {run.step}: {error}")
-        if run.folder is not None:
+        if run.folder is not None and not unused:
             self.console.say(f"  run     {relative(run.folder)}")
             if run.store is not None and (error is not None or run.exit_code):
                 newest = run.store.newest()
