@@ -13,6 +13,7 @@ from etude import chaos
 from etude.build import Options
 from etude.checkpoint import changes
 from etude.checkpoint.attempts import Attempts
+from etude.checkpoint.find import FOLDER, find
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.lock import Lock
 from etude.checkpoint.store import Store
@@ -25,7 +26,6 @@ from etude.hooks.faults import Faults
 from etude.hooks.schedule import Schedule
 from etude.hooks.stops import Signals, Stops
 
-FOLDER = "checkpoints"
 _RECORDS = ("metrics.jsonl", "timing.jsonl")
 
 
@@ -94,13 +94,13 @@ class Recovery:
             if loaded is None:
                 self.say("no checkpoint yet, starting at step 0")
             return loaded
-        if os.path.isfile(path):
+        text = os.path.abspath(find(path, beside=store.folder)) if "://" not in path else path
+        if os.path.isfile(text):
             raise ResumeError(
                 f"{printable(path)} is a file, not a checkpoint of Étude; to start from its weights write init_from"
             )
-        text = os.path.abspath(path) if "://" not in path else path
-        if os.path.isdir(os.path.join(text, FOLDER)) or os.path.basename(text) == FOLDER:
-            whole = text if os.path.basename(text) == FOLDER else os.path.join(text, FOLDER)
+        if os.path.isdir(os.path.join(path, FOLDER)) or os.path.basename(path.rstrip("/")) == FOLDER:
+            whole = os.path.dirname(text)
             other = store if whole == store.folder else Store(whole, write=False, say=self.say)
             return other.resume(need=needed(self.run))
         inside = os.path.dirname(text) == store.folder
@@ -171,8 +171,16 @@ class Recovery:
         sizes = [change for change in found if change.key == "data.train.batch_size"]
         self._batch_sizes = (int(sizes[0].before), int(sizes[0].after)) if sizes else None
 
-    def close(self, error: BaseException | None = None) -> None:
-        """Wait for the last save, then let go. A save that failed last is an error (exit 6)."""
+    @property
+    def refused(self) -> bool:
+        """Whether the folder is another process's."""
+        return self._lock is None
+
+    def close(self, error: BaseException | None = None, *, discard: Callable[[], None] | None = None) -> None:
+        """Wait for the last save, then let go. A save that failed last is an error (exit 6).
+
+        ``discard`` is called while nobody else can enter the folder.
+        """
         try:
             if self.run.store is not None:
                 self.run.store.close()
@@ -182,6 +190,8 @@ class Recovery:
         finally:
             self._end_attempt(error)
             self.signals.restore()
+            if discard is not None:
+                discard()
             if self._lock is not None:
                 self._lock.release()
 

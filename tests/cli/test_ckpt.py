@@ -115,3 +115,42 @@ def test_mistakes_are_answered_in_a_line(etude: Run, run_folder: Path, tmp_path:
     ]:
         got, _, err = etude(*words)
         assert got == code and text in err and "Traceback" not in err
+
+
+def test_a_run_or_its_latest_stands_for_its_newest_checkpoint(etude: Run, run_folder: Path, tmp_path: Path) -> None:
+    newest = etude("show", run_folder / "checkpoints" / "step-000000003")
+    for path in (run_folder, run_folder / "checkpoints", run_folder / "checkpoints" / "latest"):
+        assert etude("show", path) == newest
+        assert etude("diff", path, run_folder / "checkpoints" / "step-000000003")[:2] == (0, "the same\n")
+    assert etude("verify", run_folder / "checkpoints" / "latest")[1] == "step-000000003  ok\n"
+    assert etude("average", run_folder, run_folder / "checkpoints" / "latest", "-o", tmp_path / "m.pth")[0] == 0
+
+
+def test_a_pointer_that_leads_elsewhere_is_not_followed(etude: Run, run_folder: Path) -> None:
+    for text in ("../../secret", "step-000000009", "/etc/passwd", "\x1b[2J"):
+        (run_folder / "checkpoints" / "latest").write_text(text)
+        code, _, said = etude("show", run_folder / "checkpoints" / "latest")
+        assert code == 7 and "there is no such checkpoint beside it" in said and "\x1b" not in said
+
+
+def test_a_path_that_is_not_there_is_answered_with_what_is(etude: Run, run_folder: Path) -> None:
+    code, _, said = etude("show", run_folder / "checkpoints" / "step-3")
+    assert code == 7 and "has step-000000001, step-000000002, step-000000003" in said
+    assert "nowhere/at/all: no such file or checkpoint, nor a folder nowhere/at" in etude("show", "nowhere/at/all")[2]
+
+
+def test_what_the_clock_says_is_no_difference(etude: Run, tmp_path: Path) -> None:
+    from etude.events.jsonl import Jsonl
+    from etude.events.record import Events, Record
+
+    for name, share in (("a", 0.5), ("b", 0.123456789)):
+        (tmp_path / name).mkdir()
+        events = Events([Jsonl(tmp_path / name / "m.jsonl"), Jsonl(tmp_path / name / "t.jsonl", timing=True)])
+        for writer in events.writers:
+            writer.write(Record(1, 0, "train", {"loss": 1.0, "time/step": share}, 0.0))
+        store = Store(tmp_path / name / "checkpoints")
+        store.save({"events": events.state_dict(), **small_state(1)}, step=1)
+        store.close()
+        events.close()
+    assert (tmp_path / "a/t.jsonl").stat().st_size != (tmp_path / "b/t.jsonl").stat().st_size
+    assert etude("diff", tmp_path / "a", tmp_path / "b")[:2] == (0, "the same\n")

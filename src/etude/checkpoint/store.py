@@ -35,7 +35,8 @@ from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, write_checkpoint
 from etude.errors import ResumeError, SaveError, printable
 
-_STEP = re.compile(r"step-(\d+)(?:\.(\d+))?")
+#: The name of a checkpoint that a run may go on from.
+STEP = re.compile(r"step-(\d+)(?:\.(\d+))?")
 _log = logging.getLogger("etude.checkpoint")
 
 
@@ -207,7 +208,7 @@ class Store:
         """Remove what dead saves and half-done deletions left behind."""
         for name in self.disk.names(self.folder):
             unfinished = (name.startswith(".") and ".tmp-" in name) or (
-                not self.disk.RENAMES and _STEP.fullmatch(name) is not None and not self._complete(name)
+                not self.disk.RENAMES and STEP.fullmatch(name) is not None and not self._complete(name)
             )
             if unfinished and not name.startswith(".latest"):
                 self.say(f"removed unfinished checkpoint {printable(name)}")
@@ -309,7 +310,7 @@ class Store:
         """All checkpoints by step, oldest first; without an entry where the manifest cannot be read."""
         found: list[tuple[int, int, str, Entry | None]] = []
         for name in self.disk.names(self.folder):
-            match = _STEP.fullmatch(name)
+            match = STEP.fullmatch(name)
             if match is None:
                 continue
             entry = self._entry(name)

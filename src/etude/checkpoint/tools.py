@@ -13,10 +13,12 @@ import torch
 from etude.checkpoint import disk, foreign, tensors, warm
 from etude.checkpoint import load as reading
 from etude.checkpoint import manifest as manifests
+from etude.checkpoint.find import find
 from etude.checkpoint.manifest import human
 from etude.checkpoint.places import locate
 from etude.checkpoint.store import Store
 from etude.errors import ConfigError, ResumeError, UserError, printable
+from etude.events.jsonl import TIMING_OFFSET
 
 LAYOUTS = ("safetensors", "state_dict", "mmcv", "mmengine")
 
@@ -57,7 +59,8 @@ def rows(path: str) -> list[tuple[str, ...]]:
 
 
 def read_any(path: str, *, trust: bool = False) -> dict[str, Any]:
-    """The content of a native checkpoint (part → state) or of a foreign file."""
+    """The content of a native checkpoint (part → state), of the newest one of a run, or of a foreign file."""
+    path = find(path)
     if is_checkpoint(path):
         place, where = locate(path)
         return reading.load(place, where, trust_owner=trust).state
@@ -90,6 +93,8 @@ def describe(value: Any) -> str:
 
 def check(path: str, *, trust_owner: bool = False) -> list[tuple[str, str]]:
     """Verify one checkpoint or all of a folder: (name, what is wrong or empty)."""
+    if os.path.isfile(path) and os.path.basename(path) == "latest":
+        path = find(path)
     place, where = locate(path)
     found = [where]
     if not is_checkpoint(path):
@@ -118,8 +123,11 @@ class Difference:
 
 
 def differences(left: Any, right: Any) -> list[Difference]:
-    """All leaves that differ; tensors are compared bit by bit and told by their largest difference."""
-    first, second = dict(leaves(left)), dict(leaves(right))
+    """All leaves that differ, except for what the clock says; tensors are compared bit by bit and told by their
+    largest difference."""
+    first, second = (
+        {path: value for path, value in leaves(tree) if not path.endswith(TIMING_OFFSET)} for tree in (left, right)
+    )
     found = []
     for path in [*first, *(path for path in second if path not in first)]:
         if path not in first or path not in second:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from etude.checkpoint import foreign, load
+from etude.checkpoint.find import find
 from etude.checkpoint.places import locate
 from etude.errors import ConfigError, ResumeError, nearest, printable
 
@@ -66,7 +67,8 @@ def init_from(
 
 
 def read_weights(path: str | os.PathLike[str], *, key: str = "", trust: bool = False) -> dict[str, torch.Tensor]:
-    """The weights in a file or checkpoint folder, whatever system wrote it."""
+    """The weights in a file or checkpoint, or in the newest one of a run, whatever system wrote it."""
+    path = find(os.fspath(path))
     disk, place = locate(path)
     if "manifest.json" in disk.names(place):
         return dict(load.load(disk, place, need=["model"], only=["model"]).state["model"])

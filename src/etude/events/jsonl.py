@@ -15,6 +15,9 @@ from typing import Any
 
 from etude.events.record import TIMING_PREFIXES, Record
 
+#: The length of a file that differs from run to run, told apart from one that training determines.
+TIMING_OFFSET = "timing_offset"
+
 
 class Jsonl:
     """One object per line. Knows how many bytes it wrote, so that a resume can drop what came after its checkpoint."""
@@ -45,10 +48,11 @@ class Jsonl:
     def state_dict(self) -> dict[str, Any]:
         """The length of the file so far, with every byte of it on the disk."""
         os.fsync(self._file.fileno())
-        return {"offset": self._offset}
+        return {TIMING_OFFSET if self.timing else "offset": self._offset}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._offset = min(int(state["offset"]), os.fstat(self._file.fileno()).st_size)
+        offset = state.get(TIMING_OFFSET, state.get("offset", 0))
+        self._offset = min(int(offset), os.fstat(self._file.fileno()).st_size)
         self._file.truncate(self._offset)
         self._file.seek(self._offset)
 

@@ -1,0 +1,69 @@
+"""Which checkpoint a user means: a path to one, to ``latest``, to a run, or a bare name inside a run."""
+
+from __future__ import annotations
+
+import os
+
+from etude.checkpoint import manifest as manifests
+from etude.checkpoint.store import STEP, Store
+from etude.errors import ResumeError, nearest, printable
+
+FOLDER = "checkpoints"
+_SHOWN = 6
+
+
+def find(path: str, *, beside: str = "") -> str:
+    """The checkpoint or file at ``path``; of a run or a folder of checkpoints the newest one.
+
+    ``beside`` is a folder of checkpoints in which a name that leads nowhere else is looked for.
+    """
+    if "://" in path:
+        return path
+    text = path.rstrip("/") or path
+    if beside and not os.path.exists(text) and os.path.exists(os.path.join(beside, text)):
+        text = os.path.join(beside, text)
+    if os.path.basename(text) == "latest" and os.path.isfile(text):
+        return _pointed_at(text)
+    if os.path.isdir(text):
+        return _newest(text)
+    if not os.path.exists(text):
+        raise ResumeError(f"{printable(path)}: no such file or checkpoint{_what_there_is(text, beside)}")
+    return text
+
+
+def _pointed_at(path: str) -> str:
+    """What ``latest`` names; whatever it says, it is a checkpoint beside it or nothing."""
+    with open(path, "rb") as file:
+        name = file.read(200).decode(errors="replace").strip()
+    target = os.path.join(os.path.dirname(path), name)
+    if STEP.fullmatch(name) is None or not os.path.isdir(target):
+        raise ResumeError(f"{printable(path)} names {printable(name)!r}, and there is no such checkpoint beside it")
+    return target
+
+
+def _newest(folder: str) -> str:
+    """A checkpoint is itself; a folder without any is left to whoever can say more about it."""
+    if os.path.exists(os.path.join(folder, manifests.NAME)):
+        return folder
+    for place in (os.path.join(folder, FOLDER), folder):
+        entries = Store(place, write=False).entries() if os.path.isdir(place) else []
+        if entries:
+            return entries[-1].path
+    return folder
+
+
+def _what_there_is(path: str, beside: str) -> str:
+    above = os.path.dirname(path) or "."
+    for place in (above, beside):
+        names = [name for name in _names(place) if STEP.fullmatch(name)] if place else []
+        if names:
+            near = nearest(os.path.basename(path), names)
+            listed = ", ".join(names[-_SHOWN:])
+            return f"; {printable(place)} has {listed}" + (f"; did you mean {near}?" if near else "")
+    if beside:
+        return "; --resume without a path takes the newest checkpoint of the run"
+    return "" if os.path.isdir(above) else f", nor a folder {printable(above)}"
+
+
+def _names(folder: str) -> list[str]:
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
