@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude import builtins, dialects, folder
 from etude.config.tree import Tree
-from etude.errors import ConfigError, Finding, printable
+from etude.errors import ConfigError, Finding, place_of, printable
 from etude.plan import Plan, Training
 
 if TYPE_CHECKING:
@@ -55,7 +55,19 @@ def load_plan(
     """
     builtins.load()
     name, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
-    return dialects.lower(name, tree), tree
+    try:
+        return dialects.lower(name, tree), tree
+    except ConfigError as error:
+        wrong = [finding for finding in survey(name, tree) if finding.severity == "error"]
+        raise ConfigError(wrong or error.findings) from None
+
+
+def survey(dialect: str, tree: Tree) -> list[Finding]:
+    """Everything that is wrong with a config: its keys and, as far as they make a plan, what they name."""
+    from etude.check import check
+
+    plan, findings = dialects.survey(dialect, tree)
+    return sorted([*findings, *(check(plan) if plan is not None else [])], key=place_of)
 
 
 def train(

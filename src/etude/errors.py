@@ -52,6 +52,12 @@ class Finding:
         return f"{self.at}: {word}{self.message}{hint}" if self.at else f"{word}{self.message}{hint}"
 
 
+def place_of(finding: Finding) -> tuple[str, int]:
+    """File and line, to sort by; findings of the command line come after those of files."""
+    file, _, line = finding.at.rpartition(":")
+    return (file, int(line)) if line.isdigit() else (chr(0x10FFFF), 0)
+
+
 class ConfigError(UserError):
     """The config asks for something that cannot be had. Carries *all* findings, not only the first."""
 

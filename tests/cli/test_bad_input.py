@@ -94,6 +94,7 @@ def test_a_typo_at_any_depth_is_answered_with_place_and_suggestion(etude, old, n
         ("  lr: [{", "\tlr: [{", "tab"),
         ("loss: CrossEntropyLoss", "loss: CrossEntropyLoss\nloss: MSELoss", "loss"),
         ("model: {", "model: [", "c.yaml"),
+        ("lr: 1e-3", "lr: ${env:LR}", "a reference needs quotes"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_place(etude, old, new, said):

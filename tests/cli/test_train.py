@@ -347,3 +347,13 @@ def test_a_model_that_does_not_fit_its_data_is_told_with_the_shapes(command):
     said = command("train", "c.yaml", "model.sizes=[63, 10]")
     assert said.code == 3 and "Traceback" not in said.err
     assert "model MLP, step 0, batch of (256, 64) and (256,): RuntimeError" in said.err
+
+
+def test_train_names_all_the_mistakes_that_check_does(command):
+    wrong = CONFIG.replace("sizes", "szes").replace("epochs", "epoch")
+    told = command("check", "c.yaml", c_yaml=wrong)
+    said = command("train", "c.yaml", c_yaml=wrong)
+    assert said.code == told.code == 2
+    lines = [line for line in told.out.splitlines() if line.startswith("c.yaml:") and "mistakes" not in line]
+    assert len(lines) >= 3
+    assert [line.removeprefix("etude: error: ") for line in said.err.splitlines()] == lines

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from etude.errors import ConfigError, Finding, printable
+from etude.errors import ConfigError, Finding, place_of, printable
 
 
 def add_parser(subparsers: Any) -> None:
@@ -47,7 +47,7 @@ def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: 
         findings, ran = list(error.findings), []
     if ran:
         print(f"note: {', '.join(ran)}: Python, run to read it (--no-python-config forbids that)")
-    for finding in sorted(findings, key=_place):
+    for finding in sorted(findings, key=place_of):
         print(printable(str(finding)))
     errors = sum(finding.severity == "error" for finding in findings)
     warnings = len(findings) - errors
@@ -61,7 +61,7 @@ def inspect(
 ) -> tuple[list[Finding], list[str]]:
     """Everything that is wrong with a config, and the Python files that were run to find out."""
     from etude import builtins, dialects
-    from etude.check import check
+    from etude.api import survey
 
     builtins.load()
     if config.endswith(".py"):
@@ -74,14 +74,7 @@ def inspect(
     from etude.config.files import display
 
     ran = [display(file) for file in tree.files if file.endswith(".py")]
-    plan, findings = dialects.survey(name, tree)
-    return [*findings, *(check(plan) if plan is not None else [])], ran
-
-
-def _place(finding: Finding) -> tuple[str, int]:
-    """File and line; findings of the command line come after those of files."""
-    file, _, line = finding.at.rpartition(":")
-    return (file, int(line)) if line.isdigit() else (chr(0x10FFFF), 0)
+    return survey(name, tree), ran
 
 
 def _count(number: int, word: str) -> str:

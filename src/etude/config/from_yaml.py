@@ -222,4 +222,6 @@ def _explained(error: yaml.YAMLError, text: str, file: str) -> ConfigError:
         context = getattr(error, "context", None) or ""
         message = f"not valid YAML: {getattr(error, 'problem', None) or error}" + (f" ({context})" if context else "")
         hint = "a value that holds ': ' needs quotes" if "mapping values are not allowed" in message else ""
+        if context and (reference := re.search(r"(?<![\"'])\$\{[^}]*\}?", written)):
+            hint = f'between braces a reference needs quotes: "{reference[0]}"'
     return ConfigError(message, at=str(Place(file, mark.line + 1)), hint=hint)
