@@ -8,6 +8,15 @@ import pytest
 
 from etude.errors import ConfigError, EtudeError
 from tests.seeds.mmcv1_runs import project  # noqa: F401
+from tests.seeds.mmcv1_snippets import (
+    CHECKPOINT,
+    CUSTOM_HOOKS,
+    IMPORT_MY_HOOK,
+    LOG,
+    MY_HOOK,
+    WORKFLOW,
+    WORKFLOW_WITH_VAL,
+)
 
 ADAM = """
 optimizer = dict(type='Adam', lr=0.0003, weight_decay=0.0001)
@@ -133,74 +142,16 @@ lr_config = dict(
     min_lr_ratio=1e-5)
 """
 
-WORKFLOW = """
-workflow = [('train', 1)]
-"""
-
-WORKFLOW_WITH_VAL = "[('train', 1), ('val', 1)]"
-
-MY_HOOK = """
-from mmcv.runner import HOOKS, Hook
-
-
-@HOOKS.register_module(force=True)
-class MyHook(Hook):
-
-    def __init__(self, a, b):
-        pass
-
-    def before_run(self, runner):
-        pass
-
-    def after_run(self, runner):
-        pass
-
-    def before_epoch(self, runner):
-        pass
-
-    def after_epoch(self, runner):
-        pass
-
-    def before_iter(self, runner):
-        pass
-
-    def after_iter(self, runner):
-        pass
-"""
-
-IMPORT_MY_HOOK = """
-from .my_hook import MyHook
-"""
-
 CUSTOM_IMPORTS_HOOK = """
 custom_imports = dict(
     imports=['mmtrack.core.utils.my_hook'],
     allow_failed_imports=False)
 """
 
-CUSTOM_HOOKS = """
-custom_hooks = [
-    dict(type='MyHook', a=a_value, b=b_value)
-]
-"""
-
 CUSTOM_HOOKS_PRIORITY = """
 custom_hooks = [
     dict(type='MyHook', a=a_value, b=b_value, priority='NORMAL')
 ]
-"""
-
-CHECKPOINT = """
-checkpoint_config = dict(interval=1)
-"""
-
-LOG = """
-log_config = dict(
-    interval=50,
-    hooks=[
-        dict(type='TextLoggerHook'),
-        dict(type='TensorboardLoggerHook')
-    ])
 """
 
 EVALUATION = """

@@ -10,25 +10,15 @@ import torch
 from etude.cli import main
 from etude.errors import ConfigError
 from tests.seeds.mmcv1_runs import project  # noqa: F401
-
-WORKFLOW = """
-workflow = [('train', 1)]
-"""
-
-WORKFLOW_WITH_VAL = "[('train', 1), ('val', 1)]"
-
-CHECKPOINT = """
-checkpoint_config = dict(interval=1)
-"""
-
-LOG = """
-log_config = dict(
-    interval=50,
-    hooks=[
-        dict(type='TextLoggerHook'),
-        dict(type='TensorboardLoggerHook')
-    ])
-"""
+from tests.seeds.mmcv1_snippets import (
+    CHECKPOINT,
+    CUSTOM_HOOKS,
+    IMPORT_MY_HOOK,
+    LOG,
+    MY_HOOK,
+    WORKFLOW,
+    WORKFLOW_WITH_VAL,
+)
 
 EVALUATION = """
 evaluation = dict(interval=1, metric='accuracy', metric_options={'topk': (1, )})
@@ -56,47 +46,8 @@ custom_hooks = [
 ]
 """
 
-MY_HOOK = """
-from mmcv.runner import HOOKS, Hook
-
-
-@HOOKS.register_module(force=True)
-class MyHook(Hook):
-
-    def __init__(self, a, b):
-        pass
-
-    def before_run(self, runner):
-        pass
-
-    def after_run(self, runner):
-        pass
-
-    def before_epoch(self, runner):
-        pass
-
-    def after_epoch(self, runner):
-        pass
-
-    def before_iter(self, runner):
-        pass
-
-    def after_iter(self, runner):
-        pass
-"""
-
-IMPORT_MY_HOOK = """
-from .my_hook import MyHook
-"""
-
 CUSTOM_IMPORTS = """
 custom_imports = dict(imports=['mmcls.core.utils.my_hook'], allow_failed_imports=False)
-"""
-
-CUSTOM_HOOKS = """
-custom_hooks = [
-    dict(type='MyHook', a=a_value, b=b_value)
-]
 """
 
 CUSTOM_HOOKS_PRIORITY = """

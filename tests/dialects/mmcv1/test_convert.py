@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from etude import api, compat
-from etude.build import Options, build
 from etude.cli import main
 from etude.dialects.mmcv1 import lower
 from etude.dialects.mmcv1.convert import convert
 from etude.errors import ConfigError
+from tests.dialects.converting import prepare, require_same_bits
 
 PARTS = """\
 import torch
@@ -97,33 +93,12 @@ VARIANTS = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    compat.install()
-    (tmp_path / "parts_of_convert.py").write_text(PARTS)
-    (tmp_path / "base.py").write_text(BASE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "parts_of_convert", raising=False)
-    return tmp_path
-
-
-def weights(config: str, folder: Path) -> dict[str, Any]:
-    options = Options(folder=folder, quiet=True)
-    if config.endswith(".yaml"):
-        run = api.train(config, options=options)
-    else:
-        run = build(api.load_plan(config)[0], options)
-        run.loop(run)
-    return {name: value.clone() for name, value in run.model.state_dict().items()}
+    return prepare(tmp_path, monkeypatch, module="parts_of_convert", parts=PARTS, base=BASE)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_converted_config_trains_the_same_bits(folder: Path, variant: str) -> None:
-    (folder / "old.py").write_text("_base_ = './base.py'\n" + VARIANTS[variant])
-    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
-    old, new = weights("old.py", folder / "a"), weights("new.yaml", folder / "b")
-    assert list(old) == list(new)
-    for name in old:
-        assert torch.equal(old[name], new[name]), name
+    require_same_bits(folder, VARIANTS[variant])
 
 
 @pytest.mark.parametrize(
