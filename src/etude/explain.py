@@ -156,9 +156,10 @@ class _Narrator:
         works = actor.acting and point in _ACT_POINTS
         if works:
             self.acted_at[actor.name] = self.step + (point == "after_step")
-        if works and actor.name == "Evaluate":
+        kind = actor.name.partition("#")[0]
+        if works and kind == "Evaluate":
             yield from self._evaluation()
-        if works and actor.name == "Checkpoint":
+        if works and kind == "Checkpoint":
             yield from self._all("before_save")
 
     def _evaluation(self) -> Iterator[Act]:
@@ -170,8 +171,8 @@ class _Narrator:
 
     def _end(self) -> Iterator[Act]:
         for actor in self.actors:
-            if actor.acting and actor.at_end:
-                if self.acted_at.get(actor.name) != self.step and self.step > 0:
+            if actor.acting:
+                if actor.at_end and self.acted_at.get(actor.name) != self.step and self.step > 0:
                     yield from self._act(actor, "after_train")
             elif "after_train" in actor.points:
                 yield from self._act(actor, "after_train")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -9,13 +12,15 @@ from hypothesis import strategies as st
 
 from etude import registry
 from etude.build import build
+from etude.checkpoint.store import Store
 from etude.config.tree import Tree
 from etude.core.hook import POINTS, Hook
 from etude.core.loop import fit
 from etude.core.run import named_hooks
 from etude.dialects.native.lower import lower
-from etude.explain import Act, story, timelines
+from etude.explain import Act, done_at, story, timelines
 from etude.facts import facts_of
+from etude.hooks.checkpoint import Checkpoint, Saver
 
 
 class Watcher(Hook):
@@ -66,6 +71,10 @@ watchers = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+checkpoints = st.fixed_dictionaries({"every": amounts, "keep": st.none(), "save_last": st.booleans()})
+weights = st.fixed_dictionaries({"type": st.just("Checkpoint"), "every": amounts, "weights_only": st.just(True)})
+
+
 @st.composite
 def configs(draw):
     by_steps = draw(st.booleans())
@@ -85,10 +94,18 @@ def configs(draw):
         "optim": {"type": draw(st.sampled_from(["SGD", "AdamW"])), "lr": draw(st.floats(1e-4, 0.5)), "groups": [{"match": "*.bias", "lr_mult": 0.5}]},
         "schedule": {"lr": phases} if draw(st.booleans()) else {},
         "train": train,
-        "hooks": draw(st.lists(watchers, max_size=4)),
+        "hooks": draw(st.lists(watchers, max_size=4)) + draw(st.lists(weights, max_size=1)),
         "log": {"every": draw(amounts)},
-        "checkpoint": False,
+        "checkpoint": draw(st.one_of(st.just(False), checkpoints)),
     }, n  # fmt: skip
+
+
+def saved_steps(folder):
+    """The steps of whole checkpoints (False) and of bare weights (True)."""
+    return {
+        bare: sorted(int(path.name.partition("-")[2]) for path in Path(folder).glob(f"{word}-*"))
+        for bare, word in ((False, "step"), (True, "weights"))
+    }
 
 
 @given(configs())
@@ -114,8 +131,14 @@ def test_the_story_of_a_plan_is_what_the_run_does(drawn):
             rates.append([group["lr"] for group in run.optimizers[""].param_groups])
 
     run.hooks.add(Rates())
-    fit(run)
+    with tempfile.TemporaryDirectory() as folder:
+        run.store = Saver(Store(folder), print)
+        fit(run)
+        run.store.close()
+        kept = saved_steps(folder)
     assert seen == told
+    savers = {hook.weights_only: name for name, hook in named_hooks(run.hooks) if isinstance(hook, Checkpoint)}
+    assert kept == {bare: done_at(told, savers.get(bare, "")) for bare in (False, True)}
     for step, row in enumerate(rates):
         expected = [line.value(step, base) for line in lines for base in bases] or bases
         assert row == pytest.approx(expected, rel=1e-12)

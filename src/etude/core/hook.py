@@ -141,7 +141,8 @@ class Periodic(Hook):
     def calls(self) -> Mapping[str, Call]:
         unit = "step" if self.every is None else parse(self.every).unit
         point = "after_epoch" if unit == "epoch" else "after_step"
-        return {**super().calls(), point: self._act, **({"after_train": self._finish} if self.at_end else {})}
+        ends = self.at_end or _overrides(self, "after_train")
+        return {**super().calls(), point: self._act, **({"after_train": self._finish} if ends else {})}
 
     def _act(self, run: Run) -> None:
         self._acted_before, self._acted_at = self._acted_at, run.done
@@ -160,7 +161,8 @@ class Periodic(Hook):
 
     def _finish(self, run: Run) -> None:
         self.after_train(run)
-        if run.error is None and run.done != self._acted_at and run.done > 0 and self.wants_end(run):
+        late = self.at_end and run.error is None and run.done > 0
+        if late and run.done != self._acted_at and self.wants_end(run):
             self._act(run)
 
     def wants_end(self, run: Run) -> bool:
