@@ -111,7 +111,7 @@ class Session:
         run = self.run
         if run.folder is None:
             run.folder = choose_folder(run.plan, self.options) if run.plan is not None else self.options.folder
-        if run.folder is None:
+        if run.folder is None or not run.world.is_main:
             return
         from etude.config import public_files
 

@@ -55,9 +55,9 @@ def assert_same(left: Any, right: Any) -> None:
         assert equal, way
 
 
-def assert_same_end(whole: str, parts: str, name: str = "model_final") -> None:
-    for entry in ("model", "optimizer", "lr_scheduler"):
-        assert_same(*(foreign.read(Path(folder, name, entry)) for folder in (whole, parts)))
+def assert_same_end(whole: str, parts: str, entries: tuple[str, ...] = ("model", "optimizer", "lr_scheduler")) -> None:
+    for entry in entries:
+        assert_same(*(foreign.read(Path(folder, "model_final", entry)) for folder in (whole, parts)))
     assert lines(whole) == lines(parts)
 
 

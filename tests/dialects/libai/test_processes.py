@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.dialects.libai import test_detectron2_resume as detectron2
+from tests.dialects.libai.test_kill import assert_same, assert_same_end, at_step, lines
 
 
 def test_two_processes_share_the_data_and_agree(config: Path) -> None:
@@ -28,3 +39,77 @@ def test_two_processes_share_the_data_and_agree(config: Path) -> None:
     assert "Total valid samples: 10" in log
     assert "consumed_samples: 48" in log
     assert [json.loads(line)["iteration"] for line in (out / "metrics.json").read_text().splitlines()] == [3, 5]
+
+
+def in_two(work: Callable[[int], None]) -> list[int | None]:
+    """``work(rank)`` in two processes that know of each other; their exit codes."""
+    import torch._dynamo  # what both would import anyway
+    import torch.utils.tensorboard
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+
+    def begin(rank: int) -> None:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        from etude.dialects.libai.live import distributed
+
+        distributed._util = None
+        torch.manual_seed(rank)
+        work(rank)
+
+    processes = [multiprocessing.get_context("fork").Process(target=begin, args=(rank,)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return [process.exitcode for process in processes]
+
+
+def test_two_processes_resume_with_the_generators_of_both(trainer_of: Callable[..., Any]) -> None:
+    """Dropout and noise are drawn by each process for itself."""
+    options = ("model.dropout=0.5", "dataloader.train.dataset.0.noisy=true", "train.checkpointer.period=4")
+
+    def life(folder: str, *, stop: int | None = None, resume: bool = False) -> list[int | None]:
+        def work(rank: int) -> None:
+            trainer = trainer_of(*options, f"train.output_dir={folder}", f"train.seed={7 + rank}", resume=resume)
+            if stop is not None:
+                at_step(stop)(trainer)
+            trainer.train()
+
+        return in_two(work)
+
+    assert life("whole") == [0, 0]
+    assert life("parts", stop=6)[0] == -signal.SIGKILL
+    assert life("parts", resume=True) == [0, 0]
+    assert_same_end("whole", "parts")
+
+
+def test_graph_mode_averages_the_gradients_too(trainer_of: Callable[..., Any]) -> None:
+    def work(rank: int) -> None:
+        backends = ("graph.train_graph.backend=eager", "graph.eval_graph.backend=eager")
+        trainer = trainer_of("graph.enabled=true", *backends, "train.train_iter=3", f"train.seed={7 + rank}")
+        trainer.train()
+        torch.save(trainer.model.state_dict(), f"rank{rank}.pt")
+
+    assert in_two(work) == [0, 0]
+    assert_same(torch.load("rank0.pt"), torch.load("rank1.pt"))
+
+
+def test_detectron2_runs_of_two_processes_resume_with_the_generators_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("d2_parts.py").write_text(detectron2.PARTS)
+    Path("config.py").write_text(detectron2.CONFIG)
+
+    def life(folder: str, **options: Any) -> list[int | None]:
+        return in_two(lambda rank: detectron2.train("config.py", folder, **options) and None)
+
+    assert life("whole") == [0, 0]
+    assert life("parts", chaos="kill@step=6")[0] == -signal.SIGKILL
+    assert life("parts", resume="") == [0, 0]
+    assert_same(detectron2.content("whole"), detectron2.content("parts"))
+    assert lines("whole") == lines("parts")

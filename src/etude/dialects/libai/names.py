@@ -191,6 +191,19 @@ _PARAM_SCHEDULERS = _from(
 )
 _D2_CHECKPOINT = _from(f"{_D2}.checkpoint", "DetectionCheckpointer PeriodicCheckpointer")
 
+_D2_DATASETS = _from(
+    f"{_D2}.data", "AspectRatioGroupedDataset DatasetFromList MapDataset ToIterableDataset trivial_batch_collator"
+)
+_D2_LOADERS = _from(
+    f"{_D2}.data",
+    "build_batch_data_loader build_detection_train_loader build_detection_test_loader trivial_batch_collator "
+    "worker_init_reset_seed",
+)
+_D2_SAMPLERS = _from(
+    f"{_D2}.samplers",
+    "TrainingSampler RandomSubsetTrainingSampler RepeatFactorTrainingSampler InferenceSampler GroupedBatchSampler",
+)
+
 _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2": {},
     "detectron2.config": _D2_CONFIG,
@@ -214,6 +227,12 @@ _DETECTRON2: dict[str, dict[str, str]] = {
         f"{_D2}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset inference_context"
     ),
     "detectron2.evaluation.testing": _from(f"{_D2}.results", "flatten_results_dict print_csv_format verify_results"),
+    "detectron2.data": _D2_LOADERS | _D2_DATASETS,
+    "detectron2.data.build": _D2_LOADERS,
+    "detectron2.data.common": _D2_DATASETS,
+    "detectron2.data.samplers": _D2_SAMPLERS,
+    "detectron2.data.samplers.distributed_sampler": _D2_SAMPLERS,
+    "detectron2.data.samplers.grouped_batch_sampler": _from(f"{_D2}.samplers", "GroupedBatchSampler"),
     "detectron2.utils": {},
     "detectron2.utils.events": _D2_EVENTS,
     "detectron2.utils.comm": _from(
@@ -256,7 +275,7 @@ OUT_OF_SCOPE: dict[str, str] = {
     "libai.onnx_export": "use torch.onnx.export on the trained model",
     "libai.inference": "load the weights with torch and call the model",
     "flowvision": "use torchvision.transforms under the same argument names",
-    "detectron2.data": f"detection data is not part of the engine; {_BRING}",
+    "detectron2.data": f"detection data sets and their mappers are not part of the engine; {_BRING}",
     "detectron2.modeling": f"detection models are not part of the engine; {_BRING}",
     "detectron2.structures": f"detection structures are not part of the engine; {_BRING}",
     "detectron2.export": "use torch.export on the trained model",

@@ -20,6 +20,7 @@ from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
 from etude.dialects.libai.live.hooks import PeriodicWriter
 from etude.dialects.libai.live.resume import keep_state
 from etude.dialects.libai.lower import is_detectron2
+from etude.dist.world import World
 from etude.errors import ResumeError, printable
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
@@ -42,7 +43,7 @@ def build(plan: Plan, options: Options) -> Run:
     )
     _adjust(cfg, options, extras, arguments)
     run = build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
-    run.plan = plan
+    run.plan, run.world = plan, World.from_environment()
     signals = Signals()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
     run.loop = _listening(run.loop, signals)

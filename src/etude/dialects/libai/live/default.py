@@ -22,7 +22,7 @@ from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live import hooks, hooks_save, optim, position, resume, schedule
 from etude.dialects.libai.live.batches import to_device
 from etude.dialects.libai.live.evaluation import inference_on_dataset
-from etude.dialects.libai.live.graph import set_activation_checkpoint
+from etude.dialects.libai.live.graph import say_zero, set_activation_checkpoint, shared
 from etude.dialects.libai.live.results import flatten_results_dict, print_csv_format
 from etude.dialects.libai.live.setup import place_input
 from etude.dialects.libai.live.state import TrainerState
@@ -98,7 +98,9 @@ class DefaultTrainer(TrainerBase):
         else:
             if try_get_key(cfg, "train.activation_checkpoint.enabled", default=False):
                 set_activation_checkpoint(self.model)
-            self._trainer = EagerTrainer(_shared(self.model), self.train_loader, self.optimizer, steps, amp=self.amp)
+            if try_get_key(cfg, "train.zero_optimization.enabled", default=False):
+                say_zero()
+            self._trainer = EagerTrainer(shared(self.model), self.train_loader, self.optimizer, steps, amp=self.amp)
 
     def _build_checkpointer(self, cfg: Any, state: TrainerState) -> Checkpointer:
         keeps: dict[str, Any] = {"graph": self.graph_train} if cfg.graph.enabled else {"optimizer": self.optimizer}
@@ -345,10 +347,3 @@ def _takes_device(run_step: Callable[..., Any]) -> bool:
     """Whether a trainer's ``run_step`` takes the device too, or only ``get_batch`` as the tutorial writes it."""
     parameters = list(inspect.signature(run_step).parameters.values())
     return len(parameters) > 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
-
-
-def _shared(model: torch.nn.Module) -> torch.nn.Module:
-    """The model, wrapped when several processes train it together."""
-    if dist.get_world_size() == 1:
-        return model
-    return torch.nn.parallel.DistributedDataParallel(model)

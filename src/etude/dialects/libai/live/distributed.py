@@ -69,7 +69,7 @@ def setup_dist_util(cfg: Any) -> None:
         cfg.pipeline_num_layers = 10000
     cfg.device_type = try_get_key(cfg, "device_type", default="cuda")
     _util = DistUtil(world, cfg.device_type)
-    _join(world)
+    join(world)
 
 
 def convert_to_distributed_default_setting(module: Any) -> Any:
@@ -77,7 +77,8 @@ def convert_to_distributed_default_setting(module: Any) -> Any:
     return module
 
 
-def _join(world: World) -> None:
+def join(world: World) -> None:
+    """Meet the other processes of the run, if there are any."""
     if world.size > 1 and not torch_dist.is_initialized():
         torch_dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 

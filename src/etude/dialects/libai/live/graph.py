@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.trainer import Amp, total_loss
 from etude.errors import ConfigError
 
@@ -45,11 +46,11 @@ class GraphBase:
         self.model, self.optimizer, self.lr_scheduler = model, optimizer, lr_scheduler
         self.is_train, self.grad_acc_steps = is_train, grad_acc_steps
         self.amp = amp or Amp(enabled=fp16, device=device)
-        self._compiled = torch.compile(model, backend=backend)
+        self._compiled = torch.compile(shared(model) if is_train else model, backend=backend)
         if activation_checkpoint:
             set_activation_checkpoint(model)
-        if zero_optim:
-            logger.info("zero_optimization: one process holds all of the optimizer's state, there is nothing to share")
+        if zero_optim and is_train:
+            say_zero()
 
     def __call__(self, **data: Any) -> Any:
         try:
@@ -119,6 +120,21 @@ def require_compiler(backend: str, device: str) -> None:
 
         if find_spec("triton") is None:
             raise ConfigError("graph.enabled=True compiles the model, which needs triton on CUDA", hint=off)
+
+
+def shared(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, wrapped when several processes train it together: their gradients are averaged."""
+    if dist.get_world_size() == 1:
+        return model
+    return torch.nn.parallel.DistributedDataParallel(model)
+
+
+def say_zero() -> None:
+    """``train.zero_optimization`` is taken, without an effect."""
+    logger.warning(
+        "train.zero_optimization.enabled has no effect here: every process holds the whole state of the optimizer; "
+        "results are the same, memory is not saved"
+    )
 
 
 def set_activation_checkpoint(model: Any) -> None:

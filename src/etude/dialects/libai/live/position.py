@@ -10,10 +10,10 @@ import copy
 import logging
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from etude.data.seeds import mix, seed_process
 from etude.dialects.libai.live.generators import generators, restore_generators
@@ -41,18 +41,31 @@ class Batches:
         self._told = bool(state.get("told"))
         self._skip = 0 if self._told else self.batches
         self._seed = int(state.get("seed", torch.initial_seed() & 0x7FFFFFFFFFFFFFFF))
-        self._began, self._first = state.get("began"), state.get("first")
+        self._began, self._first, self._inner = state.get("began"), state.get("first"), state.get("inner")
+        self._sampler = _remembering_sampler(loader)
+        if self._sampler is not None and state.get("sampler"):
+            self._sampler.load_state_dict(state["sampler"])
         self._iterator: Iterator[Any] | None = None
         if not self._skip:
             self._began = generators()
-            self._iterator = iter(self._numbered())
+            self._iterator = self._knowing(None) or iter(self._numbered())
+
+    def _knowing(self, state: Mapping[str, Any] | None) -> Any:
+        """The iterator of a loader that can begin anywhere by itself; None for others."""
+        iterate = getattr(self._loader, "iterate_from", None)
+        return None if iterate is None else iterate(state, self._seed)
 
     def _numbered(self) -> Any:
         return _numbered(self._loader, self._seed, self.batches, self._skip)
 
     def _wind(self) -> Iterator[Any]:
         """Iterate as the earlier run did, past what it has seen; the generators of the process are left as they are."""
-        now, numbered = generators(), self._numbered()
+        now = generators()
+        knowing = self._knowing(self._inner) if self._inner is not None else None
+        if knowing is not None:
+            restore_generators(now)
+            return cast(Iterator[Any], knowing)
+        numbered = self._numbered()
         restore_generators(self._began or now)
         iterator: Iterator[Any] = iter(numbered)
         restore_generators(self._first or now)
@@ -88,12 +101,32 @@ class Batches:
         """Let the workers go; should somebody ask for another batch, it comes from new ones."""
         stop = getattr(self._iterator, "_shutdown_workers", None)
         if stop is not None:
+            self._inner = self.state_dict()["inner"]
             stop()
             self._iterator, self._skip = None, 0 if self._told else self.batches
 
     def state_dict(self) -> dict[str, Any]:
         """How many batches were handed out, and from which state of the generators the loader began."""
-        return {"batches": self.batches, "seed": self._seed, "began": self._began, "first": self._first}
+        inner = getattr(self._iterator, "state_dict", None)
+        return {
+            "batches": self.batches,
+            "seed": self._seed,
+            "began": self._began,
+            "first": self._first,
+            "inner": inner() if inner is not None else self._inner,
+            "sampler": None if self._sampler is None else self._sampler.state_dict(),
+        }
+
+
+def _remembering_sampler(loader: Any, depth: int = 4) -> Any:
+    """A sampler somewhere inside a loader that says what its order depends on."""
+    if isinstance(loader, Sampler) and hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict"):
+        return loader
+    for name in ("batch_sampler", "sampler", "dataset", "_dataset") if depth else ():
+        found = _remembering_sampler(getattr(loader, name, None), depth - 1)
+        if found is not None:
+            return found
+    return None
 
 
 def batches_of(trainer: Any) -> Batches | None:

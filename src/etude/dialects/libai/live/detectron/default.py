@@ -46,6 +46,18 @@ def _try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
 
 def default_setup(cfg: Any, args: Any) -> None:
     """Folder, logger, the config written down, seeds."""
+    announce(cfg, args)
+    seed_from(cfg)
+
+
+def seed_from(cfg: Any) -> None:
+    """The generators of this process by the config's seed; without one (-1) by chance."""
+    seed = _try_get_key(cfg, "SEED", "train.seed", default=-1)
+    seed_all_rng(None if seed < 0 else seed + comm.get_rank())
+
+
+def announce(cfg: Any, args: Any) -> None:
+    """:func:`default_setup` without the seeds."""
     folder = _try_get_key(cfg, "OUTPUT_DIR", "output_dir", "train.output_dir")
     if comm.is_main_process() and folder:
         os.makedirs(folder, exist_ok=True)
@@ -57,8 +69,6 @@ def default_setup(cfg: Any, args: Any) -> None:
     log.info(f"Command line arguments: {args}")
     if comm.is_main_process() and folder:
         _write_config(cfg, os.path.join(folder, "config.yaml"))
-    seed = _try_get_key(cfg, "SEED", "train.seed", default=-1)
-    seed_all_rng(None if seed < 0 else seed + rank)
     if not getattr(args, "eval_only", False):
         torch.backends.cudnn.benchmark = _try_get_key(cfg, "CUDNN_BENCHMARK", "train.cudnn_benchmark", default=False)
 

@@ -13,11 +13,13 @@ from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as inst
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.live.detectron import comm, hooks, hooks_save
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
-from etude.dialects.libai.live.detectron.default import create_ddp_model, default_setup, default_writers
+from etude.dialects.libai.live.detectron.default import announce, create_ddp_model, default_writers, seed_from
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
 from etude.dialects.libai.live.detectron.results import print_csv_format
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
+from etude.dialects.libai.live.distributed import join
 from etude.dialects.libai.live.resume import keep_state
+from etude.dist.world import World
 
 
 def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
@@ -26,6 +28,8 @@ def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
         cfg.train.device = "cpu"
     if arguments.fast_dev_run:
         cfg.train.max_iter, cfg.train.eval_period, cfg.train.log_period = 20, 10, 1
+    join(World.from_environment())
+    seed_from(cfg)
     model = create_ddp_model(instantiate(cfg.model).to(cfg.train.device), **try_get_key(cfg, "train.ddp", default={}))
     cfg.optimizer.params.model = model
     optimizer = instantiate(cfg.optimizer)
@@ -40,7 +44,7 @@ def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
 
 def do_train(cfg: Any, arguments: Namespace, trainer: SimpleTrainer, optimizer: Any) -> None:
     """Hooks in the order of the original's script, then the last checkpoint or the first weights, then the loop."""
-    default_setup(cfg, arguments)
+    announce(cfg, arguments)
     checkpointer = DetectionCheckpointer(trainer.model, cfg.train.output_dir, trainer=trainer)
     if arguments.eval_only:
         _load(cfg, arguments, checkpointer)
