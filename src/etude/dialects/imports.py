@@ -66,8 +66,8 @@ class Served(ModuleType):
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        for place, value in self.__dict__.get("_originals", {}).pop(name, {}).items():
-            setattr(*place, value)
+        for (module, attribute), value in self.__dict__.get("_originals", {}).pop(name, {}).items():
+            setattr(module, attribute, value)
         super().__delattr__(name)
 
     def __dir__(self) -> list[str]:

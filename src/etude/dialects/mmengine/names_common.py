@@ -41,14 +41,40 @@ _CHECKPOINT = _from(
 )
 _CHECKPOINT_INNER = _from(
     "checkpoint", "_load_checkpoint _load_checkpoint_to_model _load_checkpoint_with_prefix"
-) | _from("loader", "load_from_http load_from_local")
+) | _from(
+    "loader",
+    "load_from_ceph load_from_http load_from_local load_from_mmcls load_from_openmmlab load_from_pavi "
+    "load_from_torchvision",
+)
 _FILES = _from(
     "fileio",
     "BaseStorageBackend FileClient HTTPBackend HardDiskBackend LmdbBackend LocalBackend "
     "MemcachedBackend PetrelBackend copy_if_symlink_fails copyfile "
     "copyfile_from_local copyfile_to_local copytree copytree_from_local copytree_to_local dict_from_file dump exists "
     "get get_file_backend get_local_path get_text isdir isfile join_path list_dir_or_file list_from_file load put "
-    "put_text register_backend register_handler remove rmtree BaseFileHandler JsonHandler PickleHandler YamlHandler",
+    "generate_presigned_url put_text register_backend register_handler remove rmtree BaseFileHandler JsonHandler "
+    "PickleHandler YamlHandler",
+)
+_BACKEND_TABLES = _from("storage", "backends prefix_to_backends register_backend")
+_HANDLER_TABLES = _from("fileio", "file_handlers register_handler _register_handler")
+_FILE_IO = _from("storage", "_get_file_backend _parse_uri_prefix backend_instances")
+_BACKEND_FILES = {
+    "base": "BaseStorageBackend",
+    "http_backend": "HTTPBackend",
+    "lmdb_backend": "LmdbBackend",
+    "local_backend": "LocalBackend",
+    "memcached_backend": "MemcachedBackend",
+    "petrel_backend": "PetrelBackend",
+}
+_HANDLER_FILES = {
+    "base": "BaseFileHandler",
+    "json_handler": "JsonHandler",
+    "pickle_handler": "PickleHandler",
+    "yaml_handler": "YamlHandler",
+}
+_EXTERNAL = _from(
+    "external",
+    "MODULE2PACKAGE _get_cfg_metainfo _get_external_cfg_base_path _get_external_cfg_path _get_package_and_cfg_path",
 )
 _MANAGERS = _from("managers", "ManagerMeta ManagerMixin")
 _MISC = _from(
@@ -81,7 +107,8 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.config": _CONFIG | _from("config", "ConfigParsingError"),
     "mmengine.config.config": _CONFIG | _LAZY | _from("config", "add_args RESERVED_KEYS"),
     "mmengine.config.lazy": _LAZY,
-    "mmengine.config.utils": _from("lazystyle", "ConfigParsingError ImportTransformer _gather_abs_import_lazyobj"),
+    "mmengine.config.utils": _EXTERNAL
+    | _from("lazystyle", "ConfigParsingError ImportTransformer _gather_abs_import_lazyobj"),
     "mmengine.registry": _REGISTRY | _ROOTS,
     "mmengine.registry.registry": _from("registry", "Registry"),
     "mmengine.registry.default_scope": _from("scope", "DefaultScope"),
@@ -94,30 +121,36 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.runner": _CHECKPOINT,
     "mmengine.runner.checkpoint": _CHECKPOINT | _CHECKPOINT_INNER,
     "mmengine.fileio": _FILES,
-    "mmengine.fileio.io": _FILES,
+    "mmengine.fileio.io": _FILES | _BACKEND_TABLES | _HANDLER_TABLES | _FILE_IO,
     "mmengine.fileio.parse": _FILES,
     "mmengine.fileio.file_client": _FILES,
-    "mmengine.fileio.backends": _FILES,
-    "mmengine.fileio.handlers": _FILES,
+    "mmengine.fileio.backends": _FILES | _BACKEND_TABLES,
+    "mmengine.fileio.backends.registry_utils": _BACKEND_TABLES,
+    **{f"mmengine.fileio.backends.{file}": _from("storage", name) for file, name in _BACKEND_FILES.items()},
+    "mmengine.fileio.handlers": _FILES | _HANDLER_TABLES,
+    "mmengine.fileio.handlers.registry_utils": _HANDLER_TABLES,
+    **{f"mmengine.fileio.handlers.{file}": _from("fileio", name) for file, name in _HANDLER_FILES.items()},
     "mmengine.utils": _UTILS,
     "mmengine.utils.misc": _MISC,
     "mmengine.utils.manager": _MANAGERS,
-    "mmengine.utils.package_utils": _PACKAGE,
-    "mmengine.utils.path": _PATH,
-    "mmengine.utils.progressbar": _PROGRESS,
+    "mmengine.utils.package_utils": _PACKAGE | _from("utils.package", "package2module"),
+    "mmengine.utils.path": _PATH | _from("utils.path", "find_vcs_root"),
+    "mmengine.utils.progressbar": _PROGRESS | _from("utils.progress", "init_pool"),
     "mmengine.utils.progressbar_rich": _PROGRESS_RICH,
     "mmengine.utils.timer": _TIMER,
-    "mmengine.utils.version_utils": _VERSION,
+    "mmengine.utils.version_utils": _VERSION | _from("utils.version", "_minimal_ext_cmd"),
     "mmengine.utils.dl_utils": _DL_UTILS,
     "mmengine.utils.dl_utils.parrots_wrapper": _PARROTS,
     "mmengine.utils.dl_utils.collect_env": _from("torch_utils", "collect_env"),
     "mmengine.utils.dl_utils.misc": _from("torch_utils", "has_batch_norm is_norm torch_meshgrid mmcv_full_available"),
     "mmengine.utils.dl_utils.setup_env": _from("torch_utils", "set_multi_processing"),
+    "mmengine.utils.dl_utils.hub": _from("torch_utils", "load_url"),
+    "mmengine.utils.dl_utils.torch_ops": _from("torch_utils", "torch_meshgrid"),
+    "mmengine.utils.dl_utils.trace": _from("torch_utils", "is_jit_tracing"),
     "mmengine.utils.dl_utils.time_counter": _from("torch_utils", "TimeCounter"),
 }
 
 OUT_OF_SCOPE: dict[str, str] = {
-    "mmengine.fileio.backends.petrel_backend": "object stores; copy the files to a disk",
     "mmengine.infer": "inferencers; call the model, or `etude evaluate`",
     "mmengine.runner.get_torchvision_models": "the model zoo; download a checkpoint and give its path",
     "mmengine.runner.get_external_models": "the model zoo; download a checkpoint and give its path",

@@ -76,7 +76,7 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.hooks": {name: target for names in _HOOKS.values() for name, target in names.items() if name[0] != "S"}
     | _from("hooks.sync_buffer_hook", "SyncBuffersHook"),
     "mmengine.runner": _LOOPS | _RUNNER | _FLEXIBLE | _PRIORITY | _AMP | _SEED | _RECOMPUTE,
-    "mmengine.runner.runner": _RUNNER,
+    "mmengine.runner.runner": _RUNNER | _from("runner.dataloaders", "_SlicedDataset"),
     "mmengine.runner._flexible_runner": _FLEXIBLE,
     "mmengine.runner.loops": _LOOPS,
     "mmengine.runner.base_loop": _from("loops", "BaseLoop"),
@@ -92,7 +92,7 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.model.base_model.base_model": _BASE_MODEL,
     "mmengine.model.averaged_model": _AVERAGED,
     "mmengine.model.test_time_aug": _TTA,
-    "mmengine.model.utils": _MODEL_UTILS,
+    "mmengine.model.utils": _MODEL_UTILS | _from("model.utils", "_BatchNormXd"),
     "mmengine.model.wrappers": _ALL_WRAPPERS,
     **{f"mmengine.model.wrappers.{file}": names for file, names in _MODEL_WRAPPERS.items()},
     "mmengine._strategy": _STRATEGIES,

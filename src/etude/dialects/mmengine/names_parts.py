@@ -40,10 +40,15 @@ _TORCH_OPTIMIZERS = {name: f"torch.optim:{name}" for name in _OPTIMIZERS.split()
 _TORCH_OPTIMIZERS["TorchAdafactor"] = "torch.optim:Adafactor"
 _CONSTRUCTOR = _from("optim_build.constructor", "DefaultOptimWrapperConstructor")
 _ZERO = _from("optim_build.zero", "ZeroRedundancyOptimizer")
-_BUILDER = _from("optim_build.build", "build_optim_wrapper TORCH_OPTIMIZERS")
+_BUILDER = _from("optim_build.build", "build_optim_wrapper")
+_LISTS = _from(
+    "optim_build.build",
+    "TORCH_OPTIMIZERS NPU_OPTIMIZERS DADAPTATION_OPTIMIZERS LION_OPTIMIZERS SOPHIA_OPTIMIZERS BITSANDBYTES_OPTIMIZERS "
+    "TRANSFORMERS_OPTIMIZERS",
+)
 _TABLES = _from("registry", "OPTIMIZERS OPTIM_WRAPPERS OPTIM_WRAPPER_CONSTRUCTORS")
 _OPTIM = {
-    "mmengine.optim.optimizer.builder": _BUILDER,
+    "mmengine.optim.optimizer.builder": _BUILDER | _LISTS,
     "mmengine.optim.optimizer.default_constructor": _CONSTRUCTOR,
     "mmengine.optim.optimizer.zero_optimizer": _ZERO,
     "mmengine.optim.optimizer": _BUILDER | _CONSTRUCTOR | _ZERO | _TABLES,
@@ -68,7 +73,8 @@ _LOGGING = _served(
         "history_buffer": _from("logging.history_buffer", "HistoryBuffer"),
         "message_hub": _from("logging.message_hub", "MessageHub"),
         "logger": _from(
-            "logging.logger", "MMLogger print_log MMFormatter FilterDuplicateWarning _get_rank _get_world_size"
+            "logging.logger",
+            "MMLogger print_log MMFormatter FilterDuplicateWarning _get_rank _get_world_size _get_device_id",
         ),
     },
 )
@@ -89,7 +95,8 @@ _DIST = _served(
             "dist.utils",
             "barrier cast_data_device get_backend get_comm_device get_data_device get_default_group get_dist_info "
             "get_local_group get_local_rank get_local_size get_rank get_world_size infer_launcher init_dist "
-            "init_local_group is_distributed is_main_process master_only",
+            "init_local_group is_distributed is_main_process master_only _init_dist_mpi _init_dist_pytorch "
+            "_init_dist_slurm",
         ),
     },
 )
@@ -115,6 +122,11 @@ _VISUALIZATION = _served(
         "visualizer": _from("visualization.visualizer", "Visualizer"),
         "vis_backend": _BACKENDS | _from("visualization.backend", "force_init_env"),
     },
+)
+_VISUALIZATION["mmengine.visualization.utils"] = _from(
+    "visualization.utils",
+    "check_length check_type check_type_and_length color_str2rgb color_val_matplotlib convert_overlay_heatmap "
+    "img_from_canvas tensor2ndarray value2list",
 )
 
 _EVALUATOR = _served(
@@ -149,7 +161,7 @@ _DEVICE = _served(
 _COMPARISONS = _from(
     "testing",
     "assert_allclose assert_attrs_equal assert_dict_contains_subset assert_dict_has_keys assert_is_norm_layer "
-    "assert_keys_equal assert_params_all_zeros",
+    "assert_keys_equal assert_params_all_zeros check_python_script",
 )
 _TEST_CASE = _from("testing", "RunnerTestCase ToyModel ToyDataset ToyMetric")
 _PROCESSES = _from("testing_processes", "MultiProcessTestCase")
@@ -158,7 +170,7 @@ _TESTING = {
     "mmengine.testing.compare": _COMPARISONS,
     "mmengine.testing.runner_test_case": _TEST_CASE,
     "mmengine.testing._internal": _PROCESSES,
-    "mmengine.testing._internal.distributed": _PROCESSES,
+    "mmengine.testing._internal.distributed": _PROCESSES | _from("testing_processes", "TEST_SKIPS TestSkip"),
 }
 
 _REGISTRIES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from abc import ABCMeta
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +16,7 @@ from etude.dialects.openmm.logging import current_logger, print_log
 from etude.dialects.openmm.wrappers import is_wrapper
 
 
-class BaseModule(nn.Module):
+class BaseModule(nn.Module, metaclass=ABCMeta):
     """``init_weights()`` applies ``init_cfg``, then the children's, then weights of a ``Pretrained`` rule. Once."""
 
     def __init__(self, init_cfg: Any = None) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
+from etude.dialects.openmm.errors import ConfigAssertionError, ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.registry import Registry, build_from_cfg, plain
 
@@ -18,9 +18,9 @@ def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
     """A runner made by ``from_cfg`` of the class that ``runner_type`` names (default ``Runner``)."""
     inner = plain(cfg)
     if inner is None:
-        raise ConfigTypeError(f"cfg should be a dict, ConfigDict or Config, but got {type(cfg)}")
+        raise ConfigAssertionError(f"cfg should be a dict, ConfigDict or Config, but got {type(cfg)}")
     if not isinstance(registry, Registry):
-        raise ConfigTypeError(f"registry must be a mmengine.Registry object, but got {type(registry)}")
+        raise ConfigAssertionError(f"registry must be a mmengine.Registry object, but got {type(registry)}")
     with registry.switch_scope_and_registry(inner.get("_scope_")) as found_in:
         kind = inner.get("runner_type", "Runner")
         runner = found_in.get(kind) if isinstance(kind, str) else kind
@@ -65,7 +65,7 @@ def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Any = N
     """A scheduler; with ``convert_to_iter_based`` its epochs become iterations by the given ``epoch_length``."""
     inner = plain(cfg)
     if inner is None:
-        raise ConfigTypeError(f"cfg should be a dict, ConfigDict or Config, but got {type(cfg)}")
+        raise ConfigAssertionError(f"cfg should be a dict, ConfigDict or Config, but got {type(cfg)}")
     args: dict[str, Any] = {**(plain(default_args) or {}), **inner}
     with registry.switch_scope_and_registry(args.pop("_scope_", None)) as found_in:
         if not args.pop("convert_to_iter_based", False):

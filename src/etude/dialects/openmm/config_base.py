@@ -15,7 +15,13 @@ from typing import Any, ClassVar, Self
 import yaml
 
 from etude.dialects.openmm.configdict_base import AttributeDict
-from etude.dialects.openmm.errors import ConfigFileError, ConfigImportError, ConfigKeyError, ConfigTypeError
+from etude.dialects.openmm.errors import (
+    ConfigFileError,
+    ConfigFileMissing,
+    ConfigImportError,
+    ConfigKeyError,
+    ConfigTypeError,
+)
 from etude.dialects.openmm.merge import merge, nested
 from etude.dialects.openmm.source import SUFFIXES
 from etude.dialects.openmm.utils.misc import import_modules_from_strings
@@ -78,7 +84,7 @@ class ConfigBase:
 
     def dump(self, file: Any = None) -> str | None:
         """Write to ``file`` in the format that its suffix says, or give the text in the format of one's own file."""
-        own = os.path.splitext(self._filename or ".py")[1] if file is None else os.path.splitext(str(file))[1]
+        own = os.path.splitext(self._filename or "config.py")[1] if file is None else os.path.splitext(str(file))[1]
         text = self._dumped(own)
         if file is None:
             return text
@@ -92,6 +98,8 @@ class ConfigBase:
         if suffix in (".yaml", ".yml"):
             text: str = yaml.safe_dump(jsonable(self._plain()))
             return text
+        if suffix != ".py":
+            raise ConfigTypeError(f"Unsupported format: {suffix.removeprefix('.')}", hint="py, yml, yaml and json are")
         return self.pretty_text
 
     def _plain(self) -> dict[Any, Any]:
@@ -182,6 +190,14 @@ class DictActionBase(Action):
     def parse_value(cls, text: str) -> Any:
         """The value that ``text`` means: numbers, booleans, None, lists, tuples, else the text without blanks."""
         return _parsed(text.strip("'\"").replace(" ", ""))
+
+    @staticmethod
+    def _parse_int_float_bool(val: str) -> Any:
+        return _leaf(val)
+
+    @staticmethod
+    def _parse_iterable(val: str) -> Any:
+        return DictActionBase.parse_value(val)
 
     def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option_string: Any = None) -> None:
         options = dict(getattr(namespace, self.dest, None) or {}) if self.extends else {}
@@ -284,7 +300,9 @@ def jsonable(value: Any) -> Any:
 
 
 def _text_of(filename: str | None) -> str:
-    if not filename or not os.path.isfile(filename):
+    if not filename:
         return ""
+    if not os.path.isfile(filename):
+        raise ConfigFileMissing(f'file "{filename}" does not exist')
     with open(filename, encoding="utf-8") as file:
         return file.read()

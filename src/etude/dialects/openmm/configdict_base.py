@@ -70,7 +70,7 @@ class AttributeDict(dict[Any, Any]):
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Like ``dict.update``, but a dict over a dict is merged into it."""
         if len(args) > 1:
-            raise TypeError(f"update expected at most 1 argument, got {len(args)}")
+            raise TypeError(f"update only accept one positional argument, got {len(args)}")
         given = {**dict(_raw_items(args[0]) if args else ()), **kwargs}
         for key, value in given.items():
             own = dict.get(self, key)

@@ -20,17 +20,61 @@ from etude.dialects.openmm.storage import (
     LocalBackend,
     MemcachedBackend,
     PetrelBackend,
+    _get_file_backend,
+    _listed,
+    _parse_uri_prefix,
+    add_backend,
+    backend_instances,
+    backends,
     get_file_backend,
+    prefix_to_backends,
     register_backend,
 )
 
 __all__ = [
-    "BaseFileHandler", "BaseStorageBackend", "FileClient", "HTTPBackend", "HardDiskBackend", "JsonHandler",
-    "LmdbBackend", "LocalBackend", "MemcachedBackend", "PetrelBackend", "PickleHandler", "YamlHandler",
-    "copy_if_symlink_fails", "copyfile", "copyfile_from_local",
-    "copyfile_to_local", "copytree", "copytree_from_local", "copytree_to_local", "dict_from_file", "dump", "exists",
-    "file_handlers", "get", "get_file_backend", "get_local_path", "get_text", "isdir", "isfile", "join_path",
-    "list_dir_or_file", "list_from_file", "load", "put", "put_text", "register_backend", "register_handler", "remove",
+    "BaseFileHandler",
+    "BaseStorageBackend",
+    "FileClient",
+    "HTTPBackend",
+    "HardDiskBackend",
+    "JsonHandler",
+    "LmdbBackend",
+    "LocalBackend",
+    "MemcachedBackend",
+    "PetrelBackend",
+    "PickleHandler",
+    "YamlHandler",
+    "_get_file_backend",
+    "_parse_uri_prefix",
+    "backend_instances",
+    "backends",
+    "copy_if_symlink_fails",
+    "copyfile",
+    "copyfile_from_local",
+    "copyfile_to_local",
+    "copytree",
+    "copytree_from_local",
+    "copytree_to_local",
+    "dict_from_file",
+    "dump",
+    "exists",
+    "file_handlers",
+    "get",
+    "get_file_backend",
+    "get_local_path",
+    "get_text",
+    "isdir",
+    "isfile",
+    "join_path",
+    "list_dir_or_file",
+    "list_from_file",
+    "load",
+    "prefix_to_backends",
+    "put",
+    "put_text",
+    "register_backend",
+    "register_handler",
+    "remove",
     "rmtree",
 ]  # fmt: skip
 
@@ -100,19 +144,27 @@ def register_handler(file_formats: Any, **kwargs: Any) -> Callable[[type[BaseFil
     """``@register_handler("csv")`` on a class: how files of that suffix are read and written."""
 
     def wrap(cls: type[BaseFileHandler]) -> type[BaseFileHandler]:
-        if not issubclass(cls, BaseFileHandler):
-            raise TypeError(f"handler must be a child of BaseFileHandler, not {cls}")
-        for one in [file_formats] if isinstance(file_formats, str) else file_formats:
-            file_handlers[one] = cls(**kwargs)
+        _register_handler(cls(**kwargs), file_formats)
         return cls
 
     return wrap
 
 
+def _register_handler(handler: BaseFileHandler, file_formats: Any) -> None:
+    if not isinstance(handler, BaseFileHandler):
+        raise TypeError(f"handler must be a child of BaseFileHandler, not {type(handler)}")
+    formats = [file_formats] if isinstance(file_formats, str) else file_formats
+    if not isinstance(formats, list) or not all(isinstance(one, str) for one in formats):
+        raise TypeError("file_formats must be a str or a list of str")
+    file_handlers.update(dict.fromkeys(formats, handler))
+
+
 def _handler(file: Any, file_format: str | None) -> BaseFileHandler:
     if file_format is None:
-        if not isinstance(file, str | os.PathLike):
+        if file is None or hasattr(file, "read") or hasattr(file, "write"):
             raise ValueError("file_format must be specified since file is None or an open file")
+        if not isinstance(file, str | os.PathLike):
+            raise TypeError('"file" must be a filepath str or a file-object')
         file_format = os.path.splitext(os.fspath(file))[1].removeprefix(".")
     if file_format not in file_handlers:
         raise TypeError(f"Unsupported format: {file_format}; known: {', '.join(file_handlers)}")
@@ -193,24 +245,62 @@ def dict_from_file(
 class FileClient:
     """The older face of the backends: ``FileClient(backend="disk")``, then its methods."""
 
-    def __init__(self, backend: str | None = None, prefix: str | None = None, **kwargs: Any) -> None:
-        given = {"backend": backend, **kwargs} if backend is not None else kwargs
-        uri = None if backend is not None else f"{prefix}://" if prefix else ""
-        self.client = get_file_backend(uri, backend_args=given)
+    _backends: dict[str, type[BaseStorageBackend]] = {**backends, "disk": HardDiskBackend}
+    _prefix_to_backends: dict[str, type[BaseStorageBackend]] = dict(prefix_to_backends)
+    _instances: dict[tuple[Any, ...], FileClient] = {}
+    client: Any
 
-    register_backend = staticmethod(register_backend)
+    def __new__(cls, backend: str | None = None, prefix: str | None = None, **kwargs: Any) -> FileClient:
+        """A client for the same backend and arguments is made once."""
+        if backend is None and prefix is None:
+            backend = "disk"
+        if backend is not None and backend not in cls._backends:
+            raise ValueError(
+                f"Backend {backend} is not supported. Currently supported ones are {list(cls._backends)}; "
+                "stores that are not a disk are out of Étude's scope"
+            )
+        if backend is None and prefix not in cls._prefix_to_backends:
+            raise ValueError(f"prefix {prefix} is not supported. Supported ones are {list(cls._prefix_to_backends)}")
+        key = (backend, prefix, *map(str, kwargs.items()))
+        if key not in cls._instances:
+            made = super().__new__(cls)
+            kind = cls._backends[backend] if backend is not None else cls._prefix_to_backends[str(prefix)]
+            made.client = kind(**kwargs)
+            cls._instances[key] = made
+        return cls._instances[key]
+
+    @classmethod
+    def register_backend(
+        cls, name: str, backend: type[BaseStorageBackend] | None = None, force: bool = False, prefixes: Any = None
+    ) -> Any:
+        """Add a backend for clients, as :func:`register_backend` does for the functions; also as a decorator."""
+        if backend is None:
+            return lambda kind: (cls._register_backend(name, kind, force, prefixes), kind)[1]
+        return cls._register_backend(name, backend, force, prefixes)
+
+    @classmethod
+    def _register_backend(cls, name: str, backend: Any, force: bool = False, prefixes: Any = None) -> None:
+        try:
+            add_backend(cls._backends, cls._prefix_to_backends, name, backend, force, prefixes)
+        except ValueError as error:
+            raise KeyError(str(error)) from None
+        cls._instances = {
+            key: client for key, client in cls._instances.items() if key[0] != name and key[1] not in _listed(prefixes)
+        }  # fmt: skip
 
     @classmethod
     def infer_client(cls, file_client_args: dict[str, Any] | None = None, uri: Any = None) -> FileClient:
         """The client that the arguments, or the address, ask for."""
+        assert file_client_args is not None or uri is not None, "file_client_args or uri is needed"
         if file_client_args is not None:
             return cls(**file_client_args)
-        return cls(prefix=cls.parse_uri_prefix(uri))
+        prefix = cls.parse_uri_prefix(uri)
+        return cls(prefix=prefix) if prefix else cls(backend="disk")
 
     @staticmethod
     def parse_uri_prefix(uri: Any) -> str | None:
-        prefix, found, _ = str(uri).partition("://")
-        return prefix.rpartition(":")[2] if found else None
+        assert isinstance(uri, str | os.PathLike), f"a path is needed, not {uri!r}"
+        return _parse_uri_prefix(uri) or None
 
     @property
     def name(self) -> str:
@@ -218,7 +308,7 @@ class FileClient:
 
     @property
     def allow_symlink(self) -> bool:
-        return isinstance(self.client, LocalBackend)
+        return bool(self.client.allow_symlink)
 
     def __getattr__(self, name: str) -> Any:
         if name == "client":
@@ -227,16 +317,18 @@ class FileClient:
 
 
 def _by_backend(method: str) -> Callable[..., Any]:
-    def call(filepath: Any, *args: Any, backend_args: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        return getattr(get_file_backend(filepath, backend_args=backend_args), method)(filepath, *args, **kwargs)
+    def call(*args: Any, backend_args: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+        uri = args[0] if args else next(iter(kwargs.values()))
+        return getattr(get_file_backend(uri, backend_args=backend_args), method)(*args, **kwargs)
 
     call.__name__, call.__doc__ = method, f"``{method}`` of the backend that the address asks for."
     return call
 
 
 def _writer(method: str) -> Callable[..., Any]:
-    def call(obj: Any, filepath: Any, *args: Any, backend_args: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        return getattr(get_file_backend(filepath, backend_args=backend_args), method)(obj, filepath, *args, **kwargs)
+    def call(*args: Any, backend_args: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+        uri = [*args, *kwargs.values()][1]
+        return getattr(get_file_backend(uri, backend_args=backend_args), method)(*args, **kwargs)
 
     call.__name__, call.__doc__ = method, f"``{method}`` of the backend that the address asks for."
     return call
@@ -253,6 +345,7 @@ copyfile, copytree, copy_if_symlink_fails = (
     _by_backend(name) for name in ("copyfile", "copytree", "copy_if_symlink_fails")
 )
 copyfile_from_local, copytree_from_local = _writer("copyfile_from_local"), _writer("copytree_from_local")
+generate_presigned_url = _by_backend("generate_presigned_url")
 copyfile_to_local, copytree_to_local = _by_backend("copyfile_to_local"), _by_backend("copytree_to_local")
 
 

@@ -146,6 +146,7 @@ class Caffe2XavierInit(KaimingInit):
 
 def update_init_info(module: nn.Module, init_info: str) -> None:
     """Note ``init_info`` for every parameter of ``module`` whose mean has changed since it was last looked at."""
+    assert hasattr(module, "_params_init_info"), f"Can not find `_params_init_info` in {module}"
     notes: Any = module._params_init_info
     for name, parameter in module.named_parameters():
         if parameter not in notes:

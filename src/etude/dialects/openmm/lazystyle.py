@@ -116,6 +116,8 @@ class _Transformer(ast.NodeTransformer):
         #: Names that imports bind.
         self.imported: set[str] = set()
         self._packages: dict[str, list[str]] = {}
+        #: Bases by file: a base that two statements name is one, a change of what it says shows under both names.
+        self._sources: dict[str, Source] = {}
 
     def visit_With(self, node: ast.With) -> Any:
         if not _reads_base(node):
@@ -145,7 +147,10 @@ class _Transformer(ast.NodeTransformer):
         return made
 
     def _read(self, node: ast.ImportFrom) -> Source:
-        return read_lazy(self._base_path(node), self.seen)
+        path = self._base_path(node)
+        if path not in self._sources:
+            self._sources[path] = read_lazy(path, self.seen)
+        return self._sources[path]
 
     def _wanted(self, node: ast.ImportFrom, available: dict[str, Any], source: Source) -> dict[str, Any]:
         wanted: dict[str, Any] = {}

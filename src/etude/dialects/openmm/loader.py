@@ -69,22 +69,34 @@ def load_from_http(filename: str, map_location: Any = None, model_dir: str | Non
     return load_from_local(cached, map_location)
 
 
-def load_from_zoo(filename: str, map_location: Any = None) -> Any:
-    scheme = filename.partition("://")[0]
-    raise OutOfScope(
-        f"{filename}: the model zoo behind {scheme}:// is out of Étude's scope; download the file and give its path"
-    )
+def _from_zoo(name: str, schemes: str) -> Load:
+    def load(filename: str, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        assert re.match(schemes, filename), f"Expected filename startswith `{schemes}`, but get {filename}"
+        scheme = filename.partition("://")[0]
+        raise OutOfScope(
+            f"{filename}: the model zoo behind {scheme}:// is out of Étude's scope; download the file and give its path"
+        )
+
+    load.__name__, load.__doc__ = name, "A store of models that is out of scope; says what to do instead."
+    return load
+
+
+load_from_torchvision = _from_zoo("load_from_torchvision", "modelzoo://|torchvision://")
+load_from_openmmlab = _from_zoo("load_from_openmmlab", "open-mmlab://|openmmlab://")
+load_from_mmcls = _from_zoo("load_from_mmcls", "mmcls://")
+load_from_pavi = _from_zoo("load_from_pavi", "pavi://")
+load_from_ceph = _from_zoo("load_from_ceph", r"(\S+\:)?s3://|(\S+\:)?petrel://")
 
 
 def register_all(loader: type[Loader]) -> None:
     """The schemes that both systems know."""
     loader.register_scheme("", load_from_local)
     loader.register_scheme(("http://", "https://"), load_from_http)
-    loader.register_scheme(
-        ("modelzoo://", "torchvision://", "open-mmlab://", "openmmlab://", "mmcls://", "pavi://",
-         r"(\S+\:)?s3://", r"(\S+\:)?petrel://"),
-        load_from_zoo,
-    )  # fmt: skip
+    loader.register_scheme(("modelzoo://", "torchvision://"), load_from_torchvision)
+    loader.register_scheme(("open-mmlab://", "openmmlab://"), load_from_openmmlab)
+    loader.register_scheme("mmcls://", load_from_mmcls)
+    loader.register_scheme("pavi://", load_from_pavi)
+    loader.register_scheme((r"(\S+\:)?s3://", r"(\S+\:)?petrel://"), load_from_ceph)
 
 
 def save_atomically(checkpoint: Any, filename: str) -> None:

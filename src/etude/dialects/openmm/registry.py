@@ -30,12 +30,28 @@ class Registry(RegistryTree):
         scope: str | None = None,
         locations: list[str] | tuple[str, ...] = (),
     ) -> None:
+        self._listed = True
         super().__init__(name, build_func, parent, scope)
         self._locations = list(locations)
         self._imported = False
 
     def _default_build(self) -> Callable[..., Any]:
         return build_from_cfg
+
+    @property
+    def module_dict(self) -> dict[str, Any]:
+        """The whole table, with what comes with the dialect; looking at it imports all of that, once."""
+        for name in [*self._lazy] if not self._listed else ():
+            self._own(name)
+        self._listed = True
+        return self._module_dict
+
+    def __len__(self) -> int:
+        return len(self.module_dict)
+
+    def add_lazy(self, entries: Mapping[str, str]) -> None:
+        super().add_lazy(entries)
+        self._listed = False
 
     def get(self, key: str) -> Any:
         """The entry that ``key`` means here, or None: own table and parents, a scope's table, or an import path."""
@@ -125,7 +141,7 @@ class Registry(RegistryTree):
         table = Table(title=f"Registry of {self._name}")
         table.add_column("Names", justify="left", style="cyan")
         table.add_column("Objects", justify="left", style="green")
-        for name, entry in sorted(self._module_dict.items()):
+        for name, entry in sorted(self.module_dict.items()):
             table.add_row(name, str(entry))
         console = Console()
         with console.capture() as capture:

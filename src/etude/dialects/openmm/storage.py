@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -17,6 +18,13 @@ from etude.errors import OutOfScope
 class BaseStorageBackend:
     """What every backend can do; users derive their own and register them."""
 
+    _allow_symlink = False
+
+    @property
+    def allow_symlink(self) -> bool:
+        """Whether files here can be linked."""
+        return self._allow_symlink
+
     @property
     def name(self) -> str:
         return type(self).__name__
@@ -30,6 +38,8 @@ class BaseStorageBackend:
 
 class LocalBackend(BaseStorageBackend):
     """Files on this machine. What is written appears whole or not at all."""
+
+    _allow_symlink = True
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__()
@@ -159,9 +169,12 @@ class LmdbBackend(_Foreign):
     """A database file."""
 
 
-backends: dict[str, type[BaseStorageBackend]] = {"local": LocalBackend, "disk": HardDiskBackend, "http": HTTPBackend}
+backends: dict[str, type[BaseStorageBackend]] = {
+    "local": LocalBackend, "http": HTTPBackend, "lmdb": LmdbBackend, "memcached": MemcachedBackend,
+    "petrel": PetrelBackend,
+}  # fmt: skip
 prefix_to_backends: dict[str, type[BaseStorageBackend]] = {
-    "": LocalBackend, "http": HTTPBackend, "https": HTTPBackend
+    "": LocalBackend, "http": HTTPBackend, "https": HTTPBackend, "petrel": PetrelBackend, "s3": PetrelBackend,
 }  # fmt: skip
 
 
@@ -171,25 +184,73 @@ def register_backend(
     """Add a backend under ``name`` and for addresses with one of ``prefixes``; also as a decorator."""
     if backend is None:
         return lambda cls: (register_backend(name, cls, force, prefixes), cls)[1]
+    add_backend(backends, prefix_to_backends, name, backend, force, prefixes)
+    return None
+
+
+def add_backend(
+    named: dict[str, type[BaseStorageBackend]],
+    prefixed: dict[str, type[BaseStorageBackend]],
+    name: Any,
+    backend: Any,
+    force: bool,
+    prefixes: Any,
+) -> None:
+    """Enter a backend into two such tables."""
     if not isinstance(name, str):
         raise TypeError(f"the backend name should be a string, but got {type(name)}")
-    if not isinstance(backend, type) or not issubclass(backend, BaseStorageBackend):
+    if not isinstance(backend, type):
+        raise TypeError(f"backend should be a class, but got {type(backend)}")
+    if not issubclass(backend, BaseStorageBackend):
         raise TypeError(f"backend {backend} is not a subclass of BaseStorageBackend")
-    if name in backends and not force:
+    if name in named and not force:
         raise ValueError(f'{name} is already registered as a storage backend, add "force=True" to override it')
-    backends[name] = backend
-    for prefix in [prefixes] if isinstance(prefixes, str) else prefixes or ():
-        if prefix in prefix_to_backends and not force:
+    for prefix in _listed(prefixes):
+        if prefix in prefixed and not force:
             raise ValueError(f'{prefix} is already registered as a storage backend, add "force=True" to override it')
-        prefix_to_backends[prefix] = backend
-    return None
+    named[name] = backend
+    prefixed.update(dict.fromkeys(_listed(prefixes), backend))
+
+
+def _listed(prefixes: Any) -> list[str]:
+    if prefixes is None or isinstance(prefixes, str):
+        return [] if prefixes is None else [prefixes]
+    assert isinstance(prefixes, list | tuple), f"prefixes should be names, got {prefixes!r}"
+    return list(prefixes)
+
+
+def _parse_uri_prefix(uri: Any) -> str:
+    """``"petrel"`` of ``petrel://…`` and of ``cluster:petrel://…``; nothing of a path."""
+    assert isinstance(uri, str | os.PathLike), f"a path is needed, not {uri!r}"
+    prefix, found, _ = str(uri).partition("://")
+    return prefix.rpartition(":")[2] if found else ""
+
+
+def _get_file_backend(prefix: str, backend_args: dict[str, Any]) -> Any:
+    """The backend that ``backend_args["backend"]`` names, or that of ``prefix``."""
+    args = dict(backend_args)
+    if "backend" not in args:
+        return prefix_to_backends[prefix](**args)
+    return backends[args.pop("backend")](**args)
+
+
+#: Backends that were asked for with ``enable_singleton``, by prefix and arguments.
+backend_instances: dict[str, Any] = {}
 
 
 def get_file_backend(
     uri: Any = None, *, backend_args: dict[str, Any] | None = None, enable_singleton: bool = False
 ) -> Any:
     """The backend that ``backend_args["backend"]`` names, or that the prefix of ``uri`` asks for."""
-    args = dict(backend_args or {})
+    if not enable_singleton:
+        return _backend_of(uri, dict(backend_args or {}))
+    key = f"{_parse_uri_prefix(uri) if uri is not None else ''}:{json.dumps(backend_args or {})}"
+    if key not in backend_instances:
+        backend_instances[key] = _backend_of(uri, dict(backend_args or {}))
+    return backend_instances[key]
+
+
+def _backend_of(uri: Any, args: dict[str, Any]) -> Any:
     if uri is None and "backend" not in args:
         raise ValueError('uri should not be None when "backend" does not exist in backend_args')
     if "backend" in args:
@@ -197,7 +258,7 @@ def get_file_backend(
         if name not in backends:
             raise OutOfScope(f"the storage backend {name!r} is out of Étude's scope; known: {', '.join(backends)}")
         return backends[name](**args)
-    prefix = str(uri).partition("://")[0] if "://" in str(uri) else ""
+    prefix = _parse_uri_prefix(uri)
     if prefix not in prefix_to_backends:
         raise OutOfScope(f"{uri}: the storage behind {prefix}:// is out of Étude's scope; copy the file to a disk")
     return prefix_to_backends[prefix](**args)

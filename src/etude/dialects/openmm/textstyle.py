@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import os
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from etude.dialects.openmm import places
-from etude.dialects.openmm.errors import ConfigRuntimeError, ConfigTypeError
+from etude.dialects.openmm.errors import ConfigImportError, ConfigRuntimeError, ConfigTypeError
 from etude.dialects.openmm.merge import merge
 from etude.dialects.openmm.source import (
     BASE,
@@ -112,7 +113,12 @@ def base_file(name: str, path: str) -> tuple[str, str | None]:
     from etude.dialects.openmm.utils import get_installed_path
 
     scope, _, inner = name.partition("::")
-    package = get_installed_path(scope)
+    try:
+        package = get_installed_path(scope)
+    except PackageNotFoundError:
+        raise ConfigImportError(
+            f"the base {name} is in the package {scope!r}, which is not installed", at=path, hint=f"pip install {scope}"
+        ) from None
     for folder in (".mim/configs", "configs", ""):
         candidate = os.path.join(package, folder, inner)
         if os.path.isfile(candidate):

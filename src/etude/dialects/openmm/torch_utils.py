@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import subprocess
@@ -99,7 +100,16 @@ def collect_env() -> dict[str, Any]:
     env["GCC"] = _first_line(["gcc", "--version"])
     env["PyTorch"] = torch.__version__
     env["PyTorch compiling details"] = torch.__config__.show()
+    env["OpenCV"] = _version("cv2")
+    env["MMEngine"] = "0.10.7, served by etude"
     return env
+
+
+def _version(package: str) -> str:
+    try:
+        return str(importlib.import_module(package).__version__)
+    except ImportError:
+        return "not installed"
 
 
 def _first_line(command: list[str]) -> str:

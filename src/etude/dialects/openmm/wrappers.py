@@ -29,5 +29,5 @@ def unwrapped(module: Any) -> Any:
 
 
 def _registered(module: Any, registry: Any) -> bool:
-    classes = tuple(entry for entry in registry.module_dict.values() if isinstance(entry, type))
+    classes = tuple(entry for entry in registry._module_dict.values() if isinstance(entry, type))
     return isinstance(module, classes) or any(_registered(module, child) for child in registry.children.values())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+
+from etude.dialects.mmengine.live.device import get_device
 
 _HALF = {"cuda": torch.float16, "npu": torch.float16, "mlu": torch.float16, "musa": torch.float16}
 
@@ -16,12 +19,14 @@ def autocast(
     cache_enabled: bool | None = None,
 ) -> Any:
     """``torch.autocast`` with the dtype that the device is good at: half on accelerators, bfloat16 on the CPU."""
-    device_type = device_type or default_device()
-    if device_type not in (*_HALF, "cpu", "mps", "xpu"):
-        raise ValueError(f"autocast does not know the device type {device_type!r}")
+    device_type = device_type or get_device()
+    if enabled and device_type not in (*_HALF, "cpu", "xpu"):
+        raise ValueError(f"User specified autocast device_type must be cuda or cpu, but got {device_type}")
     dtype = dtype or _HALF.get(device_type, torch.bfloat16)
     if device_type == "cpu" and dtype not in (torch.bfloat16, torch.float16):
         enabled = False
+    if device_type not in (*_HALF, "cpu", "xpu"):
+        return nullcontext()
     return torch.autocast(device_type=device_type, dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 

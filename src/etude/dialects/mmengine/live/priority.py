@@ -23,10 +23,10 @@ def get_priority(priority: int | str | Priority) -> int:
     """The number behind a name (in any case), a number or a :class:`Priority`."""
     if isinstance(priority, int):
         if not 0 <= priority <= 100:
-            raise ValueError(f"a priority lies between 0 and 100, got {priority}")
+            raise ValueError(f"priority must be between 0 and 100, but got {priority}")
         return priority
     if isinstance(priority, Priority):
         return int(priority.value)
     if isinstance(priority, str):
         return int(Priority[priority.upper()].value)
-    raise TypeError(f"a priority is an integer, a name or a Priority, got {type(priority).__name__}")
+    raise TypeError(f"priority must be an integer, a name or a Priority, but got {type(priority).__name__}")

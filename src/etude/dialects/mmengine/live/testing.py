@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import runpy
+import shlex
+import shutil
+import sys
 import time
 import uuid
 from collections.abc import Iterable
 from tempfile import TemporaryDirectory
-from typing import Any
-from unittest import TestCase
+from typing import Any, ClassVar
+from unittest import TestCase, mock
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
-from etude.dialects.mmengine.live.data.base_dataset import BaseDataset
+from etude.dialects.mmengine.live.dist.utils import is_distributed
 from etude.dialects.mmengine.live.evaluator import BaseMetric
 from etude.dialects.mmengine.live.logging import MessageHub, MMLogger
 from etude.dialects.mmengine.live.model.base_model import BaseModel
@@ -36,6 +41,8 @@ def assert_allclose(
     msg: Any = "",
 ) -> None:
     """torch's ``assert_close`` for numbers and tensors of any kind."""
+    if isinstance(actual, torch.Tensor) or isinstance(expected, torch.Tensor):
+        actual, expected = torch.as_tensor(actual), torch.as_tensor(expected)
     torch.testing.assert_close(
         actual, expected, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=False, msg=str(msg) or None
     )
@@ -74,6 +81,13 @@ def assert_params_all_zeros(module: nn.Module) -> bool:
     return all(param is None or bool((param.data == 0).all()) for param in params)
 
 
+def check_python_script(cmd: str) -> None:
+    """Run ``[python] script.py arguments`` in this process."""
+    script, *rest = [word for word in shlex.split(cmd) if word != "python"]
+    with mock.patch.object(sys, "argv", [script, *rest]):
+        runpy.run_path(script, run_name="__main__")
+
+
 def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, (np.ndarray, torch.Tensor)):
         return bool((one == other).all())
@@ -100,17 +114,15 @@ class ToyModel(BaseModel):
         return {"loss": (targets - outputs).sum()}
 
 
-class ToyDataset(BaseDataset):
+class ToyDataset(Dataset[Any]):
     """Twelve samples of two numbers."""
 
-    METAINFO = {}
+    METAINFO: ClassVar[dict[str, Any]] = {}
     data, label = torch.randn(12, 2), torch.ones(12)
 
-    def __init__(self) -> None:
-        super().__init__(lazy_init=True)
-
-    def full_init(self) -> None:
-        self._fully_initialized = True
+    @property
+    def metainfo(self) -> dict[str, Any]:
+        return self.METAINFO
 
     def __len__(self) -> int:
         return int(self.data.size(0))
@@ -126,7 +138,7 @@ class ToyMetric(BaseMetric):
         super().__init__(collect_device=collect_device)
         self.dummy_metrics = dummy_metrics
 
-    def process(self, data_batch: Any, data_samples: Any) -> None:
+    def process(self, data_batch: Any, predictions: Any) -> None:
         self.results.append({"acc": 1})
 
     def compute_metrics(self, results: list[Any]) -> dict[str, Any]:
@@ -149,7 +161,7 @@ class RunnerTestCase(TestCase):
     Each test has a folder of its own, and what loggers, hubs and visualizers it made is forgotten afterwards.
     """
 
-    dist_cfg = {
+    dist_cfg: ClassVar[dict[str, Any]] = {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29600, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0",
     }  # fmt: skip
 
@@ -158,8 +170,8 @@ class RunnerTestCase(TestCase):
         for registry, toy in _TOYS:
             registry.register_module(module=toy, force=True)
         common: dict[str, Any] = {
-            "work_dir": self.temp_dir.name, "model": {"type": "ToyModel"},
-            "optim_wrapper": {"type": "OptimWrapper", "optimizer": {"type": "SGD", "lr": 0.01}},
+            "work_dir": self.temp_dir.name, "model": {"type": "ToyModel"}, "experiment_name": "test1",
+            "optim_wrapper": {"optimizer": {"type": "SGD", "lr": 0.1}},
             "env_cfg": {"dist_cfg": {"backend": "nccl"}}, "custom_hooks": [], "val_cfg": {}, "test_cfg": {},
         }  # fmt: skip
         for mode in ("val", "test"):
@@ -167,7 +179,7 @@ class RunnerTestCase(TestCase):
             common[f"{mode}_evaluator"] = [{"type": "ToyMetric"}]
         by_epoch = {
             "train_dataloader": _loader("DefaultSampler", shuffle=True),
-            "train_cfg": {"by_epoch": True, "max_epochs": 2, "val_interval": 1, "val_begin": 1},
+            "train_cfg": {"by_epoch": True, "max_epochs": 2, "val_interval": 1},
             "default_hooks": {"logger": {"type": "LoggerHook", "interval": 1}},
         }
         by_iter = {
@@ -189,6 +201,8 @@ class RunnerTestCase(TestCase):
         for registry, toy in _TOYS:
             registry.module_dict.pop(toy.__name__, None)
         self.temp_dir.cleanup()
+        if is_distributed():
+            torch.distributed.destroy_process_group()
 
     def build_runner(self, cfg: Any) -> Any:
         """A runner of ``cfg`` with a name that no other has."""
@@ -203,9 +217,16 @@ class RunnerTestCase(TestCase):
         return f"{self._testMethodName}_{time.time()}_{uuid.uuid4()}"
 
     def setup_dist_env(self) -> None:
-        """What a launcher of one process would set."""
+        """What a launcher of one process would set, with a port that no earlier test used."""
+        self.dist_cfg["MASTER_PORT"] += 1
         for name, value in self.dist_cfg.items():
             os.environ[name] = str(value)
+
+    def clear_work_dir(self) -> None:
+        """Empty the folder of the test."""
+        logging.shutdown()
+        for entry in os.scandir(self.temp_dir.name):
+            shutil.rmtree(entry.path) if entry.is_dir() else os.remove(entry.path)
 
     def clear_dist_env(self) -> None:
         """Undo :meth:`setup_dist_env`."""

@@ -7,8 +7,23 @@ import os
 import tempfile
 import traceback
 from collections.abc import Callable
-from typing import Any
-from unittest import TestCase
+from typing import Any, NamedTuple
+from unittest import SkipTest, TestCase
+
+
+class TestSkip(NamedTuple):
+    """How a process says that its test cannot run here."""
+
+    exit_code: int
+    message: str
+
+
+TEST_SKIPS = {
+    "backend_unavailable": TestSkip(20, "The backend of the process group is not available."),
+    "no_cuda": TestSkip(21, "There is no CUDA device."),
+    "multi-gpu-2": TestSkip(22, "There are less than two CUDA devices."),
+    "generic": TestSkip(23, "The test was skipped in its processes; their output says why."),
+}
 
 
 class MultiProcessTestCase(TestCase):
@@ -18,17 +33,30 @@ class MultiProcessTestCase(TestCase):
     """
 
     MAIN_PROCESS_RANK = -1
-    TIMEOUT = 100.0
+    TEST_ERROR_EXIT_CODE = 10
 
-    def __init__(self, method_name: str = "runTest") -> None:
-        super().__init__(method_name)
-        method = getattr(self, method_name, None)
+    def __init__(self, method_name: str = "runTest", methodName: str = "runTest") -> None:
+        name = method_name if methodName == "runTest" else methodName
+        super().__init__(name)
+        method = getattr(self, name, None)
         if method is not None:
-            setattr(self, method_name, self._join_or_run(method))
+            setattr(self, name, self._join_or_run(method))
 
     @property
     def world_size(self) -> int:
         return 2
+
+    @property
+    def timeout(self) -> int:
+        """Seconds after which a test that hangs has failed."""
+        return 100
+
+    @property
+    def is_master(self) -> bool:
+        return self.rank == 0
+
+    def prepare_subprocess(self) -> None:
+        """What every process does before its test."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -53,10 +81,14 @@ class MultiProcessTestCase(TestCase):
 
     def _run(self, rank: int) -> None:
         self.rank = rank
-        code = 1
+        code = self.TEST_ERROR_EXIT_CODE
         try:
+            self.prepare_subprocess()
             getattr(self, self._testMethodName)()
             code = 0
+        except SkipTest as skipped:
+            print(f"process {rank} skips {self._testMethodName}: {skipped}", flush=True)
+            code = TEST_SKIPS["generic"].exit_code
         except BaseException:
             traceback.print_exc()
         finally:
@@ -68,7 +100,13 @@ class MultiProcessTestCase(TestCase):
                 method()
                 return
             for process in self.processes:
-                process.join(self.TIMEOUT)
-                self.assertEqual(process.exitcode, 0, f"{process.name} of {self._testMethodName} failed")
+                process.join(self.timeout)
+                self._judge(process)
 
         return join_or_run
+
+    def _judge(self, process: Any) -> None:
+        for skip in TEST_SKIPS.values():
+            if process.exitcode == skip.exit_code:
+                raise SkipTest(skip.message)
+        self.assertEqual(process.exitcode, 0, f"{process.name} of {self._testMethodName} failed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import itertools
 import shutil
 import textwrap
@@ -190,10 +191,10 @@ def deprecated_function(since: str, removed_in: str, instructions: str) -> Calla
             return function(*args, **kwargs)
 
         indent = "    "
-        note = f".. deprecated:: {since}\n{indent}Deprecated and will be removed in version {removed_in}. "
-        wrapper.__doc__ = (
-            f"{note}\n{indent}Please {instructions}.\n\n{indent}{textwrap.dedent(function.__doc__ or '').strip()}"
-        )
+        note = f".. deprecated:: {since}\n{indent}Deprecated and will be removed in version {removed_in}."
+        told = function.__doc__ or ""
+        text = textwrap.indent(inspect.cleandoc(told), indent) + ("\n" if "\n\n" in told else "")
+        wrapper.__doc__ = f"{note}\n{indent}Please {instructions}.\n\n\n{text}"
         return wrapper  # type: ignore[return-value]
 
     return decorator

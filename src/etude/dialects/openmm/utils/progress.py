@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from multiprocessing import Pool
 from shutil import get_terminal_size
 from typing import Any, TextIO
@@ -154,7 +154,7 @@ def _jobs(tasks: Iterable[Any], task_num: int | None) -> list[Any]:
         if task_num is None:
             raise ValueError("If tasks is an empty iterable, task_num must be set")
         return [() for _ in range(task_num)]
-    if task_num is not None and task_num > len(jobs):
+    if task_num is not None and (task_num > len(jobs) or (isinstance(tasks, Sized) and task_num != len(jobs))):
         raise ValueError("task_num does not match the length of tasks")
     return jobs[: task_num or None]
 

@@ -51,11 +51,16 @@ def get_git_hash(fallback: str = "unknown", digits: int | None = None) -> str:
     """The commit of the working copy that the current folder lies in."""
     if digits is not None and not isinstance(digits, int):
         raise TypeError("digits must be None or an integer")
-    environment = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "HOME") if name in os.environ}
-    environment.update(LANGUAGE="C", LANG="C", LC_ALL="C")
     try:
-        run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, env=environment, check=False)
+        out = _minimal_ext_cmd(["git", "rev-parse", "HEAD"])
     except OSError:
         return fallback
-    sha = run.stdout.strip().decode("ascii", "replace")
+    sha = out.strip().decode("ascii", "replace")
     return (sha[:digits] if digits is not None else sha) if sha else fallback
+
+
+def _minimal_ext_cmd(cmd: list[str]) -> bytes:
+    """What a command prints, in an environment that says nothing of languages."""
+    environment = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "HOME") if name in os.environ}
+    environment.update(LANGUAGE="C", LANG="C", LC_ALL="C")
+    return subprocess.run(cmd, capture_output=True, env=environment, check=False).stdout

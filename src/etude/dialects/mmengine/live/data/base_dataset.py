@@ -227,6 +227,7 @@ class BaseDataset(Dataset[Any]):
 
 def _numbers(indices: Sequence[int] | int, length: int) -> list[int]:
     if isinstance(indices, (int, np.integer)):
+        assert indices <= length, f"{indices} is out of dataset length({length})"
         return list(range(length))[:indices] if indices >= 0 else list(range(length))[indices:]
     if isinstance(indices, (Sequence, np.ndarray)):
         return [int(index) if index >= 0 else int(index) + length for index in indices]

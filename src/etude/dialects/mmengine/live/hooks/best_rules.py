@@ -35,18 +35,24 @@ class BestRules(Hook):
         if save_best is None:
             return
         assert isinstance(save_best, str) or _all_text(save_best), (
-            f"save_best should be a name or a list of names, got {save_best!r}"
+            f'"save_best" should be a str or list of str or None, but got {type(save_best)}'
         )
         names = [save_best] if isinstance(save_best, str) else list(save_best)
-        assert len(set(names)) == len(names), f"save_best names a metric twice: {names}"
-        assert len(names) == 1 or "auto" not in names, "'auto' stands alone in save_best"
+        assert len(set(names)) == len(names), f'duplicate element in "save_best": {names}'
+        assert len(names) == 1 or "auto" not in names, 'only one "auto", and nothing beside it, can be in "save_best"'
+        assert rule is None or isinstance(rule, str) or _all_text(rule), (
+            f'"rule" should be a str or list of str or None, but got {type(rule)}'
+        )
+        self.save_best = names
         self._init_rule(rule, names)
 
     def _init_rule(self, rules: Any, key_indicators: str | list[str]) -> None:
         """Settle names and rules; called again when ``auto`` has found its metric."""
         names = [key_indicators] if isinstance(key_indicators, str) else key_indicators
         given = [rules] if rules is None or isinstance(rules, str) else list(rules)
-        assert len(given) in (1, len(names)), f"{len(given)} rules for {len(names)} metrics"
+        assert len(given) in (1, len(names)), (
+            f'the number of "rule" must be 1 or that of "save_best", but got {len(given)}'
+        )
         given = given * len(names) if len(given) == 1 else given
         self.rules, self.is_better_than = [], {}
         for name, rule in zip(names, given, strict=True):
@@ -58,20 +64,22 @@ class BestRules(Hook):
 
     def _rule_of(self, name: str, rule: str | None) -> str | None:
         if rule is not None and rule not in BETTER:
-            raise KeyError(f"rule should be 'greater', 'less' or None, got {rule!r}")
+            raise KeyError(f"rule must be greater, less or None, but got {rule}")
         if rule is None and name != "auto":
             rule = guess(name, self.greater_keys, self.less_keys)
             if rule is None:
-                raise ValueError(f"cannot guess whether a greater or a less {name!r} is better; say rule=...")
+                raise ValueError(
+                    f"Cannot infer the rule for key {name}: is a greater or a less one better? Say rule=..."
+                )
         return rule
 
 
 def _keys(given: Sequence[str] | str | None, default: list[str]) -> list[str]:
     if given is None:
         return default
-    keys = [given] if isinstance(given, str) else list(given)
+    keys = [given] if isinstance(given, str) else given
     assert _all_text(keys), f"keys of metrics should be names, got {keys!r}"
-    return keys
+    return list(keys)
 
 
 def _all_text(value: Any) -> bool:

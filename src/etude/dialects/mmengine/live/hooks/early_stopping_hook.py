@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from etude.dialects.mmengine.live.hooks.hook import Hook
@@ -34,10 +35,10 @@ class EarlyStoppingHook(Hook):
         stopping_threshold: float | None = None,
     ) -> None:
         if rule not in ("greater", "less", None):
-            raise ValueError(f"rule should be 'greater' or 'less', got {rule!r}")
+            raise ValueError(f'`rule` should be either "greater" or "less", but got {rule}')
         rule = rule or guess(monitor, self._default_greater_keys, self._default_less_keys)
         if rule is None:
-            raise ValueError(f"cannot guess whether a greater or a less {monitor!r} is better; say rule=...")
+            raise ValueError(f"Cannot infer the rule for {monitor}: is a greater or a less one better? Say rule=...")
         self.monitor, self.rule = monitor, rule
         self.min_delta = min_delta if rule == "greater" else -1 * min_delta
         self.strict = strict
@@ -62,11 +63,24 @@ class EarlyStoppingHook(Hook):
             runner.train_loop.stop_training = True
             runner.logger.info(reason)
 
+    def state_dict(self) -> dict[str, Any]:
+        """How long it has waited, and for what. A run that it has ended waits anew when it is resumed."""
+        if self.wait_count >= self.patience:
+            return {"wait_count": 0, "best_score": WORST[self.rule]}
+        return {"wait_count": self.wait_count, "best_score": self.best_score}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on waiting."""
+        self.wait_count, self.best_score = int(state["wait_count"]), float(state["best_score"])
+
     def _complain(self, metrics: dict[str, float]) -> None:
-        text = f"early stopping watches {self.monitor!r}, which is not among the metrics {sorted(metrics)}"
         if self.strict:
-            raise RuntimeError(text)
-        warnings.warn(f"{text}; it is skipped", stacklevel=3)
+            raise RuntimeError(f"early stopping watches `{self.monitor}`; the available metrics are {sorted(metrics)}")
+        warnings.warn(
+            f"Skip early stopping process since the evaluation results ({metrics.keys()}) do not include `monitor` "
+            f"({self.monitor}).",
+            stacklevel=3,
+        )
 
     def _check_stop_condition(self, current_score: float) -> tuple[bool, str]:
         compare = BETTER[self.rule]

@@ -35,9 +35,9 @@ class EMAHook(Hook):
     ) -> None:
         self.strict_load = strict_load
         self.ema_cfg = {"type": ema_type, **kwargs}
-        assert not (begin_iter != 0 and begin_epoch != 0), "give begin_iter or begin_epoch, not both"
-        assert begin_iter >= 0, f"begin_iter must not be negative, got {begin_iter}"
-        assert begin_epoch >= 0, f"begin_epoch must not be negative, got {begin_epoch}"
+        assert not (begin_iter != 0 and begin_epoch != 0), "`begin_iter` and `begin_epoch` should not be both set"
+        assert begin_iter >= 0, f"`begin_iter` must larger than or equal to 0, but got begin_iter: {begin_iter}"
+        assert begin_epoch >= 0, f"`begin_epoch` must larger than or equal to 0, but got begin_epoch: {begin_epoch}"
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
         self.enabled_by_epoch = begin_epoch > 0
         self.ema_model: BaseAveragedModel | None = None
@@ -50,11 +50,13 @@ class EMAHook(Hook):
     def before_train(self, runner: Any) -> None:
         if self.enabled_by_epoch:
             assert self.begin_epoch <= runner.max_epochs, (
-                f"begin_epoch {self.begin_epoch} lies behind the end, max_epochs is {runner.max_epochs}"
+                f"self.begin_epoch should be smaller than or equal to runner.max_epochs, {runner.max_epochs}, but is "
+                f"{self.begin_epoch}"
             )
         else:
             assert self.begin_iter <= runner.max_iters, (
-                f"begin_iter {self.begin_iter} lies behind the end, max_iters is {runner.max_iters}"
+                f"self.begin_iter should be smaller than or equal to runner.max_iters, {runner.max_iters}, but is "
+                f"{self.begin_iter}"
             )
 
     def after_train_iter(

@@ -48,11 +48,11 @@ class LoggerHook(Hook):
         if interval_exp_name <= 0:
             raise ValueError(f"interval_exp_name should be more than 0, got {interval_exp_name}")
         if out_dir is not None and not isinstance(out_dir, str | Path):
-            raise TypeError(f"out_dir should be a path, got {out_dir!r}")
+            raise TypeError(f"out_dir must be a str or Path object, but got {out_dir!r}")
         if file_client_args is not None and backend_args is not None:
-            raise ValueError("file_client_args and backend_args cannot both be given")
+            raise ValueError('"file_client_args" and "backend_args" cannot be set at the same time')
         if out_dir is None and file_client_args is not None:
-            raise ValueError("file_client_args needs an out_dir")
+            raise ValueError('file_client_args should be "None" when `out_dir` is not given')
         self.interval, self.ignore_last, self.interval_exp_name = interval, ignore_last, interval_exp_name
         self.out_dir, self.out_suffix, self.keep_local = out_dir, out_suffix, keep_local
         self.file_client_args, self.backend_args = file_client_args, backend_args

@@ -45,7 +45,9 @@ class HistoryBuffer:
     def update(self, log_val: float, count: float = 1) -> None:
         """Add a number."""
         if not isinstance(log_val, (int, float)) or not isinstance(count, (int, float)):
-            raise TypeError(f"log_val must be int or float, got {type(log_val)}; count got {type(count)}")
+            raise TypeError(
+                f"log_val must be int or float but got {type(log_val)}, count must be int but got {type(count)}"
+            )
         self.append(log_val, count)
 
     def append(self, value: Any, count: float = 1) -> None:
@@ -72,6 +74,11 @@ class HistoryBuffer:
     # -- reading -------------------------------------------------------------------------------------------------
 
     @property
+    def max_length(self) -> int:
+        """How many entries are kept at most."""
+        return self._max_length
+
+    @property
     def _log_history(self) -> np.ndarray:
         settle((self,))
         return np.array(self._values)
@@ -95,7 +102,7 @@ class HistoryBuffer:
         if window_size is None:
             return slice(None)
         if not isinstance(window_size, int):
-            raise AssertionError(f"window_size should be an int or None, but got {type(window_size)}")
+            raise AssertionError(f"The type of window size should be int, but got {type(window_size)}")
         return slice(-window_size, None) if window_size else slice(None)
 
     def mean(self, window_size: int | None = None) -> float:

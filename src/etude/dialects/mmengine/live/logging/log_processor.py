@@ -47,7 +47,7 @@ class LogProcessor:
             assert name not in names, f"{name} cannot be logged twice: give one of them another log_name"
             names.add(name)
             assert self.by_epoch or entry.get("window_size") != "epoch", (
-                "window_size cannot be 'epoch' when by_epoch is False"
+                "window_size cannot be epoch if LoggerHook.by_epoch is False"
             )
 
     # -- after an iteration --------------------------------------------------------------------------------------
@@ -160,7 +160,10 @@ class LogProcessor:
         """Infos of ``mode``: metrics that are no numbers."""
         prefix = f"{mode}/"
         infos = runner.message_hub.runtime_info
-        return {self._remove_prefix(key, prefix): value for key, value in infos.items() if key.startswith(prefix)}
+        found = OrderedDict((key, value) for key, value in infos.items() if key.startswith(prefix))
+        if self.log_with_hierarchy:
+            return found
+        return OrderedDict((self._remove_prefix(key, prefix), value) for key, value in found.items())
 
     def _parse_windows_size(
         self, runner: Any, batch_idx: int, custom_cfg: list[dict[str, Any]] | None = None

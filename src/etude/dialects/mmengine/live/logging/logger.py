@@ -149,8 +149,13 @@ def _file_of_rank(path: str, rank: int) -> str:
     folder, name = os.path.split(path)
     stem, suffix = os.path.splitext(name)
     host = socket.gethostname()
-    device = os.environ.get("LOCAL_RANK", "0")
-    return os.path.join(folder, "_".join(filter(None, [stem, host, f"device{device}", f"rank{rank}"])) + suffix)
+    parts = [stem, host, f"device{_get_device_id()}", f"rank{rank}"]
+    return os.path.join(folder, "_".join(filter(None, parts)) + suffix)
+
+
+def _get_device_id() -> int:
+    """The number of this process's device on its machine."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def _file_handler(path: str, mode: str, options: dict[str, Any] | None) -> logging.Handler:

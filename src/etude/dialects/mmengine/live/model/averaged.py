@@ -182,7 +182,7 @@ class ExponentialMovingAverage(BaseAveragedModel):
         update_buffers: bool = False,
     ) -> None:
         super().__init__(model, interval, device, update_buffers)
-        assert 0.0 < momentum < 1.0, f"momentum must lie between 0 and 1, got {momentum}"
+        assert 0.0 < momentum < 1.0, f"momentum must be in range (0.0, 1.0), but got {momentum}"
         if momentum > 0.5:
             print_log(
                 f"momentum {momentum} is the share of the *new* weights; it is usually small, 0.0002 for example",
@@ -218,7 +218,7 @@ class MomentumAnnealingEMA(ExponentialMovingAverage):
         update_buffers: bool = False,
     ) -> None:
         super().__init__(model, momentum, interval, device, update_buffers)
-        assert gamma > 0, f"gamma must be more than 0, got {gamma}"
+        assert gamma > 0, f"gamma must be greater than 0, but got {gamma}"
         self.gamma = gamma
 
     def share(self, steps: int) -> float:

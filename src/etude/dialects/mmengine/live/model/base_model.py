@@ -34,7 +34,7 @@ class BaseModel(BaseModule):
             self.data_preprocessor = MODELS.build(data_preprocessor)
         else:
             raise TypeError(
-                f"data_preprocessor should be a dict or an nn.Module, got {type(data_preprocessor).__name__}"
+                f"data_preprocessor should be a `dict` or `nn.Module` instance, but got {type(data_preprocessor)}"
             )
 
     def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict[str, Tensor]:
@@ -67,7 +67,7 @@ class BaseModel(BaseModule):
             return self(**data, mode=mode)
         if isinstance(data, list | tuple):
             return self(*data, mode=mode)
-        raise TypeError(f"the data preprocessor should give a list, a tuple or a dict, got {type(data).__name__}")
+        raise TypeError(f"Output of `data_preprocessor` should be list, tuple or dict, but got {type(data)}")
 
     def parse_losses(self, losses: Mapping[str, Tensor | Sequence[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum of all entries whose key contains ``loss``, and all entries as scalars for the log, that sum first.
@@ -116,4 +116,4 @@ def _mean(name: str, value: Any) -> Tensor:
         for item in value[1:]:
             total = total + _mean(name, item)
         return total
-    raise TypeError(f"{name} is not a tensor or a list of tensors but {type(value).__name__}")
+    raise TypeError(f"{name} is not a tensor or list of tensors but {type(value)}")

@@ -86,7 +86,7 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
     ) -> None:
         super().__init__(non_blocking)
         assert not (bgr_to_rgb and rgb_to_bgr), "`bgr2rgb` and `rgb2bgr` cannot be set to True at the same time"
-        assert (mean is None) == (std is None), "mean and std should be both None or both sequences"
+        assert (mean is None) == (std is None), "mean and std should be both None or tuple"
         self._enable_normalize = mean is not None
         if mean is not None and std is not None:
             for name, values in (("mean", mean), ("std", std)):
@@ -99,13 +99,17 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
         data = self.cast_data(data)
         inputs = data["inputs"]
         if isinstance(inputs, Tensor):
-            assert inputs.dim() == 4, f"inputs should be NCHW, or a list of CHW, but got {tuple(inputs.shape)}"
+            assert inputs.dim() == 4, (
+                f"The input of `ImgDataPreprocessor` should be NCHW or a list of CHW, but got {tuple(inputs.shape)}"
+            )
             data["inputs"] = self._padded(self._normalised(inputs, channels=1))
         elif isinstance(inputs, (list, tuple)) and all(isinstance(image, Tensor) for image in inputs):
             images = [self._normalised(image, channels=0) for image in inputs]
             data["inputs"] = stack_batch(images, self.pad_size_divisor, self.pad_value)
         else:
-            raise TypeError(f"inputs should be a tensor or a list of tensors, but got {type(inputs)}")
+            raise TypeError(
+                f"Output of `cast_data` should be a dict with a tensor or a list of tensors, not {type(inputs)}"
+            )
         data.setdefault("data_samples", None)
         return data
 
@@ -119,7 +123,7 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
             return image
         if self.mean.shape[0] == 3:
             assert image.dim() == channels + 3 and image.shape[channels] == 3, (
-                f"mean has three values, so images need three channels, but got {tuple(image.shape)}"
+                f"If the mean has 3 values, images should have 3 channels, but got {tuple(image.shape)}"
             )
         return (image - self.mean) / self.std
 

@@ -21,7 +21,7 @@ class BaseTTAModel(BaseModel):
         elif isinstance(module, dict):
             self.module = MODELS.build(module)
         else:
-            raise TypeError(f"module should be an nn.Module or a dict, got {type(module).__name__}")
+            raise TypeError(f"The type of module should be a `nn.Module` instance or a dict, but got {module}")
         assert hasattr(self.module, "test_step"), f"{type(self.module).__name__} has no test_step"
 
     @abstractmethod
@@ -44,4 +44,4 @@ def _by_view(data: Any) -> list[Any]:
         return [{name: values[view] for name, values in data.items()} for view in range(views)]
     if isinstance(data, list | tuple):
         return [[item[view] for item in data] for view in range(len(data[0]))]
-    raise TypeError(f"data should be a dict, a list or a tuple, got {type(data).__name__}")
+    raise TypeError(f"data given by dataLoader should be a dict, tuple or a list, but got {type(data)}")

@@ -26,5 +26,13 @@ def build_optim_wrapper(model: nn.Module, cfg: dict[str, Any]) -> Any:
 TORCH_OPTIMIZERS: list[str] = [
     "TorchAdafactor" if name == "Adafactor" else name
     for name, found in vars(torch.optim).items()
-    if isinstance(found, type) and issubclass(found, torch.optim.Optimizer) and found is not torch.optim.Optimizer
+    if isinstance(found, type) and issubclass(found, torch.optim.Optimizer)
 ]
+
+#: Optimizers of other packages have no short names here: a config names them by their path (``type="pkg.Optimizer"``).
+NPU_OPTIMIZERS: list[str] = []
+DADAPTATION_OPTIMIZERS: list[str] = []
+LION_OPTIMIZERS: list[str] = []
+SOPHIA_OPTIMIZERS: list[str] = []
+BITSANDBYTES_OPTIMIZERS: list[str] = []
+TRANSFORMERS_OPTIMIZERS: list[str] = []

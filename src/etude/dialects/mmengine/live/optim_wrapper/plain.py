@@ -108,7 +108,8 @@ class OptimWrapper(BaseOptimWrapper):
 
     def initialize_count_status(self, model: torch.nn.Module, init_counts: int, max_counts: int) -> None:
         self._inner_count, self._max_counts = init_counts, max_counts
-        if init_counts % self._accumulative_counts != 0:
+        unfinished = init_counts % self._accumulative_counts != 0
+        if unfinished and not _with_gradients(self.optimizer):  # a checkpoint may have brought them
             print_log(
                 f"Resumed iteration number is not divisible by `_accumulative_counts`: {init_counts} by "
                 f"{self._accumulative_counts}; the gradients of the unfinished group are lost",

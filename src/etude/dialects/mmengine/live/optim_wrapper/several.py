@@ -18,7 +18,7 @@ class OptimWrapperDict(OptimWrapper):
     def __init__(self, **optim_wrapper_dict: OptimWrapper) -> None:
         for name, wrapper in optim_wrapper_dict.items():
             assert isinstance(wrapper, OptimWrapper), (
-                f"OptimWrapperDict takes OptimWrapper objects only, got {name}: {type(wrapper).__name__}"
+                f"`OptimWrapperDict` only accept OptimWrapper instance, but got {name}: {type(wrapper)}"
             )
         self.optim_wrappers = optim_wrapper_dict
 
@@ -36,7 +36,7 @@ class OptimWrapperDict(OptimWrapper):
 
     def _refuse(self, verb: str) -> NoReturn:
         raise NotImplementedError(
-            f"there are several optimizers ({', '.join(self.optim_wrappers)}): call {verb} of one of them in train_step"
+            f"`{verb}` should be called by each optimizer separately: there are {', '.join(self.optim_wrappers)}"
         )
 
     def zero_grad(self, **kwargs: Any) -> None:
@@ -72,7 +72,9 @@ class OptimWrapperDict(OptimWrapper):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         for name, state in state_dict.items():
-            assert name in self.optim_wrappers, f"the state has an optimizer {name!r}, there is {list(self.keys())}"
+            assert name in self.optim_wrappers, (
+                f"Mismatched `state_dict`! cannot found {name} among the optimizers {list(self.keys())}"
+            )
             self.optim_wrappers[name].load_state_dict(state)
 
     def items(self) -> ItemsView[str, OptimWrapper]:
@@ -85,6 +87,7 @@ class OptimWrapperDict(OptimWrapper):
         return self.optim_wrappers.values()
 
     def __getitem__(self, key: str) -> OptimWrapper:
+        assert key in self.optim_wrappers, f"Cannot find {key} in OptimWrapperDict, there is {list(self.keys())}"
         return self.optim_wrappers[key]
 
     def __contains__(self, key: str) -> bool:
@@ -97,4 +100,4 @@ class OptimWrapperDict(OptimWrapper):
         return len(self.optim_wrappers)
 
     def __repr__(self) -> str:
-        return "\n".join(f"name: {name}\n{wrapper!r}" for name, wrapper in self.optim_wrappers.items())
+        return "".join(f"name: {name}\n{wrapper!r}" for name, wrapper in self.optim_wrappers.items())

@@ -70,9 +70,9 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         if threshold < 0:
             raise ValueError(f"threshold {threshold} should be >= 0.0")
         if rule not in ("less", "greater"):
-            raise ValueError(f"mode {rule} is unknown: 'less' or 'greater'")
+            raise ValueError(f"mode {rule} is unknown! It is 'less' or 'greater'")
         if threshold_rule not in ("rel", "abs"):
-            raise ValueError(f"threshold mode {threshold_rule} is unknown: 'rel' or 'abs'")
+            raise ValueError(f"threshold mode {threshold_rule} is unknown! It is 'rel' or 'abs'")
         self.rule, self.threshold, self.threshold_rule = rule, threshold, threshold_rule
         self.rule_worse = INF if rule == "less" else -INF
 
@@ -103,7 +103,7 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
             self._global_step += 1
             return
         if not isinstance(metrics, dict):
-            raise TypeError(f"metrics should be a dict, but got {type(metrics).__name__}")
+            raise TypeError(f"metrics type should be dict, but got type {type(metrics)}")
         if self.begin <= self._global_step < self.end:
             self.last_step += 1
             if self.monitor not in metrics:

@@ -82,7 +82,7 @@ class Building(Views):
             made: LogProcessor = LOG_PROCESSORS.build({"type": "LogProcessor", **log_processor})
             return made
         if not isinstance(log_processor, LogProcessor):
-            raise TypeError(f"log_processor should be a LogProcessor or a dict, got {log_processor!r}")
+            raise TypeError(f"log processor should be a LogProcessor object or dict, got {log_processor!r}")
         return log_processor
 
     def build_evaluator(self, evaluator: Evaluator | dict[str, Any] | list[Any]) -> Evaluator:
@@ -105,7 +105,7 @@ class Building(Views):
         if isinstance(model, dict):
             made: nn.Module = MODELS.build(model)
             return made
-        raise TypeError(f"model should be an nn.Module or a dict, got {model!r}")
+        raise TypeError(f"model should be a nn.Module object or dict, got {model!r}")
 
     def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
         """The model on its device; with several processes inside a wrapper that unites their gradients."""
@@ -143,7 +143,7 @@ class Building(Views):
         if isinstance(loop, BaseLoop):
             return loop
         if not isinstance(loop, dict):
-            raise TypeError(f"train_loop should be a loop or a dict, got {loop!r}")
+            raise TypeError(f"train_loop should be a Loop object or dict, got {loop!r}")
         options = dict(loop)
         if "type" in options and "by_epoch" in options:
             raise RuntimeError("Only one of `type` or `by_epoch` can exist in `loop_cfg`.")
@@ -168,7 +168,7 @@ class Building(Views):
         if isinstance(loop, BaseLoop):
             return loop
         if not isinstance(loop, dict):
-            raise TypeError(f"{name} should be a loop or a dict, got {loop!r}")
+            raise TypeError(f"{name} should be a Loop object or dict, got {loop!r}")
         known = {"runner": self, "dataloader": dataloader, "evaluator": evaluator}
         made: BaseLoop = LOOPS.build(loop, default_args=known) if "type" in loop else default(**loop, **known)
         return made
@@ -237,7 +237,7 @@ def optim_wrapper_of(model: nn.Module, optim_wrapper: Any) -> OptimWrapper | Opt
     for name, wrapper in optim_wrapper.items():
         if not isinstance(wrapper, OptimWrapper):
             raise ValueError(
-                "without `optimizer` and `constructor` every entry of optim_wrapper should be an OptimWrapper, "
+                "each item mush be an optimizer object without `optimizer` and `constructor` in optim_wrapper, "
                 f"{name} is {wrapper!r}"
             )
     return OptimWrapperDict(**optim_wrapper)
@@ -258,7 +258,7 @@ def schedulers_of(
             made.append(one)
             continue
         if not isinstance(one, dict):
-            raise TypeError(f"type of scheduler should be `ParamScheduler` or dict, got {one!r}")
+            raise TypeError(f"scheduler should be a _ParamScheduler object or dict, but got {one!r}")
         end = max_epochs if one.get("by_epoch", True) else max_iters
         options = one if end is None else {"end": end, **one}
         known = {"optimizer": optim_wrapper, "epoch_length": epoch_length}
@@ -275,14 +275,16 @@ def check_scheduler_cfg(param_scheduler: Any) -> None:
             if isinstance(one, dict) and "type" not in one:
                 raise ValueError(f"a scheduler config needs a `type`, got {one}")
             if not isinstance(one, dict | _ParamScheduler):
-                raise TypeError(f"a scheduler should be a dict or a _ParamScheduler, got {one!r}")
+                raise TypeError(f"each of `param_scheduler` should be a `_ParamScheduler` or a `dict`, but got {one!r}")
         return
     if not isinstance(param_scheduler, dict):
-        raise TypeError(f"param_scheduler should be a _ParamScheduler, a dict or a list, got {param_scheduler!r}")
+        raise TypeError(
+            f"`param_scheduler` should be a `_ParamScheduler`, `dict`, list or a tuple, but got {param_scheduler!r}"
+        )
     if "type" not in param_scheduler:
         for name, one in param_scheduler.items():
             assert isinstance(one, dict | list | tuple | _ParamScheduler), (
-                f"param_scheduler[{name!r}] should be a scheduler, a dict or a list, got {one!r}"
+                f"Each value of `param_scheduler` should be a dict or a list, but {name!r} is {one!r}"
             )
 
 

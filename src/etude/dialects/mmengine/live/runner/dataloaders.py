@@ -92,7 +92,7 @@ def _worker_init(options: dict[str, Any], seed: int | None) -> Any:
 
 def _collate(given: Any) -> Any:
     if not isinstance(given, dict) and not callable(given):
-        raise TypeError(f"collate_fn should be a dict or callable, got {given!r}")
+        raise TypeError(f"collate_fn should be a dict or callable object, but got {given!r}")
     return _function("collate_fn", given)
 
 
@@ -103,6 +103,7 @@ def _function(what: str, given: Any) -> Any:
     options = dict(given)
     kind = options.pop("type")
     found = FUNCTIONS.get(kind) if isinstance(kind, str) else kind
-    if not callable(found):
-        raise TypeError(f"the type of {what} should be a string or callable, got {kind!r}")
+    if not isinstance(kind, str) and not callable(kind):
+        raise TypeError(f"type of {what} should be string or callable object, but got {kind!r}")
+    assert callable(found), f"{what} names {kind!r}, which is no registered function; {FUNCTIONS.hint(kind)}"
     return partial(found, **options)

@@ -99,7 +99,7 @@ class Hooking(Views):
         The argument ``priority`` rules over the key of that name in a config, and that over the class's own.
         """
         if not isinstance(hook, Hook | dict):
-            raise TypeError(f"hook should be an instance of Hook or a dict, got {hook!r}")
+            raise TypeError(f"hook should be an instance of Hook or dict, but got {hook!r}")
         if isinstance(hook, dict):
             options = dict(hook)
             own = options.pop("priority", None)

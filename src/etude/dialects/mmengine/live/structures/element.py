@@ -81,7 +81,9 @@ class BaseDataElement:
             own, other = other, own
         if name in other:
             taken = "data" if field_type == "metainfo" else "metainfo"
-            raise AttributeError(f"Cannot set {name} to be a field of {field_type} because {name} is a {taken} field")
+            raise AttributeError(
+                f"Cannot set {name} to be a field of {field_type} because {name} is already a {taken} field"
+            )
         own.add(name)
         object.__setattr__(self, name, value)
 

@@ -92,7 +92,7 @@ class Drawing:
         self, positions: Array, colors: Several = "g", marker: str | None = None, sizes: Several = None
     ) -> Self:
         """Points, N × 2."""
-        points = _array(positions).reshape(-1, 2)
+        points = _pairs("positions", positions)
         self._axes.scatter(points[:, 0], points[:, 1], c=_colours(colors), s=sizes, marker=marker)
         return self
 
@@ -112,7 +112,7 @@ class Drawing:
         lines = [texts] if isinstance(texts, str) else texts
         if not isinstance(lines, list):
             raise TypeError(f"a text or a list of texts is needed, but got {type(texts)}")
-        places = _array(positions).reshape(-1, 2)
+        places = _pairs("positions", positions)
         assert len(lines) == len(places), f"there are {len(lines)} texts for {len(places)} positions"
         self._check_inside(places, "text")
         options = {
@@ -134,7 +134,7 @@ class Drawing:
         line_widths: Several = 2,
     ) -> Self:
         """Lines from (x[0], y[0]) to (x[1], y[1]), each N × 2."""
-        xs, ys = _array(x_datas).reshape(-1, 2), _array(y_datas).reshape(-1, 2)
+        xs, ys = _pairs("x_datas", x_datas), _pairs("y_datas", y_datas)
         assert xs.shape == ys.shape, "`x_datas` and `y_datas` should have the same shape"
         lines = np.stack((xs, ys), axis=2)
         self._check_inside(lines, "line")
@@ -152,7 +152,7 @@ class Drawing:
         alpha: float | int = 0.8,
     ) -> Self:
         """Circles: centres N × 2, radii N."""
-        centres, radii = _array(center).reshape(-1, 2), _array(radius).reshape(-1)
+        centres, radii = _pairs("center", center), _array(radius).reshape(-1)
         assert len(centres) == len(radii), f"there are {len(centres)} centers for {len(radii)} radii"
         self._check_inside(np.concatenate([centres - radii[:, None], centres + radii[:, None]]), "circle")
         patches = needed("matplotlib.patches", "drawing on images", extra="plot")
@@ -293,6 +293,13 @@ def _array(values: Array) -> np.ndarray:
     if isinstance(values, np.ndarray):
         return values
     raise TypeError(f"an array or a tensor is needed, but got {type(values)}")
+
+
+def _pairs(name: str, values: Array) -> np.ndarray:
+    """N × 2 numbers; a single pair is given as two."""
+    pairs = np.atleast_2d(_array(values))
+    assert pairs.ndim == 2 and pairs.shape[1] == 2, f"The shape of `{name}` should be (N, 2), but got {pairs.shape}"
+    return pairs
 
 
 def _colours(colours: Several) -> Several:

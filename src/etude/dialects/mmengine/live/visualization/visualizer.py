@@ -75,9 +75,9 @@ class Visualizer(Drawing, ManagerMixin):
     def dataset_meta(self, dataset_meta: dict[str, Any]) -> None:
         self._dataset_meta = dataset_meta
 
-    def get_backend(self, name: str) -> BaseVisBackend:
-        """The backend of that name."""
-        return self._vis_backends[name]
+    def get_backend(self, name: str) -> BaseVisBackend | None:
+        """The backend of that name, if there is one."""
+        return self._vis_backends.get(name)
 
     @master_only
     def add_config(self, config: Any, **kwargs: Any) -> None:
