@@ -386,11 +386,16 @@ def _overrides(hook: Hook, point: str) -> bool:
 
 
 def _forgiven(hook: Hook, point: str, call: Call) -> Call:
+    """``call`` whose failures are told, each kind of them once, and do not end the run."""
+    told: set[type[Exception]] = set()
+
     def guarded(run: Run) -> None:
         try:
             call(run)
         except Exception as error:
-            _remark(hook, point, run.step, error, why=", and is not essential")
+            if type(error) not in told:
+                told.add(type(error))
+                _remark(hook, point, run.step, error, why=", is not essential and goes on (told once)")
 
     return guarded
 
