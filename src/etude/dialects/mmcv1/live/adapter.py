@@ -44,7 +44,7 @@ class Adapted(EngineHook):
 
     def calls(self) -> Mapping[str, Callable[..., Any]]:
         return {
-            point: _call(getattr(self.hook, stage), self.runner)
+            point: _call(self.hook.method_for(stage), self.runner)
             for stage, point in POINT.items()
             if self.hook.acts_at(stage)
         }

@@ -86,12 +86,10 @@ class EpochBasedRunner(BaseRunner):
     def _training_batches(self, data_loader: Any) -> Iterator[Any]:
         where, engine = self._position, self.engine
         batches, current = self._open_pass(data_loader)
-        while True:
-            try:
-                batch = current.draw(batches)
-            except StopIteration:
-                break
-            self.data_batch, self._inner_iter = batch, current.taken - 1
+        current.begin()
+        for batch in batches:
+            self.data_batch, self._inner_iter = batch, current.taken
+            current.taken += 1
             where.stage = "after_train_iter"
             yield batch
             del self.data_batch
@@ -107,7 +105,7 @@ class EpochBasedRunner(BaseRunner):
             batches, self._pass = exact.replay(data_loader, restored.state["passes"][0])
             exact.set_rng_state(restored.state["rng"])
             return batches, self._pass
-        self._pass = exact.Pass()
+        self._pass = exact.Pass(at_once=True)
         return iter(data_loader), self._pass
 
     def _counted(self, data_loader: Any) -> Iterator[Any]:

@@ -68,17 +68,23 @@ class Generated:
 class Pass:
     """One pass over a loader: the generators at its start and at its first batch, and how many batches were taken.
 
-    Samplers choose their order at the first batch, workers their seeds at the start.
+    Samplers choose their order at the first batch, workers their seeds at the start. ``at_once``: the first batch is
+    drawn right after the start, so that the generators need not be looked at twice.
     """
 
     start: Generated = field(default_factory=lambda: Generated())
     first: Generated | None = None
     taken: int = 0
+    at_once: bool = False
+
+    def begin(self) -> None:
+        """The next batch may be the first one: look at the generators, if they may have moved since the start."""
+        if not (self.taken or self.at_once):
+            self.first = Generated()
 
     def draw(self, batches: Iterator[Any]) -> Any:
         """The next batch."""
-        if self.first is None:
-            self.first = Generated()
+        self.begin()
         batch = next(batches)
         self.taken += 1
         return batch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from etude.dialects.openmm.registry_v1 import Registry
 
@@ -90,6 +91,12 @@ class Hook:
         """Whether a call at ``stage`` has any effect; methods patched into the instance count here."""
         names = {stage, GENERIC.get(stage, stage)}
         return not names.isdisjoint(vars(self)) or _overrides(type(self), stage)
+
+    def method_for(self, stage: str) -> Callable[[Any], Any]:
+        """What a call at ``stage`` comes to: the stage's own method, or the generic one behind it."""
+        own = stage in vars(self) or getattr(type(self), stage) is not getattr(Hook, stage)
+        method: Callable[[Any], Any] = getattr(self, stage if own else GENERIC.get(stage, stage))
+        return method
 
 
 def _overrides(hook: type[Hook], stage: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from etude.dialects.mmcv1.live.epoch_runner import check_flow
 from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.runner import BaseRunner
 
+_TRAINING = itemgetter("training")
+
 
 class IterLoader:
     """A loader without an end: it starts again when it is exhausted, and counts how often."""
@@ -27,18 +30,22 @@ class IterLoader:
         self.iter_loader = iter(self._dataloader)
         self._epoch = 0
 
-    @property
-    def epoch(self) -> int:
-        return self._epoch
+    #: How often the loader was exhausted.
+    epoch: int = property(attrgetter("_epoch"))  # type: ignore[assignment]
 
     def __next__(self) -> Any:
+        current = self._pass
         try:
-            return self._pass.draw(self.iter_loader)
+            if not current.taken:
+                return current.draw(self.iter_loader)
+            batch = next(self.iter_loader)
+            current.taken += 1
+            return batch
         except StopIteration:
             self._epoch += 1
             if hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
                 self._dataloader.sampler.set_epoch(self._epoch)
-            self._pass = exact.Pass()
+            self._pass = exact.Pass(at_once=True)
             self.iter_loader = iter(self._dataloader)
             return self._pass.draw(self.iter_loader)
 
@@ -67,7 +74,8 @@ class IterBasedRunner(BaseRunner):
     """
 
     unit = "iters"
-    _parts: Sequence[torch.nn.Module] = ()
+    #: The attributes of every part of the model, and the modes that ``model.train()`` put them into.
+    _parts: Sequence[dict[str, Any]] = ()
     _modes: Sequence[bool] = ()
 
     def run(self, data_loaders: list[Any], workflow: Any, max_iters: int | None = None, **kwargs: Any) -> None:
@@ -86,27 +94,29 @@ class IterBasedRunner(BaseRunner):
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
         """One iteration of training."""
-        self._in_training_mode()
+        if list(map(_TRAINING, self._parts)) != self._modes:
+            self._to_training_mode()
+        engine, where = self.engine, self._position
         self.mode, self.data_loader, self._step_kwargs = "train", data_loader, kwargs
-        self._epoch = data_loader.epoch
-        self.data_batch = next(data_loader)
-        self._sync_hooks()
-        self._position.stage = "after_train_iter"
-        loop.train_step(self.engine, self.data_batch)
-        self._position.stage = ""
+        engine.epoch = data_loader.epoch
+        self.data_batch = batch = next(data_loader)
+        if self._hooks != self._adapted:
+            self._sync_hooks()
+        where.stage = "after_train_iter"
+        loop.train_step(engine, batch)
+        where.stage = ""
         del self.data_batch
         self._inner_iter += 1
-        if self._position.unsettled:
+        if where.unsettled:
             self._settle()
-        if self.engine.stopping:
+        if engine.stopping:
             self._save_stopped()
 
-    def _in_training_mode(self) -> None:
+    def _to_training_mode(self) -> None:
         """``model.train()``, done only when some part has left the mode it was put into."""
-        if not self._parts or [part.training for part in self._parts] != self._modes:
-            self.model.train()
-            self._parts = list(self.model.modules())
-            self._modes = [part.training for part in self._parts]
+        self.model.train()
+        self._parts = [part.__dict__ for part in self.model.modules()]
+        self._modes = list(map(_TRAINING, self._parts))
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:
@@ -114,7 +124,8 @@ class IterBasedRunner(BaseRunner):
         self.model.eval()
         self.mode, self.data_loader = "val", data_loader
         self.data_batch = next(data_loader)
-        self._sync_hooks()
+        if self._hooks != self._adapted:
+            self._sync_hooks()
         self.engine.batch = self.data_batch
         self.engine.hooks.before_eval_step(self.engine)
         self.run_iter(self.data_batch, train_mode=False, **kwargs)
@@ -133,24 +144,29 @@ class IterBasedRunner(BaseRunner):
         assert self._max_iters is not None
         if self.iter < self._max_iters:
             self._check_trains()
-        while self.iter < self._max_iters and not engine.stopping:
-            self._round(engine, self._max_iters)
+        self._rounds(engine, self._max_iters)
         if not engine.stopping:
             self.call_hook("after_epoch")
 
-    def _round(self, engine: Run, max_iters: int) -> None:
-        last = -1
-        for entry, count in self._entries():
-            mode, data = self._flow[entry][0], self._iter_loaders[entry]
-            if entry != last:
-                self._inner_iter, last = count, entry
-            method = self._method(mode)
-            if mode == "train" and self.iter >= max_iters:
-                continue
-            self._position.entry = (entry, count)
-            method(data, **self._kwargs)
-            if engine.stopping:
-                return
+    def _rounds(self, engine: Run, max_iters: int) -> None:
+        turns, where, kwargs = self._entries(), self._position, self._kwargs
+        methods: dict[int, Any] = {}
+        while engine.step < max_iters and not engine.stopping:
+            last = -1
+            for turn in turns:
+                entry, count = turn
+                mode = self._flow[entry][0]
+                if entry != last:
+                    self._inner_iter, last = count, entry
+                    if entry not in methods:
+                        methods[entry] = self._method(mode)
+                if mode == "train" and engine.step >= max_iters:
+                    continue
+                where.entry = turn
+                methods[entry](self._iter_loaders[entry], **kwargs)
+                if engine.stopping:
+                    return
+            turns = self._turns
 
     def _seek(self) -> None:
         restored, self._restored = self._restored, None

@@ -38,22 +38,23 @@ class LogBuffer:
         if not isinstance(vars, dict):
             raise AssertionError(f"log_vars must be a dict, got {type(vars).__name__}")
         for name, value in vars.items():
-            history = self.val_history.get(name)
-            if history is None:
-                self.val_history[name], self.n_history[name] = [value], [count]
-            else:
-                history.append(value)
+            if name in self.val_history:
+                self.val_history[name].append(value)
                 self.n_history[name].append(count)
+            else:
+                self.val_history[name], self.n_history[name] = [value], [count]
 
     def average(self, n: int = 0) -> None:
         """The weighted mean of the last ``n`` values of every name (0: of all) into ``output``."""
         if n < 0:
             raise AssertionError(f"the number of values to average must not be negative, got {n}")
         for name, history in self.val_history.items():
-            history[-n:] = _numbers(history[-n:])
-            values = np.array(history[-n:])
-            weights = np.array(self.n_history[name][-n:])
-            self.output[name] = np.sum(values * weights) / np.sum(weights)
+            recent = history[-n:]
+            numbers = _numbers(recent)
+            if numbers is not recent:
+                history[-n:] = numbers
+            values, weights = np.array(numbers), np.array(self.n_history[name][-n:])
+            self.output[name] = np.add.reduce(values * weights) / np.add.reduce(weights)
         self.ready = True
 
 
@@ -62,6 +63,18 @@ def _numbers(values: list[Any]) -> list[Any]:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if not tensors:
         return values
-    if len(tensors) == len(values) and all(value.numel() == 1 for value in tensors):
-        return torch.stack([value.detach().reshape(()).double() for value in tensors]).tolist()
+    if len(tensors) == len(values) and len({value.dtype for value in tensors}) == 1:
+        numbers = _stacked(tensors)
+        if numbers is not None:
+            return numbers
     return [value.item() if isinstance(value, torch.Tensor) else value for value in values]
+
+
+def _stacked(tensors: list[torch.Tensor]) -> list[Any] | None:
+    """The numbers of 0-d tensors on one device; None for others."""
+    try:
+        with torch.no_grad():
+            stacked = torch.stack(tensors)
+    except RuntimeError:
+        return None
+    return stacked.tolist() if stacked.ndim == 1 else None

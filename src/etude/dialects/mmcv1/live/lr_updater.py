@@ -65,7 +65,7 @@ class LrUpdaterHook(Hook):
         if isinstance(runner.optimizer, dict):
             base: Any = self.base_lr
             return {name: [self.get_lr(runner, rate) for rate in base[name]] for name in runner.optimizer}
-        return [self.get_lr(runner, rate) for rate in list(self.base_lr)]
+        return [self.get_lr(runner, rate) for rate in self.base_lr]  # type: ignore[arg-type]
 
     def get_warmup_lr(self, cur_iters: int) -> Rates:
         """The regular rates scaled for iteration ``cur_iters`` of the warmup."""
@@ -87,13 +87,15 @@ class LrUpdaterHook(Hook):
             self._set_lr(runner, self.regular_lr)
 
     def before_train_iter(self, runner: BaseRunner) -> None:
-        now = runner.iter
         if not self.by_epoch:
             self.regular_lr = self.get_regular_lr(runner)
-        if self.warmup is None:
-            if not self.by_epoch:
-                self._set_lr(runner, self.regular_lr)
-            return
+        if self.warmup is not None:
+            self._warm_up(runner)
+        elif not self.by_epoch:
+            self._set_lr(runner, self.regular_lr)
+
+    def _warm_up(self, runner: BaseRunner) -> None:
+        now = runner.iter
         require(
             isinstance(self.warmup_iters, int),
             "warmup_by_epoch needs the epoch runner: its length of an epoch is unknown here",
@@ -107,7 +109,11 @@ class LrUpdaterHook(Hook):
             self._set_lr(runner, self.regular_lr)
 
     def _set_lr(self, runner: BaseRunner, lr_groups: Rates) -> None:
-        set_per_group(runner.optimizer, lr_groups, _write_lr)
+        if isinstance(runner.optimizer, dict):
+            set_per_group(runner.optimizer, lr_groups, _write_lr)
+            return
+        for group, rate in zip(runner.optimizer.param_groups, lr_groups):  # noqa: B905 (groups may be added later)
+            group["lr"] = rate
 
 
 def per_group(optimizer: Any, read: Any) -> Any:
@@ -366,9 +372,8 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
 
 def progress(hook: Any, runner: BaseRunner) -> tuple[int, int]:
     """Where the run is and where it ends, in the hook's unit."""
-    if hook.by_epoch:
-        return runner.epoch, known_end(runner.max_epochs)
-    return runner.iter, known_end(runner.max_iters)
+    at, end = (runner.epoch, runner.max_epochs) if hook.by_epoch else (runner.iter, runner.max_iters)
+    return at, end if end is not None else known_end(end)
 
 
 def position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:

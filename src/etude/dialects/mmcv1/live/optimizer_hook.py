@@ -31,8 +31,8 @@ class OptimizerHook(Hook):
 
     def clip_grads(self, params: Iterable[Tensor]) -> Tensor | None:
         """Clip what has a gradient; the norm before clipping, or None when there is nothing to clip."""
-        trained = [param for param in params if param.requires_grad and param.grad is not None]
-        if not trained:
+        trained = [param for param in params if param.requires_grad]
+        if all(param.grad is None for param in trained):
             return None
         return clip_grad_norm_(trained, **(self.grad_clip or {}))
 

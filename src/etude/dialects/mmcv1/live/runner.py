@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -89,7 +90,7 @@ class BaseRunner(Resuming, Registration):
             world=World(rank=self._rank, size=self._world_size),
             face=self,
         )
-        self._adapted: tuple[int, ...] = ()
+        self._adapted: list[Hook] = []
 
     # -- what hooks read -----------------------------------------------------------------------------------------
 
@@ -121,28 +122,15 @@ class BaseRunner(Resuming, Registration):
     def _iter(self, value: int) -> None:
         self.engine.step = value
 
-    @property
-    def epoch(self) -> int:
-        """Training epochs that are finished."""
-        return self.engine.epoch
-
-    @property
-    def iter(self) -> int:
-        """Training iterations that are finished."""
-        return self.engine.step
-
-    @property
-    def inner_iter(self) -> int:
-        """Position in the epoch; the iter runner counts within an entry of the workflow."""
-        return self._inner_iter
-
-    @property
-    def max_epochs(self) -> int | None:
-        return self._max_epochs
-
-    @property
-    def max_iters(self) -> int | None:
-        return self._max_iters
+    # Hooks ask for these several times in every iteration: readers without a frame of Python's.
+    #: Training epochs that are finished.
+    epoch: int = property(attrgetter("engine.epoch"))  # type: ignore[assignment]
+    #: Training iterations that are finished.
+    iter: int = property(attrgetter("engine.step"))  # type: ignore[assignment]
+    #: Position in the epoch; the iter runner counts within an entry of the workflow.
+    inner_iter: int = property(attrgetter("_inner_iter"))  # type: ignore[assignment]
+    max_epochs: int | None = property(attrgetter("_max_epochs"))  # type: ignore[assignment]
+    max_iters: int | None = property(attrgetter("_max_iters"))  # type: ignore[assignment]
 
     @property
     def known_meta(self) -> dict[str, Any]:
@@ -232,10 +220,9 @@ class BaseRunner(Resuming, Registration):
 
     def _sync_hooks(self, *, force: bool = False) -> None:
         """Hand the hooks to the engine's table, again when the list was changed."""
-        ids = tuple(map(id, self._hooks))
-        if ids == self._adapted and not force:
+        if self._hooks == self._adapted and not force:
             return
-        table, self._adapted = self.engine.hooks, ids
+        table, self._adapted = self.engine.hooks, list(self._hooks)
         for adapted in [hook for hook in table if isinstance(hook, Adapted | Routed)]:
             table.remove(adapted)
         if type(self).call_hook is not BaseRunner.call_hook:

@@ -95,9 +95,10 @@ class LoggerHook(Hook):
 
     def after_train_iter(self, runner: BaseRunner) -> None:
         due = self.every_n_inner_iters if self.by_epoch else self.every_n_iters
-        if due(runner, self.interval) or (self.end_of_epoch(runner) and not self.ignore_last):
+        if due(runner, self.interval) or (not self.ignore_last and self.end_of_epoch(runner)):
             runner.log_buffer.average(self.interval)
-        self._write(runner)
+        if runner.log_buffer.ready:
+            self._write(runner)
 
     def after_train_epoch(self, runner: BaseRunner) -> None:
         self._write(runner)

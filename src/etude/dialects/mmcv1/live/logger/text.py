@@ -134,8 +134,9 @@ class TextLoggerHook(LoggerHook):
         if runner.rank != 0:
             return
         record = OrderedDict((key, self._round_float(value)) for key, value in log_dict.items())
-        with open(self.json_log_path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record, default=_plain) + "\n")
+        line = json.dumps(record, default=_plain) + "\n"
+        with open(self.json_log_path, "ab", buffering=0) as file:
+            file.write(line.encode())
 
     def _round_float(self, items: Any) -> Any:
         if isinstance(items, list):
