@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -170,14 +171,13 @@ def rehearse(run: Run, *, points: int = 1000, keep_acts: bool = False) -> Record
     The run cannot be used for anything else afterwards. Where code of the user's cannot do with blank batches, what was
     told until then stays.
     """
+    prepare(run)
     stride = max(1, (run.total_steps or 0) // points)
     record = Record(run, stride=stride, keep_acts=keep_acts)
-    assert run.plan is not None
-    name = BUILDERS.get(run.plan.builder).__module__.rpartition(".")[0] + ".rehearse"
-    if importlib.util.find_spec(name) is None:
+    part = _part_for(run)
+    if part is None:
         record.note("values, evaluations and saves are decided while it runs, and are not told")
         return record
-    part = importlib.import_module(name)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -185,3 +185,17 @@ def rehearse(run: Run, *, points: int = 1000, keep_acts: bool = False) -> Record
     except Exception as error:
         record.note(f"told only up to step {record.steps}: without data the run raises {type(error).__name__}: {error}")
     return record
+
+
+def prepare(run: Run) -> None:
+    """Build what a run of this kind builds only when it begins, so that its lengths and groups are known."""
+    build_late = getattr(_part_for(run), "prepare", None)
+    if build_late is not None:
+        build_late(run)
+
+
+def _part_for(run: Run) -> ModuleType | None:
+    """The ``rehearse`` beside the builder of a run, if there is one."""
+    assert run.plan is not None
+    name = BUILDERS.get(run.plan.builder).__module__.rpartition(".")[0] + ".rehearse"
+    return importlib.import_module(name) if importlib.util.find_spec(name) is not None else None

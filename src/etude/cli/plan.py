@@ -94,10 +94,11 @@ def _foreign(plan: Plan, *, keep_acts: bool) -> Told:
 
     from etude.build import Options, build
     from etude.facts import facts_of
-    from etude.rehearsal import rehearse
+    from etude.rehearsal import prepare, rehearse
 
     with tempfile.TemporaryDirectory(prefix="etude-plan-") as folder:
         built = build(plan, Options(folder=Path(folder), quiet=True))
+        prepare(built)
         facts = facts_of(built)
         record = rehearse(built, keep_acts=keep_acts)
     blocks = [

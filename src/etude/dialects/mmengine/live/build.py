@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
+from io import TextIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +80,15 @@ def _silence(quiet: bool) -> Iterator[None]:
     if not quiet:
         yield
         return
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+    with redirect_stdout(_Nowhere()):
         yield
+
+
+class _Nowhere(TextIOBase):
+    """A stream that keeps nothing, and that the logger can keep."""
+
+    def write(self, text: str) -> int:
+        return len(text)
 
 
 def apply_options(cfg: Any, options: Options, file: str | None) -> None:

@@ -1,0 +1,211 @@
+"""MMEngine's loops going through their iterations with nothing computed, for ``etude plan``."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from etude.core.hook import Call, HookTable
+from etude.core.run import Run
+from etude.dialects.mmengine.live.hooks.checkpoint_hook import CheckpointHook
+from etude.dialects.mmengine.live.hooks.early_stopping_hook import EarlyStoppingHook
+from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at
+from etude.dialects.mmengine.live.hooks.logger_hook import LoggerHook
+from etude.dialects.mmengine.live.hooks.param_scheduler_hook import ParamSchedulerHook, _schedulers
+from etude.dialects.mmengine.live.priority import get_priority
+from etude.dialects.mmengine.live.runner.hooking import Acting, _after_iter, _before_iter, _plain
+from etude.dialects.mmengine.live.selfsup.hooks import SimSiamHook
+from etude.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
+
+#: A point of MMEngine's → the engine's word for it.
+POINTS = {
+    "before_train_epoch": "before_epoch", "before_train_iter": "before_step", "after_train_iter": "after_step",
+    "after_train_epoch": "after_epoch", "before_val": "before_eval", "before_val_epoch": "before_eval",
+    "before_val_iter": "before_eval_step", "after_val_iter": "after_eval_step", "after_val_epoch": "after_eval",
+    "after_val": "after_eval", "before_save_checkpoint": "before_save", "after_load_checkpoint": "after_load",
+}  # fmt: skip
+_TRAINING: dict[str, Callable[..., Call]] = {
+    "before_train_epoch": _plain, "before_train_iter": _before_iter, "after_train_iter": _after_iter,
+    "after_train_epoch": _plain,
+}  # fmt: skip
+_ROUND_VALIDATION = ("before_val", "before_val_epoch"), ("after_val_epoch", "after_val")
+_ROUND_BATCH = ("before_val_iter", "after_val_iter")
+
+#: A hook's method by the name of its point.
+Acts = Mapping[str, Callable[..., Any]]
+
+
+def prepare(run: Run) -> None:
+    """Build what ``train()`` would build first, so that lengths and groups are known."""
+    runner: Any = run.face
+    if run.optimizers or runner._train_loop is None:
+        return
+    runner._build_for_training()
+    run.steps_per_epoch = _length(runner.train_dataloader)
+    run.hooks = HookTable([_Shown(hook, runner) for hook in runner.hooks])
+
+
+def rehearse(run: Run, record: Record) -> None:
+    """The train loop runs on blanks. Schedulers step for real; the hooks that save and log are asked by their own rules
+    and what they would do is noted, as are validations. Hooks of the user's are noted where they act."""
+    runner: Any = run.face
+    if runner._train_loop is None:
+        record.note("the config has no train_cfg: nothing is trained")
+        return
+    _Stage(runner, record).set_up()
+    _note_what_depends(runner, record)
+    runner.call_hook("before_run")
+    runner.train_loop.run()
+    runner.call_hook("after_run")
+
+
+class _Shown(Acting):
+    """A hook with the priority that it was given, as it is told of."""
+
+    def __init__(self, hook: Hook, runner: Any) -> None:
+        super().__init__(hook, runner, get_priority(hook.priority))
+
+
+class _Stage:
+    """A runner whose parts are replaced by ones that only note what they would do."""
+
+    def __init__(self, runner: Any, record: Record) -> None:
+        self.runner, self.record, self.run = runner, record, runner.core_run
+        self.hooks: list[tuple[Hook, Acts]] = [(hook, _acts(hook, runner, record)) for hook in runner.hooks]
+        self.quiet = _Quiet(runner, record)
+
+    def set_up(self) -> None:
+        runner, loop = self.runner, self.runner.train_loop
+        blank = Blank(loop.dataloader)
+        loop.dataloader = blank
+        if hasattr(loop, "passes"):
+            loop.passes.begin = lambda number, skip=0, restart=None: iter(blank)
+        if hasattr(loop, "dataloader_iterator"):
+            loop.dataloader_iterator = _Endless(blank)
+        self.run.model.train_step = self._train_step
+        runner.call_hook = self._call_hook
+        if runner.val_loop is not None:
+            runner.val_loop.run = self._validate
+        self.run.hooks = HookTable([self._noted(hook, acts) for hook, acts in self.hooks])
+
+    def _noted(self, hook: Hook, acts: Acts) -> Noted:
+        instead = {POINTS[name]: _TRAINING[name](act, self.quiet) for name, act in acts.items()}
+        return Noted(_Shown(hook, self.runner), self.record, instead=instead)
+
+    def _call_hook(self, fn_name: str, **kwargs: Any) -> None:
+        for hook, acts in self.hooks:
+            if acts_at(hook, fn_name):
+                self.record.act(POINTS.get(fn_name, fn_name), type(hook).__name__)
+                if fn_name in acts:
+                    acts[fn_name](self.quiet, **kwargs)
+
+    def _train_step(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Stands for the model's; a loop of the user's may count by itself."""
+        self.run.step = int(self.runner.iter)
+        self.record.update()
+        self.run.done = self.run.step + 1
+        return {}
+
+    def _validate(self) -> dict[str, float]:
+        before, after = _ROUND_VALIDATION
+        for point in before:
+            self._call_hook(point)
+        self.record.did(EVALUATION)
+        acting = [(point, hook) for point in _ROUND_BATCH for hook, _ in self.hooks if acts_at(hook, point)]
+        for point, hook in acting:
+            self.record.calls[POINTS[point], type(hook).__name__] += _length(self.runner.val_loop.dataloader) or 0
+        for point in after:
+            self._call_hook(point)
+        return {}
+
+
+def _acts(hook: Hook, runner: Any, record: Record) -> Acts:
+    """What of a hook is really called: the schedules, and rules of what is due with their work taken out."""
+    if type(hook) in (ParamSchedulerHook, SimSiamHook):
+        return {name: getattr(hook, name) for name in _TRAINING if acts_at(hook, name)}
+    if type(hook) is LoggerHook:
+        return {"after_train_iter": hook.after_train_iter}
+    if type(hook) is not CheckpointHook:
+        return {}
+    hook._settle_folder(runner)
+    if hook.max_keep_ckpts > 0:
+        hook.keep_ckpt_ids = deque(maxlen=hook.max_keep_ckpts)
+
+    def save(_: Any, step: int, meta: dict[str, Any]) -> None:
+        obsolete = hook._note_kept(runner, step) if hook.max_keep_ckpts > 0 else None
+        record.did(SAVE, hook.filename_tmpl.format(step))
+        if obsolete is not None:
+            record.prune(hook.filename_tmpl.format(obsolete))
+
+    hook._save_checkpoint_with_step = save  # type: ignore[method-assign]
+    return {"after_train_iter": hook.after_train_iter, "after_train_epoch": hook.after_train_epoch}
+
+
+def _note_what_depends(runner: Any, record: Record) -> None:
+    for hook in runner.hooks:
+        own = type(hook).__module__.startswith("etude.")
+        if isinstance(hook, CheckpointHook) and hook.save_best is not None:
+            names = ", ".join(hook.key_indicators)
+            record.note(
+                f"with a new best {names} that is saved too, and the newest file again: that depends on results"
+            )
+        if isinstance(hook, CheckpointHook) and hook.published_keys is not None:
+            record.note(f"copies with only {', '.join(hook.published_keys)} are published at the end")
+        if isinstance(hook, EarlyStoppingHook):
+            record.note(f"EarlyStoppingHook may end the run before: that depends on {hook.monitor}")
+        if isinstance(hook, ParamSchedulerHook | CheckpointHook | LoggerHook | SimSiamHook) and not own:
+            record.note(f"{type(hook).__name__} is a hook of your own: what it would do is not told")
+    for scheduler in _schedulers(runner):
+        if getattr(scheduler, "need_val_args", False):
+            record.note(
+                f"{scheduler.param_name} follows the results ({type(scheduler).__name__}): told as if it never fell"
+            )
+    if runner._resume:
+        record.note("the run would be resumed; it is told from the beginning")
+
+
+class _Endless:
+    """Blank batches for a loop by iterations."""
+
+    def __init__(self, blank: Blank) -> None:
+        self._dataloader, self._epoch = blank, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._dataloader._batch
+
+    def __len__(self) -> int:
+        return len(self._dataloader)
+
+    def skip(self, count: int) -> None:
+        """There is nothing to be skipped."""
+
+
+class _Quiet:
+    """A runner that writes nothing: a log line is noted instead."""
+
+    def __init__(self, runner: Any, record: Record) -> None:
+        self._runner, self._record = runner, record
+        self.logger = self.visualizer = self.log_processor = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def info(self, *args: Any, **kwargs: Any) -> None:
+        """A line of text."""
+
+    add_scalars = warning = info
+
+    def get_log_after_iter(self, *args: Any) -> tuple[dict[str, Any], str]:
+        self._record.did(LOG_LINE)
+        return {}, ""
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:
+        return None
