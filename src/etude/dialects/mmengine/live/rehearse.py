@@ -147,9 +147,7 @@ def _note_what_depends(runner: Any, record: Record) -> None:
         own = type(hook).__module__.startswith("etude.")
         if isinstance(hook, CheckpointHook) and hook.save_best is not None:
             names = ", ".join(hook.key_indicators)
-            record.note(
-                f"with a new best {names} that is saved too, and the newest file again: that depends on results"
-            )
+            record.note(f"a new best {names} is saved too, and the newest file again: that depends on results")
         if isinstance(hook, CheckpointHook) and hook.published_keys is not None:
             record.note(f"copies with only {', '.join(hook.published_keys)} are published at the end")
         if isinstance(hook, EarlyStoppingHook):
