@@ -63,6 +63,10 @@ class Checkpointer:
         """Say which checkpoint a resume goes on from."""
         write_text(os.path.join(self.save_dir, LAST), last_filename_basename)
 
+    def forget(self, path: str) -> None:
+        """Remove a checkpoint that is not kept any more."""
+        disk.remove_tree(path)
+
     # -- finding -------------------------------------------------------------------------------------------------
 
     def has_checkpoint(self) -> bool:
@@ -158,7 +162,7 @@ class PeriodicCheckpointer:
             oldest = self.recent_checkpoints.pop(0)
             stem = os.path.splitext(os.path.basename(oldest))[0]
             if oldest and stem != f"{self.file_prefix}_final" and _is_main():
-                disk.remove_tree(oldest)
+                getattr(self.checkpointer, "forget", disk.remove_tree)(oldest)
 
     def save(self, name: str, **kwargs: Any) -> None:
         """Save under a name of one's own, outside the period."""

@@ -18,6 +18,7 @@ from etude.dialects.libai.live import setup
 from etude.dialects.libai.live.default import DefaultTrainer
 from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
 from etude.dialects.libai.live.hooks import PeriodicWriter
+from etude.dialects.libai.live.position import put_off
 from etude.dialects.libai.live.resume import keep_state
 from etude.dialects.libai.lower import is_detectron2
 from etude.dist.world import World
@@ -99,13 +100,14 @@ def build_libai(cfg: Any, arguments: Namespace) -> Run:
 
 
 class PutOff(DefaultTrainer):
-    """The default trainer whose writers open their files when training begins, so that a plan leaves no trace."""
+    """The default trainer that opens files and data when training begins, so that a plan leaves no trace."""
 
     writes = False
 
     def __init__(self, cfg: Any, named: str = "") -> None:
         self._named = named
-        super().__init__(cfg)
+        with put_off():
+            super().__init__(cfg)
 
     def build_writers(self) -> list[Any]:
         return super().build_writers() if self.writes else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
 
@@ -27,14 +28,27 @@ def begin_at(loader: Any, state: Mapping[str, Any]) -> None:
     _BEGIN[id(loader)] = (loader, state)
 
 
+_put_off: list[bool] = []
+
+
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Trainers that are made inside load nothing before they train."""
+    _put_off.append(True)
+    try:
+        yield
+    finally:
+        _put_off.pop()
+
+
 class Batches:
     """The batches of a loader, counted from the beginning of the run.
 
-    A fresh loader is iterated at once, so that its workers begin; one that has to be wound forward at the first batch,
-    when it is sure that this is who trains with it.
+    ``at_once``: the loader is iterated now, so that its workers begin; but not inside :func:`put_off`, and not when
+    it has to be wound forward, which waits for the one that really trains with it.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, *, at_once: bool = False) -> None:
         self._loader = loader
         _, state = _BEGIN.get(id(loader), (None, {}))
         self.batches = int(state.get("batches", 0))
@@ -46,7 +60,14 @@ class Batches:
         if self._sampler is not None and state.get("sampler"):
             self._sampler.load_state_dict(state["sampler"])
         self._iterator: Iterator[Any] | None = None
-        if not self._skip:
+        if at_once and not self._skip and not _put_off:
+            self.start()
+
+    def start(self) -> None:
+        """Let workers begin with the first batches."""
+        if self._iterator is None and self._skip:
+            self._iterator = self._wind()
+        elif self._iterator is None:
             self._began = generators()
             self._iterator = self._knowing(None) or iter(self._numbered())
 
@@ -84,10 +105,11 @@ class Batches:
 
     def __next__(self) -> Any:
         if self._iterator is None:
-            self._iterator = self._wind()
+            self.start()
         if self._first is None:
             self._first = generators()
         _BEGIN.pop(id(self._loader), None)
+        assert self._iterator is not None
         batch = next(self._iterator)
         self.batches += 1
         return batch

@@ -187,6 +187,9 @@ class FaceHook(Hook):
         }
 
     def _before_train(self, run: Run) -> None:
+        drawn = batches_of(self.trainer)
+        if drawn is not None:
+            drawn.start()
         self.trainer.before_train()
         if self.trainer._left_off is not None:
             take_up(self.trainer)
@@ -221,7 +224,7 @@ class EagerTrainer(TrainerBase):
         super().__init__()
         model.train()
         self.model, self.data_loader, self.optimizer = model, data_loader, optimizer
-        self._data_loader_iter = Batches(data_loader)
+        self._data_loader_iter = Batches(data_loader, at_once=True)
         self.grad_acc_steps = grad_acc_steps
         self.amp = amp or Amp()
 
@@ -248,7 +251,7 @@ class GraphTrainer(TrainerBase):
         super().__init__()
         graph.model.train()
         self.graph, self.data_loader, self.grad_acc_steps = graph, data_loader, grad_acc_steps
-        self._data_loader_iter = Batches(data_loader)
+        self._data_loader_iter = Batches(data_loader, at_once=True)
 
     @property
     def model(self) -> Any:

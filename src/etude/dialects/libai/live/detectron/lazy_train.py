@@ -38,29 +38,35 @@ def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
     run = trainer.engine
     run.folder, run.total_steps = Path(cfg.train.output_dir), cfg.train.max_iter
     run.optimizers = {"": optimizer}
-    run.loop = lambda run: do_train(cfg, arguments, trainer, optimizer)
+    checkpointer = DetectionCheckpointer(trainer.model, cfg.train.output_dir, trainer=trainer)
+    if not arguments.eval_only:
+        trainer.register_hooks(_hooks(cfg, trainer, checkpointer))
+    run.loop = lambda run: do_train(cfg, arguments, trainer, checkpointer)
     return run
 
 
-def do_train(cfg: Any, arguments: Namespace, trainer: SimpleTrainer, optimizer: Any) -> None:
-    """Hooks in the order of the original's script, then the last checkpoint or the first weights, then the loop."""
+def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer) -> list[Any]:
+    """In the order of the original's script; the writers come when training begins."""
+    saver = hooks_save.together(trainer, checkpointer)
+    return [
+        hooks.IterationTimer(),
+        hooks.LRScheduler(scheduler=instantiate(cfg.lr_multiplier), optimizer=trainer.optimizer),
+        hooks_save.PeriodicCheckpointer(saver, **cfg.train.checkpointer),
+        hooks.EvalHook(cfg.train.eval_period, lambda: do_test(cfg, trainer.model)),
+        hooks.PeriodicWriter([], period=cfg.train.log_period) if comm.is_main_process() else None,
+    ]
+
+
+def do_train(cfg: Any, arguments: Namespace, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer) -> None:
+    """The last checkpoint or the first weights, then the loop."""
     announce(cfg, arguments)
-    checkpointer = DetectionCheckpointer(trainer.model, cfg.train.output_dir, trainer=trainer)
     if arguments.eval_only:
         _load(cfg, arguments, checkpointer)
         do_test(cfg, trainer.model)
         return
-    main = comm.is_main_process()
-    writers = default_writers(cfg.train.output_dir, cfg.train.max_iter) if main else []
-    trainer.register_hooks(
-        [
-            hooks.IterationTimer(),
-            hooks.LRScheduler(scheduler=instantiate(cfg.lr_multiplier), optimizer=optimizer),
-            hooks_save.PeriodicCheckpointer(hooks_save.together(trainer, checkpointer), **cfg.train.checkpointer),
-            hooks.EvalHook(cfg.train.eval_period, lambda: do_test(cfg, trainer.model)),
-            hooks.PeriodicWriter(writers, period=cfg.train.log_period) if main else None,
-        ]
-    )
+    for hook in trainer._hooks:
+        if isinstance(hook, hooks.PeriodicWriter):
+            hook.write_to(default_writers(cfg.train.output_dir, cfg.train.max_iter))
     resumed = _load(cfg, arguments, checkpointer)
     trainer.train(trainer.iter + 1 if resumed else 0, cfg.train.max_iter)
     keep_state(trainer, checkpointer)

@@ -1,0 +1,120 @@
+"""LiBai's and detectron2's trainers going through their iterations with nothing computed, for ``etude plan``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from etude.core.hook import HookTable
+from etude.core.run import Run
+from etude.dialects.libai.files import PeriodicCheckpointer
+from etude.dialects.libai.live import hooks, hooks_save
+from etude.dialects.libai.live.detectron.checkpoint import Checkpointer as OneFile
+from etude.dialects.libai.live.detectron.hooks import PreciseBN
+from etude.dialects.libai.live.trainer import FaceHook, HookBase, TrainerBase
+from etude.dialects.libai.live.writers import EventWriter
+from etude.rehearsal import EVALUATION, LOG_LINE, SAVE, Record
+
+_POINTS = ("before_train", "before_step", "after_step", "after_train")
+
+
+def rehearse(run: Run, record: Record) -> None:
+    """The scheduler steps for real, and the hooks that save, evaluate and write are asked by their own rules; what they
+    would do is noted. Hooks of the user's are noted where they act."""
+    trainer: TrainerBase = run.face
+    trainer._hooks = [_rehearsed(hook, record) for hook in trainer._hooks]
+    trainer.run_step = record.update  # type: ignore[method-assign]
+    for name in ("_data_loader_iter", "_data_loader_iter_obj"):
+        vars(getattr(trainer, "_trainer", trainer)).pop(name, None)
+    run.hooks = HookTable([FaceHook(trainer)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no optimizer has stepped before its scheduler
+        TrainerBase.train(trainer, run.step, run.total_steps or 0)
+
+
+def _rehearsed(hook: Any, record: Record) -> HookBase:
+    """The hook with its work taken out, inside one that notes when it is called."""
+    really = type(hook).__module__.startswith("etude.dialects.libai.")
+    if isinstance(hook, PeriodicCheckpointer):
+        hook.checkpointer = _Saves(hook.checkpointer, record)
+    elif isinstance(hook, hooks.EvalHook):
+        hook._func = lambda: record.did(EVALUATION)
+    elif isinstance(hook, hooks_save.BestCheckpointer):
+        hook._best_checking = lambda: record.did("best, maybe")  # type: ignore[method-assign]
+        record.note(f"{hook._file_prefix} is saved when {hook._val_metric} is the best so far: that depends on results")
+    elif isinstance(hook, hooks.PeriodicWriter):
+        hook._writers = [_Lines(record)]
+    elif isinstance(hook, PreciseBN):
+        hook.update_stats = lambda: record.did("precise BN")  # type: ignore[method-assign]
+    elif isinstance(hook, hooks.EarlyStop):
+        really = False
+        record.note(f"EarlyStop may end the run before: that depends on {hook.val_metric}")
+    elif not isinstance(hook, hooks.LRScheduler):
+        really = False
+    made = Rehearsed(hook, record, really=really)
+    if not really and isinstance(hook, hooks.LRScheduler):
+        record.note(f"{type(hook).__name__} is a scheduler of your own: the values that it sets are not told")
+    return made
+
+
+class Rehearsed(HookBase):
+    """Notes the calls of a hook; ``really``: and passes them on."""
+
+    def __init__(self, hook: Any, record: Record, *, really: bool) -> None:
+        self._hook, self._record, self._really = hook, record, really
+        self._acts = {point for point in _POINTS if _overrides(hook, point)}
+
+    def _called(self, point: str) -> None:
+        if point not in self._acts:
+            return
+        self._record.act(point, type(self._hook).__name__)
+        if self._really:
+            getattr(self._hook, point)()
+
+    def before_train(self) -> None:
+        self._called("before_train")
+
+    def before_step(self) -> None:
+        self._called("before_step")
+
+    def after_step(self) -> None:
+        self._called("after_step")
+
+    def after_train(self) -> None:
+        self._called("after_train")
+
+
+def _overrides(hook: Any, point: str) -> bool:
+    own = getattr(type(hook), point, None)
+    return own is not None and own.__qualname__ != f"HookBase.{point}"
+
+
+class _Saves:
+    """Stands for a checkpointer: notes the names that it would write, and those that are removed again."""
+
+    def __init__(self, checkpointer: Any, record: Record) -> None:
+        self._ending = ".pth" if isinstance(checkpointer, OneFile) else ""
+        self._record, self._last = record, ""
+
+    def save(self, name: str, **kwargs: Any) -> None:
+        self._last = f"{name}{self._ending}"
+        self._record.did(SAVE, self._last)
+
+    def get_checkpoint_file(self) -> str:
+        return self._last
+
+    def forget(self, path: str) -> None:
+        self._record.prune(path)
+
+
+class _Lines(EventWriter):
+    """Stands for all writers together; after the last iteration there is a line only if that was evaluated."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def write(self) -> None:
+        done, record = self._record.run.done, self._record
+        lines, evaluated = record.done.get(LOG_LINE, ()), record.done.get(EVALUATION, ())
+        if done not in lines or done in evaluated:
+            record.did(LOG_LINE)
