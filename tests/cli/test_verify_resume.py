@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-from etude.checkpoint.proof import compare_runs
+from etude.checkpoint.proof import compare_runs, steps_of
 from etude.checkpoint.store import Store
 from etude.cli import main
 from tests.checkpoint.conftest import small_state
@@ -52,6 +53,67 @@ def test_the_first_thing_that_differs_is_named(tmp_path: Path) -> None:
     assert found.startswith("step 2: model.b\n") and "largest difference 0.25" in found
     shutil.rmtree(tmp_path / "same" / "checkpoints" / "step-000000002")
     assert "ended at step 2 and at step 1" in str(compare_runs(calm, tmp_path / "same"))
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("example", "words", "steps"),
+    [
+        ("mmcv1/digits.py", ["runner.max_epochs=2", "data.samples_per_gpu=256"], 12),
+        ("mmengine/simclr_lars.py", ["train_cfg.max_epochs=2", "param_scheduler=[]", "train_dataloader.batch_size=512",
+                                     "default_hooks.checkpoint.interval=1"], 4),
+    ],
+)  # fmt: skip
+def test_configs_of_other_systems_are_proved_too(example: str, words: list[str], steps: int, capsys: Any) -> None:
+    code = main(["verify-resume", str(EXAMPLES / example), *words, "--kills", "1"])
+    assert (code, capsys.readouterr().out.splitlines()[-1]) == (0, f"the same bits after {steps} steps and 1 kills")
+
+
+def foreign_run(folder: Path, layout: str, weight: float) -> Path:
+    folder.mkdir(parents=True)
+    weights = {"w": torch.full((2,), weight)}
+    times = {"time": folder.name, "iter": 7, "hook_msgs": {"last_ckpt": str(folder / "x.pth")}}
+    if layout == "libai":
+        (folder / "model_final").mkdir()
+        torch.save(weights, folder / "model_final" / "model")
+        torch.save({"iter": 6, "storage": {"latest": {"time": [weight]}}}, folder / "model_final" / "trainer")
+        (folder / "last_checkpoint").write_text("model_final")
+    elif layout == "mcquic":
+        (folder / "latest").mkdir()
+        config = {"train": {"saveDir": str(folder)}}
+        torch.save({"trainer": {"_step": 7, "_model": weights}, "config": config}, folder / "latest" / "last.ckpt")
+    else:
+        torch.save({"meta": times, "state_dict": weights}, folder / "epoch_1.pth")
+        if layout == "mmengine":
+            (folder / "last_checkpoint").write_text(str(folder / "epoch_1.pth"))
+    return folder
+
+
+@pytest.mark.parametrize("layout", ["mmcv1", "mmengine", "libai", "mcquic"])
+def test_in_every_layout_a_weight_is_compared_and_a_time_is_not(tmp_path: Path, layout: str) -> None:
+    calm = foreign_run(tmp_path / "calm", layout, 1.0)
+    assert steps_of(calm) == 7
+    assert compare_runs(calm, foreign_run(tmp_path / "same", layout, 1.0)) is None
+    assert "largest difference 0.5" in str(compare_runs(calm, foreign_run(tmp_path / "other", layout, 1.5)))
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ("optim.type=SDG", 2, "no optimizer is called 'SDG'"),
+        ("+imports=[parts.py]", 3, "parts.py raised ValueError: no"),
+    ],
+)
+def test_a_training_that_fails_ends_the_proof_with_its_own_code(
+    tmp_path: Path, capsys: Any, change: str, code: int, words: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "parts.py").write_text("raise ValueError('no')")
+    assert main(["verify-resume", str(tmp_path / "config.yaml"), change]) == code
+    said = capsys.readouterr().err
+    assert words in said and f"ended with exit code {code}" in said and said.count("etude: error:") == 1
 
 
 def test_a_missing_config_is_said(capsys: Any) -> None:

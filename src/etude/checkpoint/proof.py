@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from etude.checkpoint import foreign
+from etude.checkpoint.elsewhere import is_bookkeeping, last_state, steps_in
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools import Difference, differences
-from etude.errors import ResumeError, UserError
 
 #: What the clock says differs between any two runs.
 _CLOCK = ("hook.Timer.", "hook.TimeBudget.", "events.writers.", "plan.folder")
@@ -20,9 +18,7 @@ def steps_of(folder: Path) -> int:
     entries = Store(folder / "checkpoints", write=False).entries()
     if entries:
         return entries[-1].step
-    content = _foreign_state(folder)
-    meta: Any = content.get("meta") or content
-    return int(meta.get("iter", meta.get("iteration", meta.get("step", 0))))
+    return steps_in(last_state(folder))
 
 
 def compare_runs(left: Path, right: Path) -> str | None:
@@ -48,7 +44,7 @@ def _compare_states(left: Path, right: Path) -> str | None:
     stores = [Store(folder / "checkpoints", write=False) for folder in (left, right)]
     known = [{entry.step: entry.name for entry in store.entries()} for store in stores]
     if not known[0] or not known[1]:
-        return _first(differences(_foreign_state(left), _foreign_state(right)), "the last checkpoint")
+        return _first(differences(last_state(left), last_state(right)), "the last checkpoint")
     if max(known[0]) != max(known[1]):
         return f"the runs ended at step {max(known[0])} and at step {max(known[1])}"
     for step in sorted(known[0].keys() & known[1].keys()):
@@ -69,22 +65,4 @@ def _first(found: list[Difference], where: str) -> str | None:
 
 
 def _is_clock(path: str) -> bool:
-    return path.startswith(_CLOCK) or any(name in path for name in _CLOCK_NAMES)
-
-
-def _foreign_state(folder: Path) -> dict[Any, Any]:
-    """The last checkpoint of a run that has another system's layout."""
-    for pointer in ("last_checkpoint", "latest.pth", "latest"):
-        path = folder / pointer
-        if pointer == "last_checkpoint" and path.is_file():
-            name = path.read_text().strip()
-            path = Path(name) if Path(name).is_absolute() else folder / name
-        if path.is_file():
-            try:
-                return foreign.read(path)
-            except ResumeError:
-                continue
-    files = sorted(folder.glob("**/*.pth"), key=lambda path: path.stat().st_mtime)
-    if not files:
-        raise UserError(f"{folder} holds no checkpoint; does the config save any?")
-    return foreign.read(files[-1])
+    return path.startswith(_CLOCK) or any(name in path for name in _CLOCK_NAMES) or is_bookkeeping(path)

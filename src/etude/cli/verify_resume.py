@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,5 +81,14 @@ def _train(args: argparse.Namespace, folder: Path, *words: str, expect: int) -> 
         command.append(f"--dialect={args.dialect}")
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != expect:
-        tail = "\n".join((done.stderr or done.stdout).splitlines()[-12:])
-        raise EtudeError(f"training ended with exit code {done.returncode}, not {expect}:\n{tail}")
+        raise Ended(done.returncode, expect, done.stderr or done.stdout)
+
+
+class Ended(EtudeError):
+    """A training ended otherwise than it should have: with its own exit code, and its own last words."""
+
+    def __init__(self, code: int, expected: int, said: str) -> None:
+        self.exit_code = code if code > 0 else 1
+        wanted = "be killed" if expected < 0 else "finish"
+        lines = [re.sub(r"^etude: (error: )?", "", line) for line in said.splitlines()[-12:]]
+        super().__init__("\n  ".join([f"the training was to {wanted}, and ended with exit code {code}:", *lines]))
