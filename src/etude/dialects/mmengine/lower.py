@@ -92,6 +92,20 @@ def _table(name: str) -> dict[str, str]:
     return {**names_engine.REGISTERED.get(name, {}), **names_parts.REGISTERED.get(name, {})}
 
 
+def json_schema() -> dict[str, Any]:
+    """What a config may say, for editors."""
+    from etude.dialects.mmengine import schema
+
+    return schema.json_schema()
+
+
+def markdown_schema() -> str:
+    """The same to read."""
+    from etude.dialects.mmengine import schema
+
+    return schema.markdown_schema()
+
+
 def recognise(path: str, text: str) -> bool:
     """A file of this dialect has a key, here or in a base, that only this dialect has, or reads its bases by import."""
     if not path.endswith((".py", ".json", ".yaml", ".yml")):

@@ -132,7 +132,7 @@ def _acts(hook: Hook, runner: Any, record: Record) -> Acts:
     if hook.max_keep_ckpts > 0:
         hook.keep_ckpt_ids = deque(maxlen=hook.max_keep_ckpts)
 
-    def save(_: Any, step: int, meta: dict[str, Any]) -> None:
+    def save(runner: Any, step: int, meta: dict[str, Any]) -> None:
         obsolete = hook._note_kept(runner, step) if hook.max_keep_ckpts > 0 else None
         record.did(SAVE, hook.filename_tmpl.format(step))
         if obsolete is not None:
