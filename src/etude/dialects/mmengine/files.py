@@ -123,9 +123,20 @@ def write_json(path: str, value: Any) -> None:
 def remove(path: str) -> None:
     """A file, or the folder of a sharded checkpoint; nothing happens when there is none."""
     if os.path.isdir(path):
-        shutil.rmtree(path, ignore_errors=True)
+        remove_folder(path)
     elif os.path.lexists(path):
         os.remove(path)
+
+
+def remove_folder(path: str) -> None:
+    """A folder with all that is in it, if there is one."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def note_path(path: str) -> str:
+    """Where what happened after the checkpoint at ``path`` was saved is noted."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, ".etude", f"{name}.note")
 
 
 def newest_first(folder: str) -> list[str]:

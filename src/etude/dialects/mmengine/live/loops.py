@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import logging
 from abc import ABCMeta, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,9 +14,8 @@ from etude.core.loop import evaluate, train_step
 from etude.core.run import Run
 from etude.core.state import Generators
 from etude.dialects.mmengine.live.amp import autocast
-from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch
 from etude.dialects.mmengine.live.logging.logger import print_log
-from etude.dialects.mmengine.live.position import after, moved
+from etude.dialects.mmengine.live.passes import Passes, _InfiniteDataloaderIterator
 from etude.dialects.mmengine.live.val_losses import ValLosses
 
 
@@ -46,6 +45,8 @@ class _TrainLoop(BaseLoop):
     """What both train loops share: counters (the run's own) and the question whether a validation is due."""
 
     stop_training: bool = False
+    #: While there is a validation: the random numbers that training will go on with.
+    generators: dict[str, Any] | None = None
 
     def __init__(
         self,
@@ -59,6 +60,8 @@ class _TrainLoop(BaseLoop):
         self._epoch, self._iter = 0, 0
         self.val_begin, self.val_interval = val_begin, val_interval
         self.stop_training = False
+        #: Where in the data the loop is.
+        self.passes = Passes(self)
         dataset: Any = getattr(self.dataloader, "dataset", None)
         if hasattr(dataset, "metainfo"):
             runner.visualizer.dataset_meta = dataset.metainfo
@@ -116,9 +119,29 @@ class _TrainLoop(BaseLoop):
 
     def _validate(self) -> None:
         """Validate. Training draws the same random numbers afterwards as without: a resume need not repeat it."""
-        generators = Generators().state_dict()
-        self.runner.val_loop.run()
-        Generators().load_state_dict(generators)
+        self.generators = Generators().state_dict()
+        try:
+            self.runner.val_loop.run()
+        finally:
+            Generators().load_state_dict(self.generators)
+            self.generators = None
+        self.runner.note_validation()
+
+    def _validate_if_due(self, count: int, last: int) -> None:
+        """The validation behind epoch or iteration ``count``; one that a signal leaves no time for is owed."""
+        self._decide_current_val_interval()
+        if not self._validation_is_due(count, last):
+            return
+        if self.core.exit_code and count < last:
+            self.runner.owes_validation = True
+        else:
+            self._validate()
+
+    def _validate_if_owed(self, count: int, last: int) -> None:
+        """The validation that the run which is resumed did not come to."""
+        if self.runner.owed_validation:
+            self.runner.owed_validation = False
+            self._validate_if_due(count, last)
 
     def _validation_is_due(self, count: int, last: int) -> bool:
         if self.runner.val_loop is None or count < self.val_begin:
@@ -147,7 +170,7 @@ class EpochBasedTrainLoop(_TrainLoop):
     ) -> None:
         super().__init__(runner, dataloader, val_begin, val_interval, dynamic_intervals)
         self._max_epochs = int(max_epochs)
-        assert self._max_epochs == max_epochs, f"max_epochs should be an integer, got {max_epochs}"
+        assert self._max_epochs == max_epochs, f"`max_epochs` should be a integer number, but get {max_epochs}"
         self._max_iters = self._max_epochs * len(self.dataloader)
 
     @property
@@ -162,11 +185,12 @@ class EpochBasedTrainLoop(_TrainLoop):
         self.runner.call_hook("before_train")
         if self._batches_done() == 0:
             self.runner.restore_generators()
+            self._validate_if_owed(self._epoch, self._max_epochs)
         while self._epoch < self._max_epochs and not self.stopping:
+            epoch = self._epoch
             self.run_epoch()
-            self._decide_current_val_interval()
-            if self._validation_is_due(self._epoch, self._max_epochs):
-                self._validate()
+            if self._epoch > epoch:  # else a signal has ended it in the middle
+                self._validate_if_due(self._epoch, self._max_epochs)
         self.runner.call_hook("after_train")
         return self.runner.model
 
@@ -175,7 +199,7 @@ class EpochBasedTrainLoop(_TrainLoop):
         run, begin = self.core, self._batches_done()
         run.hooks.before_epoch(run)
         self.runner.model.train()
-        batches = after(self.dataloader, begin)
+        batches = self.passes.begin(self._epoch, begin)
         self.runner.restore_generators()
         for idx, data_batch in enumerate(batches, start=begin):
             self.run_iter(idx, data_batch)
@@ -195,40 +219,6 @@ class EpochBasedTrainLoop(_TrainLoop):
         self._step(idx, data_batch)
 
 
-class _InfiniteDataloaderIterator:
-    """The batches of a dataloader again and again; samplers are told of each new pass."""
-
-    def __init__(self, dataloader: Any) -> None:
-        self._dataloader = dataloader
-        self._iterator = iter(dataloader)
-        self._epoch = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            self._next_pass()
-            self._iterator = iter(self._dataloader)
-            return next(self._iterator)
-
-    def skip(self, count: int) -> None:
-        """Go on behind the first ``count`` batches, as if they had been taken."""
-        self._iterator = moved(self._dataloader, count, restart=self._next_pass)
-
-    def _next_pass(self) -> None:
-        if self._epoch == 0:
-            print_log(
-                "the dataloader is exhausted and starts again; an InfiniteSampler would avoid the restart",
-                logger="current",
-                level=logging.INFO,
-            )
-        self._epoch += 1
-        set_epoch(self._dataloader, self._epoch)
-
-
 class IterBasedTrainLoop(_TrainLoop):
     """Iterations on data that never ends; ``epoch`` stays 0, the points of an epoch come once, around all of it."""
 
@@ -243,9 +233,9 @@ class IterBasedTrainLoop(_TrainLoop):
     ) -> None:
         super().__init__(runner, dataloader, val_begin, val_interval, dynamic_intervals)
         self._max_iters = int(max_iters)
-        assert self._max_iters == max_iters, f"max_iters should be an integer, got {max_iters}"
+        assert self._max_iters == max_iters, f"`max_iters` should be a integer number, but get {max_iters}"
         self._max_epochs = 1
-        self.dataloader_iterator = _InfiniteDataloaderIterator(self.dataloader)
+        self.dataloader_iterator = _InfiniteDataloaderIterator(self.dataloader, self.passes)
 
     @property
     def max_epochs(self) -> int:
@@ -262,14 +252,13 @@ class IterBasedTrainLoop(_TrainLoop):
         if self._iter > 0:
             self.dataloader_iterator.skip(self._iter)
         self.runner.restore_generators()
+        self._validate_if_owed(run.step, self._max_iters)
         batches = self.dataloader_iterator
         while run.step < self._max_iters and not self.stopping:
             if not run.model.training:
                 run.model.train()
             self.run_iter(next(batches))
-            self._decide_current_val_interval()
-            if self._validation_is_due(run.step, self._max_iters):
-                self._validate()
+            self._validate_if_due(run.step, self._max_iters)
         run.hooks.after_epoch(run)
         self.runner.call_hook("after_train")
         return self.runner.model
@@ -287,6 +276,9 @@ class _EvaluationLoop(BaseLoop):
     def __init__(self, runner: Any, dataloader: Any, evaluator: Any, fp16: bool = False) -> None:
         super().__init__(runner, dataloader)
         self.evaluator = evaluator if not isinstance(evaluator, dict | list) else runner.build_evaluator(evaluator)
+        assert hasattr(self.evaluator, "evaluate"), (
+            f"evaluator must be one of dict, list or Evaluator instance, but got {type(evaluator)}"
+        )
         dataset: Any = getattr(self.dataloader, "dataset", None)
         if hasattr(dataset, "metainfo"):
             self.evaluator.dataset_meta = dataset.metainfo

@@ -51,9 +51,9 @@ class CheckpointHook(BestRules):
         **kwargs: Any,
     ) -> None:
         if file_client_args is not None and backend_args is not None:
-            raise ValueError("file_client_args and backend_args cannot both be given")
+            raise ValueError('"file_client_args" and "backend_args" cannot be set at the same time')
         if save_begin < 0:
-            raise ValueError(f"save_begin should not be less than 0, got {save_begin}")
+            raise ValueError(f"save_begin should not be less than 0, but got {save_begin}")
         self.interval, self.by_epoch = interval, by_epoch
         self.save_optimizer, self.save_param_scheduler = save_optimizer, save_param_scheduler
         self.out_dir = out_dir  # type: ignore[assignment]
@@ -193,6 +193,8 @@ class CheckpointHook(BestRules):
         return True
 
     def _save(self, runner: Any, file: str, meta: dict[str, Any], **options: Any) -> None:
+        if options.get("save_optimizer"):
+            runner.gather_shares()
         runner.save_checkpoint(
             self.out_dir, file, self.file_client_args, meta=meta, backend_args=self.backend_args, **options, **self.args
         )
@@ -242,6 +244,6 @@ def _published(keys: str | list[str] | None) -> list[str] | None:
         return None
     names = [keys] if isinstance(keys, str) else keys
     if not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
-        raise TypeError(f"published_keys should be a name or a list of names, got {keys!r}")
+        raise TypeError(f'"published_keys" should be a str or a sequence of str or None, but got {type(keys)}')
     assert len(set(names)) == len(names), f"published_keys names a key twice: {names}"
     return list(names)

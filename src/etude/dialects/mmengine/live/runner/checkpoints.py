@@ -12,12 +12,15 @@ import torch
 
 from etude.core.state import Generators
 from etude.dialects.mmengine import files
+from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.amp import default_device
+from etude.dialects.mmengine.live.dist.collectives import gather_object
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
-from etude.dialects.mmengine.live.runner.views import Views
+from etude.dialects.mmengine.live.runner.afterwards import Afterwards, scheduler_states
+from etude.dialects.mmengine.names_parts import VERSION
 from etude.dialects.openmm.checkpoint import (
     DEFAULT_REVISE,
     _load_checkpoint,
@@ -28,13 +31,14 @@ from etude.dialects.openmm.checkpoint import (
 from etude.errors import ResumeError
 
 
-class Checkpoints(Views):
+class Checkpoints(Afterwards):
     """The part of a runner that reads and writes its state."""
 
     _resume: bool
     _load_from: str | None
     _has_loaded: bool
     _generators: Any = None
+    _shares: list[Any] | None = None
     _randomness_cfg: dict[str, Any]
 
     def load_or_resume(self) -> None:
@@ -95,7 +99,6 @@ class Checkpoints(Views):
         if "meta" not in checkpoint or "epoch" not in checkpoint["meta"]:
             raise ResumeError(f"{filename} holds weights only: use load_from without resume")
         self._take_counters(checkpoint["meta"])
-        self._generators = checkpoint["meta"].get("etude", {}).get("generators")
         self._take_seed(checkpoint["meta"].get("seed"))
         self._compare_dataset(checkpoint["meta"].get("dataset_meta"))
         if "message_hub" in checkpoint:
@@ -105,14 +108,46 @@ class Checkpoints(Views):
             self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
         if "param_schedulers" in checkpoint and resume_param_scheduler:
             self._take_schedulers(checkpoint["param_schedulers"])
+        if resume_optimizer and "optimizer" in checkpoint:
+            self._take_rest(filename, checkpoint["meta"].get(exact.KEY) or {})
         self._has_loaded = True
         self.logger.info(f"resumed epoch: {self.epoch}, iter: {self.iter}")
 
     def restore_generators(self) -> None:
         """Let random numbers go on where the file that was resumed from left them; once, right before the next step."""
         state, self._generators = self._generators, None
-        if state is not None and self.world_size == 1:
-            Generators().load_state_dict(_numpy_again(state))
+        if state is not None:
+            Generators().load_state_dict(exact.generators_of(state))
+
+    def gather_shares(self) -> None:
+        """Have the next save hold what every process knows alone; all processes have to call this."""
+        if self.world_size > 1:
+            self._shares = gather_object(exact.share_of(self))
+
+    def _take_rest(self, path: str, saved: Mapping[str, Any]) -> None:
+        """What only files of this runner know; see :mod:`~etude.dialects.mmengine.live.exact`."""
+        note = self._note_about(path, saved)
+        self._take_share(saved)
+        self.owed_validation = note is None and self._is_owed(path, saved)
+        self._go_on_with_scalars(path, (note or saved).get("scalars"))
+        if note is None:
+            return
+        self.message_hub.load_state_dict(_with_histories(note["message_hub"]))
+        if note["param_schedulers"] is not None:
+            self._take_schedulers(note["param_schedulers"])
+        exact.take_groups(self.optim_wrapper, note["groups"])
+        exact.take_hooks(self, note["hooks"])
+
+    def _take_share(self, saved: Mapping[str, Any]) -> None:
+        shares = saved.get("shares") or ()
+        if len(shares) == self.world_size:
+            self._generators = shares[self.rank]["generators"]
+            exact.take(self, shares[self.rank])
+        elif shares:
+            self.logger.warning(
+                f"the checkpoint holds the random states of {len(shares)} processes, there are {self.world_size}: "
+                "the run goes on with other random numbers"
+            )
 
     def _take_counters(self, meta: Mapping[str, Any]) -> None:
         loop = self.train_loop
@@ -127,8 +162,11 @@ class Checkpoints(Views):
             self.logger.warning(
                 f"the checkpoint was made with seed {saved}, the config says {current}: {saved} is used"
             )
+        drawn = self.seed
         self._randomness_cfg.update(seed=saved)
         self.set_randomness(**self._randomness_cfg)  # type: ignore[attr-defined]
+        if current is None:
+            _reseed(self.train_dataloader, drawn, saved)
 
     def _compare_dataset(self, saved: Any) -> None:
         current = getattr(getattr(self.train_dataloader, "dataset", None), "metainfo", None)
@@ -157,7 +195,7 @@ class Checkpoints(Views):
     ) -> None:
         """Write everything a resume needs to ``out_dir/filename``. Only the first process writes."""
         if not isinstance(meta, dict | None):
-            raise TypeError(f"meta should be a dict or None, got {type(meta).__name__}")
+            raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         if not is_main_process():
             return
         model: Any = self.model.module if is_model_wrapper(self.model) else self.model
@@ -169,13 +207,21 @@ class Checkpoints(Views):
         if save_optimizer:
             if not isinstance(self.optim_wrapper, OptimWrapper):
                 raise TypeError(f"the optim wrapper is not built yet: {self.optim_wrapper!r}")
-            checkpoint["optimizer"] = _on_cpu(self.optim_wrapper.state_dict())
-            if self.world_size == 1:
-                checkpoint["meta"]["etude"] = {"generators": Generators().state_dict()}
+            checkpoint["optimizer"] = exact.on_cpu(self.optim_wrapper.state_dict())
+            shares, self._shares = self._shares or [exact.share_of(self)], None
+            checkpoint["meta"][exact.KEY] = {
+                "id": exact.new_id(),
+                "shares": shares,
+                "owes_validation": self.owes_validation or _is_ahead(checkpoint["meta"], self),
+                "scalars": self._scalars(),
+            }
         if save_param_scheduler and self.param_schedulers is not None:
-            checkpoint["param_schedulers"] = _states(self.param_schedulers)
+            checkpoint["param_schedulers"] = scheduler_states(self.param_schedulers)
         self.call_hook("before_save_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
-        files.write(os.path.join(out_dir, filename), files.plain(checkpoint))
+        path = os.path.join(out_dir, filename)
+        files.write(path, files.plain(checkpoint))
+        if save_optimizer:
+            self._newest = (path, checkpoint["meta"][exact.KEY]["id"], int(checkpoint["meta"]["iter"]))
 
     def _point_to(self, filename: str) -> None:
         """Make ``filename`` in ``work_dir`` what an automatic resume finds."""
@@ -191,7 +237,7 @@ class Checkpoints(Views):
             seed=self.seed,
             experiment_name=self.experiment_name,
             time=time.strftime("%Y%m%d_%H%M%S", time.localtime()),
-            mmengine_version=self.message_hub.get_info("mmengine_version") or "",
+            mmengine_version=self.message_hub.get_info("mmengine_version") or VERSION,
         )
         dataset: Any = getattr(self.train_dataloader, "dataset", None)
         if hasattr(dataset, "metainfo"):
@@ -205,30 +251,23 @@ class Checkpoints(Views):
             self.cfg.dump(os.path.join(self.work_dir, name))
 
 
-def _numpy_again(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Generators' states as they were before files made tensors of arrays; torch's own live on the CPU."""
-    on_cpu = _on_cpu(dict(state))
-    return {**on_cpu, "numpy": {**on_cpu["numpy"], "keys": np.asarray(on_cpu["numpy"]["keys"])}}
+def _is_ahead(meta: Mapping[str, Any], runner: Any) -> bool:
+    """Whether a save comes before the counters have moved on, and so before the validation that may follow."""
+    return bool(meta["iter"] > runner.iter or meta["epoch"] > runner.epoch)
 
 
-def _states(schedulers: Any) -> Any:
-    if isinstance(schedulers, dict):
-        return {name: _states(one) for name, one in schedulers.items()}
-    return [scheduler.state_dict() for scheduler in schedulers]
+def _reseed(dataloader: Any, drawn: int | None, saved: int) -> None:
+    """Give samplers that were made with a seed nobody had chosen the one that the run began with."""
+    inner = getattr(getattr(dataloader, "batch_sampler", None), "sampler", None)
+    for sampler in (getattr(dataloader, "sampler", None), inner):
+        if drawn is not None and getattr(sampler, "seed", None) == drawn:
+            sampler.seed = saved  # type: ignore[union-attr]
 
 
 def _matching(schedulers: Any, states: Any) -> list[tuple[Any, Any]]:
     if isinstance(schedulers, dict):
         return [(one, states.get(name, [])) for name, one in schedulers.items()]
     return [(schedulers, states)]
-
-
-def _on_cpu(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.cpu()
-    if isinstance(value, dict):
-        return {key: _on_cpu(item) for key, item in value.items()}
-    return [_on_cpu(item) for item in value] if isinstance(value, list) else value
 
 
 def _with_histories(hub: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Runner(Building, Checkpoints, Hooking):
         _all_or_none(val_dataloader=val_dataloader, val_cfg=val_cfg, val_evaluator=val_evaluator)
         _all_or_none(test_dataloader=test_dataloader, test_cfg=test_cfg, test_evaluator=test_evaluator)
         if param_scheduler is not None and optim_wrapper is None:
-            raise ValueError(f"param_scheduler should be None without an optim_wrapper, got {param_scheduler}")
+            raise ValueError(f"param_scheduler should be None when optim_wrapper is None, but got {param_scheduler}")
         check_scheduler_cfg(param_scheduler)
         self._train_dataloader, self._train_loop = train_dataloader, train_cfg
         self._val_dataloader, self._val_loop, self._val_evaluator = val_dataloader, val_cfg, val_evaluator
@@ -199,6 +199,7 @@ class Runner(Building, Checkpoints, Hooking):
         model = self.train_loop.run()
         self._save_if_stopped()
         self.call_hook("after_run")
+        self._forget_if_over()
         return model  # type: ignore[no-any-return]
 
     def val(self) -> dict[str, float]:
@@ -260,6 +261,7 @@ class Runner(Building, Checkpoints, Hooking):
         if self.core_run.stopping is None or self.iter >= self.max_iters:
             return
         name = f"iter_{self.iter}.pth"
+        self.gather_shares()
         self.save_checkpoint(self.work_dir, name, meta={"epoch": self.epoch, "iter": self.iter}, by_epoch=False)
         self._point_to(name)
         self.logger.info(f"stopped ({self.core_run.stopping}) at iteration {self.iter}, saved {name}")

@@ -148,6 +148,24 @@ class LocalVisBackend(BaseVisBackend):
             self._dump(row, beside)
         self._dump(row, self._scalar_save_file)
 
+    @force_init_env
+    def written(self) -> tuple[str, int]:
+        """The file of scalars, and how much of it there is."""
+        path = self._scalar_save_file
+        return path, os.path.getsize(path) if os.path.exists(path) else 0
+
+    @force_init_env
+    def go_on_from(self, earlier: str, size: int) -> None:
+        """Begin with the first ``size`` bytes of an ``earlier`` file of the same run; of one's own, keep only those."""
+        own, so_far = self.written()
+        if not os.path.isfile(earlier):
+            return
+        if so_far and os.path.samefile(earlier, own):
+            os.truncate(own, min(size, so_far))
+        elif not so_far:
+            with open(earlier, "rb") as source, open(own, "wb") as target:
+                target.write(source.read(size))
+
     def _dump(self, value_dict: dict[str, Any], file_path: str, file_format: str = "json") -> None:
         line = _JSON.encode(value_dict) + "\n"
         with open(file_path, "ab", buffering=0) as file:

@@ -1,0 +1,122 @@
+"""What an exact resume needs beside MMEngine's layout: random numbers, the place in the data, unfinished gradients.
+
+A checkpoint carries it in ``meta["etude"]``, which MMEngine does not look at: one entry per process, because each has
+its own generators, and gradients of its own in an unfinished group.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.core.state import Generators
+
+KEY = "etude"
+
+
+def new_id() -> str:
+    """What tells one save from any other."""
+    return uuid.uuid4().hex
+
+
+def share_of(runner: Any) -> dict[str, Any]:
+    """What this process alone knows."""
+    loop = runner.train_loop
+    passes = getattr(loop, "passes", None)
+    return {
+        "generators": getattr(loop, "generators", None) or Generators().state_dict(),
+        "data": None if passes is None else passes.state_dict(),
+        "wrappers": {name: _unfinished(wrapper) for name, wrapper in _named(runner.optim_wrapper)},
+        "hooks": hooks_of(runner),
+    }
+
+
+def take(runner: Any, share: Mapping[str, Any]) -> None:
+    """Put back what :func:`share_of` gave, but for the generators, which come right before the next step."""
+    passes = getattr(runner.train_loop, "passes", None)
+    if passes is not None and share.get("data"):
+        passes.load_state_dict({**share["data"], "began": generators_of(share["data"]["began"])})
+    for name, wrapper in _named(runner.optim_wrapper):
+        _put_back(wrapper, share.get("wrappers", {}).get(name, {}))
+    take_hooks(runner, share.get("hooks") or {})
+
+
+def hooks_of(runner: Any) -> dict[str, Any]:
+    """The states of those hooks that have one."""
+    return {name: hook.state_dict() for name, hook in _stateful(runner.hooks)}
+
+
+def take_hooks(runner: Any, states: Mapping[str, Any]) -> None:
+    """Put back what :func:`hooks_of` gave."""
+    for name, hook in _stateful(runner.hooks):
+        if name in states:
+            hook.load_state_dict(states[name])
+
+
+def groups_of(optim_wrapper: Any) -> dict[str, Any]:
+    """The options of all parameter groups, the virtual one too: what a plateau scheduler changes in a validation."""
+    return {name: [_options(group) for group in wrapper.param_groups] for name, wrapper in _named(optim_wrapper)}
+
+
+def take_groups(optim_wrapper: Any, options: Mapping[str, Any]) -> None:
+    """Put back what :func:`groups_of` gave."""
+    for name, wrapper in _named(optim_wrapper):
+        for group, saved in zip(wrapper.param_groups, options.get(name, ()), strict=False):
+            group.update(saved)
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "params"}
+
+
+def generators_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Generators' states as they were before files made tensors of arrays; torch's own live on the CPU."""
+    here = on_cpu(dict(state))
+    return {**here, "numpy": {**here["numpy"], "keys": np.asarray(here["numpy"]["keys"])}}
+
+
+def on_cpu(value: Any) -> Any:
+    """``value`` with all its tensors on the CPU."""
+    if isinstance(value, torch.Tensor):
+        return value.cpu()
+    if isinstance(value, dict):
+        return {key: on_cpu(item) for key, item in value.items()}
+    return [on_cpu(item) for item in value] if isinstance(value, list) else value
+
+
+def _named(wrapper: Any) -> list[tuple[str, Any]]:
+    return list(wrapper.items()) if hasattr(wrapper, "items") else [("", wrapper)]
+
+
+def _stateful(hooks: list[Any]) -> Iterator[tuple[str, Any]]:
+    """Hooks that can tell their state, by names that are unique within the run."""
+    seen: dict[str, int] = {}
+    for hook in hooks:
+        name = type(hook).__name__
+        seen[name] = seen.get(name, 0) + 1
+        if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict"):
+            yield name if seen[name] == 1 else f"{name}#{seen[name]}", hook
+
+
+def _unfinished(wrapper: Any) -> dict[str, Any]:
+    """How many batches were differentiated and, inside a group, what they have added up to."""
+    count = getattr(wrapper, "inner_count", None)
+    if count is None or wrapper.should_update():
+        return {"count": count}
+    return {"count": count, "grads": {n: on_cpu(p.grad) for n, p in enumerate(_params(wrapper)) if p.grad is not None}}
+
+
+def _put_back(wrapper: Any, state: Mapping[str, Any]) -> None:
+    if state.get("count") is not None:
+        wrapper._inner_count = int(state["count"])
+    params = _params(wrapper)
+    for number, grad in state.get("grads", {}).items():
+        params[int(number)].grad = grad.to(params[int(number)].device)
+
+
+def _params(wrapper: Any) -> list[torch.nn.Parameter]:
+    return [param for group in wrapper.optimizer.param_groups for param in group["params"]]

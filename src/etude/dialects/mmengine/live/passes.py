@@ -1,0 +1,153 @@
+"""The passes of a train loop over its data: what they need to be gone on with, and data that begins again and again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from etude.core.state import Generators
+from etude.data.seeds import kept_generators
+from etude.dialects.mmengine.live import position
+from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch
+from etude.dialects.mmengine.live.logging.logger import print_log
+
+
+class Passes:
+    """Begins passes over the data of a ``loop``, and knows where the current one began."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+        self._began: Mapping[str, Any] | None = None
+        self._number = self._first = 0
+        self._by_place = False
+        self._persistent: bool | None = None
+        self._resumed: Mapping[str, Any] | None = None
+
+    def begin(self, number: int, skip: int = 0, restart: position.Restart | None = None) -> Iterator[Any]:
+        """Pass ``number`` behind its first ``skip`` batches; the order is drawn as when the pass began, if known."""
+        loop, resumed = self._loop, self._resumed
+        self._resumed = None
+        if resumed is not None and skip and int(resumed["number"]) == number:
+            Generators().load_state_dict(resumed["began"])
+        self._began, self._number, self._first = Generators().state_dict(), number, loop.core.step - skip
+        key = (int(loop.runner.seed or 0), int(loop.runner.rank), number) if self._draws_by_place() else None
+        with _seed_for_workers(loop.dataloader, drawn=number == 0 or not self._keeps_workers()):
+            return position.begin(loop.dataloader, key=key, skip=skip, restart=restart)
+
+    def _draws_by_place(self) -> bool:
+        return self._by_place or getattr(self._loop.dataloader, "num_workers", 0) > 0
+
+    def _keeps_workers(self) -> bool:
+        """Whether the run began with workers that live through all passes; they get a seed once, others every time."""
+        if self._persistent is None:
+            self._persistent = bool(getattr(self._loop.dataloader, "persistent_workers", False))
+        return self._persistent
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """The current pass; None before the first."""
+        if self._began is None:
+            return None
+        return {
+            "number": self._number,
+            "first": self._first,
+            "began": self._began,
+            "by_place": self._draws_by_place(),
+            "persistent": self._keeps_workers(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on in that pass, and let samples draw as they did: by their place or from the run's generators."""
+        self._resumed, self._by_place, self._persistent = state, bool(state["by_place"]), bool(state["persistent"])
+        if getattr(self._loop.dataloader, "num_workers", 0) > 0 and not self._by_place:
+            print_log(
+                "random numbers of samples: the run was begun without data workers and now has some, so that samples "
+                "draw other numbers than they would have drawn",
+                logger="current",
+                level=logging.WARNING,
+            )
+
+    @property
+    def resumed(self) -> tuple[int, int] | None:
+        """The number and the first iteration of the pass that a resumed run was in."""
+        return None if self._resumed is None else (int(self._resumed["number"]), int(self._resumed["first"]))
+
+
+@contextmanager
+def _seed_for_workers(loader: Any, *, drawn: bool) -> Iterator[None]:
+    """Let the beginning of a pass draw a seed from the run's generator, or not, whatever the loader would do."""
+    if not isinstance(loader, DataLoader) or loader.generator is not None:
+        yield
+        return
+    goes_on = loader.persistent_workers and getattr(loader, "_iterator", None) is not None
+    if drawn and goes_on:
+        torch.empty((), dtype=torch.int64).random_()
+    if not drawn:
+        loader.generator = torch.Generator()
+    try:
+        yield
+    finally:
+        loader.generator = None
+
+
+class _InfiniteDataloaderIterator:
+    """The batches of a dataloader again and again; samplers are told of each new pass.
+
+    The first pass begins with the first batch that is asked for, so that a resumed run loads nothing in vain.
+    """
+
+    def __init__(self, dataloader: Any, passes: Passes | None = None) -> None:
+        self._dataloader, self._passes = dataloader, passes
+        self._iterator: Iterator[Any] | None = None
+        self._epoch = 0
+        if isinstance(dataloader, DataLoader) and dataloader.generator is None:
+            torch.empty((), dtype=torch.int64).random_()  # what the original draws here, for its workers
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._iterator is None:
+            self._iterator = self._first_pass()
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._next_pass()
+            self._iterator = self._begin()
+            return next(self._iterator)
+
+    def skip(self, count: int) -> None:
+        """Go on behind the first ``count`` batches, as if they had been taken."""
+        known = None if self._passes is None else self._passes.resumed
+        if known is None:
+            self._iterator = self._first_pass(count)
+            return
+        self._epoch, first = known
+        if self._epoch == 0:
+            self._iterator = self._first_pass(count - first)
+        else:
+            set_epoch(self._dataloader, self._epoch)
+            self._iterator = self._begin(count - first)
+
+    def _first_pass(self, skip: int = 0) -> Iterator[Any]:
+        with kept_generators():
+            return self._begin(skip, restart=self._next_pass)
+
+    def _begin(self, skip: int = 0, restart: position.Restart | None = None) -> Iterator[Any]:
+        if self._passes is None:
+            return position.begin(self._dataloader, skip=skip, restart=restart)
+        return self._passes.begin(self._epoch, skip, restart)
+
+    def _next_pass(self) -> None:
+        if self._epoch == 0:
+            print_log(
+                "the dataloader is exhausted and starts again; an InfiniteSampler would avoid the restart",
+                logger="current",
+                level=logging.INFO,
+            )
+        self._epoch += 1
+        set_epoch(self._dataloader, self._epoch)

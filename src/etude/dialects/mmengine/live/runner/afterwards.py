@@ -1,0 +1,108 @@
+"""What a validation changes after the checkpoint before it was written: noted in a small file beside that checkpoint.
+
+A checkpoint is saved at the end of a step or an epoch; the validation that follows adds to the hub, moves plateau
+schedulers and patience, and finds a best score. Its results go into ``.etude/<checkpoint>.note``, of which there is
+one, about the newest checkpoint, until the run ends in good order. A run that is resumed takes them from there. Where
+the note is missing and the scalars have no row after the save, the run died in between: the validation comes first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from etude.dialects.mmengine import files
+from etude.dialects.mmengine.live import exact
+from etude.dialects.mmengine.live.dist.utils import is_main_process
+from etude.dialects.mmengine.live.runner.views import Views
+from etude.dialects.mmengine.live.visualization.backend import LocalVisBackend
+from etude.errors import ResumeError
+
+
+class Afterwards(Views):
+    """The part of a runner that keeps what happens between a save and the next step."""
+
+    #: The newest checkpoint of this process: its path, its id, and the iteration it stands for.
+    _newest: tuple[str, str, int] | None = None
+    #: Whether a stop came before a validation that was due, and whether the run that is resumed did not come to one.
+    owes_validation: bool = False
+    owed_validation: bool = False
+
+    def note_validation(self) -> None:
+        """After a validation: note what it changed, if the checkpoint of this very iteration is on the disk."""
+        if self._newest is None or not is_main_process():
+            return
+        path, identity, iteration = self._newest
+        if iteration == self.iter:
+            note = {
+                "id": identity,
+                "message_hub": self.message_hub.state_dict(),
+                "param_schedulers": scheduler_states(self.param_schedulers),
+                "groups": exact.groups_of(self.optim_wrapper),
+                "hooks": exact.hooks_of(self),
+                "scalars": self._scalars(),
+            }
+            self._forget_notes(path)
+            files.write(files.note_path(path), files.plain(note))
+
+    def _forget_notes(self, checkpoint: str) -> None:
+        folder = os.path.dirname(files.note_path(checkpoint))
+        if is_main_process():
+            files.remove_folder(folder)
+
+    def _forget_if_over(self) -> None:
+        """A run that has come to its end leaves no notes behind."""
+        if self._newest is not None and not self.core_run.exit_code:
+            self._forget_notes(self._newest[0])
+
+    def _note_about(self, path: str, saved: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The note about the checkpoint at ``path``, if there is one and it is about this very save."""
+        target = files.note_path(os.path.realpath(path))
+        if "id" not in saved or not os.path.isfile(target):
+            return None
+        try:
+            note = files.read(target)
+        except ResumeError:
+            return None
+        return note if note.get("id") == saved["id"] else None
+
+    def _is_owed(self, checkpoint: str, saved: Mapping[str, Any]) -> bool:
+        """Whether a validation may be missing behind a checkpoint without a note."""
+        scalars = saved.get("scalars")
+        if not saved.get("owes_validation") or not scalars:
+            return bool(saved.get("owes_validation"))
+        earlier = _beside(checkpoint, scalars)
+        return not os.path.isfile(earlier) or os.path.getsize(earlier) <= int(scalars["size"])
+
+    # -- the rows of scalars.json ---------------------------------------------------------------------------------
+
+    def _scalars(self) -> dict[str, Any] | None:
+        """How far ``scalars.json`` is written."""
+        for backend in getattr(self.visualizer, "_vis_backends", {}).values():
+            if isinstance(backend, LocalVisBackend):
+                path, size = backend.written()
+                return {"file": os.path.relpath(path, self.work_dir), "size": size}
+        return None
+
+    def _go_on_with_scalars(self, checkpoint: str, scalars: Mapping[str, Any] | None) -> None:
+        """Begin this start's ``scalars.json`` with the rows up to the checkpoint: no step twice, none missing."""
+        if not scalars or not is_main_process():
+            return
+        earlier = _beside(checkpoint, scalars)
+        for backend in getattr(self.visualizer, "_vis_backends", {}).values():
+            if isinstance(backend, LocalVisBackend):
+                backend.go_on_from(earlier, int(scalars["size"]))
+
+
+def _beside(checkpoint: str, scalars: Mapping[str, Any]) -> str:
+    return os.path.join(os.path.dirname(os.path.realpath(checkpoint)), str(scalars["file"]))
+
+
+def scheduler_states(schedulers: Any) -> Any:
+    """The states of built schedulers, by optimizer name where there are several."""
+    if schedulers is None:
+        return None
+    if isinstance(schedulers, dict):
+        return {name: scheduler_states(one) for name, one in schedulers.items()}
+    return [scheduler.state_dict() for scheduler in schedulers]
