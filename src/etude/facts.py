@@ -51,10 +51,11 @@ def _actor(name: str, hook: Any) -> Actor:
 
 
 def _groups(run: Run) -> list[GroupFact]:
+    parameters = {id(parameter): name for name, parameter in run.model.named_parameters()}
     return [
         GroupFact(
             optimizer=name,
-            name=str(group.get("name", index)),
+            name=_group_name(group, index, parameters),
             tensors=len(group["params"]),
             numbers=sum(p.numel() for p in group["params"]),
             values=values_of(group),
@@ -62,6 +63,12 @@ def _groups(run: Run) -> list[GroupFact]:
         for name, optimizer in run.optimizers.items()
         for index, group in enumerate(optimizer.param_groups)
     ]
+
+
+def _group_name(group: dict[str, Any], index: int, parameters: dict[int, str]) -> str:
+    """Its own, or that of its only parameter, or its number."""
+    only = parameters.get(id(group["params"][0]), "") if len(group["params"]) == 1 else ""
+    return str(group.get("name", only or index))
 
 
 def _length(loader: Any) -> int:

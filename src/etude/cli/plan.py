@@ -104,7 +104,7 @@ def _foreign(plan: Plan, *, keep_acts: bool) -> Told:
     blocks = [
         _length(plan, facts), _groups(facts), _called(record, facts), _done(record), _kept(record, facts),
     ]  # fmt: skip
-    return Told(blocks, _driven(record), record.acts, record.notes)
+    return Told(blocks, _driven(record, facts), record.acts, record.notes)
 
 
 def _called(record: Record, facts: Facts) -> list[str]:
@@ -113,7 +113,7 @@ def _called(record: Record, facts: Facts) -> list[str]:
     lines = ["hooks      at each point, in the order they are called"]
     for point in POINT_ORDER:
         here = [(who, count) for (at, who), count in record.calls.items() if at == point]
-        shown = (f"{who} ({f'{priority[who]}, ' if who in priority else ''}{count} times)" for who, count in here)
+        shown = (f"{who} ({f'{priority[who]}, ' if who in priority else ''}{_often(count)})" for who, count in here)
         if here:
             lines.append(f"           {point:<16} {', '.join(shown)}")
     return lines
@@ -122,7 +122,7 @@ def _called(record: Record, facts: Facts) -> list[str]:
 def _done(record: Record) -> list[str]:
     lines = ["times      after which steps"]
     for what, numbers in record.done.items():
-        lines.append(f"           {what:<16} {_abridged(numbers)}  ({len(numbers)} times)")
+        lines.append(f"           {what:<16} {_abridged(numbers)}  ({_often(len(numbers))})")
     if not record.done:
         lines.append("           no evaluation, no save, no log line")
     return lines
@@ -136,12 +136,17 @@ def _kept(record: Record, facts: Facts) -> list[str]:
     return [*lines, f"           {_abridged(kept)}"]
 
 
-def _driven(record: Record) -> Curves:
+def _driven(record: Record, facts: Facts) -> Curves:
     """Learning rate and momentum of every group, and whatever else does not stay as it was."""
+    numbered: Counter[str] = Counter()
+    names: dict[tuple[str, str], str] = {}
+    for fact in facts.groups:
+        names[fact.optimizer, str(numbered[fact.optimizer])] = fact.name
+        numbered[fact.optimizer] += 1
     curves: Curves = {}
     for (optimizer, group, target), points in record.values.items():
         if target in ("lr", "momentum") or len({value for _, value in points}) > 1:
-            name = " ".join(filter(None, [target, optimizer, group]))
+            name = " ".join(filter(None, [target, optimizer, names.get((optimizer, group), group)]))
             curves[name] = [(float(step), value) for step, value in points]
     return curves
 
@@ -150,11 +155,16 @@ def _length(plan: Plan, facts: Facts) -> list[str]:
     train = plan.data.get("train")
     batch = f" of {train.batch_size}" if train else ""
     epochs = f"{plan.train.epochs} epochs, " if plan.train.epochs else ""
+    per_epoch = (
+        f"batches{batch}, no epochs"
+        if facts.steps_per_epoch is None
+        else f"{facts.steps_per_epoch} batches{batch} per epoch"
+    )
     updates = -(-facts.total_steps // plan.train.accumulate) if facts.total_steps else None
     rows = [
         ("run", f"{plan.name} ({plan.dialect})"),
         ("model", plan.model.name),
-        ("length", f"{_or(facts.total_steps)} steps, {epochs}{_or(facts.steps_per_epoch)} batches{batch} per epoch"),
+        ("length", f"{_or(facts.total_steps)} steps, {epochs}{per_epoch}"),
         (
             "updates",
             f"{_or(updates)}" + (f" (every {plan.train.accumulate} steps)" if plan.train.accumulate > 1 else ""),
@@ -253,11 +263,21 @@ def _print_curves(curves: Curves) -> None:
         seen.setdefault(tuple(curve), []).append(name)
     for points, names in seen.items():
         if len({value for _, value in points}) == 1:
-            print(f"constant   {', '.join(names)}: {points[0][1]:g}")
+            print(f"constant   {_listed(names)}: {points[0][1]:g}")
             continue
-        print(f"curve      {', '.join(names)}")
+        print(f"curve      {_listed(names)}")
         print("\n".join(text_plot(points)))
         print(f"{'':>10}step {points[0][0]:g}{'':<50}step {points[-1][0]:g}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) <= 6:
+        return ", ".join(names)
+    return ", ".join(names[:3]) + f", … {names[-1]} ({len(names)} groups)"
+
+
+def _often(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _abridged(numbers: Sequence[object]) -> str:
