@@ -94,10 +94,29 @@ def test_pure_python_configs_are_lowered_with_the_places_of_their_bases(folder: 
         ("train_dataloader = dict(batchsize=4)\n", "c.py:2: unknown key train_dataloader.batchsize; did you mean 'batch_size'?"),
         ("param_schedler = []\n", "c.py:2: unknown key param_schedler; did you mean 'param_scheduler'?"),
         ("train_cfg = None\n", "belong together; train_cfg is missing"),
+        ("optim_wrapper = dict(optimizer=dict(lr='0.1'))\n", "c.py:2: optim_wrapper.optimizer.lr must be a number"),
+        ("default_hooks = dict(checkpoint=dict(interval='2'))\n", "interval must be a whole number, not the string '2'"),
+        ("default_hooks = dict(checkpoint=dict(save_best='acc', rule='more'))\n", "must be one of greater, less"),
+        ("param_scheduler = [dict(type='StepLR', step_size=1, begin=3, end=2)]\n", "c.py:2: param_scheduler.0 ends at 2"),
+        ("val_evaluator = None\n", "val_dataloader, val_cfg, val_evaluator belong together; val_evaluator is missing"),
+        ("test_cfg = dict()\n", "test_dataloader, test_evaluator is missing"),
+        ("log_level = 'INFOO'\n", "did you mean 'INFO'?"),
+        ("default_scope = 'mmengin'\n", "did you mean 'mmengine'?"),
+        ("env_cfg = dict(dist_cfg=dict(backend='glo'))\n", "did you mean 'gloo'?"),
+        ("custom_hooks = [dict(type='EMAHook', momentun=0.1)]\n", "c.py:2: unknown key custom_hooks.0.momentun"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_place_and_suggestion(folder: Path, text: str, finding: str) -> None:
     assert any(finding in found for found in survey(folder, text)[1]), survey(folder, text)[1]
+
+
+def test_what_a_class_of_the_user_seems_to_need_is_a_warning(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "from mmengine.registry import MODELS\n@MODELS.register_module()\nclass Net:\n    def __init__(self, width): ...\n"
+    )
+    imports = "custom_imports = dict(imports=['mine'])\n"
+    assert any("warning: Net needs the parameter 'width'" in told for told in survey(folder, imports)[1])
+    assert survey(folder, f"{imports}model = dict(width=3)")[1] == []
 
 
 def test_lowering_raises_all_mistakes_at_once(folder: Path) -> None:

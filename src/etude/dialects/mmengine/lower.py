@@ -9,6 +9,7 @@ from typing import Any
 
 from etude.config.tree import Path, Tree
 from etude.dialects.mmengine import names, names_engine, names_parts
+from etude.dialects.mmengine.values import tell_values
 from etude.dialects.openmm.config import read_source
 from etude.dialects.openmm.lowering import Lowering, number
 from etude.dialects.openmm.slips import Words, tell_slips
@@ -70,6 +71,7 @@ WORDS = Words(
         ),
         ("optim_wrapper", "paramwise_cfg", "custom_keys", "*"): ("lr_mult", "decay_mult", "lars_exclude"),
         ("default_hooks",): tuple(_DEFAULT_HOOKS),
+        ("custom_hooks", "*"): ("momentum", "update_buffers"),
         ("custom_imports",): ("imports", "allow_failed_imports"),
         ("randomness",): ("seed", "diff_rank_seed", "deterministic"),
         ("env_cfg",): ("cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit"),
@@ -156,7 +158,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         files=tuple(tree.files),
     )
     low.unknown_keys(KNOWN_KEYS)
-    _three_of_training(low)
+    tell_values(low, WORDS.names, WORDS.defaults)
     tell_slips(low, WORDS)
     return plan, low.findings
 
@@ -165,18 +167,6 @@ def _model(low: Lowering) -> Spec:
     if "model" not in low.tree.values:
         low.error(low.place(), "the key `model` is missing", suggest("model", map(str, low.tree.values)))
     return low.spec(("model",), "model")
-
-
-def _three_of_training(low: Lowering) -> None:
-    """Training needs its three keys together, as the runner demands."""
-    wanted = ("train_dataloader", "train_cfg", "optim_wrapper")
-    missing = [key for key in wanted if low.tree.get(key) is None]
-    if missing and len(missing) < len(wanted):
-        low.error(
-            low.place(next(key for key in wanted if key not in missing)),
-            f"{', '.join(wanted)} belong together; {', '.join(missing)} is missing",
-            suggest(missing[0], map(str, low.tree.values)),
-        )
 
 
 def _loader(low: Lowering, split: str) -> Loader:

@@ -14,12 +14,11 @@ from etude import scan
 from etude.config.conform import Want, declared
 from etude.dialects.mmengine import names_engine, names_parts
 from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, _schedulers_by_name, _table
+from etude.dialects.mmengine.values import written
 from etude.index import kept
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "none": "null"}
-#: Types that no file can write; the rest of a union says what is written instead.
-_NOT_WRITTEN = {"Tensor", "torch.Tensor", "Path", "torch.dtype", "Priority"}
 #: Arguments that the runner gives itself, and keys that any component may have beside those of its class.
 _GIVEN = {"runner", "dataloader", "optimizer", "params", "dataset", "param_name", "data_batch"}
 _BESIDE: Mapping[str, tuple[str, ...]] = {
@@ -238,17 +237,12 @@ def _targets(table: str) -> dict[str, str]:
 def _parameter(parameter: scan.Parameter) -> dict[str, Any]:
     if parameter.key in _EXTRA_TYPES:
         return dict(_EXTRA_TYPES[parameter.key])
-    made = _type(_written(parameter.annotation))
+    made = _type(written(parameter.annotation))
     try:
         default = ast.literal_eval(parameter.default or "None")
     except (ValueError, SyntaxError):
         return made
     return {**made, "default": default} if isinstance(default, bool | int | float | str) else made
-
-
-def _written(annotation: str) -> str:
-    parts = [part.strip() for part in annotation.split("|")] if "[" not in annotation else [annotation]
-    return " | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"
 
 
 def _type(annotation: str) -> dict[str, Any]:
