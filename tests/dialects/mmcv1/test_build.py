@@ -194,7 +194,7 @@ def test_a_look_at_the_plan_writes_nothing(config: Any, tmp_path: Path, capsys: 
     assert main(["plan", str(config())]) == 0
     told = capsys.readouterr().out
     assert "12 steps" in told
-    assert "OptimizerHook (40)" in told
+    assert "OptimizerHook (40, 12 times)" in told
     assert {path.name for path in tmp_path.iterdir()} <= before
 
 

@@ -30,7 +30,15 @@ _OWN_KEYS = {
     "optimizer_config", "lr_config", "momentum_config", "checkpoint_config", "log_config", "total_epochs",
     "dist_params", "resume_from", "samples_per_gpu", "evaluation", "workflow",
 }  # fmt: skip
-_HOOKS = {name: target for name, target in names.MODULES["mmcv.runner"].items() if name.endswith("Hook")}
+#: Hooks that no config can name: bases, and those that are made from a key of their own.
+_UNNAMED = ("Hook", "LrUpdaterHook", "MomentumUpdaterHook", "LoggerHook", "EvalHook", "DistEvalHook")
+_HOOKS = {
+    name: target
+    for module in ("mmtrack.core", "mmcls.core", "mmcv.runner")
+    for name, target in names.MODULES[module].items()
+    if name.endswith("Hook") and name not in _UNNAMED
+}
+_EVALUATION = {"EvalHook": names.MODULES["mmcv.runner"]["EvalHook"]}
 _RUNNERS = {name: target for name, target in names.MODULES["mmcv.runner"].items() if name.endswith("BasedRunner")}
 _LR, _MOMENTUM = "LrUpdaterHook", "MomentumUpdaterHook"
 #: Keys that CheckpointHook takes through ``**kwargs``, and what EvalHook hands on to ``dataset.evaluate``.
@@ -254,7 +262,7 @@ def _policy(low: Lowering, key: str, suffix: str, priority: str) -> list[HookPla
     if not isinstance(config, Mapping):
         return []
     spec = low.spec((key,), "hook", leave_out=("policy",))
-    known = {name: target for name, target in _HOOKS.items() if name.endswith(suffix) and name != suffix}
+    known = {name: target for name, target in _HOOKS.items() if name.endswith(suffix)}
     if not spec.name:
         name = config.get("policy")
         if not isinstance(name, str):
@@ -270,7 +278,7 @@ def _policy(low: Lowering, key: str, suffix: str, priority: str) -> list[HookPla
 
 
 def _policies(suffix: str) -> list[str]:
-    found = [name.removesuffix(suffix) for name in _HOOKS if name.endswith(suffix) and name != suffix]
+    found = [name.removesuffix(suffix) for name in _HOOKS if name.endswith(suffix)]
     return sorted(name.lower() if name == name.title() else name for name in found)
 
 
@@ -314,7 +322,7 @@ def _evaluation(low: Lowering) -> list[HookPlan]:
         return []
     spec = low.spec(("evaluation",), "hook", default="EvalHook", leave_out=("type",))
     spec = Spec(kind="hook", name="EvalHook", args=spec.args, at=spec.at, places=spec.places)
-    low.bind(spec, _HOOKS, given=("dataloader",), also=_EVALUATE_KEYS)
+    low.bind(spec, _EVALUATION, given=("dataloader",), also=_EVALUATE_KEYS)
     return [HookPlan(spec=spec, priority=PRIORITIES["LOW"], every=_every(spec))]
 
 

@@ -70,28 +70,36 @@ def build(plan: Plan, options: Options) -> Run:
 
 
 def _as_run(wired: Wired, plan: Plan, cfg: Any, log: LogFile) -> Run:
-    """The runner's engine; its loop is the runner's ``run``, with signals heard and the log file open around it."""
+    """The runner's engine; its loop is the runner's ``run``."""
     runner, signals = wired.runner, Signals()
     run: Run = runner.engine
     run.plan, run.folder = plan, Path(runner.work_dir)
     runner._sync_hooks(force=True)
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
     _tell_length(run, wired)
+    run.loop = Training(wired, cfg, log, signals)
+    return run
 
-    def train(_: Run) -> None:
+
+class Training:
+    """The runner's ``run`` as the loop of a run, with signals heard and the log file open around it."""
+
+    def __init__(self, wired: Wired, cfg: Any, log: LogFile, signals: Signals) -> None:
+        self.wired, self.cfg, self.log, self.signals = wired, cfg, log, signals
+
+    def __call__(self, run: Run) -> None:
+        runner = self.wired.runner
         run.steps_per_epoch = run.total_steps = None  # from here on the runner counts
         os.makedirs(runner.work_dir, exist_ok=True)
-        _dump(cfg, plan)
-        log.open(os.path.join(runner.work_dir, f"{runner.timestamp}.log"))
-        signals.install()
+        if run.plan is not None:
+            _dump(self.cfg, run.plan)
+        self.log.open(os.path.join(runner.work_dir, f"{runner.timestamp}.log"))
+        self.signals.install()
         try:
-            wired.run()
+            self.wired.run()
         finally:
-            signals.restore()
-            log.close()
-
-    run.loop = train
-    return run
+            self.signals.restore()
+            self.log.close()
 
 
 def _tell_length(run: Run, wired: Wired) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch.optim import Optimizer
 
 from etude.core import loop
+from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.dialects.mmcv1 import files
 from etude.dialects.mmcv1.live import exact
@@ -91,6 +92,7 @@ class BaseRunner(Resuming, Registration):
             face=self,
         )
         self._adapted: list[Hook] = []
+        self._acting: list[EngineHook] = []
 
     # -- what hooks read -----------------------------------------------------------------------------------------
 
@@ -223,13 +225,17 @@ class BaseRunner(Resuming, Registration):
         if self._hooks == self._adapted and not force:
             return
         table, self._adapted = self.engine.hooks, list(self._hooks)
-        for adapted in [hook for hook in table if isinstance(hook, Adapted | Routed)]:
-            table.remove(adapted)
+        for acting in self._acting:
+            table.remove(acting)
+        self._acting = self._engine_hooks()
+        for acting in self._acting:
+            table.add(acting)
+
+    def _engine_hooks(self) -> list[EngineHook]:
+        """The hooks as the engine calls them: each by itself, or all through a ``call_hook`` of a subclass."""
         if type(self).call_hook is not BaseRunner.call_hook:
-            table.add(Routed(self))
-            return
-        for hook in self._hooks:
-            table.add(Adapted(hook, self))
+            return [Routed(self)]
+        return [Adapted(hook, self) for hook in self._hooks]
 
     def _announce(self, workflow: Any, end: int | None) -> None:
         self.logger.info("Start running, host: %s, work_dir: %s", get_host_info(), self.work_dir or "NONE")

@@ -119,7 +119,9 @@ class TextLoggerHook(LoggerHook):
         head += f"{_shown_rate(log_dict['lr'])}, "
         if "time" in log_dict:
             head += f"eta: {self._eta(log_dict['time'], runner)}, "
-            head += f"time: {log_dict['time']:.3f}, data_time: {log_dict['data_time']:.3f}, "
+            head += f"time: {log_dict['time']:.3f}, "
+            if "data_time" in log_dict:  # not after an evaluation within the iteration, which empties the buffer
+                head += f"data_time: {log_dict['data_time']:.3f}, "
             if "memory" in log_dict:
                 head += f"memory: {log_dict['memory']}, "
         return head
