@@ -146,6 +146,8 @@ class Session:
     def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
         run = self.run
         if run.face is not None:
+            if error is None and run.exit_code and not self.options.quiet:
+                print(f"etude: {run.stopping}, saved; {resume_command(run, self.options)}", file=sys.stderr)
             return
         if error is None:
             reason = run.stopping or "finished"

@@ -112,9 +112,13 @@ def test_a_path_names_the_checkpoint_and_with_it_the_run(config: Path, tmp_path:
 
 def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(config: Path, tmp_path: Path) -> None:
     first = run(config, tmp_path / "a")
-    with pytest.raises(ResumeError, match=r"nope: no such file or checkpoint; .*a/checkpoints has step-000000004, step-000000006, "):
+    with pytest.raises(
+        ResumeError, match=r"nope: no such file or checkpoint; .*a/checkpoints has step-000000004, step-000000006, "
+    ):
         run(config, tmp_path / "a", resume="nope")
-    with pytest.raises(ResumeError, match=r"nope: no such file or checkpoint; --resume without a path takes the newest"):
+    with pytest.raises(
+        ResumeError, match=r"nope: no such file or checkpoint; --resume without a path takes the newest"
+    ):
         run(config, tmp_path / "b", resume="nope")
     assert not (tmp_path / "b").exists()
     for name in ("step-000000008", "latest", str(tmp_path / "a/checkpoints/latest"), str(tmp_path / "a")):

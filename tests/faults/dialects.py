@@ -1,0 +1,103 @@
+"""The examples of other systems' configs through many lives: each is stopped in another way, the next one goes on.
+
+    python -m tests.faults.dialects [NAME …]
+
+torch is imported once; every life is the command line in a fork. Prints a JSON object per system.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from etude.checkpoint.proof import compare_runs, steps_of
+from etude.cli import main as etude
+from tests.faults.lives import live
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = {
+    "mmcv1": ["mmcv1/digits.py", "runner.max_epochs=2", "data.samples_per_gpu=256"],
+    "mmengine": [
+        "mmengine/simclr_lars.py", "train_cfg.max_epochs=3", "param_scheduler=[]", "train_dataloader.batch_size=256",
+        "default_hooks.checkpoint.interval=1",
+    ],
+    "libai": [
+        "libai/char_transformer.py", "train.train_iter=12", "train.train_micro_batch_size=4", "model.width=16",
+        "train.test_micro_batch_size=4", "model.depth=1", "train.log_period=4", "train.evaluation.eval_period=6",
+        "train.evaluation.eval_iter=4", "train.checkpointer.period=4",
+    ],
+    "mcquic": [
+        "mcquic/photos.yaml", "train.epoch=3", "train.valFreq=2", "train.trainSet=tiles", "train.valSet=photos",
+        "train.batchSize=2", "model.params.channel=8",
+    ],
+}  # fmt: skip
+#: How each life ends, and its exit code.
+LIVES = [
+    (["--chaos", "sigterm@step=2"], 143),
+    (["--resume", "--chaos", "sigint@step=4"], 130),
+    (["--resume", "--chaos", "usr1@step=6"], 75),
+    (["--resume", "--max-time", "0.01s"], 75),
+    (["--resume", "--chaos", "kill@step=9"], -9),
+    (["--resume"], 0),
+]
+
+
+def draw_pictures() -> None:
+    """What the compressor's example trains on, smaller."""
+    dice = np.random.default_rng(0)
+    for folder, count in (("tiles", 8), ("photos", 1)):
+        os.mkdir(folder)
+        for number in range(count):
+            Image.fromarray(dice.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(f"{folder}/{number}.png")
+
+
+def command(name: str, folder: str, *words: str) -> tuple[int, str]:
+    config, *overrides = SMALL[name]
+
+    def body() -> int:
+        said = os.open("said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(said, 1), os.dup2(said, 2)
+        return etude(["train", str(EXAMPLES / config), *overrides, "--folder", folder, *words])
+
+    return live(body, quiet=True), Path("said").read_text()
+
+
+def play(name: str) -> dict[str, Any]:
+    for module in (f"etude.dialects.{name}.live.build", "torch._dynamo"):  # once, not in every life
+        importlib.import_module(module)
+    calm, killed = Path(f"{name}-calm"), Path(f"{name}-killed")
+    code, said = command(name, calm.name)
+    assert code == 0, said
+    ends = [command(name, killed.name, *words) for words, _ in LIVES]
+    return {
+        "name": name,
+        "codes": [code for code, _ in ends],
+        "said": [said[-2000:] for _, said in ends],
+        "steps": [steps_of(calm), steps_of(killed)],
+        "differs": compare_runs(calm, killed) if ends[-1][0] == 0 else "not finished",
+    }
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    root = tempfile.mkdtemp(prefix="etude-dialects-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    os.chdir(root)
+    draw_pictures()
+    for name in sys.argv[1:] or SMALL:
+        print(json.dumps(play(name)), flush=True)
+    shutil.rmtree(root)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
