@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +77,15 @@ class Die(toy.Hook):
 
 
 def arguments(folder: Path, *, by_epoch: bool, saves: dict[str, Any], workers: int = 0, **more: Any) -> dict[str, Any]:
-    """14 samples in 7 batches: 4 epochs, or 25 iterations that begin the data again and again."""
-    loop = {"by_epoch": True, "max_epochs": 4} if by_epoch else {"by_epoch": False, "max_iters": 25, "val_interval": 5}
-    loader = toy.loader(14, shuffle=True, num_workers=workers, persistent_workers=more.pop("persistent", False))
+    """16 samples in 8 batches: 3 epochs, or 20 iterations that begin the data again and again."""
+    loop = {"by_epoch": True, "max_epochs": 3} if by_epoch else {"by_epoch": False, "max_iters": 20, "val_interval": 5}
+    loader = toy.loader(16, shuffle=True, num_workers=workers, persistent_workers=more.pop("persistent", False))
     if "sampler" in more:
         loader["sampler"] = {"type": more.pop("sampler")}
     return {
         "model": Dropped(),
         "work_dir": str(folder),
-        "train_dataloader": loader | {"dataset": Augmented(14)},
+        "train_dataloader": loader | {"dataset": Augmented(16)},
         "val_dataloader": toy.loader(4),
         "val_cfg": {},
         "val_evaluator": [Measured()],
@@ -109,18 +110,31 @@ def arguments(folder: Path, *, by_epoch: bool, saves: dict[str, Any], workers: i
     }
 
 
-def live(folder: Path, **options: Any) -> int | None:
-    """One life of a run, in a process of its own; how it ended."""
-    process = multiprocessing.get_context("fork").Process(target=_train, args=(folder, options))
-    process.start()
-    process.join()
-    return process.exitcode
+def live(folder: Path, *, world: int = 1, **options: Any) -> int | None:
+    """One life of a run, in ``world`` processes of its own; how the first of them ended."""
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(world)}
+    fork = multiprocessing.get_context("fork").Process
+    processes = [fork(target=_train, args=(folder, options, rank, group)) for rank in range(world)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return processes[0].exitcode
 
 
-def _train(folder: Path, options: dict[str, Any]) -> None:
+def _train(folder: Path, options: dict[str, Any], rank: int, group: dict[str, str]) -> None:
     torch.manual_seed(os.getpid())
+    if group["WORLD_SIZE"] != "1":
+        os.environ.update(group, RANK=str(rank), LOCAL_RANK=str(rank))
+        options = {"launcher": "pytorch", **options}
     toy.Runner(**arguments(folder, **options)).train()
     os._exit(0)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def remains(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from etude.core.state import Generators
+from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 
 KEY = "etude"
 
@@ -32,6 +33,7 @@ def share_of(runner: Any) -> dict[str, Any]:
         "data": None if passes is None else passes.state_dict(),
         "wrappers": {name: _unfinished(wrapper) for name, wrapper in _named(runner.optim_wrapper)},
         "hooks": hooks_of(runner),
+        "buffers": on_cpu(_own_buffers(runner)),
     }
 
 
@@ -43,6 +45,10 @@ def take(runner: Any, share: Mapping[str, Any]) -> None:
     for name, wrapper in _named(runner.optim_wrapper):
         _put_back(wrapper, share.get("wrappers", {}).get(name, {}))
     take_hooks(runner, share.get("hooks") or {})
+    with torch.no_grad():
+        for name, buffer in _own_buffers(runner).items():
+            if name in share.get("buffers", {}):
+                buffer.copy_(share["buffers"][name])
 
 
 def hooks_of(runner: Any) -> dict[str, Any]:
@@ -86,6 +92,11 @@ def on_cpu(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: on_cpu(item) for key, item in value.items()}
     return [on_cpu(item) for item in value] if isinstance(value, list) else value
+
+
+def _own_buffers(runner: Any) -> dict[str, Any]:
+    """Running statistics of a process that is not the first, whose own are in the weights of the checkpoint."""
+    return dict(runner.model.module.named_buffers()) if runner.rank > 0 and is_model_wrapper(runner.model) else {}
 
 
 def _named(wrapper: Any) -> list[tuple[str, Any]]:
