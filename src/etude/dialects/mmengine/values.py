@@ -82,7 +82,7 @@ def _is_scalar(want: Want) -> bool:
 def _window(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
     begin, end = given.get("begin", 0), given.get("end")
     numbers = isinstance(begin, int | float) and isinstance(end, int | float)
-    if numbers and end <= begin:  # type: ignore[operator]
+    if numbers and end <= begin:
         low.error(low.place(*path, "end"), f"{dotted(path)} ends at {end}, which is not after its begin {begin}")
 
 
