@@ -185,7 +185,7 @@ def _case(kind: str, entry: Entry) -> dict[str, Any]:
     condition = {"properties": {"type": {"const": entry.name}}, "required": ["type"]}
     if entry.signature is None:
         return {"if": condition, "then": {"additionalProperties": True}}
-    takes, _ = parameters_of(kind, entry.signature)
+    takes, _ = parameters_of(kind, entry.signature, entry.name)
     then: dict[str, Any] = {"description": entry.signature.doc, "properties": _properties(kind, entry)}
     needed = [key for key, parameter in takes.items() if parameter.required]
     if needed:
@@ -197,7 +197,7 @@ def _case(kind: str, entry: Entry) -> dict[str, Any]:
 
 def _properties(kind: str, entry: Entry) -> dict[str, Any]:
     assert entry.signature is not None
-    takes, _ = parameters_of(kind, entry.signature)
+    takes, _ = parameters_of(kind, entry.signature, entry.name)
     made = {}
     for key, parameter in takes.items():
         made[key] = to_schema(declared(parameter.annotation))
@@ -316,7 +316,7 @@ def _shown_part(part: str | int, section: tuple[str | int, ...]) -> str:
 def _takes(kind: str, entry: Entry) -> str:
     if entry.signature is None:
         return "…"
-    takes, _ = parameters_of(kind, entry.signature)
+    takes, _ = parameters_of(kind, entry.signature, entry.name)
     return ", ".join(f"`{key}`" if p.required else f"`{key}={_cell(str(p.default))}`" for key, p in takes.items())
 
 

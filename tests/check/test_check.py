@@ -120,6 +120,23 @@ def test_components_of_the_users_own_are_known_from_their_source(write: Write, f
     ]
 
 
+def test_the_engine_gives_its_own_words_to_its_own_update_only(write: Write, found: Any) -> None:
+    write(
+        "mine.py",
+        """
+        from etude.registry import UPDATES
+
+        @UPDATES.register
+        class Mine:
+            def __init__(self, forward, optimizers, accumulate, device="cpu"): ...
+        """,
+    )
+    assert found(update="{type: Mine, accumulate: 4}", imports="[mine.py]") == []
+    missing = found(update="{type: Mine}", imports="[mine.py]")
+    assert len(missing) == 1
+    assert "accumulate" in missing[0]
+
+
 def test_a_name_that_a_file_beside_the_config_registers_is_answered_with_the_import(write: Write, found: Any) -> None:
     write("nets/tiny.py", "from etude import MODELS\n@MODELS.register\nclass Tiny: ...\n")
     assert found(model="Tiny") == [

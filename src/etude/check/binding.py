@@ -136,7 +136,7 @@ class Binder:
     # -- arguments -----------------------------------------------------------------------------------------------
 
     def _matched(self, spec: Spec, signature: Signature) -> Spec:
-        takes, given = parameters_of(spec.kind, signature)
+        takes, given = parameters_of(spec.kind, signature, spec.name)
         meant = self._unknown_arguments(spec, takes, given, is_open=signature.open)
         for name, parameter in takes.items():
             if parameter.required and name not in spec.args and name not in meant:
@@ -199,13 +199,15 @@ class Binder:
             self.findings.append(finding)
 
 
-def parameters_of(kind: str, signature: Signature) -> tuple[dict[str, Parameter], set[str]]:
-    """What a config may say to a component of this kind, by key; and the names that the engine gives itself."""
+def parameters_of(kind: str, signature: Signature, name: str = "") -> tuple[dict[str, Parameter], set[str]]:
+    """What a config may say to the component ``name`` of this kind, by key; and the names that the engine gives
+    itself: to the update that comes with it, not to others."""
     if not signature.is_class and kind in _OF_FUNCTIONS:
         return {word: Parameter(word, "str", "''") for word in _OF_FUNCTIONS[kind]}, set()
     by_position = _BY_POSITION.get(kind, 0) if signature.is_class else _called_with(kind, signature)
     given = {p.name for p in signature.parameters[:by_position]}
-    given |= {p.name for p in signature.parameters if p.name in _BY_NAME.get(kind, ())}
+    by_name = _BY_NAME.get(kind, ()) if kind != "update" or name == "Step" else ()
+    given |= {p.name for p in signature.parameters if p.name in by_name}
     return {p.key: p for p in signature.parameters if p.name not in given and p.word}, given
 
 

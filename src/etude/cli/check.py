@@ -73,8 +73,17 @@ def inspect(
     name, tree = dialects.read(config, overrides, dialect=dialect, options={"no_python_config": not python})
     from etude.config.files import display
 
-    ran = [display(file) for file in tree.files if file.endswith(".py")]
+    ran = [display(file) for file in tree.files if file.endswith(".py") and not _comes_along(file)]
     return survey(name, tree), ran
+
+
+def _comes_along(file: str) -> bool:
+    """Whether a config file is one of those that come with the engine."""
+    import os
+
+    import etude
+
+    return os.path.abspath(file).startswith(os.path.dirname(os.path.abspath(etude.__file__)) + os.sep)
 
 
 def _count(number: int, word: str) -> str:

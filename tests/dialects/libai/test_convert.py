@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 import etude
 from etude.build import Options
 from etude.cli import main
+from tests.dialects.libai import test_detectron2_resume as detectron2
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -33,3 +35,23 @@ def test_what_cannot_be_converted_is_told_with_its_place(config: Path, capsys: p
     told = capsys.readouterr().err
     assert "train.train_epoch counts by the length of the data" in told
     assert "mixed precision" in told
+
+
+def test_a_detectron2_config_ends_in_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Batches go over the end of the data; nothing draws random numbers but the order."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    parts = re.sub("noise = .*", "noise = 0.0", detectron2.PARTS).replace("nn.Dropout(0.3)", "nn.Dropout(0.0)")
+    Path("d2_quiet.py").write_text(parts)
+    Path("config.py").write_text(detectron2.CONFIG.replace("d2_parts", "d2_quiet"))
+    assert main(["convert", "config.py", "-o", "native.yaml"]) == 0
+    assert "evaluation is left out" in capsys.readouterr().err
+    assert main(["check", "native.yaml"]) == 0
+    native = etude.train("native.yaml", options=Options(folder=Path("native"), quiet=True))
+    theirs = detectron2.train("config.py", "theirs")
+    for name, value in theirs.model.state_dict().items():
+        assert torch.equal(native.model.state_dict()[name], value), name
+    assert main(["convert", "config.py", "dataloader.train.aspect_ratio_grouping=True"]) == 2
+    assert "aspect ratio" in capsys.readouterr().err

@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from etude.config.tree import Path, Tree, dotted
+from etude.config.tree import Path, Tree
+from etude.dialects.libai import convert_detectron2
 from etude.dialects.libai import lower as lowering
+from etude.dialects.libai.plain import plain
 from etude.errors import ConfigError, Finding
 
 PARTS = "etude.dialects.libai.live.converted"
@@ -15,19 +17,21 @@ PARTS = "etude.dialects.libai.live.converted"
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     """The native config, and notes on what it leaves out. Raises for what cannot be said without changing a result."""
+    if lowering.is_detectron2(tree.values):
+        return convert_detectron2.convert(tree)
     plan = lowering.lower(tree)
     _require_convertible(tree)
     steps = int(tree.get("train", "num_accumulation_steps") or 1)
     iterations = int(tree.get("train", "train_iter")) * steps
     graph = bool(tree.get("graph", "enabled", default=True))
     warmup = math.ceil(int(tree.get("train", "train_iter")) * tree.get("train", "warmup_ratio", default=0)) * steps
-    schedule = {**_plain(tree, ("train", "scheduler")), "warmup_iter": warmup, "max_iter": iterations}
+    schedule = {**plain(tree, ("train", "scheduler")), "warmup_iter": warmup, "max_iter": iterations}
     config = {
         "name": plan.name,
         "imports": [PARTS],
-        "model": {"type": "libai.Model", "config": _plain(tree, ("model",))},
+        "model": {"type": "libai.Model", "config": plain(tree, ("model",))},
         "data": {"train": _data(tree)},
-        "optim": {"type": "libai.Optimizer", "config": _plain(tree, ("optim",))},
+        "optim": {"type": "libai.Optimizer", "config": plain(tree, ("optim",))},
         "update": {"type": "libai.Eager", "micro_batches": steps},
         "hooks": [{"type": "libai.Schedule", "config": schedule}],
         "train": {"steps": iterations, "seed": plan.train.seed, **({"compile": True} if graph else {})},
@@ -45,7 +49,7 @@ def _data(tree: Tree) -> dict[str, Any]:
     sampler = loader.get("sampler")
     shuffle = bool(sampler.get("shuffle", False)) if isinstance(sampler, Mapping) else True
     return {
-        "dataset": {"type": "libai.Dataset", "config": _plain(tree, ("dataloader", "train", "dataset"))},
+        "dataset": {"type": "libai.Dataset", "config": plain(tree, ("dataloader", "train", "dataset"))},
         "batch_size": size,
         "workers": int(loader.get("num_workers", 4)),
         "sampler": {
@@ -67,7 +71,6 @@ def _require_convertible(tree: Tree) -> None:
     """Everything that has no native counterpart with the same result, at once."""
     steps = tree.get("train", "num_accumulation_steps") or 1
     doubts: list[tuple[bool, Path, str, str]] = [
-        (lowering.is_detectron2(tree.values), ("optimizer",), "detectron2's configs are not converted", ""),
         (
             bool(tree.get("train", "train_epoch")),
             ("train", "train_epoch"),
@@ -119,27 +122,7 @@ def _require_convertible(tree: Tree) -> None:
 
 def _notes(tree: Tree) -> list[str]:
     notes = ["evaluation and the best checkpoint are left out: LiBai's evaluators are not native metrics"]
+    notes.append("what a sample draws at random depends on seed, epoch and index in the native form, not on the order")
     if tree.get("train", "dist", "data_parallel_size", default=1) not in (None, 1):
         notes.append("the number of processes is said when they are started")
     return notes
-
-
-def _plain(tree: Tree, way: Path) -> Any:
-    """The values below ``way`` as YAML can hold them, targets by their names."""
-    return _named(tree, way, tree.get(*way))
-
-
-def _named(tree: Tree, way: Path, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _named(tree, (*way, key), item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_named(tree, (*way, index), item) for index, item in enumerate(value)]
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if callable(value) and getattr(value, "__module__", None):
-        return lowering.target_name(value)
-    raise ConfigError(
-        f"{dotted(way)}: a {type(value).__name__} cannot be written into YAML",
-        at=str(tree.place(*way)),
-        hint="move what is defined in the config itself to a module",
-    )

@@ -11,15 +11,19 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.known import KEYS, NAMESPACES
-from etude.dialects.libai.lazy.errors import HydraException
+from etude.dialects.libai.lazy.errors import HydraException, OverrideParseException
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.places import survey_files
-from etude.dialects.libai.slips import slips
+from etude.dialects.libai.schema import json_schema, markdown_schema
+from etude.dialects.libai.slips import closed, slips, takes_of_loader
+from etude.dialects.libai.values import misfits, missing_targets
 from etude.errors import ConfigError, Finding, UserError, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
+
+__all__ = ["json_schema", "lower", "markdown_schema", "read", "recognise", "survey"]
 
 _SPEAKS = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
 _RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
@@ -66,12 +70,27 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
         config = LazyConfig.load(path)
         if "optim" not in config and "optimizer" in config:
             config = DetectronLazyConfig.load(path)
-        LazyConfig.apply_overrides(config, list(overrides))
+    for text in overrides:
+        _apply(config, text)
     values = without_tuples(omegaconf().OmegaConf.to_container(config, resolve=False))
     for text in overrides:
         key = text.lstrip("+").partition("=")[0]
         places[_path(key)] = Place(f"override '{text}'", 0, key)
     return Tree(values, places, {}, files)
+
+
+def _apply(config: Any, text: str) -> None:
+    """One change from the command line; what is wrong with it is said with it."""
+    try:
+        LazyConfig.apply_overrides(config, [text])
+    except NotImplementedError:
+        raise ConfigError("LiBai's overrides cannot delete a key; set it to null", at=f"override '{text}'") from None
+    except OverrideParseException:
+        hint = "write list.0=3 for an element" if "[" in text.partition("=")[0] else "write section.key=value"
+        raise ConfigError("this is no override", at=f"override '{text}'", hint=hint) from None
+    except Exception as error:
+        said = error.args[0] if isinstance(error, KeyError) and error.args else error
+        raise ConfigError(str(said), at=f"override '{text}'") from error
 
 
 class _told:
@@ -119,7 +138,8 @@ def lower(tree: Tree) -> Plan:
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
-    findings = [*_missing(tree), *_unknown(tree), *_calls(tree), *slips(tree), *_sizes(tree)]
+    wrong = (_missing, _unknown, misfits, missing_targets, _calls, slips, _sizes)
+    findings = [finding for look in wrong for finding in look(tree)]
     own = "optim" if tree.get("optim") is not None else "optimizer"
     plan = Plan(
         dialect="libai",
@@ -154,17 +174,28 @@ def is_detectron2(values: Mapping[str, Any]) -> bool:
 
 def _training(tree: Tree) -> Training:
     train: Mapping[str, Any] = tree.get("train", default={}) or {}
-    epochs, steps = train.get("train_epoch") or None, train.get("train_iter", train.get("max_iter")) or None
+    epochs, steps = _whole(train.get("train_epoch")), _whole(train.get("train_iter", train.get("max_iter")))
     amp = bool(tree.get("train", "amp", "enabled", default=False))
     return Training(
-        epochs=int(epochs) if epochs and not steps else None,
-        steps=int(steps) if steps else None,
-        accumulate=int(train.get("num_accumulation_steps") or 1),
+        epochs=epochs if epochs and not steps else None,
+        steps=steps or None,
+        accumulate=1 if _mode(tree) == "GraphTrainer" else _accumulation(train),
         precision="fp16" if amp else "fp32",
-        seed=int(train.get("seed") or 0),
+        seed=_whole(train.get("seed")),
         device=str(train.get("input_placement_device", train.get("device", "auto"))),
         compile=_mode(tree) == "GraphTrainer",
     )
+
+
+def _whole(value: Any) -> int:
+    """A number of a config; 0 for anything else, which is told elsewhere."""
+    return int(value) if isinstance(value, int | float) else 0
+
+
+def _accumulation(train: Mapping[str, Any]) -> int:
+    """Micro-batches per update: said, or what makes the global batch of one process."""
+    total, micro = _whole(train.get("global_batch_size")), _whole(train.get("train_micro_batch_size"))
+    return _whole(train.get("num_accumulation_steps")) or (total // micro if micro and total > micro else 1)
 
 
 def _hooks(tree: Tree) -> list[HookPlan]:
@@ -290,17 +321,15 @@ def _calls(tree: Tree) -> list[Finding]:
     """Arguments that a target, as far as it is at hand, does not take."""
     findings = []
     for way, node in tree.walk():
-        if isinstance(node, Mapping) and callable(node.get("_target_")):
-            findings += _binding(tree, way, node, node["_target_"])
+        target = node.get("_target_") if isinstance(node, Mapping) else None
+        if isinstance(node, Mapping) and (callable(target) or isinstance(target, str)):
+            findings += _binding(tree, way, node, target)
     return findings
 
 
-def _binding(tree: Tree, way: Path, node: Mapping[str, Any], target: Callable[..., Any]) -> list[Finding]:
-    try:
-        parameters = inspect.signature(target).parameters
-    except (TypeError, ValueError):
-        return []
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+def _binding(tree: Tree, way: Path, node: Mapping[str, Any], target: Callable[..., Any] | str) -> list[Finding]:
+    parameters = closed(target) if isinstance(target, str) else _parameters(target)
+    if parameters is None:
         return []
     return [
         Finding(
@@ -311,6 +340,17 @@ def _binding(tree: Tree, way: Path, node: Mapping[str, Any], target: Callable[..
         for key in node
         if key not in parameters and key not in ("_target_", "_recursive_")
     ]
+
+
+def _parameters(target: Callable[..., Any]) -> tuple[str, ...] | None:
+    ours = takes_of_loader(target)
+    if ours is not None:
+        return ours
+    try:
+        parameters = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return None
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else tuple(parameters)
 
 
 def _sizes(tree: Tree) -> list[Finding]:

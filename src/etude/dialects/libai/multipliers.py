@@ -22,6 +22,8 @@ class ParamScheduler:
 
 
 class ConstantParamScheduler(ParamScheduler):
+    """One value for all of training."""
+
     def __init__(self, value: float) -> None:
         self._value = value
 
@@ -42,6 +44,8 @@ class CosineParamScheduler(ParamScheduler):
 
 
 class ExponentialParamScheduler(ParamScheduler):
+    """``start_value`` times ``decay`` to the power of the progress."""
+
     def __init__(self, start_value: float, decay: float) -> None:
         self._start_value, self._decay = start_value, decay
 
@@ -50,6 +54,8 @@ class ExponentialParamScheduler(ParamScheduler):
 
 
 class LinearParamScheduler(ParamScheduler):
+    """A straight line from ``start_value`` to ``end_value``."""
+
     def __init__(self, start_value: float, end_value: float) -> None:
         self._start_value, self._end_value = start_value, end_value
 
@@ -58,6 +64,8 @@ class LinearParamScheduler(ParamScheduler):
 
 
 class PolynomialDecayParamScheduler(ParamScheduler):
+    """``base_value`` times a power of the way that is left."""
+
     def __init__(self, base_value: float, power: float) -> None:
         self._base_value, self._power = base_value, power
 

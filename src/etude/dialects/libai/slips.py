@@ -19,6 +19,12 @@ from etude.index import kept
 #: Sections without a target and the keys that belong there, beside any of the user's own.
 _SECTIONS: dict[Path, tuple[str, ...]] = {("dataloader",): ("train", "test", "evaluator")}
 _ALWAYS = ("_target_", "_recursive_")
+_BUILDERS = ("etude.dialects.libai.live.loaders", "etude.dialects.libai.live.detectron.data")
+_OF_TORCH = (
+    "pin_memory", "timeout", "multiprocessing_context", "prefetch_factor", "pin_memory_device", "in_order", "drop_last",
+)  # fmt: skip
+#: What OneFlow's optimizers take and torch's do not.
+_ONEFLOW = ("do_bias_correction", "contiguous_params", "fused")
 
 
 def slips(tree: Tree) -> list[Finding]:
@@ -39,19 +45,50 @@ def _in(tree: Tree, way: Path, node: Mapping[Any, Any], words: Iterable[str]) ->
         if not isinstance(key, str) or key in words or key in _ALWAYS:
             continue
         meant = nearest(key, [word for word in missing if len(word) > 1 and is_slip(key, word)])
+        if (
+            meant is None
+            and way in _SECTIONS
+            and (near := nearest(key, [word for word in words if is_slip(key, word)]))
+        ):
+            at, text = str(tree.place(*way, key)), f"{dotted((*way, key))}: nothing reads it"
+            found.append(Finding(at, text, f"did you mean {near!r}?", "warning"))
         if meant:
             at = str(tree.place(*way, key))
             found.append(Finding(at, f"unknown key {dotted((*way, key))}", f"did you mean {meant!r}?"))
     return found
 
 
+def closed(target: str) -> tuple[str, ...] | None:
+    """All that a target, given by its name, takes; None where that cannot be known from its source."""
+    signature = _of_name(target)
+    if signature is None or signature.open:
+        return None
+    extra = _ONEFLOW if target.startswith("oneflow.optim.") else ()
+    return (*(parameter.name for parameter in signature.parameters), *extra)
+
+
+def takes_of_loader(target: Any) -> tuple[str, ...] | None:
+    """What one of our loader builders takes, with what it hands on to torch's ``DataLoader``; None for others."""
+    if getattr(target, "__module__", "") not in _BUILDERS:
+        return None
+    return (*inspect.signature(target).parameters, *_OF_TORCH)
+
+
+def _of_name(target: str) -> scan.Signature | None:
+    module, _, attribute = target.rpartition(".")
+    if module == "oneflow.optim":
+        module = "torch.optim"
+    ours = names.MODULES.get(module, {}).get(attribute, f"{module}:{attribute}")
+    return scan.signature(ours, known=kept) if module else None
+
+
 def _takes(target: Any) -> tuple[str, ...]:
     """What a target takes; nothing for one whose signature is closed, which is held against it elsewhere."""
     if isinstance(target, str):
-        module, _, attribute = target.rpartition(".")
-        ours = names.MODULES.get(module, {}).get(attribute, f"{module}:{attribute}")
-        signature = scan.signature(ours, known=kept)
-        return tuple(parameter.name for parameter in signature.parameters) if signature else ()
+        signature = _of_name(target)
+        if signature is None or not signature.open:
+            return ()
+        return tuple(parameter.name for parameter in signature.parameters)
     try:
         parameters = inspect.signature(target).parameters.values() if callable(target) else ()
     except (TypeError, ValueError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from etude.dialects.libai.live.position import put_off
 from etude.dialects.libai.live.resume import keep_state
 from etude.dialects.libai.lower import is_detectron2
 from etude.dist.world import World
-from etude.errors import ResumeError, printable
+from etude.errors import ConfigError, ResumeError, UserError, printable
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -43,7 +44,8 @@ def build(plan: Plan, options: Options) -> Run:
         opts=[],
     )
     _adjust(cfg, options, extras, arguments)
-    run = build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
+    with _told_in_words():
+        run = build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
     run.plan, run.world = plan, World.from_environment()
     signals = Signals()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
@@ -52,6 +54,21 @@ def build(plan: Plan, options: Options) -> Run:
         run.loop = _leaving_nothing(run.loop, str(run.folder))
         run.folder = None
     return run
+
+
+@contextmanager
+def _told_in_words() -> Iterator[None]:
+    """LiBai's own assertions about a config, as users of its scripts know them, are no faults of the engine."""
+    try:
+        yield
+    except (AssertionError, ValueError) as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        own = trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("etude.dialects.libai.")
+        if not own or isinstance(error, UserError) or not str(error):
+            raise
+        raise ConfigError(str(error)) from error
 
 
 def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Namespace) -> None:

@@ -81,6 +81,7 @@ def build_nlp_test_loader(
     seed: int = 0,
     collate_fn: Collate | None = None,
 ) -> DataLoader[Any]:
+    """Every sample once, in order."""
     sampler = _lazy_sampler(sampler, SingleRoundSampler, shuffle=False, drop_last=False)
     made = instantiate(dataset)
     return _loader(made, _sampler(sampler, made, test_batch_size, seed), num_workers, collate_fn, seed)

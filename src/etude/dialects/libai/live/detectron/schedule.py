@@ -71,6 +71,8 @@ class _Warmup(torch.optim.lr_scheduler.LRScheduler):
 
 
 class WarmupMultiStepLR(_Warmup):
+    """``gamma`` times less at every milestone, behind a warm-up."""
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -91,6 +93,8 @@ class WarmupMultiStepLR(_Warmup):
 
 
 class WarmupCosineLR(_Warmup):
+    """Half a cosine down to 0, behind a warm-up."""
+
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,

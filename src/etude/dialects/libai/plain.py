@@ -1,0 +1,34 @@
+"""Values of a lazy config as YAML can hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from etude.config.tree import Path, Tree, dotted
+from etude.dialects.libai import lower as lowering
+from etude.errors import ConfigError
+
+_LOCATE = "etude.dialects.libai.lazy.targets.locate"
+
+
+def plain(tree: Tree, way: Path) -> Any:
+    """The values below ``way``, targets by their names; a function as an argument becomes a call that finds it."""
+    return _named(tree, way, tree.get(*way))
+
+
+def _named(tree: Tree, way: Path, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _named(tree, (*way, key), item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(tree, (*way, index), item) for index, item in enumerate(value)]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if callable(value) and getattr(value, "__module__", None) and "<" not in getattr(value, "__qualname__", "<"):
+        name = lowering.target_name(value)
+        return name if way[-1] == "_target_" else {"_target_": _LOCATE, "name": name}
+    raise ConfigError(
+        f"{dotted(way)}: a {type(value).__name__} cannot be written into YAML",
+        at=str(tree.place(*way)),
+        hint="move what is defined in the config itself to a module",
+    )

@@ -1,0 +1,109 @@
+"""Values that a known key cannot hold, and targets that are not there. No torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from etude.config.tree import Tree, dotted
+from etude.dialects.libai import names, schema
+from etude.dialects.libai.known import KEYS
+from etude.errors import Finding, nearest
+
+_PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "object": Mapping, "array": list}
+
+
+def misfits(tree: Tree) -> list[Finding]:
+    """Numbers that are words, words that are none of those there are, sections that are single values."""
+    found = []
+    for section, keys in KEYS.items():
+        node = tree.get(*section)
+        for key in keys if isinstance(node, Mapping) and "_target_" not in node else ():
+            wrong = _misfit(node[key], schema.value((*section, key))) if key in node else ""
+            if wrong:
+                way = (*section, key)
+                found.append(Finding(str(tree.place(*way)), f"{dotted(way)} is {node[key]!r}: {wrong}"))
+    return [*found, *_together(tree)]
+
+
+def _together(tree: Tree) -> list[Finding]:
+    """What only another value, another file or the schedulers' own rule makes wrong."""
+    found = []
+    micro, total = (tree.get("train", key) for key in ("train_micro_batch_size", "global_batch_size"))
+    if isinstance(micro, int) and isinstance(total, int) and micro > 0 and total % micro:
+        text = f"train.global_batch_size is {total}: a multiple of train_micro_batch_size ({micro}) is needed"
+        found.append(Finding(str(tree.place("train", "global_batch_size")), text))
+    method = tree.get("train", "scheduler", "warmup_method")
+    if isinstance(method, str) and (wrong := _misfit(method, {"enum": ["linear", "constant"]})):
+        way = ("train", "scheduler", "warmup_method")
+        found.append(Finding(str(tree.place(*way)), f"{dotted(way)} is {method!r}: {wrong}"))
+    weights = tree.get("train", "load_weight")
+    if isinstance(weights, str) and weights and "${" not in weights and not os.path.isdir(weights):
+        at = str(tree.place("train", "load_weight"))
+        found.append(Finding(at, f"train.load_weight is {weights!r}: there is no such folder", "", "warning"))
+    return found
+
+
+def _misfit(value: Any, wanted: Mapping[str, Any]) -> str:
+    if value is None or (isinstance(value, str) and "${" in value):
+        return ""
+    if "enum" in wanted:
+        near = nearest(str(value), [str(word) for word in wanted["enum"]])
+        hint = f", did you mean {near!r}?" if near else ""
+        return "" if value in wanted["enum"] else f"one of {', '.join(map(str, wanted['enum']))} is needed{hint}"
+    kinds = wanted.get("type", ())
+    words = [kinds] if isinstance(kinds, str) else [word for word in kinds if word != "null"]
+    if words and not any(_is(value, word) for word in words):
+        return f"{'a section' if words == ['object'] else _article(words[0])} is needed"
+    if "pattern" in wanted and not re.fullmatch(wanted["pattern"], str(value)):
+        return "a device such as cpu, cuda or cuda:1 is needed"
+    return _outside(value, wanted) if isinstance(value, int | float) else ""
+
+
+def _is(value: Any, word: str) -> bool:
+    if isinstance(value, bool) and word != "boolean":
+        return False
+    if word == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _PYTHON[word])  # type: ignore[arg-type]
+
+
+def _outside(value: float, wanted: Mapping[str, Any]) -> str:
+    if "minimum" in wanted and value < wanted["minimum"]:
+        return f"at least {wanted['minimum']} is needed"
+    if "exclusiveMaximum" in wanted and value >= wanted["exclusiveMaximum"]:
+        return f"less than {wanted['exclusiveMaximum']} is needed"
+    return ""
+
+
+def _article(word: str) -> str:
+    return f"an {word}" if word[0] in "aeio" else f"a {word}"
+
+
+def missing_targets(tree: Tree) -> list[Finding]:
+    """Targets by name in modules that are at hand and have nothing of that name."""
+    found = []
+    for way, node in tree.walk():
+        target = node.get("_target_") if isinstance(node, Mapping) else None
+        if not isinstance(target, str) or "." not in target:
+            continue
+        module, _, attribute = target.rpartition(".")
+        known = _names_in(module)
+        if known is not None and attribute not in known and f"{module}.{attribute}" not in names.MODULES:
+            near = nearest(attribute, known)
+            hint = f"did you mean {module}.{near}?" if near else ""
+            found.append(Finding(str(tree.place(*way, "_target_")), f"{dotted(way)}: there is no {target}", hint))
+    return found
+
+
+def _names_in(module: str) -> list[str] | None:
+    """What a module has, where it is one of ours or was imported by the config; None where nobody knows yet."""
+    if module in names.MODULES and module not in names.OUT_OF_SCOPE:
+        return [name for name in names.MODULES[module] if not name.startswith("_")] or None
+    loaded = sys.modules.get(module)
+    return (
+        None if loaded is None or hasattr(loaded, "__getattr__") else [name for name in dir(loaded) if name[0] != "_"]
+    )

@@ -1,0 +1,83 @@
+"""What ``etude check`` tells of a lazy config, and what ``schema`` and ``list`` know of the dialect."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etude.cli import main
+
+SLIPS = {
+    "train.train_itr=5": "did you mean 'train_iter'?",
+    "train.evaluation.eval_periods=3": "did you mean 'eval_period'?",
+    "train.scheduler.alfa=0.1": "did you mean 'alpha'?",
+    "train.scheduler._target_=libai.scheduler.WarmupCosine": "did you mean libai.scheduler.WarmupCosineLR?",
+    "train.scheduler.warmup_method=linaer": "did you mean 'linear'?",
+    "optim.lrr=0.1": "oneflow.optim.AdamW takes no argument 'lrr'; did you mean 'lr'?",
+    "optim._target_=oneflow.optim.AdmaW": "did you mean oneflow.optim.AdamW?",
+    "optim.params.weight_decay_nrom=0.0": "did you mean 'weight_decay_norm'?",
+    "graph.enable=true": "did you mean 'enabled'?",
+    "model.dropuot=0.1": "did you mean 'dropout'?",
+    "model._target_=line_parts.Lnie": "did you mean line_parts.Line?",
+    "dataloader.train.num_worker=2": "did you mean 'num_workers'?",
+    "dataloader.trian=1": "did you mean 'train'?",
+    "train.evaluation.eval_mode=maxx": "did you mean 'max'?",
+    "train.log_period=0": "at least 1 is needed",
+    "train.warmup_ratio=1.5": "less than 1 is needed",
+    "train.train_micro_batch_size=four": "an integer is needed",
+    "train.global_batch_size=7": "a multiple of train_micro_batch_size (4) is needed",
+    "train.input_placement_device=cudda": "a device such as cpu",
+    "train.seed=abc": "an integer is needed",
+    "train.amp=true": "a section is needed",
+    "train.load_weight=nowhere": "there is no such folder",
+    "list[0]=3": "write list.0=3",
+    "~train": "cannot delete a key",
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_is_told_with_its_place_and_what_was_meant(
+    config: Path, slip: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["check", "config.py", slip])
+    said = capsys.readouterr().out
+    assert f"override '{slip}'" in said
+    assert SLIPS[slip] in said
+
+
+def test_a_sound_config_is_read_without_the_paths_of_the_engine(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "config.py"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        "note: config.py: Python, run to read it (--no-python-config forbids that)",
+        "config.py: no mistakes found",
+    ]
+
+
+def test_the_schema_knows_keys_types_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", "--dialect", "libai"]) == 0
+    train = json.loads(capsys.readouterr().out)["properties"]["train"]["properties"]
+    assert train["log_period"] == {
+        "description": "iterations between two lines", "type": "integer", "minimum": 1, "default": 20,
+    }  # fmt: skip
+    assert train["evaluation"]["properties"]["eval_mode"] == {"enum": ["max", "min"], "default": "max"}
+    assert train["max_iter"]["default"] == 90000
+    assert main(["schema", "--dialect", "libai", "--markdown"]) == 0
+    assert "| `train.checkpointer.period` | integer | `5000` |" in capsys.readouterr().out
+
+
+def test_what_a_config_can_name_is_listed_without_torch() -> None:
+    code = (
+        "import sys; from etude.dialects.libai.listing import tables; found = tables(); "
+        "assert 'torch' not in sys.modules; "
+        "assert all(line for table in found.values() for line in table.values()), found; "
+        "assert 'libai.scheduler.WarmupCosineLR' in found['scheduler']"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
