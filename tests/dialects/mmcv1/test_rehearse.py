@@ -189,7 +189,7 @@ def configs(draw: st.DrawFn) -> str:
     lines.append(f"lr_config = dict(policy={lr})")
     if draw(st.booleans()):
         momentum = some(*MOMENTA)
-        momentum += some("", ", by_epoch=False", ", warmup='linear', warmup_iters=3, warmup_ratio=0.95")
+        momentum += some("", ", by_epoch=False", ", warmup='linear', warmup_iters=3, warmup_ratio=0.98")
         lines.append(f"momentum_config = dict(policy={momentum})")
     length = (
         f"'IterBasedRunner', max_iters={number(1, 20)}" if iters else f"'EpochBasedRunner', max_epochs={number(1, 4)}"

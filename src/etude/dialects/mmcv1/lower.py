@@ -6,8 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etude.config.tree import Tree
+from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import names
+from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
+from etude.dialects.mmcv1.values import tell_values
 from etude.dialects.openmm.configdict_v1 import ConfigDict
 from etude.dialects.openmm.lowering import Lowering, number
 from etude.dialects.openmm.slips import Words, tell_slips
@@ -30,17 +32,7 @@ _OWN_KEYS = {
     "optimizer_config", "lr_config", "momentum_config", "checkpoint_config", "log_config", "total_epochs",
     "dist_params", "resume_from", "samples_per_gpu", "evaluation", "workflow",
 }  # fmt: skip
-#: Hooks that no config can name: bases, and those that are made from a key of their own.
-_UNNAMED = ("Hook", "LrUpdaterHook", "MomentumUpdaterHook", "LoggerHook", "EvalHook", "DistEvalHook")
-_HOOKS = {
-    name: target
-    for module in ("mmtrack.core", "mmcls.core", "mmcv.runner")
-    for name, target in names.MODULES[module].items()
-    if name.endswith("Hook") and name not in _UNNAMED
-}
 _EVALUATION = {"EvalHook": names.MODULES["mmcv.runner"]["EvalHook"]}
-_RUNNERS = {name: target for name, target in names.MODULES["mmcv.runner"].items() if name.endswith("BasedRunner")}
-_LR, _MOMENTUM = "LrUpdaterHook", "MomentumUpdaterHook"
 #: Keys that CheckpointHook takes through ``**kwargs``, and what EvalHook hands on to ``dataset.evaluate``.
 _SAVE_KEYS = ("filename_tmpl", "create_symlink", "meta")
 _EVALUATE_KEYS = ("metric", "metric_options", "priority", "gpu_collect", "tmpdir", "broadcast_bn_buffer", "logger")
@@ -50,7 +42,6 @@ _DATA_KEYS = (
     "prefetch_factor", "round_up",
 )  # fmt: skip
 SPLITS = ("train", "val", "test")
-_INITS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
 _LOADER_KEYS = (
     "samples_per_gpu", "workers_per_gpu", "shuffle", "drop_last", "persistent_workers", "pin_memory", "sampler",
     "sampler_cfg", "prefetch_factor", "round_up", "seed",
@@ -65,8 +56,8 @@ WORDS = Words(
     served=names.MODULES,
     names={
         **{name: target for table in names.MODULES.values() for name, target in table.items() if ":" in target},
-        **{name: f"etude.dialects.openmm.init_rules:{name}Init" for name in _INITS},
-        **{name: f"torch.optim:{name}" for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta")},
+        **INITIALIZERS,
+        **OPTIMIZERS,
     },
     keys={
         ("data",): _DATA_KEYS,
@@ -93,6 +84,20 @@ WORDS = Words(
         ("runner",): "EpochBasedRunner",
     },
 )
+
+
+def json_schema() -> dict[str, Any]:
+    """What a config may hold, for editors."""
+    from etude.dialects.mmcv1 import schema
+
+    return schema.json_schema()
+
+
+def markdown_schema() -> str:
+    """The same to read."""
+    from etude.dialects.mmcv1 import schema
+
+    return schema.markdown_schema()
 
 
 def recognise(path: str, text: str) -> bool:
@@ -141,7 +146,18 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     )
     low.unknown_keys(KNOWN_KEYS)
     tell_slips(low, WORDS)
+    tell_values(low, _target)
     return plan, low.findings
+
+
+def _target(path: Path, value: Mapping[Any, Any]) -> str | None:
+    """The class of ours that the dict at ``path`` becomes."""
+    for key, suffix in (("lr_config", LR), ("momentum_config", MOMENTUM)):
+        policy = value.get("policy")
+        if path == (key,) and isinstance(policy, str):
+            return HOOKS.get((policy.title() if policy == policy.lower() else policy) + suffix)
+    name = value.get("type", WORDS.defaults.get(tuple(map(str, path))))
+    return WORDS.names.get(name) if isinstance(name, str) else None
 
 
 def _model(low: Lowering) -> Spec:
@@ -191,17 +207,11 @@ def _optimizer(low: Lowering, path: tuple[str, ...]) -> Spec:
     spec = low.spec(path, "optimizer")
     if not spec.name:
         low.error(low.place(*path), f"{'.'.join(path)} has no `type`", "e.g. type='SGD'")
-    known = {name: f"torch.optim:{name}" for name in _TORCH_OPTIMIZERS}
     low.bind(
-        spec, known, table="OPTIMIZERS", given=("params", "model"), also=("paramwise_cfg", "constructor", "typename")
-    )
+        spec, OPTIMIZERS, table="OPTIMIZERS", given=("params", "model"),
+        also=("paramwise_cfg", "constructor", "typename"),
+    )  # fmt: skip
     return spec
-
-
-_TORCH_OPTIMIZERS = (
-    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam",
-    "RMSprop", "Rprop", "SGD", "SparseAdam",
-)  # fmt: skip
 
 
 def _runner(low: Lowering) -> Spec:
@@ -216,7 +226,7 @@ def _runner(low: Lowering) -> Spec:
         )
     spec = low.spec(("runner",), "loop", default="EpochBasedRunner")
     low.bind(
-        spec, _RUNNERS, table="RUNNERS", word="runner", also=("max_epochs", "max_iters", "constructor"),
+        spec, RUNNERS, table="RUNNERS", word="runner", also=("max_epochs", "max_iters", "constructor"),
         given=("model", "batch_processor", "optimizer", "work_dir", "logger", "meta"),
     )  # fmt: skip
     return spec
@@ -242,8 +252,8 @@ def _training(low: Lowering, runner: Spec) -> Training:
 
 def _hooks(low: Lowering) -> list[HookPlan]:
     hooks = [
-        *_policy(low, "lr_config", _LR, "VERY_HIGH"),
-        *_policy(low, "momentum_config", _MOMENTUM, "HIGH"),
+        *_policy(low, "lr_config", LR, "VERY_HIGH"),
+        *_policy(low, "momentum_config", MOMENTUM, "HIGH"),
         *_one(low, "optimizer_config", "OptimizerHook", "ABOVE_NORMAL", also=_fp16_keys(low)),
         *_one(low, "checkpoint_config", "CheckpointHook", "NORMAL", also=_SAVE_KEYS),
         HookPlan(spec=Spec(kind="hook", name="IterTimerHook"), priority=PRIORITIES["LOW"]),
@@ -262,24 +272,19 @@ def _policy(low: Lowering, key: str, suffix: str, priority: str) -> list[HookPla
     if not isinstance(config, Mapping):
         return []
     spec = low.spec((key,), "hook", leave_out=("policy",))
-    known = {name: target for name, target in _HOOKS.items() if name.endswith(suffix)}
+    known = {name: target for name, target in HOOKS.items() if name.endswith(suffix)}
     if not spec.name:
         name = config.get("policy")
         if not isinstance(name, str):
-            low.error(low.place(key), f"{key} has no `policy`", f"e.g. policy={_policies(suffix)[-1]!r}")
+            low.error(low.place(key), f"{key} has no `policy`", f"e.g. policy={[*policies(suffix)][-1]!r}")
             return []
         hook = (name.title() if name == name.lower() else name) + suffix
         spec = Spec(kind="hook", name=hook, args=spec.args, at=spec.at, places=spec.places)
         if hook not in known and not any(entry == hook for _, entry in low.registered):
-            low.error(low.place(key, "policy"), f"no policy is called {name!r}", suggest(name, _policies(suffix)))
+            low.error(low.place(key, "policy"), f"no policy is called {name!r}", suggest(name, policies(suffix)))
             return []
     low.bind(spec, known, table="HOOKS")
     return [HookPlan(spec=spec, priority=PRIORITIES[priority])]
-
-
-def _policies(suffix: str) -> list[str]:
-    found = [name.removesuffix(suffix) for name in _HOOKS if name.endswith(suffix)]
-    return sorted(name.lower() if name == name.title() else name for name in found)
 
 
 def _one(low: Lowering, key: str, default: str, priority: str, *, also: Sequence[str] = ()) -> list[HookPlan]:
@@ -287,7 +292,7 @@ def _one(low: Lowering, key: str, default: str, priority: str, *, also: Sequence
     if not isinstance(config, Mapping):
         return []
     spec = low.spec((key,), "hook", default=default)
-    low.bind(spec, _HOOKS, table="HOOKS", also=also, closed=bool(also))
+    low.bind(spec, HOOKS, table="HOOKS", also=also, closed=bool(also))
     return [
         HookPlan(spec=spec, priority=PRIORITIES[priority], every=_every(spec) if key != "optimizer_config" else None)
     ]
@@ -311,7 +316,7 @@ def _loggers(low: Lowering) -> list[HookPlan]:
     plans = []
     for index in range(len(config.get("hooks") or [])):
         spec = low.spec(("log_config", "hooks", index), "hook")
-        low.bind(spec, _HOOKS, table="HOOKS")
+        low.bind(spec, HOOKS, table="HOOKS")
         plans.append(HookPlan(spec=spec, priority=PRIORITIES["VERY_LOW"]))
     return plans
 
@@ -332,7 +337,7 @@ def _custom(low: Lowering, index: int) -> HookPlan:
     if not spec.name:
         low.error(spec.at, "a hook needs a `type`")
     else:
-        low.bind(spec, _HOOKS, table="HOOKS")
+        low.bind(spec, HOOKS, table="HOOKS")
     return HookPlan(spec=spec, priority=_priority(low, path))
 
 

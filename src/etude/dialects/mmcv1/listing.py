@@ -1,0 +1,82 @@
+"""What an mmcv 1.x config can name, registry by registry, for ``etude list --dialect mmcv1``. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from etude import scan
+from etude.dialects.mmcv1 import names
+from etude.index import kept
+
+LR, MOMENTUM = "LrUpdaterHook", "MomentumUpdaterHook"
+#: Hooks that no config can name: bases, and those that are made from a key of their own.
+_UNNAMED = ("Hook", LR, MOMENTUM, "LoggerHook", "EvalHook", "DistEvalHook")
+_TORCH_OPTIMIZERS = (
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam",
+    "RMSprop", "Rprop", "SGD", "SparseAdam",
+)  # fmt: skip
+_INITIALIZERS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
+_MODELS = {
+    "CLASSIFIERS": ("ImageClassifier",),
+    "NECKS": ("GlobalAveragePooling",),
+    "HEADS": ("ClsHead", "LinearClsHead"),
+    "LOSSES": ("CrossEntropyLoss",),
+}
+
+
+def _of(ending: str, *modules: str) -> dict[str, str]:
+    return {
+        name: target
+        for module in modules
+        for name, target in names.MODULES[module].items()
+        if name.endswith(ending) and name not in _UNNAMED
+    }
+
+
+HOOKS: Mapping[str, str] = _of("Hook", "mmtrack.core", "mmcls.core", "mmcv.runner")
+RUNNERS: Mapping[str, str] = _of("BasedRunner", "mmcv.runner")
+OPTIMIZERS: Mapping[str, str] = {name: f"torch.optim:{name}" for name in _TORCH_OPTIMIZERS} | {
+    "Lamb": "etude.optim.lamb:LAMB"
+}
+INITIALIZERS: Mapping[str, str] = {
+    **{name: f"etude.dialects.openmm.init_rules:{name}Init" for name in _INITIALIZERS},
+    "Pretrained": names.MODULES["mmcv.cnn"]["PretrainedInit"],
+}
+
+
+def policies(suffix: str) -> dict[str, str]:
+    """The words that ``policy`` may be for hooks whose class ends in ``suffix``, as configs write them."""
+    found = {name.removesuffix(suffix): target for name, target in HOOKS.items() if name.endswith(suffix)}
+    return {name.lower() if name == name.title() else name: target for name, target in sorted(found.items())}
+
+
+def registries() -> dict[str, Mapping[str, str]]:
+    """Registry → name → ``module:attr``; policies by the word that a config writes."""
+    others = {name: target for name, target in HOOKS.items() if not name.endswith((LR, MOMENTUM))}
+    models = {
+        table: {name: names.MODULES["mmcls.models"][name] for name in entries} for table, entries in _MODELS.items()
+    }
+    return {
+        "RUNNERS": RUNNERS,
+        "OPTIMIZERS": OPTIMIZERS,
+        "OPTIMIZER_BUILDERS": {
+            "DefaultOptimizerConstructor": names.MODULES["mmcv.runner"]["DefaultOptimizerConstructor"]
+        },
+        "HOOKS": others,
+        "lr_config policies": policies(LR),
+        "momentum_config policies": policies(MOMENTUM),
+        "INITIALIZERS": INITIALIZERS,
+        **models,
+    }
+
+
+def tables() -> dict[str, dict[str, str]]:
+    """Registry → name → where it comes from and a line about it."""
+    return {
+        table: {name: _line(target) for name, target in sorted(found.items())} for table, found in registries().items()
+    }
+
+
+def _line(target: str) -> str:
+    signature = scan.signature(target, known=kept)
+    return f"{target.replace(':', '.')}  {signature.doc if signature else ''}".rstrip()

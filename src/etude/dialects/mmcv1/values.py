@@ -1,0 +1,199 @@
+"""What is wrong with the values of a config, not with its words: what mmcv would refuse at the start, or not notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from etude import scan
+from etude.config.conform import Misfit, Want, conform, declared
+from etude.config.tree import Path, dotted
+from etude.dialects.openmm.lowering import Lowering
+from etude.errors import is_slip, nearest, suggest
+from etude.index import kept
+
+#: Types that no file can write; the rest of a union says what is written instead.
+_NOT_WRITTEN = ("Tensor", "torch.Tensor")
+_LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
+_WORDS: Mapping[str, Sequence[str]] = {
+    "warmup": ("constant", "linear", "exp"),
+    "rule": ("greater", "less"),
+    "anneal_strategy": ("cos", "linear"),
+}
+#: Shares of a run that mmcv wants as floats.
+_SHARES = ("pct_start", "start_percent")
+_DECAYS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult")
+_MODES = ("train", "val")
+_BACKENDS = ("nccl", "gloo", "mpi", "ucc")
+
+
+def tell_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
+    """Add to the findings of ``low``; ``target_of`` knows which class of ours a dict becomes."""
+    for path, value in low.tree.walk():
+        target = target_of(path, value) if isinstance(value, Mapping) else None
+        if target:
+            _arguments(low, path, value, target)
+    _one_of(low, ("log_level",), _LEVELS)
+    for rule in (_milestones, _ends, _clip, _evaluation, _workflow, _log, _decay, _half_precision, _seed, _needed):
+        rule(low)
+    backend = low.tree.get("dist_params", "backend")
+    if isinstance(backend, str) and backend not in _BACKENDS and _near(backend, _BACKENDS):
+        low.error(
+            low.place("dist_params", "backend"),
+            f"dist_params.backend is {backend!r}",
+            f"did you mean {_near(backend, _BACKENDS)!r}?",
+        )
+
+
+def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str) -> None:
+    signature = scan.signature(target, known=kept)
+    takes = {parameter.key: parameter for parameter in (signature.parameters if signature else ())}
+    for name, parameter in takes.items():
+        value, annotation = given.get(name), _written(parameter.annotation)
+        where = (*path, name)
+        if name in _WORDS:
+            _one_of(low, where, _WORDS[name])
+        elif name in _SHARES and name in given and not (isinstance(value, float) and 0 <= value <= 1):
+            low.error(low.place(*where), f"{dotted(where)} must be a float between 0 and 1, not {value!r}")
+        elif isinstance(value, str | list | tuple | dict) and _is_scalar(declared(annotation)):
+            try:
+                conform(value, annotation)
+            except Misfit as misfit:
+                low.error(low.place(*where), f"{dotted(where)} must be {misfit}", misfit.hint)
+    for ending in ("lr", "momentum"):
+        pair = (f"min_{ending}", f"min_{ending}_ratio")
+        if all(name in takes for name in pair) and (given.get(pair[0]) is None) == (given.get(pair[1]) is None):
+            low.error(low.place(*path), f"{dotted(path)} needs exactly one of {pair[0]} and {pair[1]}")
+
+
+def _written(annotation: str) -> str:
+    parts = [part.strip() for part in annotation.split("|")] if "[" not in annotation else [annotation]
+    return " | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"
+
+
+def _is_scalar(want: Want) -> bool:
+    return all(part[0] in ("int", "float", "bool", "none") for part in (want[1:] if want[0] == "union" else (want,)))
+
+
+def _one_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
+    value = low.tree.get(*path)
+    if isinstance(value, str) and value not in words:
+        low.error(
+            low.place(*path), f"{dotted(path)} must be one of {', '.join(words)}, not {value!r}", suggest(value, words)
+        )
+
+
+def _milestones(low: Lowering) -> None:
+    for key in ("lr_config", "momentum_config"):
+        steps: Any = low.tree.get(key, "step")
+        if isinstance(steps, tuple):
+            low.error(low.place(key, "step"), f"{key}.step must be a number or a list, not a tuple", "write [8, 11]")
+        elif isinstance(steps, list) and all(isinstance(one, int) for one in steps) and steps != sorted(steps):
+            low.warning(low.place(key, "step"), f"{key}.step {steps} does not ascend: later ones are never reached")
+        if isinstance(low.tree.get(key, "target_ratio"), list):
+            low.error(low.place(key, "target_ratio"), f"{key}.target_ratio must be a tuple or a float, not a list")
+
+
+def _ends(low: Lowering) -> None:
+    if low.tree.get("runner", "max_epochs") is not None and low.tree.get("runner", "max_iters") is not None:
+        low.error(low.place("runner", "max_iters"), "only one of runner.max_epochs and runner.max_iters can be given")
+
+
+def _clip(low: Lowering) -> None:
+    clip = low.tree.get("optimizer_config", "grad_clip")
+    if isinstance(clip, Mapping) and clip and "max_norm" not in clip and not _near("max_norm", clip):
+        low.error(low.place("optimizer_config", "grad_clip"), "optimizer_config.grad_clip needs `max_norm`")
+
+
+def _evaluation(low: Lowering) -> None:
+    given = low.tree.get("evaluation")
+    if not isinstance(given, Mapping):
+        return
+    interval, start, best = given.get("interval", 1), given.get("start"), given.get("save_best")
+    if isinstance(interval, int) and interval <= 0:
+        low.error(low.place("evaluation", "interval"), f"evaluation.interval must be positive, not {interval}")
+    if isinstance(start, int) and start < 0:
+        low.error(low.place("evaluation", "start"), f"evaluation.start must not be negative, not {start}")
+    if best is not None and not isinstance(best, str):
+        low.error(
+            low.place("evaluation", "save_best"),
+            f"evaluation.save_best is the name of a result, not {best!r}",
+            "'auto' takes the first one",
+        )
+
+
+def _workflow(low: Lowering) -> None:
+    flow: Any = low.tree.get("workflow")
+    if flow is None:
+        return
+    tuples = isinstance(flow, list) and all(isinstance(entry, tuple) and len(entry) == 2 for entry in flow)
+    if not tuples:
+        low.error(low.place("workflow"), f"workflow must be a list of tuples, not {flow!r}", "write [('train', 1)]")
+        return
+    for index, (mode, _) in enumerate(flow):
+        near = _near(str(mode), _MODES)
+        if mode not in _MODES and near:
+            low.error(low.place("workflow", index), f"no mode is called {mode!r}", f"did you mean {near!r}?")
+            return
+    if all(mode == "val" or count == 0 for mode, count in flow):
+        low.error(low.place("workflow"), f"the workflow {flow} never trains", "add ('train', 1)")
+    elif len(flow) > 2:
+        low.error(low.place("workflow"), f"a workflow has one or two entries in a config, not {len(flow)}")
+
+
+def _log(low: Lowering) -> None:
+    given = low.tree.get("log_config")
+    for key in ("interval", "hooks") if isinstance(given, Mapping) else ():
+        if key not in given and not _near(key, given):
+            low.error(low.place("log_config"), f"log_config needs `{key}`", "log_config = dict(interval=50, hooks=[…])")
+
+
+def _decay(low: Lowering) -> None:
+    """Factors of a weight decay that the optimizer does not have."""
+    rules = low.tree.get("optimizer", "paramwise_cfg")
+    if not isinstance(rules, Mapping) or "weight_decay" in low.tree.values["optimizer"]:
+        return
+    custom = rules.get("custom_keys")
+    factors: list[tuple[str, ...]] = [(name,) for name in _DECAYS if name in rules]
+    if isinstance(custom, Mapping):
+        factors += [
+            ("custom_keys", key, "decay_mult")
+            for key, rule in custom.items()
+            if isinstance(rule, Mapping) and "decay_mult" in rule
+        ]
+    for factor in factors[:1]:
+        way = ("optimizer", "paramwise_cfg", *factor)
+        low.error(low.place(*way), f"{dotted(way)} needs a weight_decay in the optimizer")
+
+
+def _half_precision(low: Lowering) -> None:
+    for way in (("fp16", "loss_scale"), ("optimizer_config", "loss_scale")):
+        value = low.tree.get(*way)
+        if isinstance(value, int) or (isinstance(value, str) and value != "dynamic"):
+            low.error(
+                low.place(*way), f"{dotted(way)} must be a float, a dict or 'dynamic', not {value!r}", "e.g. 512.0"
+            )
+
+
+def _seed(low: Lowering) -> None:
+    seed = low.tree.get("seed")
+    if seed is not None and not isinstance(seed, int):
+        low.error(low.place("seed"), f"seed must be a whole number or None, not {seed!r}")
+
+
+def _needed(low: Lowering) -> None:
+    """Arguments that a class of the user's own seems to need; its source may not show all, so it is a warning."""
+    hooks = low.tree.get("custom_hooks")
+    ways: list[tuple[Path, str]] = [(("custom_hooks", i), "HOOKS") for i in range(len(hooks or ()))]
+    for way, table in (*ways, (("model",), ""), (("data", "train"), "DATASETS")):
+        given: Any = low.tree.get(*way)
+        name = str(given.get("type")) if isinstance(given, Mapping) else ""
+        target = next((t for (known, entry), t in low.registered.items() if entry == name and table in ("", known)), "")
+        signature = scan.signature(target, folders=low.folders, known=kept) if target else None
+        for parameter in signature.parameters if signature and not signature.open else ():
+            if parameter.required and parameter.key not in given and not _near(parameter.key, given):
+                low.warning(low.place(*way), f"{name} needs the parameter {parameter.key!r}")
+
+
+def _near(word: str, words: Any) -> str | None:
+    return nearest(word, [str(known) for known in words if is_slip(word, str(known))])

@@ -1,0 +1,88 @@
+"""Pieces of JSON Schema for configs that name classes by ``type``: what a class takes, read from its source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etude import scan
+from etude.config.conform import Want, declared
+from etude.index import kept
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+INT, NUMBER, TEXT, FLAG, DICT = (
+    {"type": "integer"}, {"type": "number"}, {"type": "string"}, {"type": "boolean"}, {"type": "object"},
+)  # fmt: skip
+COUNT = {"type": "integer", "minimum": 0}
+_PLAIN = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "none": "null"}
+#: Types that no file can write; the rest of a union says what is written instead.
+_NOT_WRITTEN = ("Tensor", "torch.Tensor", "Path")
+
+
+def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [dict(schema), {"type": "null"}]}
+
+
+def one_or_many(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [dict(one), {"type": "array", "items": dict(one)}]}
+
+
+def mapping(properties: Mapping[str, Any], *, rest: Any = False, required: Sequence[str] = ()) -> dict[str, Any]:
+    made: dict[str, Any] = {"type": "object", "properties": dict(properties), "additionalProperties": rest}
+    return {**made, "required": list(required)} if required else made
+
+
+def of_class(
+    target: str, *, given: Sequence[str] = (), types: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[str], bool] | None:
+    """What ``module:Class`` takes: argument → schema, the required ones, and whether it takes others too.
+
+    ``given`` are arguments that a config does not write, ``types`` better schemas for some of them.
+    """
+    signature = scan.signature(target, known=kept)
+    if signature is None:
+        return None
+    taken = [parameter for parameter in signature.parameters if parameter.word and parameter.name not in given]
+    schemas = {p.key: dict((types or {}).get(p.key) or _parameter(p)) for p in taken}
+    return schemas, [p.key for p in taken if p.required], signature.open
+
+
+def _parameter(parameter: scan.Parameter) -> dict[str, Any]:
+    made = of_annotation(parameter.annotation)
+    try:
+        default = ast.literal_eval(parameter.default or "None")
+    except (ValueError, SyntaxError):
+        return made
+    return {**made, "default": default} if isinstance(default, bool | int | float | str) else made
+
+
+def of_annotation(annotation: str) -> dict[str, Any]:
+    parts = [part.strip() for part in annotation.split("|")] if "[" not in annotation else [annotation]
+    return _of(declared(" | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"))
+
+
+def _of(want: Want) -> dict[str, Any]:
+    kind = want[0]
+    if kind in _PLAIN:
+        return {"type": _PLAIN[kind]}
+    if kind == "literal":
+        return {"enum": list(want[1:])}
+    if kind in ("list", "tuple"):
+        return {"type": "array"}
+    if kind in ("dict", "object"):
+        return dict(DICT)
+    if kind == "union":
+        parts = [_of(part) for part in want[1:]]
+        return {"anyOf": parts} if all(parts) else {}
+    return {}
+
+
+def shown(target: str, given: Sequence[str] = ()) -> str:
+    """``(interval=1, by_epoch=True) What the class does.``, for a list to read."""
+    signature = scan.signature(target, known=kept)
+    if signature is None:
+        return "(…)"
+    taken = [p for p in signature.parameters if p.name not in given]
+    words = ", ".join(p.key if p.default is None else f"{p.key}={p.default}" for p in taken)
+    return f"({words}) {signature.doc}".rstrip()
