@@ -26,6 +26,8 @@ from etude.hooks.faults import Faults
 from etude.hooks.schedule import Schedule
 from etude.hooks.stops import Signals, Stops
 
+#: Flags of other systems that mean the same.
+_RESUMING = ("auto_resume", "resume_from")
 _RECORDS = ("metrics.jsonl", "timing.jsonl")
 
 
@@ -35,6 +37,7 @@ class Recovery:
     .. code-block:: text
 
         guard      lock · planned faults
+        guard_face guard · attempts, for a run that saves in another system's way
         open       guard · store · what to go on from (verified, in memory) · signals
         restore    the state into the run; generators right before the first step
         close      the last save · signals and lock back
@@ -59,11 +62,20 @@ class Recovery:
         self.run.hooks.add(self.stops)
 
     def guard(self) -> None:
-        """Lock and planned faults alone: a run with a face of another system has that system's checkpoints."""
+        """Lock and planned faults alone."""
         if self.run.folder is not None and self.run.world.is_main:
             self._lock = Lock(self.run.folder)
         if self.options.chaos:
             self.run.hooks.add(Faults(chaos.parse(self.options.chaos)))
+
+    def guard_face(self) -> None:
+        """A run with a face of another system has that system's checkpoints, and brings its own ear for signals."""
+        self.guard()
+        own = next((hook for hook in self.run.hooks if isinstance(hook, Stops)), None)
+        if own is not None:
+            self.stops, self.signals = own, own.signals
+            self.signals.grace = self.options.grace
+            self.stops.on_start(self._begin_attempt)
 
     def _open_store(self, folder: Path) -> None:
         hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)
@@ -148,8 +160,10 @@ class Recovery:
         """Refuse to die at the same step once more; from here on it is known that a life was begun."""
         if self.run.folder is None or not self.run.world.is_main:
             return
+        asked = self.options.resume is not None or any(self.options.extras.get(flag) for flag in _RESUMING)
+        goes_on = asked or self.run.step > 0
         attempts = Attempts(self.run.folder, say=self.say)
-        attempts.begin(self.run.step, again=self.options.resume is None or "attempts" in self.options.allow_change)
+        attempts.begin(self.run.step, again=not goes_on or "attempts" in self.options.allow_change)
         self._attempts, self.stops.note = attempts, attempts.note
 
     def _start_warm(self) -> None:

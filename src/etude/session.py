@@ -57,7 +57,7 @@ class Session:
             self.console.watch(self._where)
         else:
             self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
-            self.recovery.guard()
+            self.recovery.guard_face()
 
     def _open_recovery(self) -> None:
         """Lock and find a checkpoint before anything is written; take its state when the writers are there."""

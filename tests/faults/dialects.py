@@ -41,6 +41,8 @@ SMALL = {
         "train.batchSize=2", "model.params.channel=8",
     ],
 }  # fmt: skip
+#: Systems whose runs are also let die at the same step again and again.
+LOOPING = ("mmcv1", "mmengine")
 #: How each life ends, and its exit code.
 LIVES = [
     (["--chaos", "sigterm@step=2"], 143),
@@ -79,7 +81,10 @@ def play(name: str) -> dict[str, Any]:
     code, said = command(name, calm.name)
     assert code == 0, said
     ends = [command(name, killed.name, *words) for words, _ in LIVES]
+    again = ("--resume", "--chaos", "raise@step=3")
+    loop = [command(name, f"{name}-loop", *again) for _ in range(4)] if name in LOOPING else []
     return {
+        "loop": loop and [[code for code, _ in loop], loop[-1][1][-2000:]],
         "name": name,
         "codes": [code for code, _ in ends],
         "said": [said[-2000:] for _, said in ends],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .dialects import LIVES, SMALL
+from .dialects import LIVES, LOOPING, SMALL
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,3 +28,6 @@ def test_a_run_of_many_short_lives_is_the_same_run(name: str) -> None:
     for said, word in zip(result["said"], ("SIGTERM", "Ctrl-C", "SIGUSR1", "time is up"), strict=False):
         last = said.splitlines()[-1]
         assert word in last and "saved" in last and "--resume" in last
+    if name in LOOPING:
+        codes, said = result["loop"]
+        assert codes == [3, 3, 3, 1] and "3 failures at step 3, giving up" in said

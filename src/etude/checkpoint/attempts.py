@@ -66,9 +66,9 @@ class Attempts:
         known = {life["step"] for life in self._lives if life["step"] is not None}
         if len(self._lives) < LIMIT or len(known) != 1:
             return
-        step, last = known.pop(), self._lives[-1]
+        step, last, log = known.pop(), self._lives[-1], self.path.with_name("log.txt")
         raise EtudeError(
-            f"{LIMIT} failures at step {step}, giving up; see {printable(str(self.path.with_name('log.txt')))}\n"
+            f"{LIMIT} failures at step {step}, giving up; see {printable(str(log if log.exists() else log.parent))}\n"
             f"  the last one: {printable(str(last['how']))}\n"
             f"  every start from step {last['base']} ends there. When the cause is mended, --retry goes on; "
             "--resume PATH goes on from an older checkpoint"

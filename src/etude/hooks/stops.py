@@ -102,8 +102,16 @@ class Stops(Hook):
         self._holds = any(not isinstance(hook, Checkpoint | Log | Stops) for hook in run.hooks.after_epoch.hooks)
         if self.signals.received is not None:
             self._check(run)  # a time limit waits for the first step, so that every life gets somewhere
+        self._start()
+
+    def before_epoch(self, run: Run) -> None:
+        """A loop of another system may know no ``before_train``."""
+        self._start()
+
+    def _start(self) -> None:
         if self._on_start is not None:
-            self._on_start()
+            call, self._on_start = self._on_start, None
+            call()
 
     def after_step(self, run: Run) -> None:
         if run.store is not None:
