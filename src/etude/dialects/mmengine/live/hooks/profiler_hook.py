@@ -43,8 +43,9 @@ class ProfilerHook(Hook):
             raise ValueError(f"profile_times should be at least 1, got {profile_times}")
         if by_epoch and profile_times > 1:
             raise ValueError(f"one epoch can be profiled, got profile_times={profile_times}; use by_epoch=False")
-        if not isinstance(activity_with_cpu, bool) or not isinstance(activity_with_cuda, bool):
-            raise ValueError("activity_with_cpu and activity_with_cuda should be bool")
+        assert isinstance(activity_with_cpu, bool), "activity_with_cpu should be a bool"
+        assert isinstance(activity_with_cuda, bool), "activity_with_cuda should be a bool"
+        assert schedule is None or isinstance(schedule, dict), "schedule should be a dict"
         self.by_epoch, self.profile_times = by_epoch, profile_times
         self.activities = []
         if activity_with_cpu:
@@ -60,7 +61,7 @@ class ProfilerHook(Hook):
 
     @master_only
     def before_run(self, runner: Any) -> None:
-        limit = runner.train_loop.max_epochs if self.by_epoch else runner.train_loop.max_iters
+        limit = runner.max_epochs if self.by_epoch else runner.max_iters
         if limit < self.profile_times:
             raise ValueError(f"profile_times should not be greater than {limit}, got {self.profile_times}")
         flags = {name: getattr(self, name) for name in _FLAGS}
@@ -80,7 +81,7 @@ class ProfilerHook(Hook):
         if not isinstance(chosen, dict):
             raise ValueError(f"on_trace_ready should be a function, a dict or None, got {chosen!r}")
         options = dict(chosen)
-        kind = options.pop("type", None)
+        kind = options.pop("type")
         if kind == "log_trace":
             return _log_trace(runner, **options)
         if kind == "tb_trace":
@@ -89,7 +90,7 @@ class ProfilerHook(Hook):
 
     @master_only
     def after_train_epoch(self, runner: Any) -> None:
-        if self.by_epoch and runner.epoch == self.profile_times - 1:
+        if self.by_epoch and not self._closed:
             self._export_chrome_trace(runner)
 
     @master_only
@@ -129,6 +130,6 @@ def _log_trace(runner: Any, sort_by: str = "self_cpu_time_total", row_limit: int
 
 
 def _tensorboard_trace(runner: Any, dir_name: str | None = None, **options: Any) -> Callable[[Any], None]:
-    folder = os.path.join(runner.log_dir, "tf_tracing_logs") if dir_name is None else dir_name
+    folder = os.path.join(runner.log_dir, dir_name or "tf_tracing_logs")
     ready: Callable[[Any], None] = torch.profiler.tensorboard_trace_handler(folder, **options)
     return ready

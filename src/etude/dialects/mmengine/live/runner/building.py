@@ -181,6 +181,9 @@ class Building(Views):
 
     def build_param_scheduler(self, scheduler: Any) -> Any:
         """A list of schedulers; a dict of lists for several optimizers."""
+        assert isinstance(self.optim_wrapper, OptimWrapper), (
+            "`build_optim_wrapper` should be called before `build_param_scheduler`: schedulers move its groups"
+        )
         if not isinstance(self.optim_wrapper, OptimWrapperDict):
             return self._build_param_scheduler(scheduler, self.optim_wrapper)
         by_name = isinstance(scheduler, dict) and "type" not in scheduler
