@@ -70,7 +70,7 @@ class ClearMLVisBackend(_ByName):
     def close(self) -> None:
         if not hasattr(self, "_clearml"):
             return
-        folder = self.cfg.work_dir if hasattr(self, "cfg") else self._save_dir
+        folder = self.cfg.work_dir if hasattr(self, "cfg") and "work_dir" in self.cfg else self._save_dir
         for path in files_ending(folder, self._artifact_suffix) if folder else ():
             self._task.upload_artifact(os.path.basename(path), path)
         self._task.close()
@@ -154,7 +154,7 @@ class DVCLiveVisBackend(_ByName):
     def close(self) -> None:
         if not hasattr(self, "_dvclive"):
             return
-        folder = self.cfg.work_dir if hasattr(self, "cfg") else self._save_dir
+        folder = self.cfg.work_dir if hasattr(self, "cfg") and "work_dir" in self.cfg else self._save_dir
         for path in files_ending(folder, self._artifact_suffix):
             self._dvclive.log_artifact(path)
         self._dvclive.end()

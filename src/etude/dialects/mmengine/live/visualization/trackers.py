@@ -48,9 +48,11 @@ class WandbVisBackend(BaseVisBackend):
         if isinstance(metrics, dict):
             for metric, summary in metrics.items():
                 self._wandb.define_metric(metric, summary=summary)
-        else:
+        elif isinstance(metrics, list | tuple):
             for options in metrics:
                 self._wandb.define_metric(**options)
+        else:
+            raise ValueError(f"define_metric_cfg should be dict or list, but got {metrics!r}")
 
     @property
     @force_init_env
