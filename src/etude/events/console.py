@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -43,7 +45,7 @@ class Console:
         """One line to the screen and to ``log.txt``."""
         line = printable(text)
         if self.log is not None:
-            self.log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+            self._note(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
         if self.quiet:
             return
         if self.progress is not None:
@@ -54,6 +56,21 @@ class Console:
         except OSError:
             self.quiet = True
 
+    def _note(self, line: str) -> None:
+        """A log that cannot be written is given up with one warning; training goes on."""
+        assert self.log is not None
+        try:
+            self.log.write(line)
+        except OSError as error:
+            self._close_log()
+            warnings.warn(f"log.txt cannot be written ({error.strerror or error}) and is switched off", stacklevel=3)
+
+    def _close_log(self) -> None:
+        if self.log is not None:
+            log, self.log = self.log, None
+            with suppress(OSError):
+                log.close()
+
     def rest(self) -> None:
         """Take the live line away, for a summary or a question."""
         if self.progress is not None:
@@ -62,9 +79,7 @@ class Console:
 
     def close(self) -> None:
         self.rest()
-        if self.log is not None:
-            self.log.close()
-            self.log = None
+        self._close_log()
 
 
 def format_record(record: Record, where: Mapping[str, Any]) -> str:

@@ -9,23 +9,31 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from etude.events.record import TIMING_PREFIXES, Record
 
+#: Bytes of lines that are kept while a disk is full; beyond that the file is given up.
+MOST_KEPT = 8 << 20
 #: The length of a file that differs from run to run, told apart from one that training determines.
 TIMING_OFFSET = "timing_offset"
 
 
 class Jsonl:
-    """One object per line. Knows how many bytes it wrote, so that a resume can drop what came after its checkpoint."""
+    """One object per line. Knows how many bytes it wrote, so that a resume can drop what came after its checkpoint.
+
+    Lines that the disk does not take are kept in memory, up to :data:`MOST_KEPT` bytes, and written when it does again.
+    """
 
     def __init__(self, path: str | Path, *, timing: bool = False) -> None:
         self.path, self.timing = Path(path), timing
-        self._file = open(self.path, "ab")  # noqa: SIM115
-        self._offset = self._file.seek(0, os.SEEK_END)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._offset = os.lseek(self._fd, 0, os.SEEK_END)
+        self._kept = b""
 
     def write(self, record: Record) -> None:
         values = {
@@ -37,24 +45,53 @@ class Jsonl:
         if self.timing:
             head["time"] = round(record.time, 3)
         line = json.dumps(head | {name: _plain(value) for name, value in values.items()}, ensure_ascii=False) + "\n"
-        data = line.encode()
-        self._file.write(data)
-        self._file.flush()
-        self._offset += len(data)
+        waiting = bool(self._kept)
+        self._kept += line.encode()
+        try:
+            self._drain()
+        except OSError as error:
+            if len(self._kept) > MOST_KEPT:
+                raise
+            if not waiting:
+                text = f"{self.path.name} cannot be written ({error.strerror or error}); lines are kept in memory"
+                warnings.warn(text, stacklevel=2)
+
+    def _drain(self) -> None:
+        """Write what is kept: all of it, or nothing that a reader would see."""
+        try:
+            rest = memoryview(self._kept)
+            while rest:
+                rest = rest[os.pwrite(self._fd, rest, self._offset + len(self._kept) - len(rest)) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._offset)
+            raise
+        self._offset += len(self._kept)
+        self._kept = b""
 
     def close(self) -> None:
-        self._file.close()
+        if self._fd >= 0:
+            fd = self._fd
+            try:
+                self._drain()
+            except OSError as error:
+                lines = self._kept.count(b"\n")
+                warnings.warn(f"{self.path.name}: the last {lines} lines are lost ({error.strerror})", stacklevel=2)
+            self._fd = -1
+            os.close(fd)
 
     def state_dict(self) -> dict[str, Any]:
-        """The length of the file so far, with every byte of it on the disk."""
-        os.fsync(self._file.fileno())
-        return {TIMING_OFFSET if self.timing else "offset": self._offset}
+        """The length of the file so far, with every byte of it on the disk, and what is still to be written."""
+        with suppress(OSError):
+            os.fsync(self._fd)
+        kept = {"kept": self._kept.decode()} if self._kept else {}
+        return {TIMING_OFFSET if self.timing else "offset": self._offset, **kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         offset = state.get(TIMING_OFFSET, state.get("offset", 0))
-        self._offset = min(int(offset), os.fstat(self._file.fileno()).st_size)
-        self._file.truncate(self._offset)
-        self._file.seek(self._offset)
+        self._offset = min(int(offset), os.fstat(self._fd).st_size)
+        os.ftruncate(self._fd, self._offset)
+        self._kept = str(state.get("kept", "")).encode()
 
 
 def _plain(value: float) -> float | str | None:
