@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,6 +26,7 @@ from etude.hooks.checkpoint import Checkpoint, Saver
 from etude.hooks.faults import Faults
 from etude.hooks.schedule import Schedule
 from etude.hooks.stops import Signals, Stops
+from etude.hooks.watchdog import Watchdog
 
 #: Flags of other systems that mean the same.
 _RESUMING = ("auto_resume", "resume_from")
@@ -47,6 +49,7 @@ class Recovery:
         self.run, self.options, self.say = run, options, say
         self.signals = Signals(grace=options.grace)
         self.stops = Stops(self.signals, max_seconds=_limit(run), began=began or time.monotonic())
+        self._watchdog = Watchdog(run, say=self.say)
         self._lock: Lock | None = None
         self._attempts: Attempts | None = None
         self._loaded: Loaded | None = None
@@ -60,6 +63,7 @@ class Recovery:
             self._open_store(self.run.folder)
         self.signals.install()
         self.run.hooks.add(self.stops)
+        self._watchdog.start()
 
     def guard(self) -> None:
         """Lock and planned faults alone."""
@@ -76,6 +80,8 @@ class Recovery:
             self.stops, self.signals = own, own.signals
             self.signals.grace = self.options.grace
             self.stops.on_start(self._begin_attempt)
+        self._watchdog.say = lambda line: print(f"etude: {line}", file=sys.stderr)
+        self._watchdog.start()
 
     def _open_store(self, folder: Path) -> None:
         hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)
@@ -202,6 +208,7 @@ class Recovery:
             error = error or failed
             raise
         finally:
+            self._watchdog.stop()
             self._end_attempt(error)
             self.signals.restore()
             if discard is not None:

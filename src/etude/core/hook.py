@@ -249,6 +249,10 @@ class PointCalls:
             self._annotate(error, call, run.step)
             raise
 
+    def owner_of(self, call: Call | None) -> str:
+        """The name of the hook that ``call`` belongs to."""
+        return next((hook.name for hook, candidate in self._entries if candidate == call), "?")
+
     @property
     def hooks(self) -> list[Hook]:
         """Who acts here, in order."""

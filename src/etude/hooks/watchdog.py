@@ -1,0 +1,66 @@
+"""A thread that notices when nothing moves any more, and says where it stands still: in which hook, at which line."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from etude.core.hook import PointCalls
+from etude.core.run import Run
+
+#: Seconds without a batch, in training or evaluation, before something is said.
+PATIENCE = 300.0
+_SHOWN = 8
+
+
+class Watchdog:
+    """Looks at the run a few times per ``patience``; a step of training does nothing for it. Says a thing once."""
+
+    def __init__(self, run: Run, *, say: Callable[[str], Any], patience: float | None = None) -> None:
+        self.run, self.say, self.patience = run, say, PATIENCE if patience is None else patience
+        self._watched = threading.get_ident()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="etude-watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        seen, since, told = self._mark(), time.monotonic(), False
+        while not self._over.wait(self.patience / 10):
+            now = self._mark()
+            if now != seen:
+                seen, since, told = now, time.monotonic(), False
+            elif not told and time.monotonic() - since >= self.patience:
+                told = True
+                self._tell()
+
+    def _mark(self) -> tuple[int, ...]:
+        """What changes with every batch, of training and of evaluation."""
+        run = self.run
+        return run.step, run.done, run.epoch, id(run.batch), id(run.outputs)
+
+    def _tell(self) -> None:
+        frame = sys._current_frames().get(self._watched)
+        self.say(f"nothing has moved for {self.patience:g} s, after {self.run.done} steps: {_acting(frame)}")
+        for line in traceback.format_stack(frame)[-_SHOWN:] if frame is not None else ():
+            for part in line.rstrip().splitlines():
+                self.say(f"  {part.strip()}")
+
+
+def _acting(frame: FrameType | None) -> str:
+    """The innermost hook on the stack, or that none is at work."""
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, PointCalls) and frame.f_locals.get("call") is not None:
+            return f"hook {owner.owner_of(frame.f_locals['call'])} at {owner.point}"
+        frame = frame.f_back
+    return "no hook is at work"
