@@ -7,6 +7,8 @@ from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, Periodic
 from etude.core.loop import Workflow, epochs, fit, steps
 from etude.core.run import Run
 from etude.core.update import Forward, Step
+from etude.data.loader import Loader
+from etude.data.memory import TensorData
 from etude.errors import Diverged, UserCodeError
 
 
@@ -110,6 +112,23 @@ def test_a_loss_that_is_not_finite_stops_before_the_update():
     with pytest.raises(Diverged, match="step 1 .*nan.*no checkpoint was saved yet"):
         fit(run)
     assert torch.equal(run.model.weight, weights[-1])
+
+
+def test_a_message_about_a_loss_that_is_not_finite_names_the_samples():
+    inputs = torch.ones(9, 3)
+    inputs[7] = float("nan")
+    loader = Loader(TensorData(inputs, torch.zeros(9, dtype=torch.long)), batch_size=2)
+    with pytest.raises(Diverged, match=r"not finite at step 3 \(loss nan\), batch ids 6, 7; no checkpoint"):
+        fit(make_run(data=loader))
+
+
+def test_gradients_that_always_overflow_end_a_run_of_low_precision():
+    run = make_run(30, precision="fp16")
+    run.model.weight.register_hook(lambda grad: grad * float("inf"))
+    before = run.model.weight.detach().clone()
+    with pytest.raises(Diverged, match=r"the loss scale has fallen to \S+ at step 49: the gradients overflow"):
+        fit(run)
+    assert torch.equal(run.model.weight, before)
 
 
 def test_bad_batches_are_skipped_on_request_but_not_for_ever():

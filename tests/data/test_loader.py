@@ -290,6 +290,31 @@ def test_a_position_in_other_data_is_refused():
     changed.load_state_dict(state)
 
 
+def test_data_with_another_fingerprint_are_refused():
+    class Versioned(Noisy):
+        version = "a"
+
+        def fingerprint(self) -> str:
+            return self.version
+
+    loader = Loader(Versioned(20), batch_size=4)
+    state = loader.state_dict()
+    loader.load_state_dict(state)
+    Versioned.version = "b"
+    with pytest.raises(ConfigError, match="its fingerprint is b, not a; --allow-change data"):
+        loader.load_state_dict(state)
+    loader.allow_change = True
+    loader.load_state_dict(state)
+
+
+def test_the_samples_of_the_last_batch_can_be_told():
+    for workers in (0, 2):
+        loader = Loader(TensorData(torch.arange(10)), batch_size=3, shuffle=True, workers=workers)
+        told = [(loader.sample_ids(), batch.tolist()) for batch in loader]
+        loader.close()
+        assert len(told) == 4 and all(ids == samples for ids, samples in told)
+
+
 def test_batches_are_moved_one_ahead_and_counted_when_handed_out():
     loader = Loader(TensorData(torch.arange(6)), batch_size=2, device="meta")
     iterator = iter(loader)

@@ -20,6 +20,9 @@ from etude.core.run import Run
 from etude.errors import Diverged, UserCodeError
 
 Losses = dict[str, Tensor]
+#: A loss scale is read every so many updates, and below this one nothing can be learnt.
+_SCALE_PERIOD, _LEAST_SCALE = 50, 1e-6
+_SHOWN_IDS = 8
 
 
 class Update(Protocol):
@@ -146,7 +149,7 @@ class Step:
         self.params = [p for opt in self.optimizers for group in opt.param_groups for p in group["params"]]
         self._searching = [opt for opt in self.optimizers if _needs_closure(opt)]
         self.pending = 0
-        self.bad = 0
+        self.bad = self._scaled = 0
         self._peeks = self.device.type == "cpu"
 
     def __call__(self, run: Run, batch: Any) -> dict[str, Any]:
@@ -208,8 +211,18 @@ class Step:
             optimizer.zero_grad()
         if scaled:
             self.scaler.update()
+            self._check_scale(run)
         self.pending = 0
         self.bad = 0
+
+    def _check_scale(self, run: Run) -> None:
+        """Every so often, for it reads the device: a scale that keeps falling means that every step is skipped."""
+        self._scaled += 1
+        if self._scaled % _SCALE_PERIOD == 0 and (scale := self.scaler.get_scale()) < _LEAST_SCALE:
+            raise Diverged(
+                f"the loss scale has fallen to {scale:.1e} at step {run.step}: the gradients overflow at every step; "
+                f"{_last_good(run)}"
+            )
 
     def _again(self, run: Run, optimizer: torch.optim.Optimizer) -> Callable[[], Tensor]:
         """The loss of this batch at other parameters, with gradients, for optimizers that search (LBFGS)."""
@@ -251,10 +264,9 @@ class Step:
             optimizer.zero_grad()
         run.events.put("nonfinite", 1.0)
         if self.nonfinite == "stop" or self.bad > self.nonfinite_limit:
-            good = getattr(run.store, "newest", None)
-            where = f"last good checkpoint: {good()}" if good and good() else "no checkpoint was saved yet"
+            where = _last_good(run)
             times = "" if self.nonfinite == "stop" else f", {self.bad} times in a row"
-            raise Diverged(f"the loss is not finite at step {run.step} ({named}){times}; {where}")
+            raise Diverged(f"the loss is not finite at step {run.step} ({named}){_batch_ids(run)}{times}; {where}")
         if self.nonfinite == "rollback" and run.store is not None:
             run.store.rollback(run)
 
@@ -272,6 +284,19 @@ class Step:
         for index, grad in state.get("grads", {}).items():
             param = self.params[int(index)]
             param.grad = grad.to(param.device).clone()
+
+
+def _last_good(run: Run) -> str:
+    good = getattr(run.store, "newest", None)
+    return f"last good checkpoint: {good()}" if good and good() else "no checkpoint was saved yet"
+
+
+def _batch_ids(run: Run) -> str:
+    """Which samples made up the batch, as far as its loader can say."""
+    ask = getattr(run.data.get("train"), "sample_ids", None)
+    ids = ask() if ask is not None else []
+    shown = ", ".join(map(str, ids[:_SHOWN_IDS])) + (", …" if len(ids) > _SHOWN_IDS else "")
+    return f", batch ids {shown}" if ids else ""
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:

@@ -181,14 +181,25 @@ class Loader:
         """Forget a position inside the epoch: the next iteration begins at its first batch."""
         self._batch, self._start, self._stream_state = 0, 0, None
 
+    def sample_ids(self) -> list[Any]:
+        """The samples of the batch that was handed out last, for a message about it; none for a stream."""
+        task = next(self._source.tasks(self.epoch, max(0, self._batch - 1)), None)
+        return [] if self.stream or task is None else list(getattr(task.indices, "tolist", lambda: task.indices)())
+
     def state_dict(self) -> dict[str, Any]:
-        """The epoch and how many batches of it were handed out."""
+        """The epoch and how many batches of it were handed out, and what the dataset says to be known by."""
         state: dict[str, Any] = {"epoch": self.epoch, "batch": self._batch, "seed": self.seed}
         if self.stream:
             state["stream"] = self._stream_state
         else:
             state["samples"] = len(self.dataset) if hasattr(self.dataset, "__len__") else None
-        return state
+        fingerprint = self._fingerprint()
+        return state | ({"fingerprint": fingerprint} if fingerprint else {})
+
+    def _fingerprint(self) -> str:
+        """What a dataset answers to ``fingerprint`` (a text, or a method that gives one): a version, a checksum."""
+        given = getattr(self.dataset, "fingerprint", "")
+        return str(given() if callable(given) else given)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration begin where ``state`` stood."""
@@ -196,6 +207,14 @@ class Loader:
         if samples is not None and not self.allow_change and samples != len(self.dataset):
             raise ConfigError(
                 f"the dataset has {len(self.dataset)} samples, the checkpoint was made with {samples}",
+                at=self.at,
+                hint="--allow-change data accepts this",
+            )
+        before, now = state.get("fingerprint", ""), self._fingerprint()
+        if before and now != before and not self.allow_change:
+            raise ConfigError(
+                f"the dataset is another one than the checkpoint was made with: its fingerprint is {now or 'none'}, "
+                f"not {before}",
                 at=self.at,
                 hint="--allow-change data accepts this",
             )
