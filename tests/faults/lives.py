@@ -167,7 +167,7 @@ def one_job(name: str, known: Reference, root: Path, dice: random.Random, tally:
     deaths = 0
     for _ in range(60):
         doom = Doom(dice.choice(KINDS), dice.random(), dice.choice(POINTS)) if deaths < most else Doom("none", 1.0)
-        workers = dice.choice((0, 2)) if name == "workers" else None
+        workers = dice.choice((0, 2, 4)) if name == "workers" else None
 
         def body(doom: Doom = doom, workers: int | None = workers) -> None:
             doom.prepare(known.calls)

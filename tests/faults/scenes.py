@@ -95,6 +95,26 @@ SCENES["killed in a save"] = by_chaos("kill@save=3")
 SCENES["worker dies"] = by_chaos("worker-dies@batch=9", replace(PLAIN, workers=2))
 
 
+SCENES["worker dies in a save"] = by_chaos("slow@save=2,worker-dies@batch=9", replace(PLAIN, workers=2))
+
+
+def in_save(number: int, act: Callable[[], Any]) -> Callable[[], None]:
+    """Have ``act`` done inside the ``number``-th save, between two of its writes."""
+
+    def before() -> None:
+        begun: list[str] = []
+
+        def gate(call: str, path: str, size: int) -> None:
+            if call == "create" and path.endswith("model.safetensors"):
+                begun.append(path)
+                if len(begun) == number:
+                    act()
+
+        disk.set_gate(gate)
+
+    return before
+
+
 def at_evaluation(act: Callable[[], Any], step: int = 18, batch: int = 0) -> Callable[[], None]:
     """Have ``act`` done once, inside the evaluation after ``step`` steps, before its ``batch``-th batch."""
 
@@ -169,6 +189,39 @@ SCENES["sigterm in a validation epoch"] = stopped_in_evaluation(replace(IN_WORKF
 def exception_within_a_step(folder: Path) -> dict[str, Any]:
     code = life(folder, BY_STEPS, before=at_evaluation(fail, 14), resume=None)
     return {"code": code, "kept": standing(folder / "checkpoints"), **ends(folder, BY_STEPS), "later": said(folder)}
+
+
+@scene("sigterm in a save")
+def sigterm_in_a_save(folder: Path) -> dict[str, Any]:
+    code = life(folder, before=in_save(2, signal_self(signal.SIGTERM)), resume=None)
+    kept = standing(folder / "checkpoints")
+    return {"code": code, "kept": kept, "said": said(folder), **ends(folder)}
+
+
+@scene("sigterm before the first step")
+def sigterm_before_the_first_step(folder: Path) -> dict[str, Any]:
+    def before() -> None:
+        job.WarmupCosine.before_run = lambda self, run: signal_self(signal.SIGTERM)()  # type: ignore[method-assign]
+
+    code = life(folder, before=before, resume=None)
+    kept = standing(folder / "checkpoints") if (folder / "checkpoints").exists() else []
+    return {"code": code, "kept": kept, **ends(folder), "later": said(folder)}
+
+
+@scene("reader of the log gone")
+def reader_gone(folder: Path) -> dict[str, Any]:
+    """``etude train … 2>&1 | head -1``: the pipe breaks, the training does not."""
+
+    def body() -> int:
+        reading, writing = os.pipe()
+        os.close(reading)
+        os.dup2(writing, 1), os.dup2(writing, 2)
+        os.chdir(folder)
+        return main_of_etude(["train", "c.yaml", "--folder", "run"])
+
+    project(folder)
+    code = live(body, quiet=True)
+    return {"code": code, "steps": Store(folder / "run/checkpoints", write=False).entries()[-1].step}
 
 
 @scene("killed in evaluation")

@@ -30,7 +30,8 @@ CODES = {
     "exception in evaluation within a step": 1,
     "killed in evaluation": -9, "exception in evaluation": 1, "exception with debug": 1, "second starter": 2, "hangup": 0,
     "disk full": 6, "read-only": 6, "all damaged": 7, "model changed": 7, "existing run": 2,
-    "resume from an older one": -9,
+    "resume from an older one": -9, "worker dies in a save": 5, "sigterm in a save": 143,
+    "sigterm before the first step": 143,
 }  # fmt: skip
 
 
@@ -94,6 +95,23 @@ def test_a_hook_that_raises_is_named_and_costs_no_step_that_was_done(
     newest = int(result["kept"][-1].partition(".")[0].removeprefix("step-")) if result["kept"] else 0
     assert (newest, result["ended"]) == (LEFT[point], int(point != "before_run"))
     assert (result["resumed"], result["differs"]) == (0, None)
+
+
+def test_a_signal_in_a_save_lets_it_finish_and_before_the_first_step_there_is_nothing_to_save(
+    scenes: dict[str, dict[str, Any]],
+) -> None:
+    kept = scenes["sigterm in a save"]["kept"]
+    assert "step-000000006" in kept and "stopped by SIGTERM at step" in scenes["sigterm in a save"]["said"]
+    assert scenes["sigterm before the first step"]["kept"] == []
+    assert "no checkpoint yet, starting at step 0" in scenes["sigterm before the first step"]["later"]
+
+
+def test_a_worker_that_dies_while_a_save_is_written_does_not_tear_it(scenes: dict[str, dict[str, Any]]) -> None:
+    assert scenes["worker dies in a save"]["kept"][-1] >= "step-000000006"
+
+
+def test_a_log_that_nobody_reads_any_more_is_no_reason_to_stop(scenes: dict[str, dict[str, Any]]) -> None:
+    assert (scenes["reader of the log gone"]["code"], scenes["reader of the log gone"]["steps"]) == (0, 12)
 
 
 def test_a_second_signal_stops_at_once_without_harm(scenes: dict[str, dict[str, Any]]) -> None:
