@@ -191,3 +191,11 @@ class TestWorkDir(RunnerTestCase):
         assert list(Path(self.temp_dir.name).iterdir())
         self.clear_work_dir()
         assert not list(Path(self.temp_dir.name).iterdir())
+
+
+def test_merging_changes_no_dict_that_others_hold() -> None:
+    shared = ConfigDict(lr=1)
+    config = ConfigDict(first=shared, second=shared)
+    config.merge({"first": {"lr": 2, "momentum": 0.9}, "new": {"_delete_": True, "a": 1}})
+    assert shared == {"lr": 1} and config.second == {"lr": 1}
+    assert config.first == {"lr": 2, "momentum": 0.9} and config.new == {"a": 1}

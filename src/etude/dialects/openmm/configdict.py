@@ -10,6 +10,9 @@ from etude.dialects.openmm.configdict_base import AttributeDict
 from etude.dialects.openmm.lazy import built, named
 
 
+_DELETE = "_delete_"
+
+
 class ConfigDict(AttributeDict):
     """A dict with attribute access. Reading a stand-in imports what it stands for; ``to_dict`` gives its name."""
 
@@ -38,15 +41,12 @@ class ConfigDict(AttributeDict):
         return [built(value) for value in dict.values(self)]
 
     def merge(self, other: dict[Any, Any]) -> None:
-        """Like :meth:`update`; a dict with ``_delete_=True`` replaces what was there."""
-        for key, value in dict.items(other):
-            own = dict.get(self, key)
-            if not isinstance(own, ConfigDict) or not isinstance(value, dict):
-                self[key] = value
-            elif value.get("_delete_", False):
-                self[key] = {name: item for name, item in dict.items(value) if name != "_delete_"}
-            else:
-                own.merge(value)
+        """Like :meth:`update`, but dicts inside become new ones, which nobody else holds; a dict with ``_delete_=True``
+        replaces what was there."""
+        merged = _merged(copy.deepcopy(other), copy.deepcopy(self))
+        self.clear()
+        for key, value in merged.items():
+            self[key] = value
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ConfigDict):
@@ -83,3 +83,18 @@ def _lazily(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_lazily(item) for item in value)
     return value
+
+
+def _merged(over: dict[Any, Any], under: dict[Any, Any]) -> dict[Any, Any]:
+    """Keys of ``under`` first; what is stored is not looked at, so that stand-ins stay."""
+    below = {} if dict.get(over, _DELETE, False) else dict(dict.items(under))
+    for key, value in dict.items(over):
+        if key == _DELETE:
+            continue
+        own = below.get(key)
+        if isinstance(value, dict) and isinstance(own, dict):
+            value = _merged(value, own)
+        elif isinstance(value, dict):
+            dict.pop(value, _DELETE, None)
+        below[key] = value
+    return below
