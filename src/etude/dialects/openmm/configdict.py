@@ -9,7 +9,6 @@ from typing import Any, Self
 from etude.dialects.openmm.configdict_base import AttributeDict
 from etude.dialects.openmm.lazy import built, named
 
-
 _DELETE = "_delete_"
 
 
