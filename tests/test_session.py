@@ -76,3 +76,33 @@ def test_what_was_there_before_a_failed_start_stays(workdir: Path):
     assert sorted(map(str, Path("runs").iterdir())) == ["runs/other"] and Path("own/notes.txt").read_text() == "mine"
     assert main(["train", "c.yaml", "+hooks=[parts.Later]", "--folder", "a"]) == 3  # a step was done
     assert Path("a/log.txt").exists()
+
+
+def test_nothing_is_fetched_or_sent(workdir: Path, monkeypatch: pytest.MonkeyPatch):
+    """No version check, no telemetry, no hub: a run needs no network, and does not try."""
+    import socket
+
+    tried: list[object] = []
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        tried.append(args)
+        raise OSError("no network")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    Path("c.yaml").write_text(CONFIG)
+    for words in (["train", "c.yaml", "--folder", "a"], ["check", "c.yaml"], ["plan", "c.yaml"], ["ckpt", "ls", "a"]):
+        assert main(words) == 0
+    assert tried == []
+
+
+def test_a_state_that_could_not_be_loaded_again_is_the_users_mistake(workdir: Path, capfd):
+    Path("c.yaml").write_text(CONFIG + "imports: [odd.py]\nhooks: [odd.Odd]\ncheckpoint: {every: 1step}\n")
+    Path("odd.py").write_text(
+        "import etude\nclass Odd(etude.Hook):\n"
+        "    def state_dict(self):\n        return {'thing': object()}\n"
+        "    def load_state_dict(self, state):\n        pass\n"
+    )
+    assert main(["train", "c.yaml", "-q"]) == 3
+    assert "hook.Odd.thing" in capfd.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import IO, Any, Protocol, TypeVar
 
 from etude.checkpoint import disk as local
@@ -30,6 +30,7 @@ class Disk(Protocol):
     def join(self, folder: str, name: str) -> str: ...
     def make_folder(self, path: str) -> None: ...
     def create(self, path: str) -> FileWriter: ...
+    def put(self, path: str, pieces: Iterable[memoryview | bytes]) -> None: ...
     def sync_folder(self, path: str) -> None: ...
     def rename(self, source: str, target: str) -> None: ...
     def remove(self, path: str) -> None: ...
@@ -48,6 +49,17 @@ class LocalDisk:
     join = staticmethod(os.path.join)
     make_folder = staticmethod(local.make_folder)
     create = staticmethod(local.Writer)
+
+    @staticmethod
+    def put(path: str, pieces: Iterable[memoryview | bytes]) -> None:
+        writer = local.Writer(path)
+        try:
+            for piece in pieces:
+                writer.write(piece)
+            writer.sync()
+        finally:
+            writer.close()
+
     sync_folder = staticmethod(local.sync_folder)
     rename = staticmethod(local.rename)
     remove = staticmethod(local.remove)
@@ -82,6 +94,20 @@ class RemoteDisk:
 
     def create(self, path: str) -> FileWriter:
         return _RemoteWriter(self._fs, path)
+
+    def put(self, path: str, pieces: Iterable[memoryview | bytes]) -> None:
+        """A whole file. What does not arrive is sent once more from its beginning: it is kept until it has arrived."""
+
+        def send() -> None:
+            writer = _RemoteWriter(self._fs, path)
+            try:
+                for piece in pieces:
+                    writer.write(piece)
+                writer.sync()
+            finally:
+                writer.close()
+
+        _again("put", path, send)
 
     def sync_folder(self, path: str) -> None:
         local.ask("fsync_folder", path)

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -96,27 +96,31 @@ def _write_files(disk: Disk, place: str, job: Job) -> Manifest:
     files = job.snapshot.files
     with ThreadPoolExecutor(2, thread_name_prefix="etude-hash") as pool:
         sums = [pool.submit(_checksum, file) for file in files]
-        writers: list[FileWriter] = []
-        try:
+        if disk.RENAMES:
+            _write_together(disk, place, files)
+        else:
             for file in files:
-                writers.append(disk.create(disk.join(place, file.name)))
-                _fill(writers[-1], file)
-            for writer in writers:
-                writer.sync()
-        finally:
-            for writer in writers:
-                writer.close()
+                disk.put(disk.join(place, file.name), file.pieces)
     stored = {file.name: Stored(file.size, digest.result()) for file, digest in zip(files, sums, strict=True)}
     manifest = replace(job.manifest, files=stored)
     chaos.point("save.before_manifest")
-    writer = disk.create(disk.join(place, manifests.NAME))
-    try:
-        writer.write(manifest.to_json())
-        writer.sync()
-    finally:
-        writer.close()
+    disk.put(disk.join(place, manifests.NAME), [manifest.to_json()])
     disk.sync_folder(place)
     return manifest
+
+
+def _write_together(disk: Disk, place: str, files: Iterable[File]) -> None:
+    """All files, and then the waiting for the disk, which may do its work for all of them at once."""
+    writers: list[FileWriter] = []
+    try:
+        for file in files:
+            writers.append(disk.create(disk.join(place, file.name)))
+            _fill(writers[-1], file)
+        for writer in writers:
+            writer.sync()
+    finally:
+        for writer in writers:
+            writer.close()
 
 
 def _fill(writer: FileWriter, file: File) -> None:
