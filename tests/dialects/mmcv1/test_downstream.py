@@ -13,7 +13,16 @@ from torch import nn
 from tests.dialects.mmcv1.toys import Net, Noisy
 
 from mmcls.core import f1_score, precision, recall, support  # isort: skip
-from mmcls.datasets import DATASETS, PIPELINES, BaseDataset, build_dataloader, build_dataset
+from mmcls.datasets import (
+    DATASETS,
+    PIPELINES,
+    BaseDataset,
+    ClassBalancedDataset,
+    ConcatDataset,
+    KFoldDataset,
+    build_dataloader,
+    build_dataset,
+)  # fmt: skip
 from mmcls.models import BACKBONES, CLASSIFIERS, accuracy, build_classifier
 from mmcv import Config
 
@@ -188,6 +197,46 @@ def test_datasets_are_joined_and_repeated() -> None:
     repeated = build_dataset({"type": "RepeatDataset", "times": 3, "dataset": one})
     assert len(repeated) == 12
     assert repeated.CLASSES == ("a", "b", "c")
+
+
+def test_samples_of_rare_classes_come_more_often() -> None:
+    class Rare:
+        CLASSES = ("a", "b")
+
+        def __len__(self) -> int:
+            return 10
+
+        def __getitem__(self, idx: int) -> int:
+            return idx
+
+        def get_cat_ids(self, idx: int) -> list[int]:
+            return [int(idx == 3)]
+
+        def get_gt_labels(self) -> list[int]:
+            return [int(idx == 3) for idx in range(10)]
+
+        def evaluate(self, results: Any, indices: Any = None, **kwargs: Any) -> dict[str, Any]:
+            return {"seen": list(indices) if indices is not None else len(results)}
+
+    balanced = ClassBalancedDataset(Rare(), oversample_thr=0.5)
+    assert [balanced[i] for i in range(len(balanced))] == [0, 1, 2, 3, 3, 3, 4, 5, 6, 7, 8, 9]
+    with pytest.raises(NotImplementedError):
+        balanced.evaluate([])
+    trained, tested = KFoldDataset(Rare(), fold=1, num_splits=3), KFoldDataset(Rare(), 1, 3, test_mode=True)
+    assert [tested[i] for i in range(len(tested))] == [3, 4, 5]
+    assert [trained[i] for i in range(len(trained))] == [0, 1, 2, 6, 7, 8, 9]
+    assert tested.evaluate([1, 2, 3]) == {"seen": [3, 4, 5]}
+    assert tested.get_gt_labels().tolist() == [1, 0, 0]
+    joined = ConcatDataset([Rare(), Rare()])
+    assert joined.evaluate(list(range(20))) == {"0_seen": 10, "1_seen": 10}
+    assert joined.get_cat_ids(13) == [1]
+
+
+def test_datasets_around_datasets_are_built() -> None:
+    one = {"type": "Points", "pipeline": PIPELINE}
+    assert len(build_dataset({"type": "ConcatDataset", "datasets": [one, one]})) == 8
+    assert len(build_dataset({"type": "ClassBalancedDataset", "oversample_thr": 0.1, "dataset": one})) == 4
+    assert len(build_dataset({"type": "KFoldDataset", "num_splits": 4, "dataset": one}, {"test_mode": True})) == 1
 
 
 def test_a_loader_has_the_batch_size_of_all_devices() -> None:

@@ -33,6 +33,19 @@ _UTILS = _at(
 )
 _ENVIRONMENT = _at(f"{_LIVE}.environment", "TORCH_VERSION collect_env is_cuda_available IS_CUDA_AVAILABLE")
 _VERSION = {"__version__": f"{_LIVE}.environment:MMCV_VERSION"}
+_DEVICES = _at(f"{_LIVE}.more_utils", "IS_IPU_AVAILABLE IS_MLU_AVAILABLE IS_MPS_AVAILABLE IS_NPU_AVAILABLE")
+_WRAPPED = _at(f"{_LIVE}.environment", "_BatchNorm _InstanceNorm SyncBatchNorm _ConvNd DataLoader") | _at(
+    f"{_LIVE}.more_utils",
+    "PoolDataLoader _AdaptiveAvgPoolNd _AdaptiveMaxPoolNd _AvgPoolNd _ConvTransposeMixin _MaxPoolNd",
+)
+_JIT = _at(f"{_LIVE}.more_utils", "jit skip_no_elena")
+_TORCH = _at(f"{_COMMON}.torch_utils", "is_jit_tracing is_rocm_pytorch load_url torch_meshgrid")
+_WORKERS = _at(f"{_LIVE}.more_utils", "worker_init_fn")
+_ASSERTIONS = _at(
+    "etude.dialects.mmengine.live.testing",
+    "assert_attrs_equal assert_dict_contains_subset assert_dict_has_keys assert_is_norm_layer assert_keys_equal "
+    "assert_params_all_zeros check_python_script",
+)
 
 _INIT = _at(
     f"{_COMMON}.init_v1",
@@ -108,6 +121,9 @@ _PARALLEL = _at(
     "scatter_kwargs",
 )
 
+_CNN_MODELS = _at(f"{_LIVE}.models_registry", "MODELS build_model_from_cfg")
+_SYNC_BN = _at("etude.dialects.mmengine.live.model.utils", "revert_sync_batchnorm")
+
 _MMCV: dict[str, dict[str, str]] = {
     "mmcv": _CONFIG | _REGISTRY | _FILES | _UTILS | _at(f"{_COMMON}.logging_v1", "print_log") | _VERSION,
     "mmcv.version": _VERSION,
@@ -115,9 +131,17 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.fileio.io": _FILES,
     "mmcv.fileio.parse": _FILES,
     "mmcv.fileio.handlers": _FILES,
+    **{f"mmcv.fileio.handlers.{name}": _FILES for name in ("base", "json_handler", "pickle_handler", "yaml_handler")},
     "mmcv.fileio.file_client": _BACKENDS,
-    "mmcv.utils": _CONFIG | _REGISTRY | _LOGGING | _UTILS | _ENVIRONMENT
-    | _at(f"{_LIVE}.environment", "_BatchNorm _InstanceNorm SyncBatchNorm _ConvNd DataLoader"),
+    "mmcv.utils": _CONFIG | _REGISTRY | _LOGGING | _UTILS | _ENVIRONMENT | _DEVICES | _WRAPPED | _JIT | _TORCH
+    | _WORKERS | _ASSERTIONS,
+    "mmcv.utils.device_type": _DEVICES,
+    "mmcv.utils.hub": _at(f"{_COMMON}.torch_utils", "load_url"),
+    "mmcv.utils.parrots_jit": _JIT,
+    "mmcv.utils.seed": _WORKERS,
+    "mmcv.utils.testing": _ASSERTIONS,
+    "mmcv.utils.torch_ops": _at(f"{_COMMON}.torch_utils", "torch_meshgrid"),
+    "mmcv.utils.trace": _at(f"{_COMMON}.torch_utils", "is_jit_tracing"),
     "mmcv.utils.config": _CONFIG | _at(f"{_COMMON}.config_v1", "BASE_KEY DELETE_KEY DEPRECATION_KEY add_args"),
     "mmcv.utils.env": _ENVIRONMENT,
     "mmcv.utils.registry": _REGISTRY,
@@ -127,18 +151,24 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.utils.progressbar": _UTILS,
     "mmcv.utils.timer": _UTILS,
     "mmcv.utils.version_utils": _UTILS,
-    "mmcv.utils.parrots_wrapper": _at(
-        f"{_LIVE}.environment", "_BatchNorm _InstanceNorm SyncBatchNorm _ConvNd DataLoader TORCH_VERSION"
-    ),
+    "mmcv.utils.parrots_wrapper": _WRAPPED | _at(f"{_LIVE}.environment", "TORCH_VERSION")
+    | _at(f"{_COMMON}.torch_utils", "is_rocm_pytorch"),
     "mmcv.parallel": _PARALLEL,
     "mmcv.parallel.data_container": _at(f"{_LIVE}.parallel", "DataContainer"),
     "mmcv.parallel.collate": _at(f"{_LIVE}.parallel", "collate"),
     "mmcv.parallel.utils": _at(f"{_LIVE}.parallel", "is_module_wrapper"),
     "mmcv.parallel.registry": _at(f"{_LIVE}.parallel", "MODULE_WRAPPERS"),
-    "mmcv.cnn": _INIT | _at(f"{_LIVE}.models_registry", "MODELS build_model_from_cfg"),
-    "mmcv.cnn.utils": _INIT,
+    "mmcv.parallel.data_parallel": _at(f"{_LIVE}.parallel", "MMDataParallel"),
+    "mmcv.parallel.distributed": _at(f"{_LIVE}.parallel", "MMDistributedDataParallel"),
+    "mmcv.parallel.scatter_gather": _at(f"{_LIVE}.parallel", "scatter scatter_kwargs"),
+    "mmcv.parallel._functions": _at(f"{_LIVE}.parallel", "scatter") | _at(f"{_LIVE}.more_utils", "get_input_device"),
+    "mmcv.cnn": _INIT | _CNN_MODELS | _at(f"{_COMMON}.torch_utils", "is_norm"),
+    "mmcv.cnn.builder": _CNN_MODELS,
+    "mmcv.cnn.utils": _INIT | _SYNC_BN,
+    "mmcv.cnn.utils.sync_bn": _SYNC_BN,
     "mmcv.cnn.utils.weight_init": _INIT | _at(f"{_COMMON}.init_rules", "BaseInit"),
     "mmcv.engine": _TESTING,
+    "mmcv.engine.test": _TESTING,
     "mmcv.runner": _RUNNERS | _HOOKS | _OPTIMIZER | _CHECKPOINT | _DIST | _FP16 | _PRIORITY | _LOG_BUFFER | _SEED
     | _TIME | _BASE_MODULE,
     "mmcv.runner.base_module": _BASE_MODULE,
@@ -182,14 +212,21 @@ _CLS_MODELS = _at(
     "build_classifier BaseClassifier ImageClassifier GlobalAveragePooling ClsHead LinearClsHead CrossEntropyLoss "
     "Accuracy accuracy",
 )
-_CLS_DATA = _at(
-    f"{_LIVE}.mmcls.data",
-    "DATASETS PIPELINES SAMPLERS build_dataset build_dataloader build_sampler BaseDataset Compose",
+_CLS_WRAPPERS = _at(f"{_LIVE}.mmcls.wrappers", "ConcatDataset RepeatDataset ClassBalancedDataset KFoldDataset")
+_CLS_DATA = (
+    _at(
+        f"{_LIVE}.mmcls.data",
+        "DATASETS PIPELINES SAMPLERS build_dataset build_dataloader build_sampler BaseDataset Compose "
+        "DistributedSampler ToTensor ImageToTensor Collect",
+    )
+    | _CLS_WRAPPERS
 )
 _CLS_HOOKS = _at(
     f"{_LIVE}.mmcls.hooks",
     "EvalHook DistEvalHook DistOptimizerHook PreciseBNHook ClassNumCheckHook CosineAnnealingCooldownLrUpdaterHook",
-)
+) | _at(f"{_LIVE}.mmcls.wandb_hook", "MMClsWandbHook")
+_CLS_CORE_UTILS = _at(f"{_LIVE}.more_utils", "allreduce_grads multi_apply sync_random_seed")
+_LAMB = {"Lamb": "etude.optim.lamb:LAMB"}
 _CLS_SCORES = _at(
     f"{_LIVE}.mmcls.scores", "calculate_confusion_matrix precision_recall_f1 precision recall f1_score support"
 )
@@ -197,22 +234,27 @@ _CLS_APIS = _at(f"{_LIVE}.mmcls.train", "train_model init_random_seed") | _SEED 
 _DOWNSTREAM_UTILS = _at(f"{_LIVE}.environment", "setup_multi_processes collect_env") | _at(
     f"{_LIVE}.mmcls.train", "wrap_distributed_model wrap_non_distributed_model auto_select_device"
 )
+_CLS_LOGS = _at(f"{_LIVE}.mmcls.train", "get_root_logger") | _at(f"{_LIVE}.more_utils", "load_json_log")
 
 _MMCLS: dict[str, dict[str, str]] = {
-    "mmcls": {"__version__": f"{_LIVE}.environment:MMCLS_VERSION"},
+    "mmcls": {"__version__": f"{_LIVE}.environment:MMCLS_VERSION"} | _at(f"{_COMMON}.utils", "digit_version"),
     "mmcls.version": {"__version__": f"{_LIVE}.environment:MMCLS_VERSION"},
     "mmcls.apis": _CLS_APIS,
     "mmcls.apis.train": _CLS_APIS,
     "mmcls.apis.test": _TESTING,
-    "mmcls.core": _CLS_HOOKS | _CLS_SCORES,
+    "mmcls.core": _CLS_HOOKS | _CLS_SCORES | _CLS_CORE_UTILS | _LAMB,
     "mmcls.core.evaluation": _CLS_HOOKS | _CLS_SCORES,
     "mmcls.core.evaluation.eval_hooks": _CLS_HOOKS,
     "mmcls.core.hook": _CLS_HOOKS,
-    "mmcls.core.utils": _CLS_HOOKS,
+    "mmcls.core.hook.wandblogger_hook": _CLS_HOOKS,
+    "mmcls.core.optimizers": _LAMB,
+    "mmcls.core.utils": _CLS_HOOKS | _CLS_CORE_UTILS,
     "mmcls.datasets": _CLS_DATA,
     "mmcls.datasets.base_dataset": _CLS_DATA,
     "mmcls.datasets.builder": _CLS_DATA,
+    "mmcls.datasets.dataset_wrappers": _CLS_WRAPPERS,
     "mmcls.datasets.pipelines": _CLS_DATA,
+    "mmcls.datasets.samplers": _CLS_DATA,
     "mmcls.models": _CLS_MODELS,
     "mmcls.models.builder": _CLS_MODELS,
     "mmcls.models.backbones": {},
@@ -221,8 +263,8 @@ _MMCLS: dict[str, dict[str, str]] = {
     "mmcls.models.heads": _CLS_MODELS,
     "mmcls.models.necks": _CLS_MODELS,
     "mmcls.models.losses": _CLS_MODELS,
-    "mmcls.utils": _DOWNSTREAM_UTILS | _at(f"{_LIVE}.mmcls.train", "get_root_logger"),
-    "mmcls.utils.logger": _at(f"{_LIVE}.mmcls.train", "get_root_logger"),
+    "mmcls.utils": _DOWNSTREAM_UTILS | _CLS_LOGS,
+    "mmcls.utils.logger": _CLS_LOGS,
 }
 
 _TRACK_MODELS = _at(
@@ -231,6 +273,11 @@ _TRACK_MODELS = _at(
 )
 _TRACK_DATA = _at(f"{_LIVE}.mmtrack.data", "DATASETS PIPELINES build_dataset build_dataloader")
 _TRACK_HOOKS = _at(f"{_LIVE}.mmtrack.hooks", "EvalHook DistEvalHook SiameseRPNLrUpdaterHook")
+#: Hooks that configs of mmtracking name, although mmdet has them.
+DETECTION_HOOKS = _at(
+    f"{_LIVE}.detection_hooks",
+    "ExpMomentumEMAHook LinearMomentumEMAHook YOLOXLrUpdaterHook SyncNormHook CheckInvalidLossHook",
+)
 _TRACK_APIS = _at(f"{_LIVE}.mmtrack.train", "train_model init_random_seed") | _SEED | _TESTING
 
 _MMTRACK: dict[str, dict[str, str]] = {
@@ -255,6 +302,7 @@ MODULES: dict[str, dict[str, str]] = _MMCV | _MMCLS | _MMTRACK
 
 _VISION = "it works on images; use torchvision, Pillow or OpenCV directly"
 _LAYERS = "compiled or ready-made layers; use torch.nn, or torchvision.ops"
+_BUILDING = "nothing is compiled; use torch.utils.cpp_extension"
 
 OUT_OF_SCOPE: dict[str, str] = {
     "mmcv.ops": _LAYERS,
@@ -272,7 +320,21 @@ OUT_OF_SCOPE: dict[str, str] = {
        for name in ("ConvModule", "build_conv_layer", "build_norm_layer", "build_activation_layer",
                     "build_padding_layer", "build_plugin_layer", "build_upsample_layer", "Linear", "Conv2d", "Scale",
                     "DepthwiseSeparableConvModule", "fuse_conv_bn",
-                    "get_model_complexity_info", "ResNet", "VGG", "AlexNet", "NonLocal2d")},
+                    "get_model_complexity_info", "ResNet", "VGG", "AlexNet", "NonLocal1d", "NonLocal2d", "NonLocal3d",
+                    "ACTIVATION_LAYERS", "CONV_LAYERS", "NORM_LAYERS", "PADDING_LAYERS", "PLUGIN_LAYERS",
+                    "UPSAMPLE_LAYERS", "ContextBlock", "Conv3d", "ConvAWS2d", "ConvTranspose2d", "ConvTranspose3d",
+                    "ConvWS2d", "GeneralizedAttention", "HSigmoid", "HSwish", "MaxPool2d", "MaxPool3d", "Swish",
+                    "conv_ws_2d", "make_res_layer", "make_vgg_layer", "Conv2dRFSearchOp", "RFSearchHook",
+                    "alexnet", "resnet", "vgg")},
+    **{f"mmcv.cnn.utils.{name}": _LAYERS for name in ("fuse_conv_bn", "get_model_complexity_info", "flops_counter")},
+    **{f"mmcv.utils.{name}": _BUILDING
+       for name in ("BuildExtension", "CUDAExtension", "CppExtension", "_get_cuda_home", "get_build_config",
+                    "ext_loader")},
+    "mmcv.runner.LossScaler": "half precision scales losses by torch.amp.GradScaler",
+    "mmcv.runner.default_constructor": "it is served as mmcv.runner.DefaultRunnerConstructor",
+    "mmcv.parallel.distributed_deprecated": "use MMDistributedDataParallel",
+    **{f"mmcls.apis.{name}": "inference is not part of training; call the model"
+       for name in ("inference_model", "init_model", "show_result_pyplot")},
     **{f"mmcv.{name}": _VISION
        for name in ("imread", "imwrite", "imresize", "imrescale", "imflip", "impad", "imcrop", "imnormalize", "imshow",
                     "imfrombytes", "bgr2rgb", "rgb2bgr", "VideoReader", "flow2rgb", "Color", "color_val",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from etude.dialects.mmcv1.live.checks import require
 from etude.dialects.mmcv1.live.hook import HOOKS, Hook
@@ -45,7 +45,7 @@ class EMAHook(Hook):
 
     def before_run(self, runner: BaseRunner) -> None:
         model = unwrap(runner.model)
-        self.model_parameters = dict(model.named_parameters(recurse=True))
+        self.model_parameters = self.averaged(model)
         for name, value in self.model_parameters.items():
             buffer = f"ema_{name.replace('.', '_')}"
             self.param_ema_buffer[name] = buffer
@@ -55,6 +55,10 @@ class EMAHook(Hook):
         if self.checkpoint is not None:
             runner.resume(self.checkpoint)
         self._restore(runner.restored)
+
+    def averaged(self, model: nn.Module) -> dict[str, Any]:
+        """What is averaged, by name."""
+        return dict(model.named_parameters(recurse=True))
 
     def after_train_iter(self, runner: BaseRunner) -> None:
         now = runner.iter
@@ -88,9 +92,11 @@ class EMAHook(Hook):
 
     @torch.no_grad()
     def _average(self, momentum: float) -> None:
-        params = [param.detach() for param in self.model_parameters.values()]
-        torch._foreach_mul_(self._averages, 1 - momentum)
-        torch._foreach_add_(self._averages, params, alpha=momentum)
+        pairs = zip(self._averages, self.model_parameters.values(), strict=True)
+        moving = [(average, value.detach()) for average, value in pairs if value.is_floating_point()]
+        averages = [average for average, _ in moving]
+        torch._foreach_mul_(averages, 1 - momentum)
+        torch._foreach_add_(averages, [value for _, value in moving], alpha=momentum)
 
     @torch.no_grad()
     def _swap_ema_parameters(self) -> None:

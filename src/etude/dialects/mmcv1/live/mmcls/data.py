@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigValueError
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info
 from etude.dialects.mmcv1.live.mmcls.models import accuracy
 from etude.dialects.mmcv1.live.mmcls.scores import precision_recall_f1, support
+from etude.dialects.mmcv1.live.mmcls.wrappers import ConcatDataset, wrapped
 from etude.dialects.mmcv1.live.parallel import DataContainer, collate
 from etude.dialects.openmm.registry_v1 import Registry, build_from_cfg
 from etude.errors import suggest
@@ -27,26 +28,11 @@ SAMPLERS = Registry("sampler", scope="mmcls")
 
 
 def build_dataset(cfg: Any, default_args: Mapping[str, Any] | None = None) -> Any:
-    """One dataset, several joined from a list, or one repeated (``RepeatDataset``)."""
+    """One dataset, several joined from a list, or one around others (``RepeatDataset``, say)."""
     if isinstance(cfg, list | tuple):
         return ConcatDataset([build_dataset(one, default_args) for one in cfg])
-    if cfg.get("type") == "RepeatDataset":
-        return RepeatDataset(build_dataset(cfg["dataset"], default_args), cfg["times"])
-    return build_from_cfg(cfg, DATASETS, default_args)
-
-
-class RepeatDataset(Dataset[Any]):
-    """The same samples ``times`` times, so that an epoch is longer."""
-
-    def __init__(self, dataset: Any, times: int) -> None:
-        self.dataset, self.times = dataset, times
-        self.CLASSES = getattr(dataset, "CLASSES", None)
-
-    def __getitem__(self, idx: int) -> Any:
-        return self.dataset[idx % len(self.dataset)]
-
-    def __len__(self) -> int:
-        return self.times * len(self.dataset)
+    around = wrapped(cfg, build_dataset, default_args)
+    return build_from_cfg(cfg, DATASETS, default_args) if around is None else around
 
 
 def build_sampler(cfg: Any, default_args: Mapping[str, Any] | None = None) -> Any:

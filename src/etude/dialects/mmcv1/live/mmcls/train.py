@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from etude.dialects.mmcv1.live import runners
+from etude.dialects.mmcv1.live import detection_hooks, runners
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info
+from etude.dialects.mmcv1.live.mmcls import wandb_hook
 from etude.dialects.mmcv1.live.mmcls.data import build_dataloader, build_dataset
 from etude.dialects.mmcv1.live.mmcls.hooks import DistEvalHook, DistOptimizerHook, EvalHook
 from etude.dialects.mmcv1.live.optimizer_hook import Fp16OptimizerHook
@@ -26,6 +27,8 @@ __all__ = [
     "wrap_non_distributed_model",
 ]  # fmt: skip
 
+#: Modules whose hooks are in the registry because they are imported here.
+REGISTERED = (detection_hooks, wandb_hook)
 _SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
 
 
