@@ -1,0 +1,31 @@
+"""The table of faults names tests and scenes that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+
+
+def test_every_test_that_the_table_names_is_there() -> None:
+    named = re.findall(r"`([\w/]+)::(\w+)`", TEXT)
+    missing = [
+        f"{file}::{name}"
+        for file, name in named
+        if not (ROOT / "tests" / f"{file}.py").is_file()
+        or f"def {name}(" not in (ROOT / "tests" / f"{file}.py").read_text(encoding="utf-8")
+    ]
+    assert len(named) > 60 and missing == []
+
+
+def test_every_scene_that_the_table_names_is_there() -> None:
+    scenes = (ROOT / "tests" / "faults" / "scenes.py").read_text(encoding="utf-8")
+    named = re.findall(r"scene: `([^`]+)`", TEXT)
+    assert len(named) > 20 and [name for name in named if f'"{name}"' not in scenes] == []
+
+
+def test_no_row_is_left_out() -> None:
+    rows = {int(number) for number in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)}
+    assert rows == {*range(1, 50), *range(60, 81)} - {77}
