@@ -104,7 +104,7 @@ SURFACE = {
     "mmcv.utils.parrots_wrapper": "_BatchNorm _InstanceNorm SyncBatchNorm _AvgPoolNd is_rocm_pytorch",
     "mmcv.utils.testing": "assert_attrs_equal check_python_script",
     "mmcv.parallel": "is_module_wrapper MMDataParallel MMDistributedDataParallel collate DataContainer scatter",
-    "mmcv.parallel._functions": "scatter get_input_device",
+    "mmcv.parallel._functions": "Scatter scatter get_input_device",
     "mmcv.parallel.data_parallel": "MMDataParallel",
     "mmcv.parallel.distributed": "MMDistributedDataParallel",
     "mmcv.parallel.scatter_gather": "scatter scatter_kwargs",

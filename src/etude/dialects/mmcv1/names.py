@@ -160,8 +160,9 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.parallel.registry": _at(f"{_LIVE}.parallel", "MODULE_WRAPPERS"),
     "mmcv.parallel.data_parallel": _at(f"{_LIVE}.parallel", "MMDataParallel"),
     "mmcv.parallel.distributed": _at(f"{_LIVE}.parallel", "MMDistributedDataParallel"),
+    "mmcv.parallel.distributed_deprecated": _at(f"{_LIVE}.parallel", "MMDistributedDataParallel"),
     "mmcv.parallel.scatter_gather": _at(f"{_LIVE}.parallel", "scatter scatter_kwargs"),
-    "mmcv.parallel._functions": _at(f"{_LIVE}.parallel", "scatter") | _at(f"{_LIVE}.more_utils", "get_input_device"),
+    "mmcv.parallel._functions": _at(f"{_LIVE}.scattering", "Scatter get_input_device scatter"),
     "mmcv.cnn": _INIT | _CNN_MODELS | _at(f"{_COMMON}.torch_utils", "is_norm"),
     "mmcv.cnn.builder": _CNN_MODELS,
     "mmcv.cnn.utils": _INIT | _SYNC_BN,
@@ -332,7 +333,6 @@ OUT_OF_SCOPE: dict[str, str] = {
                     "ext_loader")},
     "mmcv.runner.LossScaler": "half precision scales losses by torch.amp.GradScaler",
     "mmcv.runner.default_constructor": "it is served as mmcv.runner.DefaultRunnerConstructor",
-    "mmcv.parallel.distributed_deprecated": "use MMDistributedDataParallel",
     **{f"mmcls.apis.{name}": "inference is not part of training; call the model"
        for name in ("inference_model", "init_model", "show_result_pyplot")},
     **{f"mmcv.{name}": _VISION

@@ -21,7 +21,7 @@ from etude.dialects.mmcv1.live.seeding import init_random_seed
 __all__ = [
     "IS_IPU_AVAILABLE", "IS_MLU_AVAILABLE", "IS_MPS_AVAILABLE", "IS_NPU_AVAILABLE", "PoolDataLoader",
     "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd", "_AvgPoolNd", "_ConvTransposeMixin", "_MaxPoolNd", "allreduce_grads",
-    "get_input_device", "jit", "load_json_log", "multi_apply", "skip_no_elena", "sync_random_seed", "worker_init_fn",
+    "jit", "load_json_log", "multi_apply", "skip_no_elena", "sync_random_seed", "worker_init_fn",
 ]  # fmt: skip
 
 #: Devices that have no part of their own here.
@@ -50,14 +50,6 @@ def skip_no_elena(func: Callable[..., Any]) -> Callable[..., Any]:
 def multi_apply(func: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[list[Any], ...]:
     """``func`` on every item of the lists; one list per part of its results."""
     return tuple(map(list, zip(*map(partial(func, **kwargs), *args), strict=False)))
-
-
-def get_input_device(given: Any) -> int:
-    """The index of the CUDA device that something lies on, or -1."""
-    if isinstance(given, torch.Tensor):
-        return given.get_device() if given.is_cuda else -1
-    found = [device for device in map(get_input_device, given) if device != -1]
-    return found[0] if found else -1
 
 
 def load_json_log(json_log: str) -> dict[int, dict[str, list[Any]]]:
