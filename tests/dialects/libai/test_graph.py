@@ -59,3 +59,12 @@ def test_a_scalar_can_be_put_from_inside_a_compiled_model() -> None:
         for _ in range(3):
             model(torch.ones(1, 2))
         assert len(storage.history("mean").values()) == 3
+
+
+def test_the_compiler_itself_ends_the_same(trainer_of: Callable[..., Any]) -> None:
+    """With inductor, the default backend; evaluation stays out, so that only one graph is compiled."""
+    options = ("train.train_iter=3", "train.evaluation.enabled=false")
+    eager = trained(trainer_of(*options, "train.output_dir=eager"))
+    graph = trained(trainer_of(*options, "train.output_dir=graph", "graph.enabled=true"))
+    for name, value in eager.items():
+        torch.testing.assert_close(graph[name], value)

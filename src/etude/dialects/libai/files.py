@@ -284,6 +284,11 @@ class IncompatibleKeys(NamedTuple):
 def load_model(model: torch.nn.Module, state: Mapping[str, Any], logger: logging.Logger) -> IncompatibleKeys:
     """Take what fits, and tell what did not."""
     found = take(model, state)
+    tell_misfits(found, logger)
+    return found
+
+
+def tell_misfits(found: IncompatibleKeys, logger: logging.Logger) -> None:
     for key, there, here in found.incorrect_shapes:
         logger.warning(
             f"Skip loading parameter '{key}' to the model due to incompatible shapes: {there} in the checkpoint but "
@@ -298,7 +303,6 @@ def load_model(model: torch.nn.Module, state: Mapping[str, Any], logger: logging
             "The checkpoint state_dict contains keys that are not used by the model:\n"
             + "\n".join(found.unexpected_keys)
         )
-    return found
 
 
 def take(model: torch.nn.Module, state: Mapping[str, Any]) -> IncompatibleKeys:

@@ -144,15 +144,18 @@ _ONEFLOW: dict[str, dict[str, str]] = {
 
 # -- detectron2 and fvcore ---------------------------------------------------------------------------------------------
 
+_D2_NODES = (
+    _from(f"{_LAZY}.configurable", "configurable")
+    | _from(f"{_D2}.nodes", "CfgNode upgrade_config downgrade_config")
+    | _from(f"{_D2}.defaults", "get_cfg global_cfg set_global_cfg")
+)
 _D2_CONFIG = (
     _from(f"{_LAZY}.call", "LazyCall")
     | _as(
         LazyConfig=f"{_LAZY}.load:DetectronLazyConfig",
         instantiate=f"{_LAZY}.instantiate:instantiate_detectron2",
     )
-    | _from(f"{_LAZY}.configurable", "configurable")
-    | _from(f"{_LAZY}.nodes", "CfgNode")
-    | _from(f"{_D2}.defaults", "get_cfg")
+    | _D2_NODES
 )
 _D2_HOOKS = (
     _from(
@@ -208,6 +211,8 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2": {},
     "detectron2.config": _D2_CONFIG,
     "detectron2.config.lazy": _from(f"{_LAZY}.call", "LazyCall") | _as(LazyConfig=f"{_LAZY}.load:DetectronLazyConfig"),
+    "detectron2.config.config": _D2_NODES,
+    "detectron2.config.compat": _from(f"{_D2}.nodes", "upgrade_config downgrade_config"),
     "detectron2.config.instantiate": _as(instantiate=f"{_LAZY}.instantiate:instantiate_detectron2")
     | _from(f"{_LAZY}.targets", "dump_dataclass"),
     "detectron2.engine": _D2_DEFAULTS | _D2_TRAINERS | _from(f"{_D2}.launch", "launch"),
@@ -216,6 +221,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.engine.launch": _from(f"{_D2}.launch", "launch"),
     "detectron2.engine.hooks": _D2_HOOKS,
     "detectron2.layers": _from(f"{_D2}.shapes", "ShapeSpec"),
+    "detectron2.layers.shape_spec": _from(f"{_D2}.shapes", "ShapeSpec"),
     "detectron2.model_zoo": _from(f"{_D2}.default", "get_config"),
     "detectron2.solver": _D2_LR | _D2_BUILD,
     "detectron2.solver.build": _D2_BUILD,
@@ -243,6 +249,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.utils.logger": _from(f"{_D2}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds"),
     "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng"),
     "detectron2.utils.file_io": _from(f"{_D2}.shapes", "PathManager"),
+    "detectron2.utils.testing": _from(f"{_D2}.testing", "reload_lazy_config"),
     "detectron2.utils.registry": _from(f"{_D2}.registry", "Registry locate")
     | _from(f"{_LAZY}.targets", "_convert_target_to_string"),
     "detectron2.modeling": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
@@ -255,6 +262,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "fvcore.common.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
     "fvcore.common.timer": _from(f"{_LIVE}.timer", "Timer"),
     "fvcore.common.config": _from(f"{_LAZY}.nodes", "CfgNode"),
+    "fvcore.common.file_io": _from(f"{_D2}.shapes", "PathManager"),
     "fvcore.common.registry": _from(f"{_D2}.registry", "Registry"),
     "fvcore.nn": {},
     "fvcore.nn.precise_bn": _from(f"{_D2}.precise_bn", "get_bn_modules update_bn_stats"),

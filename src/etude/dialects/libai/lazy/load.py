@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,10 +59,10 @@ class LazyConfig:
         """``["train.seed=1", …]`` into ``cfg``, in order; returns ``cfg``."""
         return overrides.apply(cfg, given)
 
-    @staticmethod
-    def save(cfg: Any, filename: str) -> None:
+    @classmethod
+    def save(cls, cfg: Any, filename: str) -> None:
         """``cfg`` as YAML with its targets by name; see :mod:`etude.dialects.libai.lazy.saving`."""
-        saving.save(cfg, filename)
+        saving.save(cfg, filename, dataclasses=cls.flavour is DETECTRON2)
 
     @staticmethod
     def to_py(cfg: Any, prefix: str = "cfg.") -> str:
@@ -80,9 +82,34 @@ class DetectronLazyConfig(LazyConfig):
 
 
 def read_yaml(filename: str) -> Any:
-    """YAML with tuples and names of what is imported already; nothing in the file is called or imported."""
+    """YAML with tuples, and with names and dataclasses of what is imported already; nothing is called or imported."""
     with open(filename, encoding="utf-8") as file:
-        return yaml.load(file, Loader=yaml.FullLoader)
+        return yaml.load(file, Loader=_Loader)
+
+
+class _Loader(yaml.FullLoader):
+    pass
+
+
+def _dataclass(loader: Any, suffix: str, node: Any) -> Any:
+    """An object of a dataclass that is imported already, with its fields as they were saved."""
+    module, _, name = suffix.rpartition(".")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    fields = loader.construct_mapping(node, deep=True) if isinstance(node, yaml.MappingNode) else None
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found) or fields is None:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"python/object:{suffix} is refused: it is no dataclass that is imported", node.start_mark
+        )
+    made = object.__new__(found)
+    for each in dataclasses.fields(found):
+        if each.name in fields:
+            object.__setattr__(made, each.name, fields[each.name])
+    return made
+
+
+_Loader.add_multi_constructor("tag:yaml.org,2002:python/object:", _dataclass)
 
 
 def _chosen(content: Mapping[str, Any], keys: Keys) -> Any:

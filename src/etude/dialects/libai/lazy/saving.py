@@ -16,8 +16,11 @@ from etude.dialects.libai.lazy.targets import name_of
 logger = logging.getLogger("libai.config.lazy")
 
 
-def save(cfg: Any, filename: str) -> None:
-    """``cfg`` into ``filename``, and what YAML cannot hold into ``filename.pkl`` beside it."""
+def save(cfg: Any, filename: str, *, dataclasses: bool = False) -> None:
+    """``cfg`` into ``filename``, and what YAML cannot hold into ``filename.pkl`` beside it.
+
+    ``dataclasses``: they are written as objects of their class (detectron2); otherwise as plain mappings (LiBai).
+    """
     try:
         cfg = copy.deepcopy(cfg)
     except Exception:
@@ -25,7 +28,9 @@ def save(cfg: Any, filename: str) -> None:
     else:
         _name_targets(cfg)
     try:
-        container = without_tuples(omegaconf().OmegaConf.to_container(cfg, resolve=False))
+        mode = omegaconf().SCMode.INSTANTIATE if dataclasses else omegaconf().SCMode.DICT
+        plain = omegaconf().OmegaConf.to_container(cfg, resolve=False, structured_config_mode=mode)
+        container = without_tuples(plain)
         text = yaml.dump(container, default_flow_style=None, allow_unicode=True, width=9999)
         with open(filename, "w", encoding="utf-8") as file:
             file.write(text)
@@ -43,7 +48,7 @@ def _name_targets(node: Any) -> None:
     if isinstance(node, package.DictConfig):
         if node._is_none() or node._is_missing() or node._is_interpolation():
             return
-        target = node._get_node("_target_")
+        target = node._get_node("_target_", validate_access=False)
         value = target._value() if target is not None and not package.OmegaConf.is_config(target) else None
         if callable(value) and getattr(value, "__module__", None):
             node["_target_"] = name_of(value)

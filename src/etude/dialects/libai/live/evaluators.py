@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from etude.dialects.libai.live.bleu import corpus_bleu
 from etude.dialects.libai.live.evaluation import DatasetEvaluator
-from etude.errors import MissingExtra
 
 
 class ClsEvaluator(DatasetEvaluator):
@@ -83,25 +83,38 @@ class RegEvaluator(DatasetEvaluator):
 
 
 class BLEUEvaluator(DatasetEvaluator):
-    """nltk's corpus BLEU of ``candidate`` and ``reference`` texts, split at blanks."""
+    """Corpus BLEU of ``outputs["candidate"]`` against ``inputs["reference"]`` (or that of the outputs).
+
+    A batch of texts or of lists of tokens on both sides; or one list of tokens with a list of references.
+    """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        self._pairs: list[tuple[list[str], list[str]]] = []
+        self._candidates: list[list[str]] = []
+        self._references: list[list[list[str]]] = []
 
     def process(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        for candidate, reference in zip(outputs["candidate"], outputs["reference"], strict=True):
-            self._pairs.append((str(candidate).split(), str(reference).split()))
+        candidate = outputs["candidate"]
+        reference = inputs["reference"] if "reference" in inputs else outputs["reference"]
+        if _is_tokens(candidate) and not _is_tokens(reference):
+            candidate, reference = [candidate], [reference]
+        for own, wanted in zip(candidate, reference, strict=True):
+            self._candidates.append(_tokens(own))
+            several = [wanted] if isinstance(wanted, str) or _is_tokens(wanted) else wanted
+            self._references.append([_tokens(each) for each in several])
 
     def evaluate(self) -> dict[str, float]:
-        try:
-            from nltk.translate.bleu_score import corpus_bleu  # type: ignore[import-not-found]
-        except ModuleNotFoundError as error:
-            raise MissingExtra("nltk", "libai", "BLEUEvaluator") from error
-        references = [[reference] for _, reference in self._pairs]
-        return {"bleu_score": corpus_bleu(references, [candidate for candidate, _ in self._pairs])}
+        return {"bleu_score": corpus_bleu(self._references, self._candidates)}
+
+
+def _is_tokens(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+
+
+def _tokens(value: Any) -> list[str]:
+    return value.split() if isinstance(value, str) else [str(item) for item in value]
 
 
 def _correlation(one: Any, other: Any) -> float:

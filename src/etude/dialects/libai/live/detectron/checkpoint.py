@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import torch
 
 from etude.checkpoint import foreign
@@ -55,7 +56,9 @@ class Checkpointer(files.Checkpointer):
         self.logger.info(f"[Checkpointer] Loading from {path} ...")
         assert os.path.isfile(path), f"Checkpoint {path} not found!"
         checkpoint = self._load_file(path)
-        self._load_model(checkpoint)
+        misfits = self._load_model(checkpoint)
+        if misfits is not None:
+            self._log_incompatible_keys(misfits)
         for key in list(self.checkpointables if checkpointables is None else checkpointables):
             if key in checkpoint:
                 self.logger.info(f"Loading {key} from {path} ...")
@@ -67,8 +70,22 @@ class Checkpointer(files.Checkpointer):
         content = foreign.read(path)
         return content if "model" in content else {"model": content}
 
-    def _load_model(self, checkpoint: dict[str, Any]) -> IncompatibleKeys:
-        return files.load_model(self.model, checkpoint.pop("model"), self.logger)
+    def _load_model(self, checkpoint: dict[str, Any]) -> IncompatibleKeys | None:
+        """Take the weights out of ``checkpoint``; a subclass may change them, and return None to tell nothing."""
+        state = checkpoint.pop("model")
+        self._convert_ndarray_to_tensor(state)
+        return files.take(self.model, state)
+
+    def _log_incompatible_keys(self, incompatible: IncompatibleKeys) -> None:
+        files.tell_misfits(incompatible, self.logger)
+
+    def _convert_ndarray_to_tensor(self, state_dict: dict[str, Any]) -> None:
+        """Arrays become tensors in place; anything else is refused."""
+        for key, value in list(state_dict.items()):
+            if isinstance(value, np.ndarray):
+                state_dict[key] = torch.from_numpy(value)
+            elif not isinstance(value, torch.Tensor):
+                raise ValueError(f"Unsupported type found in checkpoint! {key}: {type(value)}")
 
     def get_all_checkpoint_files(self) -> list[str]:
         """Every ``.pth`` file of the folder."""

@@ -158,13 +158,25 @@ class DefaultTrainer(TrainerBase):
     def model(self) -> Any:
         return self._trainer.model
 
+    @model.setter
+    def model(self, value: Any) -> None:
+        self._trainer.model = value
+
     @property
     def data_loader(self) -> Any:
         return self._trainer.data_loader
 
+    @data_loader.setter
+    def data_loader(self, value: Any) -> None:
+        self._trainer.data_loader = value
+
     @property
     def optimizer(self) -> Any:
         return self._trainer.optimizer
+
+    @optimizer.setter
+    def optimizer(self, value: Any) -> None:
+        self._trainer.optimizer = value
 
     def resume_or_load(self, resume: bool = True) -> None:
         """The last checkpoint if asked for and there; else the weights of ``MODEL.WEIGHTS``."""

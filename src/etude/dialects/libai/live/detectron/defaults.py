@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 
-from etude.dialects.libai.lazy.nodes import CfgNode
+from etude.dialects.libai.live.detectron.nodes import CfgNode
 from etude.dialects.libai.live.detectron.registry import Registry
 
 META_ARCH_REGISTRY = Registry("META_ARCH")
@@ -36,7 +37,17 @@ _DEFAULTS: dict[str, Any] = {
 
 def get_cfg() -> CfgNode:
     """A copy of the default config."""
-    return CfgNode(_DEFAULTS).clone()
+    return CfgNode(copy.deepcopy(_DEFAULTS))
+
+
+#: A config that all of a process can reach; detectron2 itself advises against it.
+global_cfg = CfgNode()
+
+
+def set_global_cfg(cfg: CfgNode) -> None:
+    """Let :data:`global_cfg` hold what ``cfg`` holds."""
+    global_cfg.clear()
+    global_cfg.update(cfg)
 
 
 def build_model(cfg: Any) -> torch.nn.Module:

@@ -147,6 +147,6 @@ def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultipli
         solver.WARMUP_FACTOR,
         min(solver.WARMUP_ITERS / solver.MAX_ITER, 1.0),
         solver.WARMUP_METHOD,
-        solver.RESCALE_INTERVAL,
+        getattr(solver, "RESCALE_INTERVAL", False),
     )
     return LRMultiplier(optimizer, multiplier=warmed, max_iter=solver.MAX_ITER)

@@ -1,0 +1,166 @@
+"""detectron2's configs as its users write them: yacs nodes, dataclasses in lazy configs, what tests import."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from detectron2.config import CfgNode, configurable, downgrade_config, get_cfg, instantiate, upgrade_config
+from detectron2.config import LazyCall as L
+from detectron2.data import MapDataset, build_detection_test_loader, build_detection_train_loader
+from detectron2.data.samplers import InferenceSampler, RandomSubsetTrainingSampler, TrainingSampler
+from detectron2.engine import DefaultTrainer
+from detectron2.modeling import META_ARCH_REGISTRY
+from detectron2.utils.testing import reload_lazy_config
+from fvcore.common.checkpoint import Checkpointer
+from torch import nn
+from yaml import YAMLError
+
+from etude.errors import OutOfScope
+
+
+@dataclass
+class Point:
+    x: int
+    y: str = "up"
+
+
+@dataclass
+class Segment:
+    start: Point
+
+
+def same(x: Any) -> Any:
+    return x
+
+
+@pytest.mark.parametrize("again", [lambda cfg: cfg, reload_lazy_config], ids=["at-once", "saved"])
+def test_dataclasses_in_a_lazy_config_come_back_as_themselves(again: Any) -> None:
+    assert instantiate(again(L(same)(x=Point(x=1)))) == Point(1)
+    assert instantiate(again(L(same)(x=Segment(Point(2, "down"))))) == Segment(Point(2, "down"))
+    assert instantiate(again(L(Point)(x=3))) == Point(3)
+
+
+def test_objects_that_are_no_dataclasses_are_still_refused(tmp_path: Path) -> None:
+    from detectron2.config import LazyConfig
+
+    path = tmp_path / "c.yaml"
+    path.write_text("x: !!python/object:collections.Counter {}\n")
+    with pytest.raises(YAMLError, match="refused"):
+        LazyConfig.load(str(path))
+    path.write_text("x: !!python/object/apply:os.getcwd []\n")
+    with pytest.raises(YAMLError):
+        LazyConfig.load(str(path))
+
+
+# -- yacs --------------------------------------------------------------------------------------------------------------
+
+
+def test_files_build_on_others(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("SOLVER: {BASE_LR: 0.5, MAX_ITER: 7}\n")
+    (tmp_path / "top.yaml").write_text("_BASE_: base.yaml\nSOLVER: {MAX_ITER: 9, STEPS: [3, 6]}\n")
+    cfg = get_cfg()
+    cfg.merge_from_file(str(tmp_path / "top.yaml"))
+    assert (cfg.SOLVER.BASE_LR, cfg.SOLVER.MAX_ITER, cfg.SOLVER.STEPS) == (0.5, 9, (3, 6))
+    with pytest.raises(AssertionError, match="does not exist"):
+        cfg.merge_from_file(str(tmp_path / "nowhere.yaml"))
+    with pytest.raises(AssertionError, match="only be used in files"):
+        cfg.merge_from_other_cfg(CfgNode({"_BASE_": "base.yaml"}))
+
+
+def test_values_keep_their_types_and_keys_their_names() -> None:
+    cfg = CfgNode({"A": 1, "B": {"C": (1, 2), "D": None}})
+    cfg.merge_from_list(["A", "3", "B.C", "[4]", "B.D", "word"])
+    assert cfg == CfgNode({"A": 3, "B": {"C": (4,), "D": "word"}})
+    with pytest.raises(ValueError, match="Type mismatch"):
+        cfg.merge_from_list(["A", "2.5"])
+    with pytest.raises(KeyError, match=r"B\.E"):
+        cfg.merge_from_other_cfg(CfgNode({"B": {"E": 1}}))
+    with pytest.raises(AssertionError, match="valid types"):
+        cfg.A = {1, 2}
+    cfg.register_renamed_key("OLD", "B.C")
+    with pytest.raises(KeyError, match="renamed to B.C"):
+        cfg.merge_from_list(["OLD", 1])
+    cfg.freeze()
+    cfg.COMPUTED_SUM = 5
+    with pytest.raises(KeyError, match="different value"):
+        cfg.COMPUTED_SUM = 6
+    for copied in (copy.deepcopy(cfg), pickle.loads(pickle.dumps(cfg))):
+        assert copied == cfg
+        assert copied.is_frozen()
+    assert str(CfgNode({"B": {"C": 1}, "A": 2})) == "A: 2\nB:\n  C: 1"
+
+
+def test_only_the_newest_version_of_the_keys_is_known() -> None:
+    cfg = get_cfg()
+    assert upgrade_config(cfg) == downgrade_config(cfg, 2) == cfg
+    with pytest.raises(OutOfScope, match="version 1"):
+        downgrade_config(cfg, 1)
+
+
+# -- trainer, data, checkpoints ----------------------------------------------------------------------------------------
+
+
+def test_a_default_trainer_can_be_given_another_model(tmp_path: Path) -> None:
+    class Tiny(nn.Linear):
+        @configurable
+        def __init__(self, size: int = 1) -> None:
+            super().__init__(size, 1)
+
+        @classmethod
+        def from_config(cls, cfg: Any) -> dict[str, Any]:
+            return {"size": 2}
+
+    class Trainer(DefaultTrainer):
+        @classmethod
+        def build_train_loader(cls, cfg: Any) -> Any:
+            return [torch.zeros(1, 2)]
+
+    META_ARCH_REGISTRY.register(Tiny)
+    cfg = get_cfg()
+    cfg.OUTPUT_DIR, cfg.MODEL.META_ARCHITECTURE, cfg.MODEL.DEVICE = str(tmp_path), "Tiny", "cpu"
+    trainer = Trainer(cfg)
+    assert trainer.model.in_features == 2
+    trainer.model = other = Tiny(size=3)
+    assert trainer._trainer.model is other
+
+
+def test_training_draws_without_end_and_inference_once() -> None:
+    sampler = TrainingSampler(5, seed=1)
+    drawn = list(itertools.islice(sampler, 12))
+    assert sorted(drawn[:5]) == sorted(drawn[5:10]) == list(range(5))
+    assert drawn == list(itertools.islice(TrainingSampler(5, seed=1), 12))
+    part = set(itertools.islice(RandomSubsetTrainingSampler(10, 0.3, seed_shuffle=1, seed_subset=2), 30))
+    assert len(part) == 3
+    assert [list(InferenceSampler._get_local_indices(7, 3, rank)) for rank in range(3)] == [[0, 1, 2], [3, 4], [5, 6]]
+
+
+def test_loaders_map_group_and_pass_over_what_a_mapper_refuses() -> None:
+    images = [{"number": n, "width": 1 + n % 2, "height": 1.5} for n in range(6)]
+    grouped = build_detection_train_loader(images, mapper=lambda image: image, total_batch_size=2)
+    for batch in itertools.islice(grouped, 5):
+        assert len({image["width"] for image in batch}) == 1
+    whole = build_detection_test_loader(images, mapper=lambda image: image["number"], batch_size=4)
+    assert list(whole) == [[0, 1, 2, 3], [4, 5]]
+    odd = MapDataset(list(range(6)), lambda n: n if n % 2 else None)
+    assert all(odd[n] % 2 for n in (1, 3, 5))
+    with pytest.raises(OutOfScope, match="list of dicts"):
+        build_detection_train_loader(get_cfg(), mapper=None, total_batch_size=1)
+
+
+def test_a_checkpointer_lets_its_subclasses_change_what_is_loaded(tmp_path: Path) -> None:
+    class Quiet(Checkpointer):
+        def _load_model(self, checkpoint: Any) -> None:
+            super()._load_model({"model": {key: value + 1 for key, value in checkpoint.pop("model").items()}})
+
+    model = nn.Linear(1, 1)
+    Checkpointer(model, str(tmp_path)).save("one")
+    other = nn.Linear(1, 1)
+    Quiet(other, str(tmp_path)).load(str(tmp_path / "one.pth"))
+    assert torch.equal(other.weight, model.weight + 1)
