@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from etude.dialects import imports
+from tests.dialects.mmengine.toy import make
 
 imports.install()
 
@@ -24,6 +25,7 @@ from mmengine.fileio.handlers.registry_utils import file_handlers  # noqa: E402
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook, LoggerHook  # noqa: E402
 from mmengine.logging import HistoryBuffer  # noqa: E402
 from mmengine.model import BaseModel, ImgDataPreprocessor  # noqa: E402
+from mmengine.model.weight_init import trunc_normal_  # noqa: E402
 from mmengine.optim import OptimWrapper, OptimWrapperDict  # noqa: E402
 from mmengine.registry import HOOKS, PARAM_SCHEDULERS, RUNNERS, WEIGHT_INITIALIZERS  # noqa: E402
 from mmengine.runner.amp import autocast  # noqa: E402
@@ -199,3 +201,13 @@ def test_merging_changes_no_dict_that_others_hold() -> None:
     config.merge({"first": {"lr": 2, "momentum": 0.9}, "new": {"_delete_": True, "a": 1}})
     assert shared == {"lr": 1} and config.second == {"lr": 1}
     assert config.first == {"lr": 2, "momentum": 0.9} and config.new == {"a": 1}
+
+
+def test_what_is_outdated_or_left_out_is_warned_of(tmp_path: Path) -> None:
+    runner = make(tmp_path)
+    with pytest.warns(DeprecationWarning, match="backend_args"):
+        runner.save_checkpoint(str(tmp_path), "a.pth", {"backend": "disk"}, save_optimizer=False)
+    with pytest.warns(UserWarning, match="exceeds the max_length"):
+        HistoryBuffer([1, 2], [1, 1], max_length=1)
+    with pytest.warns(UserWarning, match="more than 2 std"):
+        trunc_normal_(torch.empty(2), mean=9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import pickle
 from collections import deque
@@ -13,8 +14,9 @@ from typing import Any
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.hooks.best_rules import BestRules
-from etude.dialects.mmengine.live.hooks.hook import DataBatch
+from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch
 from etude.dialects.openmm.fileio import FileClient
+from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.storage import get_file_backend
 
 
@@ -52,6 +54,8 @@ class CheckpointHook(BestRules):
     ) -> None:
         if file_client_args is not None and backend_args is not None:
             raise ValueError('"file_client_args" and "backend_args" cannot be set at the same time')
+        if file_client_args is not None:
+            print_log(OUTDATED, "current", logging.WARNING)
         if save_begin < 0:
             raise ValueError(f"save_begin should not be less than 0, but got {save_begin}")
         self.interval, self.by_epoch = interval, by_epoch

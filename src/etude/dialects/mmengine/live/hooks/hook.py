@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+#: Said of an argument that still works.
+OUTDATED = '"file_client_args" will be deprecated in future; use "backend_args"'
+
 DataBatch = Any
 
 _EPOCH_FALLBACKS = {"_before_epoch": "before_{}_epoch", "_after_epoch": "after_{}_epoch"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,8 @@ import numpy as np
 import torch
 
 from etude.dialects.mmengine import files
-from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
+from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch, Hook
+from etude.dialects.openmm.logging import print_log
 
 SUFFIX_TYPE = Sequence[str] | str
 
@@ -51,6 +53,8 @@ class LoggerHook(Hook):
             raise TypeError(f"out_dir must be a str or Path object, but got {out_dir!r}")
         if file_client_args is not None and backend_args is not None:
             raise ValueError('"file_client_args" and "backend_args" cannot be set at the same time')
+        if file_client_args is not None:
+            print_log(OUTDATED, "current", logging.WARNING)
         if out_dir is None and file_client_args is not None:
             raise ValueError('file_client_args should be "None" when `out_dir` is not given')
         self.interval, self.ignore_last, self.interval_exp_name = interval, ignore_last, interval_exp_name

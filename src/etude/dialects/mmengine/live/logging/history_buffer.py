@@ -6,6 +6,7 @@ at once, so that a log line costs one transfer from the device, not one per scal
 
 from __future__ import annotations
 
+import warnings
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,12 @@ class HistoryBuffer:
     ) -> None:
         if len(log_history) != len(count_history):
             raise AssertionError("The lengths of log_history and count_history should be equal")
+        if len(log_history) > max_length:
+            warnings.warn(
+                f"The length of history buffer({len(log_history)}) exceeds the max_length({max_length}): only the last "
+                "entries are kept",
+                stacklevel=2,
+            )
         self._max_length = max_length
         self._set_default_statistics()
         self._values, self._counts = array("d", _floats(log_history)), array("d", _floats(count_history))

@@ -201,6 +201,8 @@ class MessageHub(ManagerMixin):
         for key, value in resumed.items():
             if key in self._log_scalars or key in self._runtime_info:
                 self._set_resumed_keys(key, value)
+                if not value:
+                    print_log(f"Although resumed key: {key} is False, {key} is loaded", "current", logging.WARNING)
             else:
                 print_log(f"resumed key {key} belongs to nothing in message_hub", "current", logging.WARNING)
 

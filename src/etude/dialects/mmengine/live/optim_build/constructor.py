@@ -75,6 +75,7 @@ class DefaultOptimWrapperConstructor:
                 )
                 continue
             if not param.requires_grad:
+                print_log(f"{prefix}.{name} is skipped since its requires_grad=False", "current", logging.WARNING)
                 continue
             if not self._by_custom_key(group, f"{prefix}.{name}"):
                 self._by_rules(group, module, prefix, name, bool(is_dcn_module))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.amp import default_device
 from etude.dialects.mmengine.live.dist.collectives import gather_object
 from etude.dialects.mmengine.live.dist.utils import is_main_process
+from etude.dialects.mmengine.live.hooks.hook import OUTDATED
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
@@ -171,11 +173,11 @@ class Checkpoints(Afterwards):
     def _compare_dataset(self, saved: Any) -> None:
         current = getattr(getattr(self.train_dataloader, "dataset", None), "metainfo", None)
         if not _same(saved, current):
-            self.logger.warning("the dataset's metainfo is not the one that the checkpoint was made with")
+            self.logger.warning("The dataset metainfo from the resumed checkpoint is different from the current one")
 
     def _take_schedulers(self, states: Any) -> None:
         if self.param_schedulers is None:
-            self.logger.warning("the checkpoint has schedulers, the config has none: they are not resumed")
+            self.logger.warning("the config has no schedulers, so skip resuming parameter schedulers")
             return
         self.param_schedulers = self.build_param_scheduler(self.param_schedulers)  # type: ignore[attr-defined]
         for schedulers, saved in _matching(self.param_schedulers, states):
@@ -196,6 +198,8 @@ class Checkpoints(Afterwards):
         """Write everything a resume needs to ``out_dir/filename``. Only the first process writes."""
         if not isinstance(meta, dict | None):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
+        if file_client_args is not None:
+            warnings.warn(OUTDATED, DeprecationWarning, stacklevel=2)
         if not is_main_process():
             return
         model: Any = self.model.module if is_model_wrapper(self.model) else self.model
@@ -215,7 +219,9 @@ class Checkpoints(Afterwards):
                 "owes_validation": self.owes_validation or _is_ahead(checkpoint["meta"], self),
                 "scalars": self._scalars(),
             }
-        if save_param_scheduler and self.param_schedulers is not None:
+        if save_param_scheduler and self.param_schedulers is None:
+            self.logger.warning("there are no schedulers, so skip saving parameter schedulers")
+        elif save_param_scheduler:
             checkpoint["param_schedulers"] = scheduler_states(self.param_schedulers)
         self.call_hook("before_save_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
         path = os.path.join(out_dir, filename)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from typing import Any
@@ -54,7 +55,11 @@ def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_r
     torch.cuda.manual_seed_all(own)
     if deterministic:
         if torch.backends.cudnn.benchmark:
-            print_log("cudnn.benchmark is switched off: the run is to be deterministic", logger="current")
+            print_log(
+                "torch.backends.cudnn.benchmark is switched off: the run is to be deterministic",
+                logger="current",
+                level=logging.WARNING,
+            )
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(True)

@@ -248,6 +248,11 @@ class Drawing:
             f"Mode only support squeeze_mean, select_max, got {channel_reduction}"
         )
         featmap = featmap.detach().cpu().float()
+        if overlaid_image is not None and overlaid_image.shape[:2] != featmap.shape[1:]:
+            warnings.warn(
+                f"the feature map, {tuple(featmap.shape[1:])}, is resized to the image, {overlaid_image.shape[:2]}",
+                stacklevel=2,
+            )
         size = resize_shape or (overlaid_image.shape[:2] if overlaid_image is not None else None)
         if size is not None:
             featmap = F.interpolate(featmap[None], size, mode="bilinear", align_corners=False)[0]
