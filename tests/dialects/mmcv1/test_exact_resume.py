@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from etude.checkpoint import disk
 from etude.errors import ResumeError, SaveError
@@ -94,6 +95,29 @@ def test_a_resumed_run_ends_in_the_same_bits(
     assert (again.iter, again.epoch) == (whole.iter, whole.epoch)
     best = again.meta["hook_msgs"]["best_score"], whole.meta["hook_msgs"]["best_score"]
     assert best[0] == best[1]
+
+
+@pytest.mark.parametrize(
+    ("length", "checkpoint", "file"),
+    [
+        pytest.param(EPOCHS, {"interval": 1}, "epoch_2.pth", id="between two epochs"),
+        pytest.param(EPOCHS, {"interval": 4, "by_epoch": False}, "epoch_2.pth", id="inside an epoch"),
+        pytest.param(ITERS, {"interval": 8}, "iter_8.pth", id="iterations"),
+    ],
+)
+def test_a_generator_of_the_loaders_own_goes_on_too(
+    make_runner: Any, tmp_path: Path, length: Any, checkpoint: Any, file: str
+) -> None:
+    def train(runner: Any) -> Any:
+        set_random_seed(7)
+        own = torch.Generator().manual_seed(9)
+        runner.run([DataLoader(Noisy(), batch_size=4, shuffle=True, generator=own)], [("train", 1)])
+        return runner
+
+    whole = train(_prepared(make_runner, tmp_path / "whole", length, checkpoint=checkpoint))
+    again = _prepared(make_runner, tmp_path / "again", length, checkpoint=checkpoint)
+    again.resume(str(tmp_path / "whole" / file))
+    assert_same_bits(weights(train(again)), weights(whole))
 
 
 def test_averages_that_are_swapped_after_the_save_resume_too(make_runner: Any, tmp_path: Path) -> None:

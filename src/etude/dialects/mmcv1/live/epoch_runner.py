@@ -66,7 +66,7 @@ class EpochBasedRunner(BaseRunner):
         self._begin_exactly()
         assert self._max_epochs is not None
         if self._restored is not None and not self._restored.state["passes"]:
-            exact.set_rng_state(self._restored.state["rng"])
+            self._put_generators_back(self._restored)
         if self.epoch < self._max_epochs:
             self._check_trains()
         while self.epoch < self._max_epochs and not engine.stopping:
@@ -103,9 +103,9 @@ class EpochBasedRunner(BaseRunner):
         restored, self._restored = self._restored, None
         if restored is not None and restored.state["passes"]:
             batches, self._pass = exact.replay(data_loader, restored.state["passes"][0])
-            exact.set_rng_state(restored.state["rng"])
+            self._put_generators_back(restored)
             return batches, self._pass
-        self._pass = exact.Pass(at_once=True)
+        self._pass = exact.Pass(data_loader, at_once=True)
         return iter(data_loader), self._pass
 
     def _counted(self, data_loader: Any) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,26 @@ class Generated:
             torch.cuda.set_rng_state_all(self._cuda)
 
 
+def own_generators(loader: Any) -> list[torch.Generator]:
+    """Generators that a loader or its samplers have to themselves."""
+    batches = getattr(loader, "batch_sampler", None)
+    parts = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))
+    found = [getattr(part, "generator", None) for part in parts]
+    return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+
+
+def own_states(loader: Any) -> list[torch.Tensor]:
+    return [generator.get_state() for generator in own_generators(loader)]
+
+
+def set_own_states(loader: Any, states: Sequence[torch.Tensor]) -> None:
+    """Put a loader's own generators back, if it has as many as it had."""
+    generators = own_generators(loader)
+    if len(generators) == len(states):
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+
+
 @dataclass
 class Pass:
     """One pass over a loader: the generators at its start and at its first batch, and how many batches were taken.
@@ -72,10 +92,15 @@ class Pass:
     drawn right after the start, so that the generators need not be looked at twice.
     """
 
+    loader: Any
     start: Generated = field(default_factory=lambda: Generated())
+    own: list[torch.Tensor] = field(default_factory=list)
     first: Generated | None = None
     taken: int = 0
     at_once: bool = False
+
+    def __post_init__(self) -> None:
+        self.own = own_states(self.loader)
 
     def begin(self) -> None:
         """The next batch may be the first one: look at the generators, if they may have moved since the start."""
@@ -91,7 +116,7 @@ class Pass:
 
     def state(self) -> dict[str, Any]:
         first = self.first.state() if self.first is not None else None
-        return {"rng": self.start.state(), "first_rng": first, "taken": self.taken}
+        return {"rng": self.start.state(), "first_rng": first, "taken": self.taken, "own": self.own}
 
 
 def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
@@ -100,7 +125,8 @@ def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
     The order of samples, and what workers draw, follow from the generators at the start of the pass.
     """
     set_rng_state(saved["rng"])
-    current = Pass()
+    set_own_states(loader, saved.get("own", ()))
+    current = Pass(loader)
     batches = iter(loader)
     if saved["first_rng"] is not None:
         set_rng_state(saved["first_rng"])

@@ -26,7 +26,7 @@ class IterLoader:
 
     def __init__(self, dataloader: Any) -> None:
         self._dataloader = dataloader
-        self._pass = exact.Pass()
+        self._pass = exact.Pass(dataloader)
         self.iter_loader = iter(self._dataloader)
         self._epoch = 0
 
@@ -45,7 +45,7 @@ class IterLoader:
             self._epoch += 1
             if hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
                 self._dataloader.sampler.set_epoch(self._epoch)
-            self._pass = exact.Pass(at_once=True)
+            self._pass = exact.Pass(self._dataloader, at_once=True)
             self.iter_loader = iter(self._dataloader)
             return self._pass.draw(self.iter_loader)
 
@@ -175,7 +175,7 @@ class IterBasedRunner(BaseRunner):
         if len(restored.state["passes"]) == len(self._iter_loaders):
             for loader, state in zip(self._iter_loaders, restored.state["passes"], strict=True):
                 loader.load_state_dict(state)
-        exact.set_rng_state(restored.state["rng"])
+        self._put_generators_back(restored)
 
     def _pass_states(self) -> list[Any]:
         return [loader.state_dict() for loader in self._iter_loaders]

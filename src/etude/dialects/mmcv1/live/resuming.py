@@ -84,6 +84,7 @@ class Resuming:
             "states": self._hook_states(),
             "rng": exact.rng_state(),
             "passes": self._pass_states(),
+            "loaders": [exact.own_states(loader) for loader in self._loaders],
             "world": self._world_size,
         }
 
@@ -175,6 +176,12 @@ class Resuming:
             exact.set_rng_state(state["rng"])
             self._finish_stage(state["stage"], self._hooks.index(named[state["saver"]]))
             state["rng"] = exact.rng_state()
+
+    def _put_generators_back(self, restored: Restored) -> None:
+        """Those of the process and those of the loaders, as they were when the checkpoint was saved."""
+        exact.set_rng_state(restored.state["rng"])
+        for loader, states in zip(self._loaders, restored.state.get("loaders", ()), strict=False):
+            exact.set_own_states(loader, states)
 
     def _finish_stage(self, stage: str, saver: int) -> None:
         """Call the hooks that come after the one that saved: the run had died before they were done."""
