@@ -21,6 +21,8 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST_HOPS = 12
 #: Methods of a registry that enter what they decorate, here and in the systems whose configs are read.
 _REGISTERING = ("register", "register_module")
+#: Keywords that give an entry its name.
+_NAMING = ("name", "key")
 
 
 @dataclass(frozen=True)
@@ -354,11 +356,21 @@ def _field_default(value: ast.expr | None) -> tuple[bool, str | None]:
     return True, None if value is None else ast.unparse(value)
 
 
+def registers_unreadably(module: str, file: str) -> bool:
+    """Whether a file registers something under a name that its source alone does not tell, as in a loop."""
+    source = parse(module, file)
+    if source is None:
+        return True
+    nodes = [node for statement in source.body for node in ast.walk(statement)]
+    asked = sum(isinstance(node, ast.Attribute) and node.attr in _REGISTERING for node in nodes)
+    return asked > sum(1 for _ in _registered(source))
+
+
 def _registered(source: Source) -> Iterator[Registered]:
     for statement in statements(source.body):
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             for decorator in statement.decorator_list:
-                entry = _decorated(decorator, statement.name)
+                entry = _decorated(decorator, statement.name, source)
                 if entry is not None:
                     target = f"{source.module}:{statement.name}"
                     yield Registered(entry[0], entry[1], target, source.file, statement.lineno)
@@ -366,29 +378,62 @@ def _registered(source: Source) -> Iterator[Registered]:
             yield from _added(statement.value, source)
 
 
-def _decorated(decorator: ast.expr, own_name: str) -> tuple[str, str] | None:
+def _decorated(decorator: ast.expr, own_name: str, source: Source) -> tuple[str, str] | None:
     """``@HOOKS.register``, ``@HOOKS.register("name")``, ``@HOOKS.register_module(name="name")`` → table and name."""
     call = decorator if isinstance(decorator, ast.Call) else None
     method = call.func if call else decorator
     if not isinstance(method, ast.Attribute) or method.attr not in _REGISTERING:
         return None
-    given = _constant(call.args[0]) if call and call.args else None
-    for word in call.keywords if call else ():
-        given = _constant(word.value) if word.arg == "name" else given
-    return _tail(method.value), given or own_name
+    given = [
+        *(call.args[:1] if call else ()),
+        *(word.value for word in (call.keywords if call else ()) if word.arg in _NAMING),
+    ]
+    names = [_text(value, source) for value in given if not _is_none(value)]
+    if names and not names[-1]:
+        return None
+    return _table(method.value, source), names[-1] if names else own_name
 
 
 def _added(call: ast.Call, source: Source) -> Iterator[Registered]:
-    """``HOOKS.add("name", Target)`` and ``HOOKS.register(Target)``."""
+    """``HOOKS.add("name", Target)``, ``HOOKS.register(Target)`` and ``HOOKS.register("name")(Target)``."""
+    targets = call.args
+    if isinstance(call.func, ast.Call):
+        call = call.func
     method = call.func
     if not isinstance(method, ast.Attribute) or method.attr not in ("add", *_REGISTERING):
         return
-    values = [*call.args, *(word.value for word in call.keywords if word.arg == "module")]
-    name = next((text for value in values if (text := _constant(value))), "")
-    target = next((ast.unparse(value) for value in values if isinstance(value, ast.Name | ast.Attribute)), "")
+    named = [word.value for word in call.keywords if word.arg in _NAMING]
+    values = [*call.args, *targets, *named, *(word.value for word in call.keywords if word.arg == "module")]
+    name = next((text for value in values if (text := _text(value, source))), "")
+    target = next((ast.unparse(value) for value in values if _is_reference(value, source)), "")
     if name or target:
         where = f"{source.module}:{target or name}"
-        yield Registered(_tail(method.value), name or target.rpartition(".")[2], where, source.file, call.lineno)
+        yield Registered(
+            _table(method.value, source), name or target.rpartition(".")[2], where, source.file, call.lineno
+        )
+
+
+def _text(value: ast.expr, source: Source) -> str:
+    """A text as it is written, or behind a name that the file gives it."""
+    if isinstance(value, ast.Name):
+        known = source.names.get(value.id)
+        return _constant(known) if isinstance(known, ast.expr) else ""
+    return _constant(value)
+
+
+def _is_none(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _is_reference(value: ast.expr, source: Source) -> bool:
+    return isinstance(value, ast.Name | ast.Attribute) and not _text(value, source)
+
+
+def _table(expression: ast.expr, source: Source) -> str:
+    """The registry's own name, also where it was imported under another."""
+    name = _tail(expression)
+    origin = source.names.get(name) if isinstance(expression, ast.Name) else None
+    return origin.partition(":")[2] if isinstance(origin, str) and ":" in origin else name
 
 
 def _own_imports(source: Source, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -25,9 +25,12 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from etude import builtins
+    from etude.errors import UserError
     from etude.index import tables_asked
 
     if args.dialect != "native":
+        if args.config:
+            raise UserError("--config adds what a native config imports; with --dialect it has no effect")
         return _foreign(args.dialect, args.kind)
     builtins.load()
     index = index_of(args.config)

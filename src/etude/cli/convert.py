@@ -16,7 +16,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "convert",
         help="an old config as a native one that trains the same",
-        description="Write what an mmcv 1.x or MMEngine config trains as a native config. Nothing is built.",
+        description="Write what a config of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic trains as a native config. "
+        "Nothing is built.",
     )
     parser.add_argument("config", metavar="OLD")
     parser.add_argument("overrides", metavar="key=value", nargs="*")
@@ -39,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if os.path.exists(args.output) and not args.force:
         raise UserError(f"{args.output} is there already; --force replaces it")
-    Path(args.output).write_text(text, encoding="utf-8")
+    try:
+        Path(args.output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{args.output} cannot be written: {error.strerror}") from error
     print(f"written to {args.output}")
     return 0
 

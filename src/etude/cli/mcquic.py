@@ -28,10 +28,10 @@ def main(argv: Sequence[str] | None = None, *, train: Train | None = None) -> in
     training.add_argument("config", nargs="?", metavar="CONFIG")
     try:
         args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))
-        for path, what in ((args.config, "[CONFIG]"), (args.resume, "'-r' / '--resume'")):
-            _require_file(parser, path, what)
+        for path, what in ((args.config, "'[CONFIG]'"), (args.resume, "'-r' / '--resume'")):
+            _require_file(training, path, what)
         if args.config is None and args.resume is None:
-            parser.error("neither a config nor a file to resume from is given")
+            training.error("neither a config nor a file to resume from is given")
     except SystemExit as stop:
         return int(stop.code or 0)
     return (train or _train)(args.debug, args.quiet, args.resume, args.config)
@@ -41,19 +41,26 @@ def _require_file(parser: argparse.ArgumentParser, path: str | None, what: str) 
     if path is None:
         return
     if not Path(path).exists():
-        parser.error(f"Invalid value for '{what}': File '{path}' does not exist.")
+        parser.error(f"Invalid value for {what}: File '{path}' does not exist.")
     if Path(path).is_dir():
-        parser.error(f"Invalid value for '{what}': File '{path}' is a directory.")
+        parser.error(f"Invalid value for {what}: File '{path}' is a directory.")
 
 
 def _train(debug: bool, quiet: bool, resume: str | None, config: str | None) -> int:
     """Through ``etude train``, with the config that the checkpoint holds when none is given."""
     from etude.cli import main as etude
+    from etude.errors import EtudeError
 
     words = ["train", "--dialect", "mcquic", *(["-D"] if debug else []), *(["-q"] if quiet else [])]
     if resume is not None:
         words += ["--resume", str(Path(resume).absolute())]
-    return etude([*words, str(Path(config).absolute()) if config else str(_stored_config(str(resume)))])
+    if config is None:
+        try:
+            config = str(_stored_config(str(resume)))
+        except EtudeError as error:
+            print(f"mcquic: error: {error}", file=sys.stderr)
+            return error.exit_code
+    return etude([*words, str(Path(config).absolute())])
 
 
 def _stored_config(resume: str) -> Path:

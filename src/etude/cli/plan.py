@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
     if args.acts:
         for act in told.acts:
             print(f"epoch {act.epoch}  step {act.step}  {act.point:<16} {act.who}")
-        return 0
-    for block in told.blocks:
-        print("\n".join(block) + "\n")
-    _print_curves(told.curves)
-    for note in told.notes:
-        print(f"note       {note}")
+    else:
+        for block in told.blocks:
+            print("\n".join(block) + "\n")
+        _print_curves(told.curves)
+        for note in told.notes:
+            print(f"note       {note}")
     if args.plot:
         from etude.draw import save_plot
 

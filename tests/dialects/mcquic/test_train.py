@@ -220,3 +220,151 @@ def test_an_lmdb_gives_the_same_images_as_its_folder(workdir):
     one, other = open_images("photos"), open_images("photos.lmdb")
     assert isinstance(one, Folder) and len(one) == len(other) == 4
     assert all(torch.equal(one[i], other[i]) for i in range(4))
+
+
+LIBRARY = """
+from mcquic.utils.registry import HookRegistry, LossRegistry, ModuleRegistry, OptimizerRegistry
+from mcquic.train.hooks import StepFinishHook
+from mcquic.loss import Distortion
+import torch
+
+@LossRegistry.register
+class L1(Distortion):
+    def distortion(self, restored, image):
+        return (restored - image).abs().mean()
+
+@ModuleRegistry.register
+class Tiny(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Conv2d(3, width, 1), torch.nn.Conv2d(width, 3, 1))
+    def forward(self, images):
+        return {"postProcessed": self.body(images)}
+
+class Own(torch.optim.SGD):
+    pass
+
+class Count(StepFinishHook):
+    def __init__(self, fail=0):
+        self.count, self.fail = 0, fail
+    def stepFinish(self, step, epoch, trainer, *args, logger, **kwds):
+        self.count += 1
+        if self.count == self.fail:
+            raise RuntimeError("oops")
+    def state_dict(self):
+        return {"count": self.count}
+    def load_state_dict(self, state):
+        self.count = state["count"]
+        print("count was", self.count)
+
+OptimizerRegistry.register("mine")(Own)
+for name in ("counter", "another"):
+    HookRegistry.register(name)(Count)
+"""
+
+
+@pytest.fixture
+def own(workdir, monkeypatch):
+    """A project with a loss, a model, an optimizer and a hook of its own, one of them registered in a loop."""
+    from etude import compat
+    from etude.dialects.mcquic.live.registry import REGISTRIES
+
+    compat.install()
+    for registry in REGISTRIES:
+        monkeypatch.setattr(registry, "_map", dict(registry._map))
+    (workdir / "library.py").write_text(LIBRARY)
+    monkeypatch.setitem(project.CONFIG, "model", {"key": "Tiny", "params": {"width": 4}})
+
+    def write(**changes):
+        given = {"externalLib": ["library.py"], "target": "L1", "optim": {"key": "mine", "params": {"lr": 0.01}}}
+        project.write(workdir, **given | {"hooks": [{"key": "counter", "params": {}}]} | changes)
+
+    return write
+
+
+def test_everything_may_be_ones_own(own, capfd):
+    own()
+    assert main(["check", "config.yaml"]) == 0
+    assert main(["train", "config.yaml", "-q"]) == 0
+    assert "L1" in torch.load("saved/latest/last.ckpt", weights_only=False)["config"]["train"]["target"]
+    assert main(["train", "config.yaml", "-q", "--resume", "train.epoch=4"]) == 0
+    said = capfd.readouterr()
+    assert "count was 3" in said.out and "changed since the checkpoint: train.epoch 3 -> 4" in said.err
+
+
+def test_a_converted_config_finds_the_external_library(own, capfd):
+    own(hooks=[])
+    assert main(["convert", "config.yaml", "-o", "native.yaml"]) == 0
+    assert main(["train", "native.yaml", "-q", "--folder", "native"]) == 0
+    assert main(["convert", "config.yaml", "-o", "nowhere/native.yaml"]) == 2
+    assert "cannot be written" in capfd.readouterr().err
+
+
+def test_a_hook_that_raises_is_named_with_its_file(own, capfd):
+    own(hooks=[{"key": "counter", "params": {"fail": 2}}])
+    assert main(["train", "config.yaml", "-q"]) == 3
+    said = capfd.readouterr().err
+    assert "hook Count" in said and "library.py" in said and "after_step" in said
+
+
+def test_dotted_paths_work_wherever_a_key_does(here):
+    project.write(here, optim={"key": "torch.optim.SGD", "params": {"lr": 0.01}},
+                  schdr={"key": "torch.optim.lr_scheduler.StepLR", "params": {"step_size": 1}},
+                  hooks=[{"key": "etude.dialects.mcquic.live.hooks.CodebookReassign", "params": {"freq": 1}}])  # fmt: skip
+    assert main(["train", "config.yaml", "-q"]) == 0
+
+
+def test_another_rate_is_refused_unless_it_is_allowed_and_then_used(here, capfd):
+    assert main(["train", "config.yaml", "-q"]) == 0
+    before = Path("saved/latest/config.yaml").read_bytes()
+    change = ["train.optim.params.lr=0.5", "train.epoch=4"]
+    assert main(["train", "config.yaml", "-q", "--resume", *change]) == 2
+    assert "--allow-change train.optim.params.lr accepts it" in capfd.readouterr().err
+    assert Path("saved/latest/config.yaml").read_bytes() == before
+    assert main(["train", "config.yaml", "-q", "--resume", "--allow-change", "lr", *change]) == 0
+    (group,) = state("saved/latest/last.ckpt")["_optimizer"]["param_groups"]
+    assert group["initial_lr"] == pytest.approx(0.125) and group["lr"] == pytest.approx(0.125 / 16)
+
+
+def test_another_model_is_refused_with_what_does_not_fit(here, capfd):
+    assert main(["train", "config.yaml", "-q"]) == 0
+    words = ["--resume", "model.params.channel=16", "--allow-change", "channel"]
+    assert main(["train", "config.yaml", "-q", *words]) == 7
+    assert "does not fit the model" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["--resume", "bad.ckpt"], ["model.params.channel=-3"], ["train.valSet=nowhere"], ["model.params.k=[]"]]
+)
+def test_a_start_that_fails_leaves_the_folder_as_it_was(here, words, capfd):
+    assert main(["train", "config.yaml", "-q"]) == 0
+    Path("bad.ckpt").write_text("nothing")
+    before = contents("saved")
+    assert main(["train", "config.yaml", "-q", *words]) in (2, 7)
+    assert "Traceback" not in capfd.readouterr().err
+    assert contents("saved") == before
+
+
+def contents(folder: str) -> dict:
+    files = (path for path in Path(folder).rglob("*") if path.is_file() and path.name != ".lock")
+    return {path: path.read_bytes() for path in files}
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(here, capfd):
+    from etude.checkpoint.lock import Lock
+
+    assert main(["train", "config.yaml", "-q"]) == 0
+    with Lock("saved/latest"):
+        before = sorted(Path("saved").rglob("*"))
+        for words in ([], ["--resume"]):
+            assert main(["train", "config.yaml", "-q", *words]) == 2
+            assert "in use" in capfd.readouterr().err
+        assert sorted(Path("saved").rglob("*")) == before
+
+
+def test_a_short_try_leaves_nothing_behind(here):
+    before = sorted(Path().rglob("*"))
+    assert main(["train", "config.yaml", "-q", "--fast-dev-run"]) == 0
+    assert sorted(Path().rglob("*")) == before
+    assert main(["train", "config.yaml", "-q", "--limit-batches", "1", "train.batchSize=1"]) == 0
+    assert state("saved/latest/last.ckpt")["_step"] == 3

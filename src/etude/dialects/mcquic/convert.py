@@ -6,7 +6,7 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.dialects.mcquic.config import Config
-from etude.dialects.mcquic.lower import REGISTERED, lower
+from etude.dialects.mcquic.lower import REGISTERED, lower, registered
 
 _NATIVE = "etude.dialects.mcquic.live.native"
 #: Keys of the registry → names of the native tables.
@@ -24,15 +24,13 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
         notes.append(f"lr is {lr:.6g}: the configured one times sqrt(batchSize · gpus) / 8, as McQuic scales it")
     if train.Hooks:
         notes.append("hooks of McQuic have no native form and were left out: " + ", ".join(h.Key for h in train.Hooks))
-    if train.ExternalLib:
-        notes.append("external libraries register with McQuic's tables; name their classes by dotted paths instead")
-    notes.append("validation comes after every epochs' end, not before the first")
+    notes.append("validation, the best checkpoint and pictures are left out: they change no weight")
     images = {"type": f"{_NATIVE}.Images", "path": train.TrainSet, "at_least": train.BatchSize}
     curve = {"type": f"{_NATIVE}.PerEpoch", "key": train.Schdr.Key, "params": train.Schdr.Params, "base": lr or 1.0}
     native: dict[str, Any] = {
         "name": "mcquic",
         "folder": train.SaveDir,
-        "imports": [_NATIVE],
+        "imports": [_NATIVE, *train.ExternalLib],
         "model": {
             "type": f"{_NATIVE}.Compression",
             "target": train.Target,
@@ -40,7 +38,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
             "params": config.Model.Params,
         },
         "data": {"train": {"dataset": images, "batch_size": train.BatchSize, "shuffle": True}},
-        "optim": {"type": OPTIMIZERS.get(optim.Key, optim.Key), **optim.Params},
+        "optim": {"type": _optimizer(tree, optim.Key), **optim.Params},
         "schedule": {"lr": [curve]},
         "train": {"epochs": train.Epoch, "seed": 3407},
         "checkpoint": {"every": f"{train.ValFreq}ep"},
@@ -48,3 +46,9 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     if optim.Key in REGISTERED["OptimizerRegistry"]:
         native["optim"] |= {"fused": False, "foreach": False} if optim.Key == "Adam" else {}
     return native, notes
+
+
+def _optimizer(tree: Tree, key: str) -> str:
+    """A name of the native table, or the dotted path of a class in an external library."""
+    target = registered(tree, "OptimizerRegistry").get(key, "")
+    return OPTIMIZERS.get(key) or target.replace(":", ".") or key

@@ -40,8 +40,10 @@ class Saver:
         tensorboard: bool = True,
     ) -> None:
         folder = Path(saveDir)
+        self._moved: Path | None = None
         if autoManage and not str(folder).endswith("latest"):
-            folder = _rotate(folder, maxItems=maxItems, reserve=reserve)
+            folder, self._moved = _rotate(folder, maxItems=maxItems, reserve=reserve)
+        self._before = _small_files(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.saveName = folder, saveName
         self.logger = logging.getLogger(loggerName)
@@ -100,6 +102,23 @@ class Saver:
         if self._board is not None:
             self._board.close()
 
+    def undo(self) -> None:
+        """Leave the folder as it was found: for a run that could not be started."""
+        self.close()
+        if self._before is None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if self._moved is not None:
+                self._moved.rename(self.folder)
+            elif self.folder.parent.is_dir() and not any(self.folder.parent.iterdir()):
+                self.folder.parent.rmdir()
+            return
+        for path in self.folder.iterdir():
+            content = self._before.get(path.name)
+            if path.name not in self._before:
+                path.unlink()
+            elif content is not None:
+                path.write_bytes(content)
+
     def debug(self, message: str, *args: Any) -> None:
         self.logger.debug(message, *args)
 
@@ -152,14 +171,23 @@ class Restorable:
                 setattr(self, name, state[name])
 
 
-def _rotate(root: Path, *, maxItems: int, reserve: bool) -> Path:
-    latest = root / "latest"
+def _small_files(folder: Path) -> dict[str, bytes | None] | None:
+    """The names in a folder, with the content of its config; None where there is no folder."""
+    if not folder.is_dir():
+        return None
+    return {path.name: path.read_bytes() if path.name == "config.yaml" else None for path in folder.iterdir()}
+
+
+def _rotate(root: Path, *, maxItems: int, reserve: bool) -> tuple[Path, Path | None]:
+    """The folder to use, and where the one before it went."""
+    latest, moved = root / "latest", None
     if latest.exists() and not reserve:
-        latest.rename(_free(root, time.strftime(_STAMP)))
+        moved = _free(root, time.strftime(_STAMP))
+        latest.rename(moved)
         older = sorted(path for path in root.iterdir() if path.is_dir() and path.name != "latest")
         for path in older[: max(0, len(older) - maxItems)]:
             shutil.rmtree(path)
-    return latest
+    return latest, moved
 
 
 def _free(folder: Path, name: str) -> Path:

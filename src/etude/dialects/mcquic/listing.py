@@ -11,7 +11,8 @@ def tables() -> dict[str, dict[str, str]]:
     from etude.dialects.mcquic.live.registry import REGISTRIES
 
     builtin.registerBuiltinFunctions()
-    return {
+    model = {"Compressor": "encoder, residual multi-codebook quantization, decoder; any registered or dotted class too"}
+    return {"model": model} | {
         registry.__name__: {
             key: f"{value.__module__}.{value.__qualname__}  {first_line(value.__doc__ or '')}"
             for key, value in sorted(registry.items())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
 from etude import scan
 from etude.config import read as read_files
+from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.mcquic.config import (
     GENERAL,
@@ -21,15 +24,21 @@ from etude.dialects.mcquic.config import (
     json_schema,
     markdown_schema,
 )
-from etude.errors import ConfigError, Finding, suggest
+from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.index import kept
 from etude.plan import HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
+from etude.registry import MODELS
 from etude.units import Amount
 
-__all__ = ["json_schema", "lower", "markdown_schema", "read", "recognise"]
+__all__ = ["json_schema", "lower", "markdown_schema", "read", "recognise", "survey"]
 
 KNOWN_KEYS = tuple(ROOT)
 _TELLING = re.compile(
     r"^\s+[\"']?(schdr|valFreq|trainSet|valSet|externalLib|wantsMore|batchSize)[\"']?\s*:", re.MULTILINE
+)
+#: No other system says ``key`` and ``params`` of its model.
+_MODEL = re.compile(
+    r"^[\"']?model[\"']?\s*:\s*(\{\s*[\"']?(key|params)\b|\n\s+[\"']?(key|params)[\"']?\s*:)", re.MULTILINE
 )
 
 _LIVE = "etude.dialects.mcquic.live"
@@ -58,7 +67,9 @@ GIVEN = ("params", "optimizer", "last_epoch", "verbose")
 
 
 def recognise(path: str, text: str) -> bool:
-    return path.endswith((".yaml", ".yml", ".json")) and len(set(_TELLING.findall(text))) >= 2
+    if not path.endswith((".yaml", ".yml", ".json")):
+        return False
+    return len(set(_TELLING.findall(text))) >= 2 or _MODEL.search(text) is not None
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
@@ -109,11 +120,44 @@ def lower(tree: Tree) -> Plan:
     )
 
 
+def survey(tree: Tree) -> tuple[Plan | None, list[Finding]]:
+    """The plan, and everything that is wrong, the files that it needs included."""
+    missing = list(_missing_files(tree))
+    try:
+        return lower(tree), missing
+    except ConfigError as error:
+        return None, [*error.findings, *missing]
+
+
+def _missing_files(tree: Tree) -> Iterator[Finding]:
+    for key in ("trainSet", "valSet"):
+        value = tree.get("train", key)
+        if isinstance(value, str) and not FilePath(value).exists():
+            near = nearest(FilePath(value).name, _names_beside(FilePath(value)))
+            hint = f"did you mean {near!r}?" if near else f"looked for {FilePath(value).absolute()}"
+            yield Finding(str(tree.place("train", key)), f"train.{key}: there is no {value}", hint)
+    folder = tree.get("train", "saveDir")
+    if isinstance(folder, str) and FilePath(folder).is_file():
+        yield Finding(str(tree.place("train", "saveDir")), f"train.saveDir: {folder} is a file, not a folder")
+
+
+def _names_beside(path: FilePath) -> list[str]:
+    folder = path.absolute().parent
+    return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+
+
+def registered(tree: Tree, table: str) -> dict[str, str]:
+    """What a registry has with the config's external libraries: key → ``module:attr``."""
+    return _Lowering(tree).registered[table]
+
+
 class _Lowering:
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.findings: list[Finding] = []
-        self.folders: tuple[str, ...] = ()
+        self.folders = tuple(dict.fromkeys([*(str(FilePath(f).absolute().parent) for f in tree.files), os.getcwd()]))
+        #: Whether a library registers under names that its source alone does not tell.
+        self.unreadable = False
         self.registered = {table: dict(entries) for table, entries in REGISTERED.items()}
         libraries = tree.get("train", "externalLib", default=[])
         for index, entry in enumerate(libraries if isinstance(libraries, list) else []):
@@ -134,11 +178,12 @@ class _Lowering:
         if not isinstance(value, Mapping):
             self.error(path, f"{dotted(path)} must be a mapping, not {value!r}")
             return
-        for key in value:
-            if key not in fields:
-                self.error((*path, key), f"unknown key {dotted((*path, key))}", suggest(str(key), fields))
+        unknown = [key for key in value if key not in fields]
+        meant = {nearest(str(key), list(fields)) for key in unknown}
+        for key in unknown:
+            self.error((*path, key), f"unknown key {dotted((*path, key))}", _hint(str(key), fields))
         for key, field in fields.items():
-            if key not in value and field.required:
+            if key not in value and field.required and key not in meant:
                 self.error(path, f"{dotted((*path, key))} is missing", _example(key, field))
             elif key in value:
                 self._fits((*path, key), value[key], field.schema)
@@ -168,29 +213,66 @@ class _Lowering:
         places = {name: self.tree.place(*path, "params", name) for name in params}
         at = self.tree.place(*path, "key")
         spec = Spec(kind=kind, name=key, args=dict(params), at=at, places=places)
-        known = self.registered[table]
-        if key not in known:
-            if "." not in key:
-                self.error((*path, "key"), f"{table} has no entry {key!r}", suggest(key, known))
-            return spec
-        signature = scan.signature(known[key], folders=self.folders)
+        target = self._target(path, key, self._known(table), "no model" if table == "model" else table)
+        signature = scan.signature(target, folders=self.folders, known=kept) if target else None
         if signature is not None:
             self._bind(spec, path, signature)
         return spec
 
+    def _known(self, table: str) -> dict[str, str]:
+        """What a registry has; models are also those of ``ModuleRegistry`` and of Étude."""
+        if table != "model":
+            return self.registered[table]
+        return {**{name: MODELS.origin(name) for name in MODELS.names()}, **self.registered.get("MODELS", {}),
+                **self.registered.get("ModuleRegistry", {}), **self.registered["model"]}  # fmt: skip
+
+    def _target(self, path: Path, key: str, known: Mapping[str, str], table: str) -> str:
+        """``module:attr`` of what a key names; empty, and mostly a finding, where that cannot be told."""
+        if key in known:
+            return known[key]
+        module, _, attribute = key.rpartition(".")
+        if not module:
+            if not self.unreadable:
+                said = f"{table} has no entry {key!r}" if table != "no model" else f"no model is called {key!r}"
+                hint = suggest(key, known) + ("" if nearest(key, list(known)) else "; a dotted path works too")
+                self.error((*path, "key"), said, hint)
+            return ""
+        source = scan.find_source(module, self.folders)
+        if source is None and not scan.has_module(module, self.folders):
+            self.error((*path, "key"), f"{key!r}: there is no module {module!r}")
+        elif source is not None and not source.stars and not {attribute, "__getattr__"} & set(source.names):
+            self.error((*path, "key"), f"the module {module} has no {attribute!r}", suggest(attribute, source.names))
+        return f"{module}:{attribute}"
+
     def _bind(self, spec: Spec, path: Path, signature: Any) -> None:
-        takes = [parameter.key for parameter in signature.parameters if parameter.key not in GIVEN and parameter.word]
-        for name in spec.args:
-            if name not in takes and not signature.open:
+        takes = {p.key: p for p in signature.parameters if p.key not in GIVEN and p.word}
+        for name, value in spec.args.items():
+            if name in takes:
+                self._conform((*path, "params", name), spec.name, value, takes[name])
+            elif not signature.open:
                 self.error((*path, "params", name), f"{spec.name} has no parameter {name!r}", suggest(name, takes))
+        meant = {nearest(name, list(takes)) for name in spec.args if name not in takes}
         for parameter in signature.parameters:
-            if parameter.required and parameter.key in takes and parameter.key not in spec.args:
+            if parameter.required and parameter.key in takes and parameter.key not in {*spec.args, *meant}:
                 self.error((*path, "key"), f"{spec.name} needs the parameter {parameter.key!r}")
 
+    def _conform(self, path: Path, owner: str, value: Any, parameter: scan.Parameter) -> None:
+        if value is None and parameter.default == "None":
+            return
+        try:
+            conform(value, parameter.annotation)
+        except Misfit as misfit:
+            self.error(path, f"{owner}: {path[-1]} must be {misfit}", misfit.hint)
+
     def check_values(self, optim: Spec) -> None:
-        lr = optim.args.get("lr")
-        if lr is not None and (not isinstance(lr, int | float) or isinstance(lr, bool) or not math.isfinite(lr)):
-            self.error(("train", "optim", "params", "lr"), f"lr must be a number, not {lr!r}")
+        """A learning rate is scaled before the optimizer sees it, so it is looked at here."""
+        lr, path = optim.args.get("lr"), ("train", "optim", "params", "lr")
+        if lr is None or any(finding.at == str(self.tree.place(*path)) for finding in self.findings):
+            return
+        if not isinstance(lr, int | float) or isinstance(lr, bool) or not math.isfinite(lr):
+            self.error(path, f"lr must be a number, not {lr!r}")
+        elif lr < 0:
+            self.error(path, f"lr must not be less than zero, as {lr!r} is")
 
     def _read_library(self, index: int, entry: Any) -> None:
         """What a file registers, read off its source; nothing of it runs here."""
@@ -205,7 +287,14 @@ class _Lowering:
         if file.suffix != ".py":
             self.error(path, f"train.externalLib: {entry} is not a Python file")
             return
+        try:
+            ast.parse(file.read_bytes(), str(file))
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None) or 1
+            self.findings.append(Finding(f"{entry}:{line}", f"not valid Python: {getattr(error, 'msg', error)}"))
+            return
         self.folders = (*self.folders, str(file.parent))
+        self.unreadable = self.unreadable or scan.registers_unreadably(file.stem, str(file))
         for found in scan.registrations(file.stem, str(file), folders=self.folders):
             self.registered.setdefault(found.table, {})[found.name] = found.target
 
@@ -214,6 +303,12 @@ def _images(tree: Tree, key: str, batch_size: int, *, shuffle: bool) -> Loader:
     place = tree.place("train", key)
     dataset = Spec(kind="dataset", name="mcquic.Images", args={"path": tree.get("train", key)}, at=place)
     return Loader(dataset=dataset, batch_size=batch_size, shuffle=shuffle, at=place)
+
+
+def _hint(key: str, fields: Mapping[str, Field]) -> str:
+    if fields is GENERAL and not nearest(key, list(fields)):
+        return "did you mean 'key'?" if key == "type" else f"arguments stand under `params`: params: {{{key}: …}}"
+    return suggest(key, fields)
 
 
 def _example(key: str, field: Field) -> str:

@@ -4,82 +4,113 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from etude.checkpoint.lock import Lock
+from etude.config.files import display
 from etude.core.run import Run
 from etude.data.loader import Loader
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Saver
-from etude.dialects.mcquic.live import blocks, builtin
+from etude.dialects.mcquic.live import blocks, builtin, taking_up
 from etude.dialects.mcquic.live.compressor import Composition, Compressor
 from etude.dialects.mcquic.live.external import import_external
-from etude.dialects.mcquic.live.hooks import getAllHooks
+from etude.dialects.mcquic.live.hooks import KINDS, ChainHook, splitHooks
 from etude.dialects.mcquic.live.images import open_images
-from etude.dialects.mcquic.live.registry import LossRegistry, LrSchedulerRegistry, OptimizerRegistry
+from etude.dialects.mcquic.live.registry import (
+    HookRegistry,
+    LossRegistry,
+    LrSchedulerRegistry,
+    ModuleRegistry,
+    OptimizerRegistry,
+    find,
+)
 from etude.dialects.mcquic.live.trainer import MainTrainer
 from etude.dialects.mcquic.live.validate import Validator
-from etude.errors import ConfigError, ResumeError, UserCodeError
+from etude.errors import ConfigError, UserCodeError
 from etude.hooks.stops import Signals, Stops
-from etude.plan import Plan
+from etude.plan import Plan, Spec
 from etude.registry import MODELS
 
 if TYPE_CHECKING:
     from etude.build import Options
 
 SEED = 3407
-#: What a run can be taken up from.
-CHECKPOINTS = ("last.ckpt", "saved.ckpt", "best.ckpt")
 #: Side of the squares that training cuts out of images.
 CROP = 64
 __all__ = ["blocks", "build"]
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """The trainer with everything it needs, as a run; only the folder of the run is made."""
-    config = Config.deserialize(dict(plan.source))
+    """The trainer with everything it needs, as a run. Only its folder is made; when a part fails, not even that."""
+    config = _config(plan, options)
+    train = config.Train
     level = logging.CRITICAL if options.quiet else logging.DEBUG if options.extras.get("debug") else logging.INFO
     builtin.registerBuiltinFunctions()
-    _import(config)
+    _import(plan, config)
     if options.extras.get("debug"):
         print(builtin.summaries())
-    seed = plan.train.seed
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-    train = config.Train
-    if options.folder is not None:
-        train.saveDir = str(options.folder)
-    images = _images(train.TrainSet, train.BatchSize, plan.train.limit_batches)
-    checkpoints = _found(options.resume, Path(train.SaveDir))
-    latest = Path(train.SaveDir, "latest").resolve()
-    saver = Saver(
-        train.SaveDir,
-        config=config,
-        loggingLevel=level,
-        reserve=any(latest in path.resolve().parents for path in checkpoints),
-    )
-    saver.speak(level)
+    random.seed(plan.train.seed)
+    np.random.seed(plan.train.seed % 2**32)
+    torch.manual_seed(plan.train.seed)
+    root, latest = Path(train.SaveDir), Path(train.SaveDir, "latest")
+    paths = taking_up.checkpoints(options.resume, root)
+    if latest.is_dir():
+        Lock(latest).release()
+    inside = any(latest.resolve() in path.resolve().parents for path in paths)
+    try:
+        saver = Saver(train.SaveDir, config=config, loggingLevel=level, reserve=inside)
+    except OSError as error:
+        raise ConfigError(f"train.saveDir: {error.strerror}: {error.filename}", at=_at(plan)) from error
+    try:
+        saver.speak(level)
+        return _assembled(plan, options, config, saver, paths)
+    except BaseException:
+        saver.undo()
+        raise
+
+
+def _config(plan: Plan, options: Options) -> Config:
+    """What the file says, with what the command line asked to be different."""
+    config = Config.deserialize(dict(plan.source))
+    if options.extras.get("fast_dev_run"):
+        config.train.saveDir = tempfile.mkdtemp(prefix="etude-try-")
+    elif options.folder is not None:
+        config.train.saveDir = str(options.folder)
+    config.train.epoch = plan.train.epochs or config.train.epoch
+    return config
+
+
+def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths: list[Path]) -> Run:
+    train, limit = config.Train, plan.train.overfit or plan.train.limit_batches
     _tell_devices(saver, train.GPU.GPUs)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    images = _images(plan, train.TrainSet, train.BatchSize, saver)
+    optimizer, schedule = plan.optimizers[""].spec, plan.schedules[0].phases[0].curve
+    loss = find(LossRegistry, train.Target, at=plan.losses[0].at)
     trainer = MainTrainer(
         config,
-        lambda: Composition(_model(config), LossRegistry.get(train.Target)()).to(device),
-        OptimizerRegistry.get(train.Optim.Key, saver),
-        LrSchedulerRegistry.get(train.Schdr.Key, saver),
+        lambda: Composition(_model(plan, config), loss()).to(device),
+        _made_by(find(OptimizerRegistry, optimizer.name, at=optimizer.at, logger=saver), optimizer),
+        _made_by(find(LrSchedulerRegistry, schedule.name, at=schedule.at, logger=saver), schedule),
         saver,
-        validator=Validator(open_images(train.ValSet), Path(saver.SaveDir)),
+        validator=Validator(_opened(plan, "val", train.ValSet), Path(saver.SaveDir), limit=limit),
         transform=lambda images: images.to(device, non_blocking=True),
         trust=options.trust,
     )
     trainer.keepLast = True
-    _go_on(trainer, checkpoints)
-    loader = Loader(images, batch_size=train.BatchSize, shuffle=True, seed=seed)
-    run = trainer.prepare(loader, loader, **getAllHooks(train.Hooks))
+    taking_up.take_up(trainer, paths, allow=options.allow_change, trust=options.trust)
+    shuffle = plan.train.overfit is None
+    loader = Loader(images, batch_size=train.BatchSize, shuffle=shuffle, seed=plan.train.seed, limit=limit)
+    loader.allow_change = bool(options.allow_change)
+    run = trainer.prepare(loader, loader, **_hooks(plan, train.Hooks))
     run.plan, run.folder = plan, Path(saver.SaveDir)
     _guard(run, plan, options, trainer, saver)
     return run
@@ -87,7 +118,7 @@ def build(plan: Plan, options: Options) -> Run:
 
 def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: Saver) -> None:
     """Signals and a time limit; after a signal ``last.ckpt`` holds the state of the last step."""
-    signals = Signals()
+    signals = Signals(grace=options.grace)
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
 
     def loop(run: Run) -> None:
@@ -97,60 +128,88 @@ def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: 
         finally:
             signals.restore()
             saver.close()
+            if options.extras.get("fast_dev_run"):
+                shutil.rmtree(saver.folder.parent, ignore_errors=True)
 
     run.loop = loop
 
 
-def _found(resume: str | None, root: Path) -> list[Path]:
-    """The checkpoints to try, the best first: the one that was named, or those of the last run, newest first."""
-    if resume:
-        if not Path(resume).is_file():
-            raise ConfigError(f"there is no checkpoint {resume}")
-        return [Path(resume)]
-    if resume is None:
-        return []
-    there = [root / "latest" / name for name in CHECKPOINTS if (root / "latest" / name).is_file()]
-    if not there:
-        print(f"no checkpoint in {root / 'latest'} yet, starting at step 0", file=sys.stderr)
-    return sorted(there, key=lambda path: (path.name != "best.ckpt", path.stat().st_mtime), reverse=True)
-
-
-def _go_on(trainer: MainTrainer, checkpoints: list[Path]) -> None:
-    """From the first that is whole; a damaged one is named, and refused when it is the only one."""
-    for position, path in enumerate(checkpoints):
-        try:
-            trainer.restoreStates(path)
-            break
-        except ResumeError as error:
-            if position == len(checkpoints) - 1:
-                raise
-            print(f"etude: warning: {error}; trying {checkpoints[position + 1].name}", file=sys.stderr)
-
-
-def _model(config: Config) -> torch.nn.Module:
-    """``Compressor`` is the one of this folder; any other key is a registered name or a dotted path."""
-    key, params = config.Model.Key, config.Model.Params
+def find_model(key: str, *, at: str = "") -> Any:
+    """``Compressor`` is the one of this folder; any other key is registered (``ModuleRegistry``, or Étude's ``MODELS``)
+    or a dotted path."""
     if key == "Compressor":
-        return Compressor(**params)
-    return MODELS.build({"type": key, **params})  # type: ignore[no-any-return]
+        return Compressor
+    if key in MODELS and not ModuleRegistry.has(key):
+        return MODELS.get(key)
+    return find(ModuleRegistry, key, at=at, others=("Compressor", *MODELS.names()))
 
 
-def _import(config: Config) -> None:
-    try:
-        import_external(config.Train.ExternalLib)
-    except FileNotFoundError as error:
-        raise ConfigError(f"train.externalLib: {error}") from error
-    except Exception as error:
-        raise UserCodeError(f"an external library raised {type(error).__name__}: {error}") from error
+def _model(plan: Plan, config: Config) -> torch.nn.Module:
+    make = find_model(config.Model.Key, at=str(plan.model.at))
+    return _made_by(make, plan.model)(**config.Model.Params)  # type: ignore[no-any-return]
 
 
-def _images(path: str, batch_size: int, limit: int | None) -> Any:
-    """Crops of the training images; few images are gone through several times an epoch."""
-    images = open_images(path, crop=CROP)
-    wanted = batch_size * (limit or 1)
-    if len(images) < wanted:
-        images.repeat = -(-wanted // len(images))
+def _made_by(make: Any, spec: Spec) -> Any:
+    """``make``, whose refusal of what the config says names the place where it is said."""
+
+    def made(*args: Any, **kwds: Any) -> Any:
+        try:
+            return make(*args, **kwds)
+        except Exception as error:
+            raise ConfigError(f"{spec.name} cannot be made: {error}", at=str(spec.at)) from error
+
+    return made
+
+
+def _hooks(plan: Plan, entries: list[Any]) -> dict[str, ChainHook]:
+    """The chains of hooks; the plan's first hook is the trainer's own validation."""
+    specs = [hook.spec for hook in plan.hooks[1:]]
+    made = []
+    for entry, spec in zip(entries, specs, strict=True):
+        found = find(HookRegistry, entry.Key, at=spec.at)
+        hook = found if hasattr(found, "hookType") else _made_by(found, spec)(**entry.Params)
+        if not hasattr(hook, "hookType") and not isinstance(hook, tuple(base for base, _ in KINDS.values())):
+            kinds = ", ".join(name for _, name in KINDS.values())
+            raise ConfigError(f"{spec.name} is a hook of no kind", at=str(spec.at), hint=f"the kinds are {kinds}")
+        made.append(hook)
+    return splitHooks(*made)
+
+
+def _import(plan: Plan, config: Config) -> None:
+    """The external libraries, and the folders from which dotted paths are found."""
+    for folder in dict.fromkeys([*(str(Path(file).absolute().parent) for file in plan.files), str(Path.cwd())]):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    for path in config.Train.ExternalLib:
+        try:
+            import_external([path])
+        except FileNotFoundError as error:
+            raise ConfigError(f"train.externalLib: {error}", at=_at(plan)) from error
+        except Exception as error:
+            raise UserCodeError(f"{path} (train.externalLib) raised {type(error).__name__}: {error}") from error
+
+
+def _images(plan: Plan, path: str, batch_size: int, saver: Saver) -> Any:
+    """Crops of the training images; when they are fewer than a batch, they are gone through several times an epoch."""
+    images = _opened(plan, "train", path, crop=CROP)
+    if len(images) < batch_size:
+        images.repeat = -(-batch_size // len(images))
+        saver.info(
+            "%d images are fewer than a batch of %d: each comes %d times an epoch",
+            len(images) // images.repeat, batch_size, images.repeat,
+        )  # fmt: skip
     return images
+
+
+def _opened(plan: Plan, split: str, path: str, **options: Any) -> Any:
+    try:
+        return open_images(path, **options)
+    except ConfigError as error:
+        raise ConfigError(f"train.{split}Set: {error}", at=str(plan.data[split].at)) from error
+
+
+def _at(plan: Plan) -> str:
+    return display(plan.files[0]) if plan.files else ""
 
 
 def _tell_devices(saver: Saver, wanted: int) -> None:

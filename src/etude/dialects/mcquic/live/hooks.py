@@ -179,6 +179,8 @@ class CodebookReassign(EpochFinishHook):
     """Gives code words that nobody uses a new place, every ``freq`` epochs."""
 
     def __init__(self, freq: int) -> None:
+        if freq < 1:
+            raise ValueError(f"freq must be at least 1, not {freq}")
         self.freq = freq
 
     def epochFinish(self, step: int, epoch: int, trainer: Any, *args: Any, logger: Any, **kwds: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from etude.errors import ConfigError, DataError, MissingExtra
+from etude.errors import ConfigError, DataError, MissingExtra, nearest
 
 ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"}
 
@@ -22,7 +23,7 @@ class Folder:
     def __init__(self, root: str | Path, *, crop: int | None = None, repeat: int = 1) -> None:
         self.root, self.crop, self.repeat = Path(root), crop, repeat
         if not self.root.is_dir():
-            raise ConfigError(f"there is no folder of images {root}")
+            raise ConfigError(f"there is no folder of images {root}", hint=near_path(root))
         self.paths = sorted(path for path in self.root.rglob("*") if path.suffix.lower() in ENDINGS)
         if not self.paths:
             raise ConfigError(f"{root} holds no images", hint=f"endings that are known: {' '.join(sorted(ENDINGS))}")
@@ -46,25 +47,18 @@ class Lmdb:
 
     def __init__(self, root: str | Path, *, crop: int | None = None, repeat: int = 1) -> None:
         self.root, self.crop, self.repeat = str(root), crop, repeat
-        with _open(self.root) as environment, environment.begin() as transaction:
+        with _open(self.root).begin() as transaction:
             self.keys = [bytes(key) for key, _ in transaction.cursor()]
         if not self.keys:
             raise ConfigError(f"the LMDB {root} is empty")
-        self._environment: Any = None
 
     def __len__(self) -> int:
         return len(self.keys) * self.repeat
 
     def __getitem__(self, index: int) -> Tensor:
-        if self._environment is None:
-            self._environment = _open(self.root)
         key = self.keys[index % len(self.keys)]
-        with self._environment.begin() as transaction:
+        with _open(self.root).begin() as transaction:
             return _cropped(_decode(transaction.get(key), repr(key)), self.crop)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """A worker opens the file again by itself."""
-        return {**vars(self), "_environment": None}
 
 
 def open_images(path: str | Path, *, crop: int | None = None, repeat: int = 1) -> Folder | Lmdb:
@@ -73,6 +67,14 @@ def open_images(path: str | Path, *, crop: int | None = None, repeat: int = 1) -
     if (place / "data.mdb").exists() or place.is_file():
         return Lmdb(place, crop=crop, repeat=repeat)
     return Folder(place, crop=crop, repeat=repeat)
+
+
+def near_path(path: str | Path) -> str:
+    """A hint at what lies beside a path that does not exist."""
+    beside = Path(path).absolute().parent
+    names = [entry.name for entry in beside.iterdir()] if beside.is_dir() else []
+    near = nearest(Path(path).name, names)
+    return f"did you mean {near!r}?" if near else f"looked for {Path(path).absolute()}"
 
 
 def save_image(image: Tensor, path: str | Path) -> None:
@@ -114,12 +116,22 @@ def _decode(data: bytes, name: str) -> Tensor:
     return torch.from_numpy(values.copy()).permute(2, 0, 1).float() / 127.5 - 1
 
 
+#: (process, path) → the open file: a process may open one only once, and a child may not use its parent's.
+_opened: dict[tuple[int, str], Any] = {}
+
+
 def _open(root: str) -> Any:
     try:
         import lmdb
     except ImportError as error:
         raise MissingExtra("lmdb", "mcquic", "reading a training set from an LMDB") from error
-    return lmdb.open(root, readonly=True, lock=False, subdir=Path(root).is_dir())
+    owned = (os.getpid(), os.path.abspath(root))
+    if owned not in _opened:
+        try:
+            _opened[owned] = lmdb.open(root, readonly=True, lock=False, subdir=Path(root).is_dir())
+        except lmdb.Error as error:
+            raise ConfigError(f"{root} is neither a folder of images nor an LMDB: {error}") from error
+    return _opened[owned]
 
 
 def _pillow() -> Any:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from etude.dialects.mcquic.live import builtin
-from etude.dialects.mcquic.live.build import CROP
-from etude.dialects.mcquic.live.compressor import Composition, Compressor
+from etude.dialects.mcquic.live.build import CROP, find_model
+from etude.dialects.mcquic.live.compressor import Composition
 from etude.dialects.mcquic.live.images import open_images
-from etude.dialects.mcquic.live.registry import LossRegistry, LrSchedulerRegistry
-from etude.registry import MODELS
+from etude.dialects.mcquic.live.registry import LossRegistry, LrSchedulerRegistry, find
 from etude.schedules.curves import Factor, Window
 
 
@@ -23,9 +22,8 @@ class Compression(torch.nn.Module):
 
     def __init__(self, target: str = "PSNR", key: str = "Compressor", params: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        given = dict(params or {})
-        body = Compressor(**given) if key == "Compressor" else MODELS.build({"type": key, **given})
-        self.composition = Composition(body, LossRegistry.get(target)())
+        body = find_model(key)(**dict(params or {}))
+        self.composition = Composition(body, find(LossRegistry, target)())
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         outputs = self.composition(images)
@@ -55,7 +53,7 @@ class PerEpoch:
         self.base = base
         weight = torch.nn.Parameter(torch.zeros(1))
         self.optimizer: torch.optim.Optimizer = torch.optim.SGD([weight], lr=base, momentum=0.9)
-        self.scheduler = LrSchedulerRegistry.get(key)(self.optimizer, **dict(params or {}))
+        self.scheduler = find(LrSchedulerRegistry, key)(self.optimizer, **dict(params or {}))
         self.factors = [self._now()]
 
     def prepare(self, window: Window) -> Factor:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
-from collections.abc import Callable, ItemsView, KeysView, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, KeysView, ValuesView
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import yaml
+
+from etude.errors import ConfigError, suggest
 
 T = TypeVar("T")
 
@@ -44,6 +47,10 @@ class Registry:
         value = cls._map[key]
         logger.debug('Get <%s> from "%s".', _full_name(value), cls.__name__)
         return value
+
+    @classmethod
+    def has(cls, key: str) -> bool:
+        return key in cls._map
 
     @classmethod
     def keys(cls) -> KeysView[str]:
@@ -103,6 +110,23 @@ class HookRegistry(Registry):
 
 
 REGISTRIES = (ModuleRegistry, ValueTunerRegistry, LrSchedulerRegistry, OptimizerRegistry, LossRegistry, HookRegistry)
+
+
+def find(registry: type[Registry], key: str, *, at: Any = "", others: Iterable[str] = (), logger: Any = None) -> Any:
+    """The entry ``key``, or what a dotted path leads to; neither is a mistake of the config, told with its place."""
+    if registry.has(key):
+        return registry.get(key, logger or logging.root)
+    module, _, attribute = key.rpartition(".")
+    if not module:
+        hint = suggest(key, [*registry.keys(), *others])
+        raise ConfigError(f"{registry.__name__} has no entry {key!r}", at=str(at), hint=hint)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{key!r}: {error}", at=str(at)) from error
+    except AttributeError as error:
+        hint = suggest(attribute, vars(importlib.import_module(module)))
+        raise ConfigError(f"the module {module} has no {attribute!r}", at=str(at), hint=hint) from error
 
 
 def served_as(module: str) -> Callable[[T], T]:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.core.hook import Call, Hook, HookTable
+from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import epochs, fit
-from etude.core.run import Counters, Run
-from etude.core.state import Generators
+from etude.core.run import Counters, Part, Run
+from etude.core.state import Generators, check_weights
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Restorable, Saver
 from etude.dialects.mcquic.live.formats import Decibel, EMATracker, prettyStep, totalParameters
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
+from etude.errors import ResumeError
 
 #: Scalars go to the board every so many steps.
 SCALARS_EVERY = 100
@@ -112,30 +114,49 @@ class Trainer(Restorable):
             "results": dict(self.results),
             "rng": Generators().state_dict(),
             "ema": self.diffTracker.shadow,
+            "hooks": {name: hook.state_dict() for name, hook in self._stateful().items()},
             "position": {"within": within, "data": loader.state_dict() if within else {}},  # type: ignore[union-attr]
         }
         self.saver.save(path, trainer=self, config=self.config.serialize(), etude=exact)
 
     def restoreStates(self, path: str | Path) -> None:
         """Go on where a file stands: with the optimizer's state, the schedule and the best result, all of it."""
-        content = self.saver.load(path, trust=self.trust)
-        state = content["trainer"]
+        self.restore(self.saver.load(path, trust=self.trust), path)
+
+    def restore(self, content: Mapping[str, Any], path: str | Path, *, fresh_rates: bool = False) -> None:
+        """The same from a file's content; with ``fresh_rates`` the config's numbers replace those of the file."""
+        state = content.get("trainer") or {}
         missing = [name for name in self.restorable() if name not in state]
         if missing:
-            raise RuntimeError(f"{path} has no {', '.join(missing)}")
+            raise ResumeError(f"{path} has no {', '.join(missing)}")
+        check_weights(self._model, state["_model"])
+        rates = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
         self._model.load_state_dict(state["_model"])
         self._optimizer.load_state_dict(state["_optimizer"])
-        self._scheduler.load_state_dict(state["_scheduler"])
         self.run.step = self.run.done = int(state["_step"])
         self.run.epoch = self.run.epochs_done = int(state["_epoch"])
+        if fresh_rates:
+            self._begin_rates(rates)
+        else:
+            self._scheduler.load_state_dict(state["_scheduler"])
         exact = content.get("etude", {})
         self.bestRate, self.bestDistortion = exact.get("best", [-1.0, -1.0])
         self.results = dict(exact.get("results", {}))
         if "ema" in exact:
             self.diffTracker.shadow.copy_(exact["ema"])
-        self._restored = exact
+        self._restored = dict(exact)
         self.saver.forget_after(self._step)
         self.saver.info("[%s] Resume training at %s steps / %d epochs.", self.PrettyStep, self.PrettyStep, self._epoch)
+
+    def _begin_rates(self, rates: list[dict[str, Any]]) -> None:
+        """The rates of the config, with its schedule moved on to this epoch."""
+        for group, wanted in zip(self._optimizer.param_groups, rates, strict=True):
+            group.update(wanted)
+        if not isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for _ in range(self._epoch):
+                    self._scheduler.step()
 
     # -- training ------------------------------------------------------------------------------------------------
 
@@ -174,8 +195,20 @@ class Trainer(Restorable):
         if position.get("within"):
             self.run.step_in_epoch = position["within"]
             self._kwds["trainLoader"].load_state_dict(position["data"])
+        for name, hook in self._stateful().items():
+            if name in exact.get("hooks", {}):
+                hook.load_state_dict(exact["hooks"][name])
         if "rng" in exact:
             Generators().load_state_dict(exact["rng"])
+
+    def _stateful(self) -> dict[str, Any]:
+        """The users' hooks that have a state, by the name of their class."""
+        chains = [hook.chains for hook in self.run.hooks if isinstance(hook, Bridge)]
+        owners = [
+            getattr(call, "__self__", None) for chain in chains for items in chain.values() for call in items.hooks
+        ]
+        kept = [owner for owner in owners if owner is not self and isinstance(owner, Part)]
+        return {type(owner).__name__: owner for owner in kept}
 
     def _with_own(self, name: str, users: ChainHook | None) -> ChainHook:
         own = {
@@ -271,7 +304,13 @@ class Bridge(Hook):
             return None
 
         def call(run: Run) -> None:
-            chain(run.done, run.epochs_done, trainer, logger=trainer.saver, **self._extra(name, run))
+            extra = self._extra(name, run)
+            for hook in chain.hooks:
+                try:
+                    hook(run.done, run.epochs_done, trainer, logger=trainer.saver, **extra)
+                except Exception as error:
+                    _blame(error, hook, _POINTS[name], run.step)
+                    raise
 
         return call
 
@@ -339,6 +378,14 @@ class _Images:
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
+
+
+def _blame(error: Exception, hook: Any, point: str, step: int) -> None:
+    """Name the hook that raised, not the bridge that called it."""
+    if getattr(error, "etude_site", None) is None:
+        owner = type(getattr(hook, "__self__", None)) if hasattr(hook, "__self__") else hook
+        name = getattr(owner, "__name__", type(owner).__name__)
+        error.etude_site = Site(name, point, step, origin_of(owner))  # type: ignore[attr-defined]
 
 
 def _key(name: str) -> str:

@@ -14,18 +14,23 @@ from etude.dialects.mcquic.live.losses import msSSIM
 
 
 class Validator:
-    """Means over the images of ``valSet``. PSNR and MS-SSIM are in decibel."""
+    """Means over the images of ``valSet``. PSNR and MS-SSIM are in decibel, and so is a target of one's own."""
 
-    def __init__(self, images: Any, folder: Path) -> None:
+    def __init__(self, images: Any, folder: Path, *, limit: int | None = None) -> None:
         self.images, self.folder = images, folder
+        self.count = len(images) if limit is None else min(limit, len(images))
 
     @torch.no_grad()
     def __call__(self, epoch: int, trainer: Any) -> tuple[dict[str, float], Tensor | None]:
         compressor = trainer._model.Compressor
         rows, picture = [], None
-        for index in range(len(self.images)):
+        target = trainer.config.Train.Target
+        for index in range(self.count):
             image = self.images[index].unsqueeze(0).to(next(trainer._model.parameters()).device)
             rows.append(measure(compressor, image))
+            if target not in rows[-1]:
+                _, distortion = trainer._model.criterion(rows[-1]["picture"], image)
+                rows[-1][target] = float(trainer.formatter(distortion))
             if picture is None:
                 picture = (rows[0].pop("picture") + 1) / 2
             rows[-1].pop("picture", None)

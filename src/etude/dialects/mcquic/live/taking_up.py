@@ -1,0 +1,80 @@
+"""Where a McQuic run goes on from, and what may have changed in its config since."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from etude.checkpoint.changes import Change
+from etude.dialects.mcquic.files import Saver
+from etude.dialects.mcquic.live.trainer import Trainer
+from etude.errors import ConfigError, Finding, ResumeError
+
+#: What a run can be taken up from.
+CHECKPOINTS = ("last.ckpt", "saved.ckpt", "best.ckpt")
+#: Keys that change no weight, or are changed for the sake of going on.
+HARMLESS = ("train.epoch", "train.valFreq", "train.valSet", "train.saveDir", "train.gpu.vRam", "train.gpu.wantsMore",
+            "train.externalLib")  # fmt: skip
+#: Keys whose numbers the optimizer and the scheduler hold; a change that is allowed replaces them.
+RATES = ("train.optim", "train.schdr", "train.batchSize", "train.gpu.gpus")
+
+
+def checkpoints(resume: str | None, root: Path) -> list[Path]:
+    """The files to try, the best first: the one that was named, or those of the last run, newest first."""
+    if resume:
+        if not Path(resume).is_file():
+            raise ConfigError(f"there is no checkpoint {resume}")
+        return [Path(resume)]
+    if resume is None:
+        return []
+    there = [root / "latest" / name for name in CHECKPOINTS if (root / "latest" / name).is_file()]
+    if not there:
+        print(f"no checkpoint in {root / 'latest'} yet, starting at step 0", file=sys.stderr)
+    return sorted(there, key=lambda path: (path.name != "best.ckpt", path.stat().st_mtime), reverse=True)
+
+
+def take_up(trainer: Trainer, paths: list[Path], *, allow: Iterable[str] = (), trust: bool = False) -> None:
+    """From the first file that is whole; a damaged one is named, and refused when it is the only one."""
+    for position, path in enumerate(paths):
+        try:
+            content = Saver.load(path, trust=trust)
+        except ResumeError as error:
+            if position == len(paths) - 1:
+                raise
+            print(f"etude: warning: {error}; trying {paths[position + 1].name}", file=sys.stderr)
+            continue
+        changed = _tell_changes(content.get("config") or {}, trainer.config.serialize(), tuple(allow))
+        trainer.restore(content, path, fresh_rates=any(_below(key, RATES) for key in changed))
+        return
+
+
+def _tell_changes(before: Mapping[str, Any], after: Mapping[str, Any], allow: tuple[str, ...]) -> list[str]:
+    """Print what differs; raise for what would lead elsewhere and nobody allowed."""
+    old, new = _flat(before), _flat(after)
+    keys = [key for key in dict.fromkeys([*new, *old]) if old.get(key) != new.get(key)] if old else []
+    changes = [Change(key, old.get(key), new.get(key)) for key in keys]
+    for change in changes:
+        print(f"changed since the checkpoint: {change}", file=sys.stderr)
+    refused = [change for change in changes if not _below(change.key, HARMLESS) and not change.allowed(allow)]
+    if refused:
+        raise ConfigError([
+            Finding("", f"{change} changes the trajectory", f"--allow-change {change.key} accepts it")
+            for change in refused
+        ])  # fmt: skip
+    return keys
+
+
+def _below(key: str, sections: Iterable[str]) -> bool:
+    return any(key == section or key.startswith(f"{section}.") for section in sections)
+
+
+def _flat(value: Any, key: str = "") -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        parts = {f"{key}.{name}" if key else str(name): item for name, item in value.items()}
+    elif isinstance(value, list | tuple):
+        parts = {f"{key}.{index}": item for index, item in enumerate(value)}
+    else:
+        return {key: value}
+    return {name: item for part, inner in parts.items() for name, item in _flat(inner, part).items()}
