@@ -31,6 +31,8 @@ MODULES: dict[str, dict[str, str]] = {
     "mcquic.config": _CONFIG,
     "mcquic.utils": _REGISTRIES,
     "mcquic.utils.registry": {"Registry": f"{_LIVE}.registry:Registry", **_REGISTRIES},
+    "mcquic.modules": {},
+    "mcquic.modules.compressor": {"Compressor": f"{_LIVE}.compressor:Compressor"},
     "mcquic.loss": {**_LOSSES, "Decibel": f"{_LIVE}.formats:Decibel"},
     "mcquic.train": {"MainTrainer": f"{_LIVE}.trainer:MainTrainer"},
     "mcquic.train.hooks": _HOOKS,

@@ -42,6 +42,7 @@ class Registry:
 
     @classmethod
     def get(cls, key: str, logger: Any = logging.root) -> Any:
+        cls._fill()
         if key not in cls._map:
             raise KeyError(f"No entry for {cls.__name__}. Avaliable entries are: \n{cls.summary()}.")
         value = cls._map[key]
@@ -51,6 +52,12 @@ class Registry:
     @classmethod
     def has(cls, key: str) -> bool:
         return key in cls._map
+
+    @classmethod
+    def _fill(cls) -> None:
+        """McQuic's own entries, for a script that looks before anything was trained."""
+        if cls in REGISTRIES:
+            importlib.import_module("etude.dialects.mcquic.live.builtin")
 
     @classmethod
     def keys(cls) -> KeysView[str]:
@@ -67,6 +74,7 @@ class Registry:
     @classmethod
     def summary(cls) -> str:
         """Key and origin of every entry, sorted, with the colons below one another."""
+        cls._fill()
         if not cls._map:
             return "{}\n"
         text = yaml.safe_dump({key: _full_name(value) for key, value in cls._map.items()}, width=10**6)
