@@ -74,7 +74,8 @@ _HANDLER_FILES = {
 }
 _EXTERNAL = _from(
     "external",
-    "MODULE2PACKAGE _get_cfg_metainfo _get_external_cfg_base_path _get_external_cfg_path _get_package_and_cfg_path",
+    "MODULE2PACKAGE PKG2PROJECT _get_cfg_metainfo _get_external_cfg_base_path _get_external_cfg_path "
+    "_get_package_and_cfg_path",
 )
 _MANAGERS = _from("managers", "ManagerMeta ManagerMixin")
 _MISC = _from(
@@ -105,12 +106,14 @@ _DL_UTILS = _from(
 MODULES: dict[str, dict[str, str]] = {
     "mmengine": _CONFIG | _FILES | _UTILS | _REGISTRY | _ROOTS,
     "mmengine.config": _CONFIG | _from("config", "ConfigParsingError"),
-    "mmengine.config.config": _CONFIG | _LAZY | _from("config", "add_args RESERVED_KEYS"),
+    "mmengine.config.config": _CONFIG
+    | _LAZY
+    | _from("config", "add_args BASE_KEY DELETE_KEY DEPRECATION_KEY RESERVED_KEYS"),
     "mmengine.config.lazy": _LAZY,
     "mmengine.config.utils": _EXTERNAL
     | _from("lazystyle", "ConfigParsingError ImportTransformer _gather_abs_import_lazyobj"),
     "mmengine.registry": _REGISTRY | _ROOTS,
-    "mmengine.registry.registry": _from("registry", "Registry"),
+    "mmengine.registry.registry": _from("registry", "Registry") | _from("external", "MODULE2PACKAGE"),
     "mmengine.registry.default_scope": _from("scope", "DefaultScope"),
     "mmengine.registry.build_functions": _REGISTRY,
     "mmengine.registry.root": _ROOTS,
@@ -132,7 +135,7 @@ MODULES: dict[str, dict[str, str]] = {
     **{f"mmengine.fileio.handlers.{file}": _from("fileio", name) for file, name in _HANDLER_FILES.items()},
     "mmengine.utils": _UTILS,
     "mmengine.utils.misc": _MISC,
-    "mmengine.utils.manager": _MANAGERS,
+    "mmengine.utils.manager": _MANAGERS | _from("managers", "_accquire_lock _release_lock"),
     "mmengine.utils.package_utils": _PACKAGE | _from("utils.package", "package2module"),
     "mmengine.utils.path": _PATH | _from("utils.path", "find_vcs_root"),
     "mmengine.utils.progressbar": _PROGRESS | _from("utils.progress", "init_pool"),

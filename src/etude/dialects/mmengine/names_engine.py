@@ -82,7 +82,9 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.runner.base_loop": _from("loops", "BaseLoop"),
     "mmengine.runner.priority": _PRIORITY,
     "mmengine.runner.amp": _AMP,
-    "mmengine.runner.utils": _SEED | _from("loops", "calc_dynamic_intervals"),
+    "mmengine.runner.utils": _SEED
+    | _from("loops", "calc_dynamic_intervals")
+    | _from("runner.dataloaders", "_get_batch_size"),
     "mmengine.runner.activation_checkpointing": _RECOMPUTE,
     "mmengine.optim": _WRAPPERS,
     "mmengine.optim.optimizer": _WRAPPERS,

@@ -74,7 +74,8 @@ _LOGGING = _served(
         "message_hub": _from("logging.message_hub", "MessageHub"),
         "logger": _from(
             "logging.logger",
-            "MMLogger print_log MMFormatter FilterDuplicateWarning _get_rank _get_world_size _get_device_id",
+            "MMLogger print_log MMFormatter FilterDuplicateWarning _get_rank _get_world_size _get_device_id "
+            "_get_host_info _get_logging_file_handlers",
         ),
     },
 )

@@ -22,6 +22,7 @@ __all__ = [
     "read_base", "read_source",
 ]  # fmt: skip
 
+BASE_KEY, DELETE_KEY, DEPRECATION_KEY = "_base_", "_delete_", "_deprecation_"
 _COLOURS = {"+": "bright_green", "-": "bright_red"}
 RESERVED_KEYS = ["filename", "text", "pretty_text", "env_variables"]
 

@@ -20,6 +20,9 @@ MODULE2PACKAGE: dict[str, str] = {name: name for name in _SAME.split()} | {
 }  # fmt: skip
 
 
+PKG2PROJECT = MODULE2PACKAGE
+
+
 def _get_package_and_cfg_path(cfg_path: str) -> tuple[str, str]:
     """The package and the file of ``package::folder/file.py``."""
     if re.match(r"\w*::\w*/\w*", cfg_path) is None:

@@ -13,6 +13,15 @@ T = TypeVar("T", bound="ManagerMixin")
 _lock = threading.RLock()
 
 
+def _accquire_lock() -> None:
+    """Hold what guards the tables of instances; MMEngine's name for it."""
+    _lock.acquire()
+
+
+def _release_lock() -> None:
+    _lock.release()
+
+
 class ManagerMeta(type):
     """Gives each managed class its own table of instances, and insists on a ``name`` argument."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import logging.handlers
 import os
@@ -151,6 +152,19 @@ def _file_of_rank(path: str, rank: int) -> str:
     host = socket.gethostname()
     parts = [stem, host, f"device{_get_device_id()}", f"rank{rank}"]
     return os.path.join(folder, "_".join(filter(None, parts)) + suffix)
+
+
+def _get_host_info() -> str:
+    """``user@machine``."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):
+        return ""
+
+
+def _get_logging_file_handlers() -> dict[str, Callable[..., logging.Handler]]:
+    """The file handlers that a ``file_handler_cfg`` can name."""
+    return _file_handlers()
 
 
 def _get_device_id() -> int:

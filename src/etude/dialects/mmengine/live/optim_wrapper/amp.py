@@ -21,6 +21,8 @@ class AmpOptimWrapper(OptimWrapper):
     ``dtype`` is a name; by default what the device is good at: half on accelerators, bfloat16 on the CPU.
     """
 
+    valid_dtypes = _DTYPES
+
     def __init__(
         self,
         loss_scale: str | float | dict[str, Any] | None = "dynamic",

@@ -43,7 +43,7 @@ class OptimWrapperDict(OptimWrapper):
         for wrapper in self.optim_wrappers.values():
             wrapper.zero_grad(**kwargs)
 
-    def initialize_count_status(self, model: torch.nn.Module, init_counts: int, max_counts: int) -> None:
+    def initialize_count_status(self, model: torch.nn.Module, cur_iter: int, max_iters: int) -> None:
         if any(wrapper._accumulative_counts > 1 for wrapper in self.optim_wrappers.values()):
             warnings.warn(
                 "with several optimizers the last group of accumulated batches is not made smaller", stacklevel=2

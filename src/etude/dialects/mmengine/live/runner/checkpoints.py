@@ -80,7 +80,10 @@ class Checkpoints(Afterwards):
         checkpoint = _load_checkpoint(filename, map_location=map_location, logger="current")
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
         model: Any = self.model.module if is_model_wrapper(self.model) else self.model
-        checkpoint = _load_checkpoint_to_model(model, checkpoint, strict, logger=self.logger, revise_keys=revise_keys)
+        if whole.is_sharded(self.model):
+            whole.load_weights(self.model, revised(state_of(checkpoint, ""), revise_keys), strict=strict)
+        else:
+            _load_checkpoint_to_model(model, checkpoint, strict, logger=self.logger, revise_keys=revise_keys)
         self._has_loaded = True
         self.logger.info(f"Load checkpoint from {filename}")
         return checkpoint  # type: ignore[no-any-return]
@@ -107,7 +110,7 @@ class Checkpoints(Afterwards):
             self.message_hub.load_state_dict(_with_histories(checkpoint["message_hub"]))
         if "optimizer" in checkpoint and resume_optimizer:
             self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)  # type: ignore[attr-defined]
-            self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
+            self.optim_wrapper.load_state_dict(self._own_part(checkpoint["optimizer"]))
         if "param_schedulers" in checkpoint and resume_param_scheduler:
             self._take_schedulers(checkpoint["param_schedulers"])
         if resume_optimizer and "optimizer" in checkpoint:
@@ -200,18 +203,19 @@ class Checkpoints(Afterwards):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         if file_client_args is not None:
             warnings.warn(OUTDATED, DeprecationWarning, stacklevel=2)
+        if not is_main_process() and not whole.is_sharded(self.model):
+            return
+        weights = self._weights()
+        optimizer = exact.on_cpu(self._optimizer_state()) if save_optimizer else None
         if not is_main_process():
             return
-        model: Any = self.model.module if is_model_wrapper(self.model) else self.model
         checkpoint: dict[str, Any] = {
             "meta": self._meta(dict(meta or {}), by_epoch),
-            "state_dict": weights_to_cpu(get_state_dict(model) if is_model_wrapper(self.model) else model.state_dict()),
+            "state_dict": weights_to_cpu(weights),
             "message_hub": self.message_hub.state_dict(),
         }
         if save_optimizer:
-            if not isinstance(self.optim_wrapper, OptimWrapper):
-                raise TypeError(f"the optim wrapper is not built yet: {self.optim_wrapper!r}")
-            checkpoint["optimizer"] = exact.on_cpu(self.optim_wrapper.state_dict())
+            checkpoint["optimizer"] = optimizer
             shares, self._shares = self._shares or [exact.share_of(self)], None
             checkpoint["meta"][exact.KEY] = {
                 "id": exact.new_id(),
@@ -228,6 +232,26 @@ class Checkpoints(Afterwards):
         files.write(path, files.plain(checkpoint))
         if save_optimizer:
             self._newest = (path, checkpoint["meta"][exact.KEY]["id"], int(checkpoint["meta"]["iter"]))
+
+    def _weights(self) -> Any:
+        if whole.is_sharded(self.model):
+            return whole.weights_of(self.model)
+        return get_state_dict(self.model.module) if is_model_wrapper(self.model) else self.model.state_dict()  # type: ignore[arg-type]
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        if not isinstance(self.optim_wrapper, OptimWrapper):
+            raise TypeError(f"the optim wrapper is not built yet: {self.optim_wrapper!r}")
+        state: dict[str, Any] = self.optim_wrapper.state_dict()
+        if whole.is_sharded(self.model):
+            state.update(whole.optimizer_state(self.model, self.optim_wrapper.optimizer))
+        return state
+
+    def _own_part(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The optimizer's state for this process; all of it unless the model is shared out."""
+        if not whole.is_sharded(self.model):
+            return state
+        shared = {key: state[key] for key in ("state", "param_groups")}
+        return {**state, **whole.own_optimizer_state(self.model, self.optim_wrapper.optimizer, shared)}
 
     def _point_to(self, filename: str) -> None:
         """Make ``filename`` in ``work_dir`` what an automatic resume finds."""

@@ -76,6 +76,13 @@ def _batch_size(options: dict[str, Any]) -> int:
     return int(size)
 
 
+def _get_batch_size(dataloader: dict[str, Any] | Any) -> int:
+    """The size of the batches of a dataloader, or of the config of one."""
+    if isinstance(dataloader, dict):
+        return _batch_size(dict(dataloader))
+    return int(dataloader.batch_sampler.batch_size)
+
+
 def _worker_init(options: dict[str, Any], seed: int | None) -> Any:
     silent = options.pop("disable_subprocess_warning", False)
     assert isinstance(silent, bool), f"disable_subprocess_warning should be a bool, got {silent!r}"
