@@ -19,8 +19,34 @@ def test_a_config_is_trained_as_the_train_script_does(config: Path) -> None:
     assert {"config.yaml", "metrics.json", "log.txt", "model_best", "plan.yaml"} <= {
         path.name for path in out.iterdir()
     }
+    assert not (out / "config.yaml.pkl").exists()
+    assert "ERROR" not in (out / "log.txt").read_text()
     lines = [json.loads(line) for line in (out / "metrics.json").read_text().splitlines()]
     assert next(line["iteration"] for line in lines) == 3
+
+
+def test_the_config_that_a_run_writes_down_trains_again(config: Path) -> None:
+    assert main(["train", str(config), "train.train_iter=6"]) == 0
+    assert main(["train", "out/config.yaml", "train.output_dir=again"]) == 0
+    metrics = [
+        [json.loads(line)["total_loss"] for line in Path(folder, "metrics.json").read_text().splitlines()]
+        for folder in ("out", "again")
+    ]
+    assert metrics[0] == metrics[1]
+
+
+def test_a_checkpoint_can_be_named_to_go_on_from(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(config), "train.checkpointer.period=4"]) == 0
+    assert main(["train", str(config), "--resume"]) == 2
+    assert "model training has finished" in capsys.readouterr().err
+    before = Path("out/metrics.json").read_text()
+    assert main(["train", str(config), "train.checkpointer.period=4", "--resume", "out/model_0000003"]) == 0
+    assert "Starting training from iteration 4" in Path("out/log.txt").read_text()
+    assert len(Path("out/metrics.json").read_text().splitlines()) == len(before.splitlines())
+    assert main(["train", str(config), "--eval-only", "--resume", "out/model_0000003"]) == 0
+    Path("out/model_0000003/optimizer").write_bytes(b"")
+    assert main(["train", str(config), "--resume", "out/model_0000003"]) != 0
+    assert "out/model_0000003: optimizer: the file is empty" in capsys.readouterr().err
 
 
 def test_the_old_script_runs_with_its_flags(config: Path, capfd: pytest.CaptureFixture[str]) -> None:

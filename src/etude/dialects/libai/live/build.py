@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 from argparse import Namespace
@@ -105,13 +106,16 @@ def build_libai(cfg: Any, arguments: Namespace) -> Run:
     setup.seed_all(cfg.train.seed + dist.get_rank())
     if arguments.fast_dev_run:
         setup.fast_dev_run(cfg)
+    written = copy.deepcopy(cfg)  # as a script writes it down: before models and data are put into it
     trainer = PutOff(cfg, arguments.named)
     run = trainer.engine
     run.folder = Path(cfg.train.output_dir)
     run.step, run.total_steps = trainer.start_iter, trainer.max_iter
     run.optimizers, run.data = {"": trainer.optimizer}, {"train": trainer.train_loader}
     run.loop = (
-        (lambda run: evaluate(trainer, arguments)) if arguments.eval_only else (lambda run: train(trainer, arguments))
+        (lambda run: evaluate(trainer, arguments, written))
+        if arguments.eval_only
+        else (lambda run: train(trainer, arguments, written))
     )
     return run
 
@@ -130,9 +134,9 @@ class PutOff(DefaultTrainer):
         return super().build_writers() if self.writes else []
 
 
-def train(trainer: PutOff, arguments: Namespace) -> None:
-    """Set up (folder, log, ``config.yaml``) and train."""
-    setup.announce(trainer.cfg, arguments)
+def train(trainer: PutOff, arguments: Namespace, written: Any) -> None:
+    """Set up (folder, log, ``config.yaml`` as it was ``written``) and train."""
+    setup.announce(written, arguments)
     trainer.writes = True
     for hook in trainer._hooks:
         if isinstance(hook, PeriodicWriter):
@@ -141,9 +145,9 @@ def train(trainer: PutOff, arguments: Namespace) -> None:
     keep_state(trainer, trainer.checkpointer)
 
 
-def evaluate(trainer: PutOff, arguments: Namespace) -> None:
+def evaluate(trainer: PutOff, arguments: Namespace, written: Any) -> None:
     """``--eval-only``: the weights of the last checkpoint or of ``train.load_weight``, once over the test data."""
-    setup.announce(trainer.cfg, arguments)
+    setup.announce(written, arguments)
     cfg = trainer.cfg
     checkpointer = Checkpointer(trainer.model, save_dir=cfg.train.output_dir)
     if arguments.named:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
         cfg.train.device = "cpu"
     if arguments.fast_dev_run:
         cfg.train.max_iter, cfg.train.eval_period, cfg.train.log_period = 20, 10, 1
+    written = copy.deepcopy(cfg)  # as a script writes it down: before models are put into it
     join(World.from_environment())
     seed_from(cfg)
     model = create_ddp_model(instantiate(cfg.model).to(cfg.train.device), **try_get_key(cfg, "train.ddp", default={}))
@@ -41,7 +43,7 @@ def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
     checkpointer = DetectionCheckpointer(trainer.model, cfg.train.output_dir, trainer=trainer)
     if not arguments.eval_only:
         trainer.register_hooks(_hooks(cfg, trainer, checkpointer))
-    run.loop = lambda run: do_train(cfg, arguments, trainer, checkpointer)
+    run.loop = lambda run: do_train(cfg, arguments, trainer, checkpointer, written)
     return run
 
 
@@ -57,9 +59,11 @@ def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer
     ]
 
 
-def do_train(cfg: Any, arguments: Namespace, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer) -> None:
-    """The last checkpoint or the first weights, then the loop."""
-    announce(cfg, arguments)
+def do_train(
+    cfg: Any, arguments: Namespace, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer, written: Any
+) -> None:
+    """The config as it was ``written``, the last checkpoint or the first weights, then the loop."""
+    announce(written, arguments)
     if arguments.eval_only:
         _load(cfg, arguments, checkpointer)
         do_test(cfg, trainer.model)
