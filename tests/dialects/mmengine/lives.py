@@ -112,7 +112,7 @@ def arguments(folder: Path, *, by_epoch: bool, saves: dict[str, Any], workers: i
 
 def live(folder: Path, *, world: int = 1, **options: Any) -> int | None:
     """One life of a run, in ``world`` processes of its own; how the first of them ended."""
-    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(world)}
+    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
     fork = multiprocessing.get_context("fork").Process
     processes = [fork(target=_train, args=(folder, options, rank, group)) for rank in range(world)]
     for process in processes:
@@ -131,7 +131,8 @@ def _train(folder: Path, options: dict[str, Any], rank: int, group: dict[str, st
     os._exit(0)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -19,6 +19,7 @@ from etude.dialects.mmengine.live.dist.collectives import gather_object
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
+from etude.dialects.mmengine.live.model import whole
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
 from etude.dialects.mmengine.live.runner.afterwards import Afterwards, scheduler_states
@@ -30,6 +31,7 @@ from etude.dialects.openmm.checkpoint import (
     get_state_dict,
     weights_to_cpu,
 )
+from etude.dialects.openmm.loader import revised, state_of
 from etude.errors import ResumeError
 
 
@@ -236,7 +238,7 @@ class Checkpoints(Afterwards):
     def _weights(self) -> Any:
         if whole.is_sharded(self.model):
             return whole.weights_of(self.model)
-        return get_state_dict(self.model.module) if is_model_wrapper(self.model) else self.model.state_dict()  # type: ignore[arg-type]
+        return get_state_dict(self.model.module) if is_model_wrapper(self.model) else self.model.state_dict()
 
     def _optimizer_state(self) -> dict[str, Any]:
         if not isinstance(self.optim_wrapper, OptimWrapper):
