@@ -20,7 +20,9 @@ def test_a_config_is_trained_as_the_train_script_does(config: Path) -> None:
         path.name for path in out.iterdir()
     }
     assert not (out / "config.yaml.pkl").exists()
-    assert "ERROR" not in (out / "log.txt").read_text()
+    log = (out / "log.txt").read_text()
+    assert "ERROR" not in log
+    assert "Auto-scaling the config to train.train_iter=6" in log
     lines = [json.loads(line) for line in (out / "metrics.json").read_text().splitlines()]
     assert next(line["iteration"] for line in lines) == 3
 

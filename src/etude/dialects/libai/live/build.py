@@ -20,6 +20,7 @@ from etude.dialects.libai.live import setup
 from etude.dialects.libai.live.default import DefaultTrainer
 from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
 from etude.dialects.libai.live.hooks import PeriodicWriter
+from etude.dialects.libai.live.logger import Held
 from etude.dialects.libai.live.position import put_off
 from etude.dialects.libai.live.resume import keep_state
 from etude.dialects.libai.lower import is_detectron2
@@ -107,7 +108,9 @@ def build_libai(cfg: Any, arguments: Namespace) -> Run:
     if arguments.fast_dev_run:
         setup.fast_dev_run(cfg)
     written = copy.deepcopy(cfg)  # as a script writes it down: before models and data are put into it
-    trainer = PutOff(cfg, arguments.named)
+    with Held("libai") as said:
+        trainer = PutOff(cfg, arguments.named)
+    trainer.said = said
     run = trainer.engine
     run.folder = Path(cfg.train.output_dir)
     run.step, run.total_steps = trainer.start_iter, trainer.max_iter
@@ -124,6 +127,7 @@ class PutOff(DefaultTrainer):
     """The default trainer that opens files and data when training begins, so that a plan leaves no trace."""
 
     writes = False
+    said: Held
 
     def __init__(self, cfg: Any, named: str = "") -> None:
         self._named = named
@@ -137,6 +141,7 @@ class PutOff(DefaultTrainer):
 def train(trainer: PutOff, arguments: Namespace, written: Any) -> None:
     """Set up (folder, log, ``config.yaml`` as it was ``written``) and train."""
     setup.announce(written, arguments)
+    trainer.said.say()
     trainer.writes = True
     for hook in trainer._hooks:
         if isinstance(hook, PeriodicWriter):
@@ -148,6 +153,7 @@ def train(trainer: PutOff, arguments: Namespace, written: Any) -> None:
 def evaluate(trainer: PutOff, arguments: Namespace, written: Any) -> None:
     """``--eval-only``: the weights of the last checkpoint or of ``train.load_weight``, once over the test data."""
     setup.announce(written, arguments)
+    trainer.said.say()
     cfg = trainer.cfg
     checkpointer = Checkpointer(trainer.model, save_dir=cfg.train.output_dir)
     if arguments.named:

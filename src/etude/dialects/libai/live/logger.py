@@ -32,6 +32,37 @@ class ConsoleFormatter(logging.Formatter):
         return f"{stamp}{level}{text}"
 
 
+class Held(logging.Handler):
+    """Keeps what is said while a run is built, for the log that is opened when it begins."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+        self._logger = logging.getLogger(name)
+        self._level = self._logger.level
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def __enter__(self) -> Held:
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.DEBUG)
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._logger.removeHandler(self)
+        self._logger.setLevel(self._level)
+        if error is not None:
+            self.say(warnings_only=True)
+
+    def say(self, *, warnings_only: bool = False) -> None:
+        """Say now what was kept."""
+        records, self.records = self.records, []
+        for record in records:
+            if not warnings_only or record.levelno >= logging.WARNING:
+                logging.getLogger(record.name).handle(record)
+
+
 @cache
 def setup_logger(
     output: str | None = None,
