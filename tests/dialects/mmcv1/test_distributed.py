@@ -23,28 +23,40 @@ def _work(rank: int, port: int, folder: str) -> None:
 
     imports.install()
     from mmcv.parallel import MMDistributedDataParallel
-    from mmcv.runner import DistEvalHook, EpochBasedRunner, build_optimizer, init_dist
+    from mmcv.runner import DistEvalHook, EpochBasedRunner, build_optimizer, init_dist, set_random_seed
     from torch.utils.data import DataLoader, DistributedSampler
 
     from tests.dialects.mmcv1.toys import Net, Noisy
 
+    def train(folder: str, resume: str = "", **checkpoint: Any) -> tuple[Any, Any]:
+        set_random_seed(rank)
+        net = MMDistributedDataParallel(Net(), broadcast_buffers=False)
+        runner: Any = EpochBasedRunner(
+            net,
+            optimizer=build_optimizer(net, {"type": "SGD", "lr": 0.1}),
+            work_dir=folder,
+            logger=logging.getLogger("two"),
+            meta={},
+            max_epochs=2,
+        )
+        hooks = [{"type": "DistSamplerSeedHook"}, {"type": "SyncBuffersHook"}]
+        runner.register_training_hooks({"policy": "fixed"}, {}, checkpoint, custom_hooks_config=hooks)
+        data, val = Noisy(), Noisy()
+        loaders = [DataLoader(one, batch_size=4, sampler=DistributedSampler(one)) for one in (data, val)]
+        runner.register_hook(DistEvalHook(loaders[1], save_best="acc"), priority="LOW")
+        if resume:
+            runner.resume(resume)
+        runner.run(loaders[:1], [("train", 1)])
+        dist.barrier()
+        return net.module, val
+
     init_dist("pytorch", backend="gloo")
-    net = MMDistributedDataParallel(Net(), broadcast_buffers=False)
-    runner: Any = EpochBasedRunner(
-        net,
-        optimizer=build_optimizer(net, {"type": "SGD", "lr": 0.1}),
-        work_dir=folder,
-        logger=logging.getLogger("two"),
-        meta={},
-        max_epochs=2,
-    )
-    hooks = [{"type": "DistSamplerSeedHook"}, {"type": "SyncBuffersHook"}]
-    runner.register_training_hooks({"policy": "fixed"}, {}, {"interval": 1}, custom_hooks_config=hooks)
-    train, val = Noisy(), Noisy()
-    loaders = [DataLoader(data, batch_size=4, sampler=DistributedSampler(data)) for data in (train, val)]
-    runner.register_hook(DistEvalHook(loaders[1], save_best="acc"), priority="LOW")
-    runner.run(loaders[:1], [("train", 1)])
-    told = {"weight": net.module.fc1.weight.tolist(), "mean": net.module.bn.running_mean.tolist()}
+    net, val = train(folder, interval=1)
+    again, _ = train(f"{folder}/again", f"{folder}/epoch_1.pth", interval=1)
+    train(f"{folder}/inside", interval=2, by_epoch=False)
+    inside, _ = train(f"{folder}/more", f"{folder}/inside/epoch_1.pth", interval=2, by_epoch=False)
+    told = {"weight": net.fc1.weight.tolist(), "mean": net.bn.running_mean.tolist()}
+    told |= {"again": again.fc1.weight.tolist(), "inside": inside.fc1.weight.tolist()}
     Path(folder, f"rank{rank}.json").write_text(json.dumps({**told, "evaluations": val.evaluations}))
     dist.destroy_process_group()
 
@@ -59,3 +71,5 @@ def test_two_processes_train_one_model(tmp_path: Path) -> None:
     assert first["mean"] == second["mean"]
     assert (first["evaluations"], second["evaluations"]) == (2, 0)
     assert {"epoch_1.pth", "epoch_2.pth", "latest.pth"} <= {path.name for path in tmp_path.iterdir()}
+    assert first["weight"] == first["again"] == second["again"]
+    assert first["weight"] == first["inside"] == second["inside"]

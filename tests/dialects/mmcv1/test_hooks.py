@@ -88,7 +88,7 @@ class Tracker:
             "log_metrics",
         ),
         ({"type": "WandbLoggerHook", "with_step": False, "define_metric_cfg": {"acc": "max"}}, ["wandb"], "log"),
-        ({"type": "NeptuneLoggerHook"}, ["neptune", "neptune.new"], "init()[train/loss].log"),
+        ({"type": "NeptuneLoggerHook"}, ["neptune"], "init_run()[train/loss].append"),
         ({"type": "ClearMLLoggerHook"}, ["clearml"], "Task.init().get_logger().report_scalar"),
         ({"type": "SegmindLoggerHook"}, ["segmind", "segmind.tracking", "segmind.tracking.fluent"], "log_metrics"),
         ({"type": "PaviLoggerHook", "add_last_ckpt": True}, ["pavi"], "SummaryWriter().add_scalars"),
@@ -119,6 +119,50 @@ class FakeLive:
 
     def log(self, name: str, value: float) -> None:
         self.logged.append((self.step, name))
+
+
+class FakeLiveToday:
+    """What DVCLive offers since version 1."""
+
+    def __init__(self) -> None:
+        self.step, self.logged = -1, []
+
+    def log_metric(self, name: str, value: float) -> None:
+        self.logged.append((self.step, name))
+
+    def make_summary(self) -> None:
+        self.logged.append((self.step, "summary"))
+
+
+class OldNeptune:
+    """What Neptune offered before version 1."""
+
+    def __init__(self) -> None:
+        self.logged: list[Any] = []
+
+    def init(self, **kwargs: Any) -> OldNeptune:
+        return self
+
+    def __getitem__(self, tag: str) -> Any:
+        log = lambda value, step=None: self.logged.append((tag, step))  # noqa: E731
+        return type("Series", (), {"log": staticmethod(log)})
+
+    def stop(self) -> None:
+        self.logged.append("stopped")
+
+
+def test_trackers_are_served_by_their_old_and_new_names(
+    make_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, neptune = FakeLiveToday(), OldNeptune()
+    monkeypatch.setitem(sys.modules, "neptune", type(sys)("neptune"))
+    monkeypatch.setitem(sys.modules, "neptune.new", neptune)
+    hooks = [{"type": "DvcliveLoggerHook", "dvclive": live, "by_epoch": False}, {"type": "NeptuneLoggerHook"}]
+    _train(make_runner, tmp_path, log_config={"interval": 6, "hooks": hooks})
+    assert (6, "train/loss") in live.logged
+    assert (12, "summary") in live.logged
+    assert ("train/loss", 12) in neptune.logged
+    assert neptune.logged[-1] == "stopped"
 
 
 def test_dvclive_gets_results_per_epoch(make_runner: Any, tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ class CheckpointHook(Hook):
     def _save(self, runner: BaseRunner) -> None:
         if self.sync_buffer:
             allreduce_params(runner.model.buffers())
+        if runner.rank != 0 and self.save_optimizer and self.out_dir is not None:
+            runner.save_own_part(self.out_dir, **self.args)
         self._save_checkpoint(runner)
 
     @master_only
@@ -99,7 +101,7 @@ class CheckpointHook(Hook):
             if path == newest or not os.path.isfile(path):
                 break
             os.remove(path)
-            exact.remove_note(path)
+            exact.remove_all(path)
 
 
 def target_folder(out_dir: str | None, runner: BaseRunner) -> str:

@@ -175,7 +175,7 @@ class EvalHook(Hook):
             return
         if old and old != self.best_ckpt_path and os.path.isfile(old):
             os.remove(old)
-            exact.remove_note(old)
+            exact.remove_all(old)
             runner.logger.info(f"The previous best checkpoint {old} was removed")
         runner.logger.info(f"Now best checkpoint is saved as {name}.")
         runner.logger.info(f"Best {self.key_indicator} is {key_score:0.4f} at {now} {kind}.")

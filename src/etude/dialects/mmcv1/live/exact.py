@@ -7,6 +7,7 @@ the run died in between, and a resumed run first does again what was left to do.
 
 from __future__ import annotations
 
+import glob
 import os
 import random
 import uuid
@@ -19,7 +20,6 @@ import torch
 
 from etude.checkpoint import disk, foreign
 from etude.core.state import Generators
-from etude.dialects.mmcv1.live.dist_utils import get_dist_info
 from etude.errors import ResumeError
 
 KEY = "etude"
@@ -33,9 +33,9 @@ def rng_state() -> dict[str, Any]:
     return Generators().state_dict()
 
 
-def set_rng_state(state: Mapping[str, Any]) -> None:
-    """Put the generators back. Only the first rank saves, so the others keep their own."""
-    if get_dist_info()[0] == 0:
+def set_rng_state(state: Mapping[str, Any] | None) -> None:
+    """Put the generators back; None, where nobody knows how they were, leaves them."""
+    if state is not None:
         Generators().load_state_dict(state)
 
 
@@ -128,8 +128,7 @@ def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
     set_own_states(loader, saved.get("own", ()))
     current = Pass(loader)
     batches = iter(loader)
-    if saved["first_rng"] is not None:
-        set_rng_state(saved["first_rng"])
+    set_rng_state(saved["first_rng"])
     for _ in range(int(saved["taken"])):
         current.draw(batches)
     return batches, current
@@ -160,6 +159,34 @@ def read_note(path: str, identity: str) -> dict[str, Any] | None:
 
 def remove_note(path: str) -> None:
     disk.remove(_note_path(path))
+
+
+def write_own(path: str, rank: int, state: Mapping[str, Any]) -> None:
+    """What one of the other ranks knows of the checkpoint that the first one saved at ``path``."""
+    target = _own_path(path, rank)
+    disk.make_folder(os.path.dirname(target))
+    disk.write_atomically(target, lambda file: torch.save(dict(state), file))
+
+
+def read_own(path: str, rank: int, position: Sequence[Any]) -> dict[str, Any] | None:
+    """The own part of ``rank``, if there is one and it was saved at the same position."""
+    target = _own_path(os.path.realpath(path), rank)
+    try:
+        own: dict[str, Any] = foreign.read(target) if os.path.isfile(target) else {}
+    except ResumeError:
+        return None
+    return own if own.get("position") == list(position) else None
+
+
+def remove_all(path: str) -> None:
+    """The note about a checkpoint that was deleted, and the other ranks' parts of it."""
+    remove_note(path)
+    for part in glob.glob(glob.escape(_own_path(path, 0)[:-1]) + "*"):
+        disk.remove(part)
+
+
+def _own_path(path: str, rank: int) -> str:
+    return f"{_note_path(path).removesuffix('.note')}.rank{rank}"
 
 
 def _note_path(path: str) -> str:

@@ -56,6 +56,8 @@ class Resuming:
     _rank: int
     _position: Position
     _restored: Restored | None
+    #: Set while another rank than the first goes through the motions of a save.
+    _own_part_only: bool
 
     def _entries(self) -> list[tuple[int, int]]:
         """The (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""
@@ -131,8 +133,31 @@ class Resuming:
         self._settle()
         self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.engine.step)
 
+    def save_own_part(self, out_dir: str, **kwargs: Any) -> None:
+        """On another rank than the first, while that saves: remember what only this one knows."""
+        if str(type(self).save_checkpoint.__module__).startswith("etude."):
+            self._own_part_only = True
+            try:
+                self.save_checkpoint(out_dir, **kwargs)
+            finally:
+                self._own_part_only = False
+
+    def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} must define save_checkpoint")
+
+    def _settle_own_part(self) -> None:
+        waiting, self._position.unsettled = self._position.unsettled, []
+        for path, state in waiting:
+            if state:
+                own = {key: state[key] for key in ("passes", "loaders")}
+                own |= {"position": _position(state), "rng": exact.rng_state()}
+                exact.write_own(path, self._rank, own)
+
     def _settle(self) -> None:
         """The stage of a save is over: note what has changed since, so that a resume need not do it again."""
+        if self._rank != 0:
+            self._settle_own_part()
+            return
         waiting, self._position.unsettled = self._position.unsettled, []
         best = {k: v for k, v in (self.meta or {}).get("hook_msgs", {}).items() if k.startswith("best_")}
         for path, state in waiting:
@@ -151,9 +176,20 @@ class Resuming:
         self.engine.epochs_done = self.engine.epoch
         averages = {k: v for k, v in checkpoint.get("state_dict", {}).items() if k.startswith("ema_")}
         self._restored = Restored(state, note, averages)
+        if self._rank != 0:
+            self._take_own_part(path, state)
         if note is not None and note["best"]:
             self.meta = self.meta if self.meta is not None else {}
             self.meta.setdefault("hook_msgs", {}).update(note["best"])
+
+    def _take_own_part(self, path: str, state: dict[str, Any]) -> None:
+        """The file has the generators of the first rank; this one has its own, or begins anew."""
+        own = exact.read_own(path, self._rank, _position(state))
+        if own is not None:
+            state.update({key: own[key] for key in ("rng", "passes", "loaders")})
+            return
+        state["rng"] = None
+        state["passes"] = [one | {"rng": None, "first_rng": None} for one in state["passes"]]
 
     @property
     def restored(self) -> Restored | None:
@@ -199,3 +235,8 @@ class Resuming:
 
     def _train_loader(self) -> Any:
         return next((data for (mode, _), data in zip(self._flow, self._loaders, strict=True) if mode == "train"), None)
+
+
+def _position(state: Mapping[str, Any]) -> list[Any]:
+    """Where in the run a state was taken: what the parts of one checkpoint have in common."""
+    return [state["epoch"], state["iter"], state["stage"]]

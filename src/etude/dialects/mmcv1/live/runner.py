@@ -82,6 +82,7 @@ class BaseRunner(Resuming, Registration):
         self._step_kwargs: dict[str, Any] = {}
         self.saver: Hook | None = None
         self._position = Position()
+        self._own_part_only = False
         self._restored: Restored | None = None
         self.engine = Run(
             model=model,
@@ -278,9 +279,12 @@ class BaseRunner(Resuming, Registration):
         meta = {} if meta is None else meta
         meta.update(self.meta or {})
         meta.update(epoch=self.epoch + 1, iter=self.iter)
-        content = files.content(self.model, optimizer=self.optimizer if save_optimizer else None, meta=meta)
         path = os.path.join(out_dir, filename)
+        if self._own_part_only:
+            self._position.unsettled.append((path, self._exact_state() or {}))
+            return
         state, self.saver = self._exact_state() if save_optimizer else None, None
+        content = files.content(self.model, optimizer=self.optimizer if save_optimizer else None, meta=meta)
         if state is not None:
             content[exact.KEY] = state
             self._position.unsettled.append((path, state))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from etude.dialects.mmcv1.live.checks import ConfigTypeError
 from etude.dialects.mmcv1.live.dist_utils import master_only
@@ -142,12 +145,15 @@ class MlflowLoggerHook(LoggerHook):
     def after_run(self, runner: BaseRunner) -> None:
         if self.log_model:
             pytorch = need("mlflow.pytorch", "MlflowLoggerHook", extra="tracking")
-            pytorch.log_model(unwrap(runner.model), "models")
+            settings: dict[str, Any] = {"pip_requirements": [f"torch=={torch.__version__}"]}
+            if "serialization_format" in inspect.signature(pytorch.log_model).parameters:
+                settings["serialization_format"] = "pickle"  # a traced graph would need an example of the input
+            pytorch.log_model(unwrap(runner.model), "models", **settings)
 
 
 @HOOKS.register_module()
 class NeptuneLoggerHook(LoggerHook):
-    """To Neptune."""
+    """To Neptune, of either API: ``neptune.new.init`` before version 1, ``neptune.init_run`` since."""
 
     def __init__(
         self,
@@ -159,20 +165,26 @@ class NeptuneLoggerHook(LoggerHook):
         by_epoch: bool = True,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.neptune = need("neptune.new", "NeptuneLoggerHook", package="neptune-client")
+        self.neptune = need("neptune", "NeptuneLoggerHook")
         self.init_kwargs, self.with_step = init_kwargs, with_step
 
     @master_only
     def before_run(self, runner: BaseRunner) -> None:
-        self.run = self.neptune.init(**(self.init_kwargs or {}))
+        if hasattr(self.neptune, "init_run"):
+            begin = self.neptune.init_run
+        else:
+            begin = need("neptune.new", "NeptuneLoggerHook", package="neptune").init
+        self.run = begin(**(self.init_kwargs or {}))
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
         for tag, value in self.get_loggable_tags(runner).items():
+            series = self.run[tag]
+            write = series.append if hasattr(series, "append") else series.log
             if self.with_step:
-                self.run[tag].log(value, step=self.get_iter(runner))
+                write(value, step=self.get_iter(runner))
             else:
-                self.run[tag].log(value)
+                write(value)
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
@@ -209,7 +221,7 @@ class ClearMLLoggerHook(LoggerHook):
 
 @HOOKS.register_module()
 class DvcliveLoggerHook(LoggerHook):
-    """To DVCLive; with ``by_epoch`` one step per epoch, when results wait in the buffer."""
+    """To DVCLive, of either API; with ``by_epoch`` one step per epoch, when results wait in the buffer."""
 
     def __init__(
         self,
@@ -227,9 +239,17 @@ class DvcliveLoggerHook(LoggerHook):
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
-        self.dvclive.set_step(runner.epoch if self.by_epoch else self.get_iter(runner))
+        step = runner.epoch if self.by_epoch else self.get_iter(runner)
+        old = hasattr(self.dvclive, "set_step")
+        if old:
+            self.dvclive.set_step(step)
+        else:
+            self.dvclive.step = step
+        write = self.dvclive.log if old else self.dvclive.log_metric
         for tag, value in self.get_loggable_tags(runner).items():
-            self.dvclive.log(tag, value)
+            write(tag, value)
+        if not old:
+            self.dvclive.make_summary()
 
     @master_only
     def after_train_iter(self, runner: BaseRunner) -> None:
@@ -255,7 +275,7 @@ class SegmindLoggerHook(LoggerHook):
         self, interval: int = 10, ignore_last: bool = True, reset_flag: bool = False, by_epoch: bool = True
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        utilities = need("segmind.tracking.fluent", "SegmindLoggerHook", package="segmind")
+        utilities = need("segmind.tracking.fluent", "SegmindLoggerHook", package="segmind<1")
         self.log_metrics = utilities.log_metrics
 
     @master_only
