@@ -120,7 +120,7 @@ def runs(draw: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.filterwarnings("ignore:scheduler.step")
+@pytest.mark.filterwarnings("ignore:Detected call of")
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(options=runs())
 def test_a_rehearsal_tells_what_the_run_does(options: dict[str, Any]) -> None:

@@ -77,8 +77,8 @@ class _ParamScheduler:
         """Count on; inside the window, give every group its next value."""
         if self._global_step == 0 and getattr(self.optimizer, "_global_step", 0) < 0:
             warnings.warn(
-                f"scheduler.step() was called before optimizer.step(), so the first value is skipped, or "
-                f"optimizer.step was replaced after the scheduler was made; {_HOW_TO}",
+                "Detected call of `scheduler.step()` before `optimizer.step()`, so the first value is skipped; or "
+                f"`optimizer.step()` has been overridden after the scheduler was made; {_HOW_TO}",
                 UserWarning,
                 stacklevel=2,
             )
