@@ -58,6 +58,7 @@ LOOPS: dict[str, str] = _same("etude.core.loop", "epochs steps Workflow")
 UPDATES: dict[str, str] = _same("etude.core.update", "Step")
 
 HOOKS: dict[str, str] = {
+    "Alerts": "etude.hooks.alerts:Alerts",
     "Checkpoint": "etude.hooks.checkpoint:Checkpoint",
     "EMA": "etude.hooks.ema:Ema",
     "EarlyStop": "etude.hooks.early_stop:EarlyStop",

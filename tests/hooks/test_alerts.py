@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+
+from etude.events.jsonl import Jsonl
+from etude.hooks import alerts
+from etude.hooks.alerts import Alerts
+
+from .conftest import small_run
+
+USUAL = [2.0, 2.1, 1.9, 2.0, 1.95, 2.05, 1.9, 2.0, 1.9, 1.8]
+
+
+def told(hook: Alerts, losses: list[float], folder: Path) -> list[dict[str, object]]:
+    """The events of a run that logs these losses, one a step."""
+    run = small_run([hook])
+    run.events.writers = [Jsonl(folder / "metrics.jsonl"), Jsonl(folder / "timing.jsonl", timing=True)]
+    hook.before_train(run)
+    for step, loss in enumerate(losses, 1):
+        hook.before_step(run)
+        run.done = step
+        run.events.latest["loss"] = float(str(loss))
+        hook.after_step(run)
+    run.events.close()
+    lines = [line for name in ("metrics", "timing") for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def test_a_loss_that_jumps_is_an_event_and_no_stop(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"the loss has jumped to 9 at step 11; 1\.\d+ was usual"):
+        events = told(Alerts(), [*USUAL, 9.0, 1.9, 1.8], tmp_path)
+    assert events == [{"step": 11, "epoch": 0, "split": "event", "loss_spike": 9.0}]
+
+
+@pytest.mark.parametrize("losses", [USUAL * 3, [0.0] * 30, [9.0, 1.0] * 5, [10.0 / n for n in range(1, 40)]])
+def test_losses_as_they_usually_are_raise_no_alarm(tmp_path: Path, losses: list[float]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert told(Alerts(), losses, tmp_path) == []
+
+
+def test_what_was_usual_survives_a_resume(tmp_path: Path) -> None:
+    first, second = Alerts(), Alerts()
+    told(first, USUAL, tmp_path)
+    second.load_state_dict(first.state_dict())
+    with pytest.warns(UserWarning, match="jumped to 9 at step 2"):
+        told(second, [1.9, 9.0], tmp_path)
+
+
+def test_a_slow_step_is_an_event_beside_what_training_determines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([tick for step in range(12) for tick in (10.0 * step, 10.0 * step + (7.0 if step == 11 else 0.1))])
+    monkeypatch.setattr(alerts, "perf_counter", lambda: next(clock))
+    with pytest.warns(UserWarning, match=r"step 12 took 7 s; 0\.1 s were usual"):
+        (event,) = told(Alerts(), [2.0] * 12, tmp_path)
+    assert event["time/slow_step"] == 7.0 and (tmp_path / "metrics.jsonl").read_text() == ""
