@@ -211,8 +211,10 @@ _PRETRAIN_DECAY = _from("pretrain.layer_decay", "LearningRateDecayOptimWrapperCo
 _PRETRAIN = {
     "mmpretrain.registry": _from("pretrain.registry", _REGISTRIES),
     "mmpretrain.engine": {},
-    "mmpretrain.engine.hooks": _from("pretrain.hooks", "WarmupParamHook"),
-    "mmpretrain.engine.optimizers": _LARS | {"Lamb": "etude.optim.lamb:LAMB"} | _PRETRAIN_DECAY,
+    "mmpretrain.engine.hooks": _from("pretrain.hooks", "EMAHook PreciseBNHook WarmupParamHook"),
+    "mmpretrain.engine.optimizers": (
+        _LARS | {"Lamb": "etude.optim.lamb:LAMB"} | _from("pretrain.adan", "Adan") | _PRETRAIN_DECAY
+    ),
     "mmpretrain.engine.schedulers": _from("pretrain.weight_decay", "CosineAnnealingWeightDecay"),
 }
 
@@ -251,7 +253,9 @@ OUT_OF_SCOPE: dict[str, str] = {
 #: Registry → name → where it is; what MMSelfSup and MMPretrain add is found without their scopes, too.
 REGISTERED: dict[str, dict[str, str]] = {
     "PARAM_SCHEDULERS": _LR | _MOMENTUM | _ANY | _from("pretrain.weight_decay", "CosineAnnealingWeightDecay"),
-    "OPTIMIZERS": _TORCH_OPTIMIZERS | _ZERO | _LARS | {"Lamb": "etude.optim.lamb:LAMB"},
+    "OPTIMIZERS": (
+        _TORCH_OPTIMIZERS | _ZERO | _LARS | {"Lamb": "etude.optim.lamb:LAMB"} | _from("pretrain.adan", "Adan")
+    ),
     "OPTIM_WRAPPER_CONSTRUCTORS": _CONSTRUCTOR,
     "DATASETS": _DATASET["mmengine.dataset.dataset_wrapper"],
     "DATA_SAMPLERS": _DATASET["mmengine.dataset.sampler"],
@@ -262,5 +266,5 @@ REGISTERED: dict[str, dict[str, str]] = {
     "EVALUATOR": _from("evaluator.evaluator", "Evaluator"),
     "METRICS": _from("evaluator.metric", "DumpResults"),
     "MODELS": _PREPROCESSORS,
-    "HOOKS": _SELFSUP_HOOKS | _from("pretrain.hooks", "WarmupParamHook"),
+    "HOOKS": _SELFSUP_HOOKS | _from("pretrain.hooks", "PreciseBNHook WarmupParamHook"),
 }
