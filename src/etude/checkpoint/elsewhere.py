@@ -20,8 +20,8 @@ _COUNTERS = (
 _BOOKKEEPING = re.compile(
     r"meta\.(time|config|cfg|env_info|experiment_name|hook_msgs\.(last|best)_ckpt|etude\.(id|scalars\..*))$|etude\.id$"
     r"|message_hub\.(log_scalars\.(.*/)?(time|data_time)|runtime_info\.(cfg|last_ckpt|best_ckpt|experiment_name))"
-    r"|trainer\.storage\.(history|latest)\.(.*/)?(time|data_time|eta_seconds)\."
-    r"|trainer\.hooks\.(PeriodicWriter\S*\.writers|PeriodicCheckpointer\S*\.recent)\."
+    r"|trainer\.(etude\.)?storage\.(history|latest)\.(.*/)?(time|data_time|rank_data_time|eta_seconds)\."
+    r"|trainer\.(etude\.)?hooks\.(PeriodicWriter\S*\.writers|PeriodicCheckpointer\S*\.recent)\."
     r"|config\.train\.saveDir$"
 )
 

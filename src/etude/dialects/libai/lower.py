@@ -240,7 +240,8 @@ def _data(tree: Tree) -> dict[str, Loader]:
         inner: Path = (*way, "dataset")
         if isinstance(node.get("dataset"), list) and node["dataset"]:
             inner = (*inner, 0)
-        size, workers = tree.get("train", f"{split}_micro_batch_size", default=1), node.get("num_workers")
+        said = node.get("total_batch_size", node.get("batch_size", 1))  # detectron2's loaders say it themselves
+        size, workers = tree.get("train", f"{split}_micro_batch_size", default=said), node.get("num_workers")
         loaders[split] = Loader(
             dataset=_spec(tree, inner if tree.get(*inner) is not None else way, "dataset"),
             batch_size=size if isinstance(size, int) else 1,
