@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -62,3 +64,12 @@ def test_a_patch_where_the_original_imports_a_name_reaches_the_code_behind():
     with mock.patch("mmengine.hooks.checkpoint_hook.is_main_process", lambda: "patched"):
         assert checkpoint_hook.is_main_process() == "patched"
     assert checkpoint_hook.is_main_process is original
+
+
+def test_a_folder_of_ones_own_does_not_hide_the_served_package(tmp_path):
+    """A project with its parts in ``libai/`` has no such package installed; both are found."""
+    (tmp_path / "libai").mkdir()
+    (tmp_path / "libai" / "mine.py").write_text("value = 7\n")
+    code = "import etude.compat as c; c.install(); import libai.mine; from libai.config import LazyCall; print(libai.mine.value)"
+    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert said.stdout.strip() == "7", said.stderr

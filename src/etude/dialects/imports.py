@@ -103,11 +103,17 @@ class UserPath(list[str]):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds served modules. Stands last, so a real package wins; first when ``force`` was asked for."""
+    """Finds served modules, unless the real package is there and ``force`` was not asked for."""
+
+    def __init__(self, *, force: bool = False) -> None:
+        self.force = force
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        package = fullname.partition(".")[0]
+        if package not in _packages() or (not self.force and _is_installed(package)):
+            return None
         if fullname in _modules():
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         reason = _out_of_scope(fullname)
@@ -130,14 +136,21 @@ def install(*, force: bool = False) -> None:
     """Make the old import names work. ``force`` serves them even where the original package is installed."""
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
-    if force:
-        sys.meta_path.insert(0, Finder())
-    else:
-        sys.meta_path.append(Finder())
+    sys.meta_path.insert(0, Finder(force=force))
+
+
+def _is_installed(package: str) -> bool:
+    """Whether the original is there. A mere folder of that name is none: users keep their own parts in such folders."""
+    try:
+        found = importlib.machinery.PathFinder.find_spec(package)
+    except (ImportError, ValueError):
+        return False
+    return found is not None and found.origin is not None
 
 
 _table: dict[str, Mapping[str, str]] | None = None
 _out: dict[str, str] = {}
+_tops: set[str] = set()
 
 
 def _modules() -> dict[str, Mapping[str, str]]:
@@ -158,7 +171,14 @@ def _modules() -> dict[str, Mapping[str, str]]:
             while parent:
                 _table.setdefault(parent, {})
                 parent = parent.rpartition(".")[0]
+        _tops.update(name.partition(".")[0] for name in [*_table, *_out])
     return _table
+
+
+def _packages() -> set[str]:
+    """The packages that names are served of, or refused; asked for at every import, so found once."""
+    _modules()
+    return _tops
 
 
 def _out_of_scope(name: str) -> str:
