@@ -260,8 +260,7 @@ class Runner(Building, Checkpoints, Hooking):
         """A run that was told to stop (by a signal, say) leaves a file to resume from, inside an epoch too."""
         if self.core_run.stopping is None or self.iter >= self.max_iters:
             return
-        name = f"iter_{self.iter}.pth"
-        self.gather_shares()
+        name = f"iter_{self.iter}.pth"  # by the first process alone: a signal may reach another one a step later
         self.save_checkpoint(self.work_dir, name, meta={"epoch": self.epoch, "iter": self.iter}, by_epoch=False)
         self._point_to(name)
         self.logger.info(f"stopped ({self.core_run.stopping}) at iteration {self.iter}, saved {name}")
