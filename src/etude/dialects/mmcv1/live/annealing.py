@@ -84,7 +84,6 @@ class Cycle:
     ) -> None:
         self.ratio: tuple[float, float] = _target_ratio(target_ratio, default_low)
         require(0 <= step_ratio_up < 1.0, f"step_ratio_up must lie in [0, 1), got {step_ratio_up}")
-        require(0 < gamma <= 1, f"gamma must lie in (0, 1], got {gamma}")
         self.times, self.up, self.gamma, self.anneal = times, step_ratio_up, gamma, anneal_function(strategy)
 
     def value(self, base: float, iteration: int, max_iters: int) -> float:

@@ -304,6 +304,7 @@ class CyclicLrUpdaterHook(LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         self.cycle = Cycle(target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma, default_low=1e5)
+        require(0 < gamma <= 1, f"gamma must lie in (0, 1], got {gamma}")
         require(not by_epoch, "the cyclic policy counts iterations: by_epoch must be False")
         self.target_ratio, self.cyclic_times, self.step_ratio_up = self.cycle.ratio, cyclic_times, step_ratio_up
         self.gamma = gamma
