@@ -46,7 +46,7 @@ def libai_options(draw: st.DrawFn) -> list[str]:
     made = [
         "train.scheduler=null", "train.scheduler={_target_:libai.scheduler." + name + ",warmup_factor:0.1}", *(f"train.scheduler.{a}" for a in _split(arguments)),
         f"train.scheduler.warmup_method={draw(st.sampled_from(['linear', 'constant']))}",
-        f"train.train_iter={draw(st.integers(1, 9))}", f"train.warmup_ratio={draw(st.sampled_from([0, 0.2, 0.5]))}",
+        f"train.train_iter={draw(st.integers(4, 9))}", f"train.warmup_ratio={draw(st.sampled_from([0, 0.2, 0.5]))}",
         f"train.num_accumulation_steps={steps}", f"train.log_period={draw(st.integers(1, 5))}",
         f"train.checkpointer.period={draw(st.integers(1, 6))}",
         f"train.checkpointer.max_to_keep={draw(st.sampled_from([1, 2, 100]))}",
