@@ -116,9 +116,9 @@ def test_the_keys_that_check_knows_are_in_the_schema() -> None:
 
 def test_every_listed_name_is_in_its_registry() -> None:
     from etude.dialects.mmcv1.live import hooks, optimizers, runners
-    from etude.dialects.mmcv1.live.mmcls import hooks as _hooks
     from etude.dialects.mmcv1.live.mmcls import models
-    from etude.dialects.mmcv1.live.mmtrack import hooks as _more
+    from etude.dialects.mmcv1.live.mmcls import train as _hooks
+    from etude.dialects.mmcv1.live.mmtrack import train as _more
     from etude.dialects.openmm.init_v1 import INITIALIZERS
 
     assert _hooks
