@@ -143,15 +143,18 @@ def without_timing(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def numbers_of(values: list[Any]) -> list[float]:
-    """Numbers and scalar tensors as floats, with one transfer for all tensors of a device."""
+    """Numbers and scalar tensors as floats, with one transfer for all tensors of a kind."""
     tensors = [value for value in values if hasattr(value, "detach")]
     if not tensors:
         return [float(value) for value in values]
     import torch
 
+    kinds: dict[Any, list[Any]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.device, tensor.dtype), []).append(tensor)
     read: dict[int, float] = {}
-    for device in {tensor.device for tensor in tensors}:
-        own = [tensor for tensor in tensors if tensor.device == device]
-        stacked = torch.stack([tensor.detach().reshape(()).double() for tensor in own]).tolist()
-        read.update(zip(map(id, own), stacked, strict=True))
+    with torch.no_grad():
+        for alike in kinds.values():
+            stacked = torch.stack([tensor if tensor.ndim == 0 else tensor.reshape(()) for tensor in alike])
+            read.update(zip(map(id, alike), stacked.double().tolist(), strict=True))
     return [read[id(value)] if hasattr(value, "detach") else float(value) for value in values]
