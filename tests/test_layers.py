@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "etude"
 #: Highest first. The longest matching prefix of a module decides; ``*`` stands for one component.
 LAYERS = [
     ["cli", "__main__"],
-    ["api", "session", "recovery", "trainer", "facts", "compat"],
+    ["api", "session", "recovery", "trainer", "facts", "compat", "mistakes"],
     ["build"],
     [
         "hooks",

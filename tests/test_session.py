@@ -106,3 +106,18 @@ def test_a_state_that_could_not_be_loaded_again_is_the_users_mistake(workdir: Pa
     )
     assert main(["train", "c.yaml", "-q"]) == 3
     assert "hook.Odd.thing" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "options", "told"),
+    [
+        ("train c.yaml --resume runs/x/step-7 lr=1", {"resume": "runs/x/step-7"}, "etude train c.yaml lr=1 --resume"),
+        ("train c.yaml --chaos kill@step=3", {"chaos": "kill@step=3"}, "etude train c.yaml --resume"),
+        ("train c.yaml --resume --restart", {"resume": ""}, "etude train c.yaml --resume"),
+    ],
+)
+def test_the_command_to_go_on_asks_for_the_newest_state_and_no_fault(typed, options, told):
+    from etude.build import Options
+    from etude.session import resume_command
+
+    assert resume_command(None, Options(extras={"typed": typed.split()}, **options)) == told

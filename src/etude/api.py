@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from etude import builtins, dialects, folder
 from etude.config.tree import Tree
 from etude.errors import ConfigError, Finding, place_of, printable
+from etude.mistakes import as_mistake
 from etude.plan import Plan, Training
 
 if TYPE_CHECKING:
@@ -109,14 +111,32 @@ def train(
         plan = apply_trial(plan, trial)
     quiet = options.quiet or (trial is not None and trial.shortens)
     plan = require_sound(plan, quiet=quiet)
-    began = time.monotonic()
-    run = build(plan, options)
+    began, fresh = time.monotonic(), _absent_folders(plan, options)
+    try:
+        run = build(plan, options)
+    except BaseException as error:
+        for made in [path for path in fresh if path.is_dir()]:
+            shutil.rmtree(made, ignore_errors=True)
+        mistake = as_mistake(error, plan)
+        if mistake is None:
+            raise
+        raise mistake from error
     if trial is not None and trial.fast_dev_run and plan.builder == "native":
         shorten(run)
     require_real(run, options, quiet=quiet)
-    with Session(run, options, tree=tree, lasting=not _is_passing(trial, options), began=began) as session:
+    with Session(run, options, tree=tree, lasting=not _is_passing(trial, options), began=began, fresh=fresh) as session:
         session.train()
     return run
+
+
+def _absent_folders(plan: Plan, options: Options) -> set[Path]:
+    """Folders that a run in another system's words may make while it is built, and that are not there yet."""
+    if plan.builder == "native":
+        return set()
+    stems = [Path("work_dirs", Path(file).stem) for file in plan.files[:1]]
+    wanted = [options.folder] if options.folder is not None else [Path(plan.folder), *stems]
+    every = {above for path in wanted for above in (path.absolute(), *path.absolute().parents)}
+    return {path for path in every if not path.exists()}
 
 
 def _is_passing(trial: Trial | None, options: Options) -> bool:

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -21,6 +22,7 @@ from etude.core.run import Run
 from etude.errors import Stopped
 from etude.events.console import Console, duration, number
 from etude.events.jsonl import Jsonl
+from etude.mistakes import as_mistake
 from etude.recovery import Recovery
 
 
@@ -28,8 +30,16 @@ class Session:
     """A context around a run that was built: opens what it needs, trains, and always says a last word."""
 
     def __init__(
-        self, run: Run, options: Options, *, tree: Tree | None = None, lasting: bool = True, began: float | None = None
+        self,
+        run: Run,
+        options: Options,
+        *,
+        tree: Tree | None = None,
+        lasting: bool = True,
+        began: float | None = None,
+        fresh: Collection[Path] = (),
     ) -> None:
+        self.fresh = fresh
         self.run, self.options, self.tree, self.lasting = run, options, tree, lasting
         self.began = time.monotonic() if began is None else began
         self.console = Console(quiet=True)
@@ -69,10 +79,16 @@ class Session:
 
     def train(self) -> None:
         """Train to the end, or to where a signal or a hook stops it."""
+        before = self.run.done
         try:
             train(self.run)
         except Stopped as stop:
             self.run.stop(stop.reason, exit_code=stop.exit_code)
+        except Exception as error:
+            mistake = as_mistake(error, self.run.plan) if self.run.done == before else None
+            if mistake is None:
+                raise
+            raise mistake from error
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -116,8 +132,11 @@ class Session:
         from etude.config import public_files
 
         files = public_files(self.tree) if self.tree else {}
-        self._made = list(takewhile(lambda path: not path.exists(), [run.folder, *run.folder.parents]))
+        self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
         folders.make(run.folder, plan_text=self._plan_text(), files=files, anew=self.options.restart)
+
+    def _is_new(self, path: Path) -> bool:
+        return not path.exists() or path.absolute() in self.fresh
 
     def _plan_text(self) -> str:
         from etude.config import snapshot
@@ -181,8 +200,11 @@ def resume_command(run: Run, options: Options) -> str:
     """How to go on with this run: the command that was typed, with ``--resume``; in a script, what to pass."""
     if not options.extras:
         return 'options=etude.Options(folder=…, resume="")' if run.plan is not None else "fit(…, resume=True)"
-    words = ["etude", *(word for word in options.extras.get("typed", sys.argv[1:]) if word != "--restart")]
-    words = [_without_secret(word) for word in words]
+    typed = list(options.extras.get("typed", sys.argv[1:]))
+    for flag, given in (("--resume", options.resume), ("--chaos", options.chaos)):
+        if given and flag in typed and given in typed[typed.index(flag) :]:
+            del typed[typed.index(flag) : typed.index(flag) + 2]
+    words = ["etude", *(_without_secret(word) for word in typed if word != "--restart")]
     return shlex.join(words if "--resume" in words else [*words, "--resume"])
 
 

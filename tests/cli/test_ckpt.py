@@ -86,6 +86,11 @@ def test_an_optimizer_goes_along_on_request(etude: Run, run_folder: Path, tmp_pa
     assert foreign.read(tmp_path / "m.pth")["optimizer"]["param_groups"][0]["lr"] == 0.1
 
 
+def test_prune_refuses_a_metric_that_no_checkpoint_has(etude: Run, run_folder: Path) -> None:
+    code, _, said = etude("prune", run_folder, "--keep", 1, "--best", "acuracy")
+    assert code == 2 and "'accuracy'" in said
+
+
 def test_prune_keeps_last_and_best(etude: Run, run_folder: Path) -> None:
     words = ("prune", run_folder, "--keep", 1, "--best", "accuracy")
     assert etude(*words, "--dry-run")[1] == "would delete step-000000002\n"

@@ -105,6 +105,15 @@ def test_a_hook_that_is_not_essential_only_warns_and_only_once():
     assert len(told) == 1
 
 
+def test_an_attribute_that_hides_a_method_of_hooks_is_told():
+    class Counter(Hook):
+        def __init__(self):
+            self.calls = 0
+
+    with pytest.raises(ConfigError, match=r"Counter .*`calls`"):
+        HookTable([Counter()])
+
+
 def test_an_unknown_point_is_answered_with_the_near_one():
     with pytest.raises(ConfigError, match="after_step"):
         FunctionHook(print, "after_stp")

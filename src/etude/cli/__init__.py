@@ -153,9 +153,9 @@ def _report_unexpected(error: Exception) -> int:
     """An exception nobody planned for: of the user's code (exit 3) if a frame of it is innermost, else ours (1)."""
     import traceback
 
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    theirs = [frame for frame in frames if not _is_library(frame.filename, ours)]
+    from etude.mistakes import is_library
+
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
     if theirs:
         _print_user_frames(error)
         last = theirs[-1]
@@ -170,8 +170,9 @@ def _report_unexpected(error: Exception) -> int:
 def _print_user_frames(error: BaseException) -> None:
     import traceback
 
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_library(f.filename, ours)]
+    from etude.mistakes import is_library
+
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     if frames:
         print("Traceback (your code, most recent call last):", file=sys.stderr)
         print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
@@ -190,7 +191,3 @@ def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
             found += [inner for sub in choices.values() for inner in sub._actions]
         found.append(action)
     return found
-
-
-def _is_library(filename: str, ours: str) -> bool:
-    return filename.startswith((ours, "<frozen", sys.base_prefix)) or "site-packages" in filename

@@ -19,6 +19,7 @@ def add_parser(subparsers: Any) -> None:
         epilog="exit code: 0 when nothing is wrong (warnings may be printed), 2 when something is",
     )
     parser.add_argument("configs", metavar="CONFIG", nargs="+", help="config files, and key=value to change a value")
+    parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
     parser.add_argument("--dialect", default="", metavar="D", help="read the config as this dialect, not as guessed")
     parser.add_argument("--no-python-config", action="store_true", help="refuse configs in Python, which run code")
     parser.set_defaults(run=run, overrides=[])
@@ -33,7 +34,12 @@ def run(args: argparse.Namespace) -> int:
     if not configs:
         raise ConfigError("no config is named", hint="write etude check CONFIG [key=value …]")
     codes = [
-        report(config, [*changes, *args.overrides], dialect=args.dialect, python=not args.no_python_config)
+        report(
+            config,
+            [*changes, *args.overrides, *args.cfg_options],
+            dialect=args.dialect,
+            python=not args.no_python_config,
+        )
         for config in configs
     ]
     return max(codes)

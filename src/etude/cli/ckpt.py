@@ -7,7 +7,7 @@ import os
 from contextlib import nullcontext
 from typing import Any
 
-from etude.errors import ResumeError, printable
+from etude.errors import ResumeError, UserError, printable, suggest
 
 HELP = """\
 Look at checkpoints, of Étude and of other systems. Nothing in a file is ever executed; --trust lifts that for one call.
@@ -156,7 +156,11 @@ def prune(args: argparse.Namespace) -> int:
     folder = store_folder(_path(args))
     above = os.path.dirname(os.path.abspath(folder)) if os.path.basename(folder) == "checkpoints" else folder
     with Lock(above) if "://" not in folder else nullcontext():
-        gone = work(Store(folder, retention=rule, write=False), aside=args.aside, dry=args.dry_run)
+        store = Store(folder, retention=rule, write=False)
+        known = {name for entry in store.entries() for name in entry.metrics}
+        if args.best and known and args.best not in known:
+            raise UserError(f"no checkpoint has the metric {args.best!r}; {suggest(args.best, known)}")
+        gone = work(store, aside=args.aside, dry=args.dry_run)
     for name in gone:
         print(f"{'would delete' if args.dry_run else 'deleted'} {printable(name)}")
     return 0

@@ -34,6 +34,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("config", metavar="CONFIG")
     parser.add_argument("overrides", metavar="key=value", nargs="*")
+    parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
     parser.add_argument("--plot", metavar="FILE", help="draw the curves of all groups into FILE (.png, .svg, .pdf)")
     parser.add_argument("--acts", action="store_true", help="every act of every hook, one per line")
     parser.add_argument("--dialect", default="")
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from etude.api import load_plan, require_sound
 
     compat.install()
-    plan, _ = load_plan(args.config, args.overrides, dialect=args.dialect)
+    plan, _ = load_plan(args.config, [*args.overrides, *args.cfg_options], dialect=args.dialect)
     plan = require_sound(plan)
     told = _native(plan) if plan.builder == "native" else _foreign(plan, keep_acts=args.acts)
     if args.acts:

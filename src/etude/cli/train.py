@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
         args.resume = ""
     if args.restart and args.resume is not None:
         raise UserError("--resume goes on and --restart begins at step 0: give one of them")
+    _refuse_flags_of_others(args)
     from etude import compat
     from etude.api import train
     from etude.build import Options
@@ -104,6 +105,27 @@ def run(args: argparse.Namespace) -> int:
         extras=vars(args),
     )
     return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code
+
+
+#: Flags of other systems' train scripts → the dialects whose runs they change.
+_FLAGS = {
+    "resume_from": ("mmcv1",), "auto_resume": ("mmcv1",), "no_validate": ("mmcv1",), "deterministic": ("mmcv1",),
+    "load_from": ("mmcv1", "mmengine"), "amp": ("mmengine",), "auto_scale_lr": ("mmengine",), "eval_only": ("libai",),
+}  # fmt: skip
+
+
+def _refuse_flags_of_others(args: argparse.Namespace) -> None:
+    """A flag that would change nothing is a mistake: what it asks for would be missed in silence."""
+    given = [flag for flag in _FLAGS if getattr(args, flag)]
+    if not given:
+        return
+    from etude import dialects
+
+    dialect = dialects.detect(args.config, args.dialect)
+    for flag in given:
+        if dialect not in _FLAGS[flag]:
+            instead = {"resume_from": "; --resume FILE does", "auto_resume": "; --resume does"}.get(flag, "")
+            raise UserError(f"--{flag.replace('_', '-')} does nothing in a {dialect} config{instead}")
 
 
 def _accepted(args: argparse.Namespace) -> list[str]:

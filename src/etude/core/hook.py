@@ -356,6 +356,9 @@ class HookTable:
         """Settle who acts where; after adding hooks, or when a hook's ``every`` or ``priority`` was changed."""
         entries: dict[str, list[tuple[Hook, Call]]] = {point: [] for point in POINTS}
         for hook in self.ordered():
+            if not callable(hook.calls):
+                hint = "`calls` is the method that says where a hook acts"
+                raise ConfigError(f"hook {hook.name} ({hook.origin}) has an attribute `calls`", hint=hint)
             for point, call in hook.calls().items():
                 entries[point].append((hook, call if hook.essential else _forgiven(hook, point, call)))
         for point in POINTS:

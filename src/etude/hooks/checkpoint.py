@@ -195,7 +195,7 @@ class Saver:
             return
         if not self.store.is_free(_PATIENCE):
             return
-        extra = {cut.PART: cut.before(run, run.acting)} if inside and run.acting is not None else {}
+        extra: dict[str, Any] = {cut.PART: cut.before(run, run.acting)} if inside and run.acting is not None else {}
         with run.acting.undone() if run.acting is not None else nullcontext():
             self._store(run, hold=True, **extra)
         self._held_at = run.done

@@ -166,6 +166,15 @@ def test_the_same_seed_gives_the_same_run_and_a_resume_goes_on(config: Any) -> N
     assert_same_bits(weights(whole.face), weights(again.face))
 
 
+def test_a_resume_evaluates_only_where_the_whole_run_does(config: Any) -> None:
+    """``start`` evaluates once when a run begins; a run that goes on has begun before."""
+    path = config("evaluation = dict(interval=1, start=0, metric='accuracy', save_best='auto')")
+    whole = _train(path, "whole")
+    again = _train(path, "again", resume_from="whole/epoch_1.pth")
+    assert_same_bits(weights(whole.face), weights(again.face))
+    assert whole.face.meta["hook_msgs"]["best_score"] == again.face.meta["hook_msgs"]["best_score"]
+
+
 def test_a_signal_ends_the_run_after_a_save_and_nothing_is_lost(config: Any) -> None:
     path = config()
     whole = _train(path, "whole")

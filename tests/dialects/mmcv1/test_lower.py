@@ -77,7 +77,7 @@ def test_the_plan_holds_what_the_config_says(folder: Path) -> None:
         ("custom_hooks = [dict(type='EMAHook', priority='HIGHT')]\n", "c.py:2: no priority is called 'HIGHT'; did you mean 'HIGH'?"),
         ("checkpoint_config = dict(max_keep_ckpt=1)\n", "c.py:2: CheckpointHook has no parameter 'max_keep_ckpt'; did you mean 'max_keep_ckpts'?"),
         ("evaluaton = dict(interval=1)\n", "c.py:2: unknown key evaluaton; did you mean 'evaluation'?"),
-        ("evaluation = dict(intervl=1)\n", "c.py:2: warning: EvalHook has no parameter 'intervl'; did you mean 'interval'?"),
+        ("evaluation = dict(intervl=1)\n", "c.py:2: unknown key evaluation.intervl; did you mean 'interval'?"),
         ("optimizer = dict(momentm=0.9)\n", "c.py:2: SGD has no parameter 'momentm'; did you mean 'momentum'?"),
         ("optimizer = dict(type='SGDD')\n", "c.py:2: no optimizer is called 'SGDD'; did you mean 'SGD'?"),
         ("runner = dict(type='EpochBasedRuner')\n", "c.py:2: no runner is called 'EpochBasedRuner'; did you mean 'EpochBasedRunner'?"),

@@ -13,7 +13,8 @@ import torch
 
 import etude
 from etude.build import Options
-from etude.errors import ConfigError, UserError
+from etude.cli import main
+from etude.errors import ConfigError, ResumeError, UserError
 
 CONFIG = """
 custom_imports = dict(imports=["tests.dialects.mmengine.registered"], allow_failed_imports=False)
@@ -95,3 +96,42 @@ def test_a_signal_stops_the_command_with_a_file_to_go_on_from(config: Path, tmp_
     assert torch.equal(rest.model.fc.weight, whole.model.fc.weight)
     rows = next(iter(sorted((tmp_path / "whole").glob("*/vis_data/scalars.json"))))
     assert json.loads(rows.read_text().splitlines()[-1])["iter"] == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("optim_wrapper = dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1), accumulative_counts=0)",
+         r"net\.py:\d+: OptimWrapper cannot be made: .*1"),
+        ("custom_hooks = [dict(type='EMAHook', momentum=1.5)]", r"net\.py: .* cannot be made: momentum"),
+        ("param_scheduler = dict(type='ReduceOnPlateauLR', by_epoch=False)", r"net\.py:\d+: .*by_epoch"),
+    ],
+)  # fmt: skip
+def test_a_value_that_a_part_refuses_is_a_mistake_of_the_config(
+    config: Path, tmp_path: Path, change: str, said: str
+) -> None:
+    config.write_text(textwrap.dedent(CONFIG) + change + "\n")
+    with pytest.raises(ConfigError, match=said):
+        train(config, tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_checkpoint_that_is_not_there_is_no_fault_of_the_engine(config: Path, tmp_path: Path) -> None:
+    with pytest.raises(ResumeError, match="nowhere.pth"):
+        train(config, tmp_path / "work", load_from="nowhere.pth")
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("flag", ["--no-validate", "--deterministic", "--eval-only", "--auto-resume"])
+def test_a_flag_of_another_system_is_refused(config: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(config), flag]) == 2
+    assert f"{flag} does nothing in a mmengine config" in capsys.readouterr().err
+
+
+def test_a_test_after_training_keeps_the_trained_average(config: Path, tmp_path: Path) -> None:
+    config.write_text(textwrap.dedent(CONFIG) + "custom_hooks = [dict(type='EMAHook', momentum=0.1)]\n")
+    runner = train(config, tmp_path / "work").face
+    hook = next(hook for hook in runner.hooks if type(hook).__name__ == "EMAHook")
+    trained = {name: value.clone() for name, value in hook.ema_model.state_dict().items()}
+    runner.call_hook("before_run")
+    assert all(torch.equal(trained[name], value) for name, value in hook.ema_model.state_dict().items())

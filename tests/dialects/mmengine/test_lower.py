@@ -82,7 +82,7 @@ def test_pure_python_configs_are_lowered_with_the_places_of_their_bases(folder: 
 @pytest.mark.parametrize(
     ("text", "finding"),
     [
-        ("default_hooks = dict(\n    checkpoint=dict(\n        intervall=1))\n", "c.py:4: warning: CheckpointHook has no parameter 'intervall'"),
+        ("default_hooks = dict(\n    checkpoint=dict(\n        intervall=1))\n", "c.py:4: unknown key default_hooks.checkpoint.intervall; did you mean 'interval'?"),
         ("default_hooks = dict(loger=dict(interval=3))\n", "c.py:2: default_hooks.loger has no `type`; did you mean 'logger'?"),
         ("custom_hooks = [dict(type='EMAHok')]\n", "c.py:2: no hook is called 'EMAHok'; did you mean 'EMAHook'?"),
         ("custom_hooks = [dict(type='EarlyStoppingHook', monitr='a')]\n", "c.py:2: EarlyStoppingHook has no parameter 'monitr'; did you mean 'monitor'?"),
@@ -92,6 +92,8 @@ def test_pure_python_configs_are_lowered_with_the_places_of_their_bases(folder: 
         ("optim_wrapper = dict(optimizer=dict(weight_decy=1))\n", "c.py:2: SGD has no parameter 'weight_decy'; did you mean 'weight_decay'?"),
         ("train_cfg = dict(max_epoch=4)\n", "c.py:2: EpochBasedTrainLoop has no parameter 'max_epoch'; did you mean 'max_epochs'?"),
         ("train_dataloader = dict(batchsize=4)\n", "c.py:2: unknown key train_dataloader.batchsize; did you mean 'batch_size'?"),
+        ("optim_wrapper = dict(paramwise_cfg=dict(custom_key=dict()))\n", "c.py:2: unknown key optim_wrapper.paramwise_cfg.custom_key; did you mean 'custom_keys'?"),
+        ("custom_imports = dict(imports=['nowhere_at_all'])\n", "c.py:2: custom_imports: no module or file 'nowhere_at_all' can be found"),
         ("param_schedler = []\n", "c.py:2: unknown key param_schedler; did you mean 'param_scheduler'?"),
         ("train_cfg = None\n", "belong together; train_cfg is missing"),
         ("optim_wrapper = dict(optimizer=dict(lr='0.1'))\n", "c.py:2: optim_wrapper.optimizer.lr must be a number"),

@@ -135,7 +135,7 @@ def _missing_files(tree: Tree) -> Iterator[Finding]:
         if isinstance(value, str) and not FilePath(value).exists():
             near = nearest(FilePath(value).name, _names_beside(FilePath(value)))
             hint = f"did you mean {near!r}?" if near else f"looked for {FilePath(value).absolute()}"
-            yield Finding(str(tree.place("train", key)), f"train.{key}: there is no {value}", hint)
+            yield Finding(str(tree.place("train", key)), f"train.{key}: there is no {value}", hint, severity="warning")
     folder = tree.get("train", "saveDir")
     if isinstance(folder, str) and FilePath(folder).is_file():
         yield Finding(str(tree.place("train", "saveDir")), f"train.saveDir: {folder} is a file, not a folder")

@@ -7,7 +7,7 @@ mistake. One that is a single slip away from a word that belongs there, and is m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -72,7 +72,7 @@ class _Slips:
         return [*found, *(parameter.key for parameter in signature.parameters)] if signature else found
 
     def _keys(self, path: Path, value: Mapping[Any, Any], words: Iterable[str], leave: Iterable[str] = ()) -> None:
-        missing = [word for word in words if word not in value]
+        missing = [word for word in words if path or word not in value]
         known = {*words, *leave}
         for key in value:
             if isinstance(key, str) and key not in known and not key.startswith("_"):
@@ -88,11 +88,12 @@ class _Slips:
                 self._error((*path, "type"), name, f"nothing is called {name!r}", meant)
 
     def _imports(self) -> None:
-        """A module beside the config that was probably meant to be imported."""
+        """A module that cannot be found, unless the config says that this may be."""
+        forgiven = self.low.tree.get("custom_imports", "allow_failed_imports", default=False)
         places = [self.low.place("custom_imports", "imports", index) for index in range(len(self.low.imports))]
         for finding in find_imports(self.low.imports, list(self.low.tree.files), places)[1]:
-            if finding.hint.startswith("did you mean"):
-                self.low.findings.append(finding)
+            if finding.hint.startswith("did you mean") or not forgiven:
+                self.low.findings.append(replace(finding, message=f"custom_{finding.message}"))
 
     def _error(self, path: Path, word: str, message: str, meant: str) -> None:
         """Tell it, unless an error says the same; a warning about the word gives way."""

@@ -95,6 +95,8 @@ class EvalHook(Hook):
 
     def before_run(self, runner: BaseRunner) -> None:
         self.out_dir = target_folder(self.out_dir, runner) if self.out_dir or runner.work_dir else None
+        if getattr(runner, "restored", None) is not None:
+            self.initial_flag = False  # an undisturbed run would not evaluate here
         if self.save_best is None:
             return
         if runner.meta is None:

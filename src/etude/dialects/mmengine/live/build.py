@@ -17,7 +17,7 @@ from etude.dialects.mmengine.live.registry import RUNNERS
 from etude.dialects.openmm.config import Config
 from etude.dialects.openmm.config_base import import_custom
 from etude.dist.world import World
-from etude.errors import ConfigError, EtudeError, UserCodeError, printable
+from etude.errors import ConfigError
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -34,7 +34,7 @@ def build(plan: Plan, options: Options) -> Run:
     apply_options(cfg, options, file)
     _shorten(cfg, plan, options.extras)
     with _silence(options.quiet):
-        runner = _made(cfg, file)
+        runner = RUNNERS.build(cfg)
     return _as_run(runner, plan)
 
 
@@ -44,15 +44,6 @@ def _import_user_modules(plan: Plan, file: str | None) -> None:
         if folder not in sys.path:
             sys.path.append(folder)
     import_custom(dict(plan.source), file or "")
-
-
-def _made(cfg: Any, file: str | None) -> Any:
-    try:
-        return RUNNERS.build(cfg)
-    except EtudeError:
-        raise
-    except Exception as error:
-        raise UserCodeError(f"{file or 'config'}: {type(error).__name__}: {printable(str(error))}") from error
 
 
 def _as_run(runner: Any, plan: Plan) -> Run:

@@ -44,7 +44,10 @@ class EMAHook(Hook):
 
     def before_run(self, runner: Any) -> None:
         model: nn.Module = runner.model
-        self.src_model: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
+        source: nn.Module = model.module if is_model_wrapper(model) else model  # type: ignore[assignment]
+        if getattr(self, "src_model", None) is source:
+            return  # a test after training measures the average that was trained
+        self.src_model = source
         self.ema_model = MODELS.build(self.ema_cfg, default_args={"model": self.src_model})
 
     def before_train(self, runner: Any) -> None:
