@@ -69,7 +69,10 @@ def survey(dialect: str, tree: Tree) -> list[Finding]:
     from etude.check import check
 
     plan, findings = dialects.survey(dialect, tree)
-    return sorted([*findings, *(check(plan) if plan is not None else [])], key=place_of)
+    told = any(finding.severity == "error" for finding in findings)
+    if plan is not None and not (told and plan.builder != "native"):
+        findings = [*findings, *check(plan)]
+    return sorted(findings, key=place_of)
 
 
 def train(

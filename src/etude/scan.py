@@ -8,6 +8,7 @@ nothing about its arguments is held against a config.
 from __future__ import annotations
 
 import ast
+import builtins
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -460,7 +461,10 @@ def _is_overload(statement: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDe
 def _is_builtin(target: str, source: Source) -> bool:
     """``object``, ``Protocol``, ``Generic`` … add no parameters."""
     module, _, name = target.partition(":")
-    return module in ("typing", "abc", "typing_extensions") or (module == source.module and name not in source.names)
+    if module in ("typing", "abc", "typing_extensions"):
+        return True
+    known = name in source.names or (bool(source.stars) and not hasattr(builtins, name))
+    return module == source.module and not known
 
 
 def _constant(value: ast.expr) -> str:

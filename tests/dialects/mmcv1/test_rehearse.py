@@ -133,7 +133,8 @@ def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple
         try:
             train(path, options=Options(folder=folder, quiet=True))
         except Exception as error:
-            assert any(f"{type(error).__name__}: {error}" in note for note in record.notes), error
+            cause = error.__cause__ or error
+            assert any(f"{type(cause).__name__}: {cause}" in note for note in record.notes), error
             reject()
         kept = [file.name for file in folder.glob("*.pth") if not file.is_symlink()]
         return record, SEEN, [name for name in kept if not name.startswith("best_")]

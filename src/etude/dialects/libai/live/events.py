@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from etude.dialects.libai.live.history import HistoryBuffer
 from etude.events.record import numbers_of
 
@@ -46,6 +48,7 @@ class EventStorage:
 
     # -- putting -------------------------------------------------------------------------------------------------
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def put_scalar(self, name: str, value: Any, smoothing_hint: bool = True) -> None:
         """Record a number or a tensor of one element. The hint of a name may not change."""
         self._put(name, value, smoothing_hint, self._iter)

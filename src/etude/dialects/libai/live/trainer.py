@@ -15,11 +15,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from traceback import walk_tb
 from typing import Any
 
 import torch
 
-from etude.core.hook import Call, Hook, HookTable
+from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import fit, train_step
 from etude.core.run import Run
 from etude.dialects.libai.live import distributed as dist
@@ -179,12 +180,28 @@ class FaceHook(Hook):
 
     def calls(self) -> Mapping[str, Call]:
         return {
-            "before_train": self._before_train,
-            "before_step": self._before_step,
-            "after_step": lambda run: self.trainer.after_step(),
+            "before_train": self._blaming("before_train", self._before_train),
+            "before_step": self._blaming("before_step", self._before_step),
+            "after_step": self._blaming("after_step", lambda run: self.trainer.after_step()),
             "on_error": self._on_error,
             "after_train": self._after_train,
         }
+
+    def _blaming(self, point: str, call: Call) -> Call:
+        """``call``, whose exceptions name the trainer's hook that raised and not this one."""
+
+        def called(run: Run) -> None:
+            try:
+                call(run)
+            except Exception as error:
+                owners = [frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__)]
+                mine = [owner for owner in owners if any(owner is hook for hook in self.trainer._hooks)]
+                if mine and getattr(error, "etude_site", None) is None:
+                    kind = type(mine[0])
+                    error.etude_site = Site(kind.__name__, point, run.step, origin_of(kind))  # type: ignore[attr-defined]
+                raise
+
+        return called
 
     def _before_train(self, run: Run) -> None:
         drawn = batches_of(self.trainer)

@@ -33,7 +33,7 @@ from etude.dialects.mmcv1.live.wiring import Wired, begin
 from etude.dialects.openmm.config_v1 import Config
 from etude.dialects.openmm.logging_v1 import FORMAT
 from etude.dialects.openmm.utils import import_modules_from_strings
-from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
+from etude.errors import ConfigError, EtudeError, Finding, ResumeError, UserCodeError
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -323,6 +323,8 @@ def _placed(plan: Plan, what: str, at: str = "") -> Iterator[None]:
         raise ConfigError([_at(finding, place) for finding in error.findings]) from error
     except EtudeError:
         raise
+    except FileNotFoundError as error:
+        raise ResumeError(f"{place}: {error}") from error
     except (TypeError, ValueError, KeyError, AssertionError) as error:
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
         raise ConfigError(f"{what}: {text}", at=place) from error

@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -61,6 +62,7 @@ class EvalHook(Hook):
         self.dataloader, self.start, self.interval, self.by_epoch = dataloader, start, interval, by_epoch
         self.save_best, self.rule, self.key_indicator = save_best, rule, save_best
         self.eval_kwargs, self.initial_flag = eval_kwargs, True
+        self._goes_on = False
         self.out_dir, self.file_client_args = out_dir, file_client_args
         self.test_fn: Callable[..., Any] = single_gpu_test if test_fn is None else test_fn
         self.greater_keys = _keys(greater_keys, self._default_greater_keys)
@@ -95,8 +97,7 @@ class EvalHook(Hook):
 
     def before_run(self, runner: BaseRunner) -> None:
         self.out_dir = target_folder(self.out_dir, runner) if self.out_dir or runner.work_dir else None
-        if getattr(runner, "restored", None) is not None:
-            self.initial_flag = False  # an undisturbed run would not evaluate here
+        self._goes_on = getattr(runner, "restored", None) is not None
         if self.save_best is None:
             return
         if runner.meta is None:
@@ -108,15 +109,31 @@ class EvalHook(Hook):
         if self.by_epoch or not self.initial_flag:
             return
         if self.start is not None and runner.iter >= self.start:
-            self.after_train_iter(runner)
+            with self._without_traces():
+                self.after_train_iter(runner)
         self.initial_flag = False
 
     def before_train_epoch(self, runner: BaseRunner) -> None:
         if not (self.by_epoch and self.initial_flag):
             return
         if self.start is not None and runner.epoch >= self.start:
-            self.after_train_epoch(runner)
+            with self._without_traces():
+                self.after_train_epoch(runner)
         self.initial_flag = False
+
+    @contextmanager
+    def _without_traces(self) -> Iterator[None]:
+        """A run that goes on evaluates once more than one that was never stopped, as mmcv does. That evaluation takes
+        no random numbers from the training, and is no candidate for the best."""
+        if not self._goes_on:
+            yield
+            return
+        generators, wanted, self.save_best = exact.rng_state(), self.save_best, None
+        try:
+            yield
+        finally:
+            exact.set_rng_state(generators)
+            self.save_best = wanted
 
     def after_train_iter(self, runner: BaseRunner) -> None:
         if self.by_epoch or not self._should_evaluate(runner):

@@ -313,6 +313,8 @@ class BaseRunner(Resuming, Registration):
         if newest is not None:
             self.logger.info("latest checkpoint found: %s", newest)
             self.resume(newest)
+        else:
+            self.logger.warning("no checkpoint in %s yet, starting at step 0", self.work_dir or ".")
 
     def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default") -> None:
         raise AttributeError(f"{type(self).__name__} must define resume")
