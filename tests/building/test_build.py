@@ -38,7 +38,7 @@ def test_two_builds_of_one_seed_have_the_same_weights(workdir):
 
 @pytest.mark.parametrize(
     ("override", "length"),
-    [("+train.limit_batches=4", (4, 8)), ("+train.overfit=1", (1, 2)), ("data.train.batch_size=1000", (2, 4))],
+    [("+train.limit_batches=4", (4, 8)), ("+train.overfit=1", (1, 12)), ("data.train.batch_size=1000", (2, 4))],
 )
 def test_the_length_follows_from_data_and_limits(workdir, override, length):
     run = build(planned(override))
