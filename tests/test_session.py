@@ -121,3 +121,11 @@ def test_the_command_to_go_on_asks_for_the_newest_state_and_no_fault(typed, opti
     from etude.session import resume_command
 
     assert resume_command(None, Options(extras={"typed": typed.split()}, **options)) == told
+
+
+def test_a_fault_that_never_comes_is_refused():
+    from etude import chaos
+    from etude.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="never comes"):
+        chaos.parse("kill@save=0")

@@ -54,6 +54,8 @@ def _parse_one(text: str) -> Fault:
     if where not in FAULTS[what]:
         places = " or ".join(f"{what}@{place}={number}" for place in FAULTS[what])
         raise ConfigError(f"--chaos: {text.strip()!r} cannot happen there", hint=f"write {places}")
+    if number == 0 and where == "save":
+        raise ConfigError(f"--chaos: {text.strip()!r} never comes", hint="the first save is 1")
     return Fault(what, where, number)
 
 

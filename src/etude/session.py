@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from errno import errorcode
 from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from etude.config.dump import is_secret_key
 from etude.config.tree import Tree
 from etude.core.loop import train
 from etude.core.run import Run
-from etude.errors import Stopped
+from etude.errors import SaveError, Stopped
 from etude.events.console import Console, duration, number
 from etude.events.jsonl import Jsonl
 from etude.mistakes import as_mistake
@@ -62,7 +63,12 @@ class Session:
     def _open(self) -> None:
         run = self.run
         if run.face is None:
-            self.console = Console(log=run.folder / "log.txt" if run.folder else None, quiet=self.options.quiet)
+            try:
+                self.console = Console(log=run.folder / "log.txt" if run.folder else None, quiet=self.options.quiet)
+            except OSError as error:
+                raise SaveError(
+                    f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})"
+                ) from error
             self._open_recovery()
             self.console.watch(self._where)
         else:

@@ -159,3 +159,8 @@ def test_what_the_clock_says_is_no_difference(etude: Run, tmp_path: Path) -> Non
         events.close()
     assert (tmp_path / "a/t.jsonl").stat().st_size != (tmp_path / "b/t.jsonl").stat().st_size
     assert etude("diff", tmp_path / "a", tmp_path / "b")[:2] == (0, "the same\n")
+
+
+def test_convert_wants_the_name_of_a_file(etude: Run, run_folder: Path, tmp_path: Path) -> None:
+    code, _, said = etude("convert", run_folder / "checkpoints" / "step-000000001", tmp_path)
+    assert code == 2 and "is a folder" in said

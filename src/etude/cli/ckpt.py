@@ -125,6 +125,10 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 def convert(args: argparse.Namespace) -> int:
     from etude.checkpoint.tools import convert as work
 
+    if os.path.isdir(args.target):
+        raise UserError(
+            f"{args.target} is a folder; name the file to write, as {os.path.join(args.target, 'model.pth')}"
+        )
     layout = work(args.source, args.target, layout=args.to, optimizer=args.optimizer, trust=args.trust)
     print(f"wrote {printable(args.target)} ({layout})")
     return 0

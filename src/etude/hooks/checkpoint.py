@@ -55,7 +55,8 @@ class Checkpoint(Periodic):
         self.forever = parse(forever) if forever is not None else None
         self.at_end, self.weights_only, self.failures, self.debug = save_last, weights_only, failures, debug
         self.best_value: float | None = None
-        self.best_step = -1
+        self.best_step = self._ranked_at = -1
+        self._top: list[float] = []
         self._evaluated_at = -1
         self.retention(None)
 
@@ -90,10 +91,17 @@ class Checkpoint(Periodic):
             warnings.warn(f"checkpoint.best: the evaluation gave no {self.best!r}; {hint}", stacklevel=2)
         if value is not None and is_better(value, self.best_value, self.mode):
             self.best_value, self.best_step = value, run.done
+        if value is not None and is_better(value, self._least(), self.mode):
+            self._top = sorted([*self._top, value], reverse=self.mode == "max")[: self.best_k]
+            self._ranked_at = run.done
+
+    def _least(self) -> float | None:
+        """The score that a newcomer among the ``best_k`` has to beat; None while there is room."""
+        return self._top[-1] if len(self._top) >= self.best_k else None
 
     def has_new_best(self, run: Run) -> bool:
-        """Whether the evaluation of this very step was the best so far."""
-        return self.best_step == run.done and self._evaluated_at == run.done
+        """Whether the evaluation of this very step was among the ``best_k`` best so far."""
+        return self._ranked_at == run.done and self._evaluated_at == run.done
 
     def fresh_metrics(self, run: Run) -> dict[str, float]:
         """What was measured on these very weights; older results say nothing about them."""
@@ -101,12 +109,14 @@ class Checkpoint(Periodic):
 
     def state_dict(self) -> dict[str, Any]:
         own = {"best_value": self.best_value, "best_step": self.best_step, "evaluated_at": self._evaluated_at}
-        return super().state_dict() | own
+        return super().state_dict() | own | {"top": list(self._top), "ranked_at": self._ranked_at}
 
     def load_state_dict(self, state: Any) -> None:
         super().load_state_dict(state)
         self.best_value, self.best_step = state["best_value"], int(state["best_step"])
         self._evaluated_at = int(state["evaluated_at"])
+        alone = [] if self.best_value is None else [self.best_value]
+        self._top, self._ranked_at = list(state.get("top", alone)), int(state.get("ranked_at", self.best_step))
 
     def after_train(self, run: Run) -> None:
         """After a signal the steps since the last checkpoint are saved, also when the end as such is not."""
