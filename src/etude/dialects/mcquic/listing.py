@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from etude.scan import first_line
+from etude import scan
+from etude.dialects.mcquic.lower import REGISTERED
+from etude.index import kept
 
 
 def tables() -> dict[str, dict[str, str]]:
-    """Registry → key → where it comes from and a line about it. Registering imports torch."""
-    from etude.dialects.mcquic.live import builtin
-    from etude.dialects.mcquic.live.registry import REGISTRIES
-
-    builtin.registerBuiltinFunctions()
-    model = {"Compressor": "encoder, residual multi-codebook quantization, decoder; any registered or dotted class too"}
-    return {"model": model} | {
-        registry.__name__: {
-            key: f"{value.__module__}.{value.__qualname__}  {first_line(value.__doc__ or '')}"
-            for key, value in sorted(registry.items())
-        }
-        for registry in REGISTRIES
+    """Registry → key → where it comes from and a line about it, read off the sources."""
+    return {
+        registry: {key: _line(target) for key, target in sorted(entries.items())}
+        for registry, entries in REGISTERED.items()
     }
+
+
+def _line(target: str) -> str:
+    signature = scan.signature(target, known=kept)
+    return f"{target.replace(':', '.')}  {signature.doc if signature else ''}".rstrip()
