@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from etude.dialects.openmm import checkpoint, checkpoint_v1
+from etude.dialects.openmm.live import checkpoint, checkpoint_v1
 from etude.errors import OutOfScope, ResumeError
 
 BOTH = [pytest.param(checkpoint, id="mmengine"), pytest.param(checkpoint_v1, id="mmcv1")]

@@ -11,8 +11,8 @@ from typing import Any
 from torch.optim import Optimizer
 
 from etude.checkpoint import disk, foreign
-from etude.dialects.openmm.checkpoint_v1 import MMCV_VERSION, get_state_dict, weights_to_cpu
-from etude.dialects.openmm.loader import save_atomically
+from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION, get_state_dict, weights_to_cpu
+from etude.dialects.openmm.live.loader import save_atomically
 from etude.dialects.openmm.wrappers import unwrapped
 from etude.errors import ResumeError, SaveError, printable
 

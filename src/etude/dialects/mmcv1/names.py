@@ -55,11 +55,11 @@ _INIT = _at(
 )
 _BASE_MODULE = _at(f"{_COMMON}.base_module_v1", "BaseModule Sequential ModuleList ModuleDict")
 _CHECKPOINT = _at(
-    f"{_COMMON}.checkpoint_v1",
+    f"{_COMMON}.live.checkpoint_v1",
     "CheckpointLoader _load_checkpoint _load_checkpoint_with_prefix load_checkpoint load_state_dict save_checkpoint "
     "weights_to_cpu get_state_dict",
 )
-_LOADERS = _at(f"{_COMMON}.loader", "load_from_local load_from_http")
+_LOADERS = _at(f"{_COMMON}.live.loader", "load_from_local load_from_http")
 _DIST = _at(f"{_LIVE}.dist_utils", "get_dist_info init_dist master_only allreduce_grads allreduce_params")
 _FP16 = _at(f"{_LIVE}.fp16_utils", "auto_fp16 force_fp32 wrap_fp16_model cast_tensor_type")
 _PRIORITY = _at(f"{_LIVE}.priority", "Priority get_priority")

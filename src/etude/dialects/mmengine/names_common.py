@@ -35,14 +35,14 @@ _INIT = _from(
 )
 _TRUNC = _from("init", "trunc_normal_")
 _CHECKPOINT = _from(
-    "checkpoint",
+    "live.checkpoint",
     "CheckpointLoader find_latest_checkpoint get_state_dict load_checkpoint load_state_dict save_checkpoint "
     "weights_to_cpu",
 )
 _CHECKPOINT_INNER = _from(
-    "checkpoint", "_load_checkpoint _load_checkpoint_to_model _load_checkpoint_with_prefix"
+    "live.checkpoint", "_load_checkpoint _load_checkpoint_to_model _load_checkpoint_with_prefix"
 ) | _from(
-    "loader",
+    "live.loader",
     "load_from_ceph load_from_http load_from_local load_from_mmcls load_from_openmmlab load_from_pavi "
     "load_from_torchvision",
 )

@@ -14,12 +14,12 @@
     build_functions.py  build_model_from_cfg, build_runner_from_cfg, build_scheduler_from_cfg, walks through the tree
     init.py         ConstantInit … PretrainedInit, initialize, *_init      init_v1.py         over INITIALIZERS
     base_module.py  BaseModule, Sequential, ModuleList, ModuleDict         base_module_v1.py  the same, mmcv's order
-    checkpoint.py   load_checkpoint, CheckpointLoader, save_checkpoint …   checkpoint_v1.py   mmcv's arguments
     logging.py      print_log, and the seam where MMLogger plugs in        logging_v1.py      get_logger, print_log
     utils/          is_str … to_ntuple, Timer, ProgressBar, paths, versions: one face for both
     managers.py     ManagerMixin, ManagerMeta
     fileio.py       load, dump, list_from_file …                           storage.py         file backends
     wrappers.py     what is a wrapper of a model                           torch_utils.py     helpers that need torch
+    live/           load_checkpoint, CheckpointLoader, save_checkpoint …, and where checkpoints come from
 
 Configs, registries, ``utils``, ``managers`` and ``logging*`` need no torch.
 """

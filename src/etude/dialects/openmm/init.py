@@ -48,7 +48,7 @@ class PretrainedInit:
         self.checkpoint, self.prefix, self.map_location = checkpoint, prefix, map_location
 
     def __call__(self, module: nn.Module) -> None:
-        from etude.dialects.openmm.checkpoint import _load_checkpoint_with_prefix, load_checkpoint, load_state_dict
+        from etude.dialects.openmm.live.checkpoint import _load_checkpoint_with_prefix, load_checkpoint, load_state_dict
 
         if self.prefix is None:
             print_log(f"load model from: {self.checkpoint}", logger="current")

@@ -52,7 +52,11 @@ class PretrainedInit:
         self.checkpoint, self.prefix, self.map_location = checkpoint, prefix, map_location
 
     def __call__(self, module: nn.Module) -> None:
-        from etude.dialects.openmm.checkpoint_v1 import _load_checkpoint_with_prefix, load_checkpoint, load_state_dict
+        from etude.dialects.openmm.live.checkpoint_v1 import (
+            _load_checkpoint_with_prefix,
+            load_checkpoint,
+            load_state_dict,
+        )
 
         logger = get_logger("mmcv")
         if self.prefix is None:

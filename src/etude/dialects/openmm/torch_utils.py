@@ -66,7 +66,7 @@ def mmcv_full_available() -> bool:
 
 def load_url(url: str, *args: Any, map_location: Any = None, **kwargs: Any) -> Any:
     """A checkpoint behind an address, read as data."""
-    from etude.dialects.openmm.loader import load_from_http
+    from etude.dialects.openmm.live.loader import load_from_http
 
     return load_from_http(url, map_location)
 

@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils.data import DataLoader
 
-from etude.dialects.openmm.checkpoint_v1 import MMCV_VERSION
+from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION
 
 __all__ = [
     "IS_CUDA_AVAILABLE", "MMCLS_VERSION", "MMCV_VERSION", "MMTRACK_VERSION", "TORCH_VERSION", "DataLoader",

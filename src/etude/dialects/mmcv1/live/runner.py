@@ -30,8 +30,8 @@ from etude.dialects.mmcv1.live.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.registration import Registration
 from etude.dialects.mmcv1.live.resuming import Position, Restored, Resuming
-from etude.dialects.openmm.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
-from etude.dialects.openmm.loader import revised, state_of
+from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
+from etude.dialects.openmm.live.loader import revised, state_of
 from etude.dist.world import World
 
 Flow = list[tuple[str, int]]

@@ -13,7 +13,7 @@ from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.model.averaged import BaseAveragedModel, follow, swap
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.registry import MODELS
-from etude.dialects.openmm.checkpoint import load_state_dict
+from etude.dialects.openmm.live.checkpoint import load_state_dict
 
 
 class EMAHook(Hook):

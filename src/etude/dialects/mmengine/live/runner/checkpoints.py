@@ -24,14 +24,14 @@ from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
 from etude.dialects.mmengine.live.runner.afterwards import Afterwards, scheduler_states
 from etude.dialects.mmengine.names_parts import VERSION
-from etude.dialects.openmm.checkpoint import (
+from etude.dialects.openmm.live.checkpoint import (
     DEFAULT_REVISE,
     _load_checkpoint,
     _load_checkpoint_to_model,
     get_state_dict,
     weights_to_cpu,
 )
-from etude.dialects.openmm.loader import revised, state_of
+from etude.dialects.openmm.live.loader import revised, state_of
 from etude.errors import ResumeError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from etude.dialects.openmm.loader import Loader, below, register_all, revised, save_atomically, state_of
+from etude.dialects.openmm.live.loader import Loader, below, register_all, revised, save_atomically, state_of
 from etude.dialects.openmm.logging_v1 import _rank
 from etude.dialects.openmm.state import get_state_dict, load_fitting, weights_to_cpu
 from etude.dialects.openmm.wrappers import is_wrapper

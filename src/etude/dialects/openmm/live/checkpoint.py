@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from etude.dialects.openmm.loader import Loader, below, register_all, revised, save_atomically, state_of
+from etude.dialects.openmm.live.loader import Loader, below, register_all, revised, save_atomically, state_of
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.state import get_state_dict, load_fitting, weights_to_cpu
 
