@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,42 @@ def test_the_native_config_ends_in_the_same_weights(
         assert torch.equal(run.model.state_dict()[name], value), name
 
 
+TELLING = """
+import torch
+from {package}.utils.events import get_event_storage
+
+
+class Telling({base}):
+    def forward(self, *batch, **fields):
+        storage = get_event_storage()
+        with storage.name_scope("model"):
+            storage.put_scalar("step", storage.iter, smoothing_hint=False)
+            storage.put_scalar("norm", self.{layer}.weight.norm())
+        storage.put_histogram("weights", self.{layer}.weight.detach().flatten())
+        storage.put_image("picture", torch.zeros(3, 2, 2))
+        return super().forward(*batch, **fields)
+"""
+
+
+def told(folder: str) -> dict[str, Any]:
+    lines = [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+    return {name: [line[name] for line in lines if name in line] for name in ("model/step", "model/norm")}
+
+
+def test_what_a_converted_model_puts_into_the_storage_is_recorded(config: Path) -> None:
+    with open("line_parts.py", "a") as file:
+        file.write(TELLING.format(package="libai", base="Line", layer="hidden"))
+    changes = ["model._target_=line_parts.Telling", "train.train_iter=8", "train.log_period=2"]
+    assert main(["convert", str(config), *changes, "-o", "native.yaml"]) == 0
+    whole = ["train", "native.yaml", "checkpoint.every=3step", "+log.to=[tensorboard]"]
+    assert main([*whole, "--folder", "whole"]) == 0
+    assert told("whole")["model/step"] == [1, 3, 5, 7]
+    assert all(value > 0 for value in told("whole")["model/norm"])
+    before = told("whole")
+    assert main([*whole, "--resume", "whole/checkpoints/step-000000003"]) == 0
+    assert told("whole") == before
+
+
 def test_what_cannot_be_converted_is_told_with_its_place(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", str(config), "train.train_epoch=2", "train.amp.enabled=true"]) == 2
     told = capsys.readouterr().err
@@ -44,8 +81,10 @@ def test_a_detectron2_config_ends_in_the_same_weights(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     parts = re.sub("noise = .*", "noise = 0.0", detectron2.PARTS).replace("nn.Dropout(0.3)", "nn.Dropout(0.0)")
-    Path("d2_quiet.py").write_text(parts)
-    Path("config.py").write_text(detectron2.CONFIG.replace("d2_parts", "d2_quiet"))
+    Path("d2_quiet.py").write_text(parts + TELLING.format(package="detectron2", base="Line", layer="fc"))
+    Path("config.py").write_text(
+        detectron2.CONFIG.replace("d2_parts", "d2_quiet").replace("quiet.Line", "quiet.Telling")
+    )
     assert main(["convert", "config.py", "-o", "native.yaml"]) == 0
     assert "evaluation is left out" in capsys.readouterr().err
     assert main(["check", "native.yaml"]) == 0
@@ -53,5 +92,6 @@ def test_a_detectron2_config_ends_in_the_same_weights(
     theirs = detectron2.train("config.py", "theirs")
     for name, value in theirs.model.state_dict().items():
         assert torch.equal(native.model.state_dict()[name], value), name
+    assert told("native")["model/step"] == [3, 7, 11]
     assert main(["convert", "config.py", "dataloader.train.aspect_ratio_grouping=True"]) == 2
     assert "aspect ratio" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from etude.dialects.libai import lower as lowering
 from etude.dialects.libai.plain import plain
 from etude.errors import ConfigError, Finding
 
-PARTS = "etude.dialects.libai.live.converted"
+PARTS = ("etude.dialects.libai.live.converted", "etude.dialects.libai.live.notebook")
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
@@ -28,12 +28,12 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     schedule = {**plain(tree, ("train", "scheduler")), "warmup_iter": warmup, "max_iter": iterations}
     config = {
         "name": plan.name,
-        "imports": [PARTS],
+        "imports": [*PARTS],
         "model": {"type": "libai.Model", "config": plain(tree, ("model",))},
         "data": {"train": _data(tree)},
         "optim": {"type": "libai.Optimizer", "config": plain(tree, ("optim",))},
         "update": {"type": "libai.Eager", "micro_batches": steps},
-        "hooks": [{"type": "libai.Schedule", "config": schedule}],
+        "hooks": [{"type": "libai.Storage"}, {"type": "libai.Schedule", "config": schedule}],
         "train": {"steps": iterations, "seed": plan.train.seed, **({"compile": True} if graph else {})},
         "log": {"every": f"{int(tree.get('train', 'log_period', default=20))}step"},
         "checkpoint": _checkpoint(tree),

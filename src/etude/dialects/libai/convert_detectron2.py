@@ -9,7 +9,7 @@ from etude.dialects.libai import lower as lowering
 from etude.dialects.libai.plain import plain
 from etude.errors import ConfigError, Finding
 
-PARTS = "etude.dialects.libai.live.detectron.converted"
+PARTS = ("etude.dialects.libai.live.detectron.converted", "etude.dialects.libai.live.notebook")
 _LOADER = "build_detection_train_loader"
 _TAKEN = ("_target_", "dataset", "mapper", "total_batch_size", "num_workers", "aspect_ratio_grouping")
 
@@ -24,7 +24,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     checkpoints = tree.get("train", "checkpointer", default={})
     config = {
         "name": plan.name,
-        "imports": [PARTS],
+        "imports": [*PARTS],
         "model": {"type": "detectron2.Model", "config": plain(tree, ("model",))},
         "data": {
             "train": {
@@ -42,6 +42,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
         "optim": {"type": "detectron2.Optimizer", "config": plain(tree, ("optimizer",))},
         "update": {"type": "detectron2.Simple"},
         "hooks": [
+            {"type": "detectron2.Storage"},
             {"type": "detectron2.Schedule", "config": plain(tree, ("lr_multiplier",)), "max_iter": steps},
         ],
         "train": {"steps": steps, "seed": seed},
