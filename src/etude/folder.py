@@ -58,10 +58,13 @@ def newest_folder(root: str | Path, name: str) -> Path | None:
     return next(reversed(saved or runs), None)
 
 
-def make(folder: Path, *, plan_text: str, files: dict[str, str], anew: bool = False) -> None:
-    """Create the folder and write down what was asked for; unless ``anew``, a folder keeps its first answers."""
+def make(folder: Path, *, plan_text: str, files: dict[str, str], anew: bool = False, private: bool = True) -> None:
+    """Create the folder and write down what was asked for; unless ``anew``, a folder keeps its first answers.
+
+    ``private``: the owner's alone, whatever the umask says.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
         if anew or not (folder / "plan.yaml").exists():
             _write_configs(folder / "config", files)
             (folder / "env.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")

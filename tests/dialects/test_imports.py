@@ -36,6 +36,12 @@ def test_an_unknown_name_is_answered_with_the_near_one():
         served_module.OptimiserRegistry
 
 
+def test_so_it_is_by_from_import():
+    with pytest.raises(ImportError, match=r"'mmcv.runner' \(served by Étude\) has no 'HOKS'; did you mean 'HOOKS'"):
+        from mmcv.runner import HOKS  # noqa: F401
+    assert not hasattr(importlib.import_module("mmcv.runner"), "HOKS")
+
+
 def test_what_is_out_of_scope_says_so():
     with pytest.raises(OutOfScope, match="out of Étude's scope"):
         importlib.import_module("mcquic.rans")

@@ -72,11 +72,11 @@ def ask(call: str, path: str, size: int = 0) -> None:
 class Writer:
     """A new file, opened so that neither a link nor a file that is there already can be written through."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mode: int = 0o600) -> None:
         self.path = path
         ask("create", path)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        self._fd = os.open(path, flags, 0o600)
+        self._fd = os.open(path, flags, mode)
 
     def write(self, data: memoryview | bytes) -> int:
         """All of ``data``, in pieces; the number of bytes."""
@@ -109,10 +109,10 @@ class Writer:
             os.close(fd)
 
 
-def make_folder(path: str) -> None:
-    """``path`` and what is missing above it, readable by the owner alone; no error when it is there."""
+def make_folder(path: str, *, mode: int = 0o700) -> None:
+    """``path`` and what is missing above it, by default readable by the owner alone; no error when it is there."""
     ask("mkdir", path)
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    os.makedirs(path, mode=mode, exist_ok=True)
 
 
 def sync_folder(path: str) -> None:
@@ -155,17 +155,18 @@ def remove_tree(path: str) -> None:
     os.rmdir(path)
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], Any]) -> None:
+def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], Any], *, mode: int = 0o600) -> None:
     """``path`` gets the content that ``write(file)`` writes, whole or not at all.
 
     A temporary file beside the target is filled, synced and renamed; when anything fails it is removed and what was
-    at ``path`` before is untouched. A link at ``path`` is followed once, so that its target is replaced.
+    at ``path`` before is untouched. A link at ``path`` is followed once, so that its target is replaced. The file is
+    the owner's alone; ``mode=0o666`` leaves that to the umask, as for files that others are to load.
     """
     target = os.path.realpath(path)
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name[:200]}.tmp-{os.getpid()}-{threading.get_ident()}")
     remove(temporary)
-    writer = Writer(temporary)
+    writer = Writer(temporary, mode)
     try:
         with os.fdopen(os.dup(writer._fd), "wb") as file:
             write(cast(IO[bytes], _Gated(file, temporary)))

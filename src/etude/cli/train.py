@@ -57,6 +57,7 @@ def add_parser(subparsers: Any) -> None:
     foreign.add_argument("--load-from", metavar="FILE", help="mmcv 1.x, MMEngine")
     foreign.add_argument("--no-validate", action="store_true", help="mmcv 1.x")
     foreign.add_argument("--deterministic", action="store_true", help="mmcv 1.x")
+    foreign.add_argument("--diff-seed", action="store_true", help="mmcv 1.x: seed + rank on every rank")
     foreign.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="mmcv 1.x, MMEngine")
     foreign.add_argument("--amp", action="store_true", help="MMEngine")
     foreign.add_argument("--auto-scale-lr", action="store_true", help="MMEngine")
@@ -110,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
 #: Flags of other systems' train scripts → the dialects whose runs they change.
 _FLAGS = {
     "resume_from": ("mmcv1",), "auto_resume": ("mmcv1",), "no_validate": ("mmcv1",), "deterministic": ("mmcv1",),
+    "diff_seed": ("mmcv1",),
     "load_from": ("mmcv1", "mmengine"), "amp": ("mmengine",), "auto_scale_lr": ("mmengine",), "eval_only": ("libai",),
 }  # fmt: skip
 

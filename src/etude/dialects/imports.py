@@ -7,6 +7,7 @@ Files of the user below a folder of the same name (``mmtrack/core/my_optimizer.p
 
 from __future__ import annotations
 
+import dis
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -14,14 +15,22 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
-from etude.errors import OutOfScope, suggest
+from etude.errors import OutOfScope, UserError, suggest
 from etude.registry import resolve
 
 #: Dialects that answer to import names, each with ``names.MODULES`` and ``names.OUT_OF_SCOPE``.
 SPEAKERS = ("mmcv1", "mmengine", "libai", "mcquic")
+
+
+#: In the code of a caller: ``from module import name``.
+_IMPORT_FROM = dis.opmap.get("IMPORT_FROM", -1)
+
+
+class MissingName(UserError, ImportError):
+    """A name that a served module does not have. Python's own words for it would hide the near ones."""
 
 
 class Served(ModuleType):
@@ -45,7 +54,10 @@ class Served(ModuleType):
         reason = _out_of_scope(full)
         if reason:
             raise OutOfScope(f"{full} is out of Étude's scope: {reason}")
-        raise AttributeError(f"module {self.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}")
+        text = f"module {self.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}"
+        if _is_from_import(sys._getframe(1)):
+            raise MissingName(text, name=self.__name__)
+        raise AttributeError(text)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """A name that is replaced here (as tests do) is replaced at its home too, where other code looks it up.
@@ -72,6 +84,11 @@ class Served(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted(set(super().__dir__()) | set(self.__dict__.get("_table", {})))
+
+
+def _is_from_import(frame: FrameType) -> bool:
+    """Whether ``frame`` asks for a name by ``from … import``, where only another error than an attribute's is shown."""
+    return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
 
 
 def _home(target: str) -> tuple[ModuleType, str] | None:
@@ -137,6 +154,20 @@ def install(*, force: bool = False) -> None:
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, Finder(force=force))
+
+
+def is_served(package: str) -> bool:
+    """Whether Étude answers to this package: it knows its names, and the original is not installed."""
+    return package in _packages() and not _is_installed(package)
+
+
+def served_names(module: str) -> Mapping[str, str] | None:
+    """The names that ``module`` is served with; None where it is not served."""
+    return _modules().get(module) if is_served(module.partition(".")[0]) else None
+
+
+def served_modules() -> list[str]:
+    return list(_modules())
 
 
 def _is_installed(package: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,12 @@ class SignalHook(Hook):
     def after_train_iter(self, runner):
         if runner.iter == 8:
             os.kill(os.getpid(), signal.SIGTERM)
+
+@HOOKS.register_module(force=True)
+class RaisingHook(Hook):
+    def after_train_iter(self, runner):
+        if runner.iter == 3:
+            raise RuntimeError('hook says no')
 
 SEEN = []
 
@@ -101,6 +108,67 @@ def test_a_run_leaves_what_mmclassification_leaves(config: Any, tmp_path: Path) 
     assert [line["mode"] for line in lines[1:]] == ["train", "train", "val"] * 2
     assert "Epoch [2][6/6]" in log.with_suffix("").read_text()
     assert run.face.meta["seed"] == 5
+
+
+def test_a_run_opens_with_the_lines_of_the_train_script(config: Any, caplog: pytest.LogCaptureFixture) -> None:
+    path = config("tracker = dict(api_key='hunter2secret')\n")
+    assert main(["train", str(path), "--work-dir", "out", "--seed", "11", "--deterministic"]) == 0
+    log = next(Path("out").glob("*.log")).read_text()
+    wanted = [
+        "Environment info:\n" + "-" * 60 + "\nsys.platform: ",
+        "MMClassification: 0.25.0\n" + "-" * 60 + "\n",
+        "Distributed training: False",
+        "Config:\nmodel = dict(type='ToyModel')",
+        "work_dir = 'out'",
+        "Set random seed to 11, deterministic: True",
+        "Start running, host: ",
+    ]
+    places = [log.find(line) for line in wanted]
+    assert -1 not in places and places == sorted(places), dict(zip(wanted, places, strict=True))
+    assert "Distributed training: False" in caplog.messages  # as they go to the console
+    meta = torch.load("out/epoch_2.pth", weights_only=False)["meta"]
+    assert "sys.platform: " in meta["env_info"] and meta["seed"] == 11
+    assert {"work_dir = 'out'", "gpu_ids = [0]", "device = 'cpu'", "seed = 11"} <= set(meta["config"].splitlines())
+    written = [path.read_bytes() for path in Path("out").rglob("*") if path.is_file()]
+    assert not any(b"hunter2secret" in text for text in written)
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.deterministic = False
+
+
+def test_the_error_that_ends_a_run_stands_in_its_log(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config("custom_hooks = [dict(type='RaisingHook')]\n")
+    assert main(["train", str(path), "--work-dir", "out"]) == 3
+    log = next(Path("out").glob("*.log")).read_text()
+    assert "mmcls - ERROR - ended by RuntimeError at iteration 3: hook says no" in log
+    assert "toy_parts_of_build.py" in log and "Traceback" in log
+    assert capsys.readouterr().err.count("hook says no") <= 3
+
+
+def test_checkpoints_can_be_read_by_those_whom_the_umask_lets(config: Any) -> None:
+    before = os.umask(0o022)
+    try:
+        _train(config())
+    finally:
+        os.umask(before)
+    files = [Path("out"), *Path("out").rglob("epoch_*")]
+    assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o755", "0o644"}
+
+
+def test_half_precision_without_cuda_is_told_once(config: Any, caplog: pytest.LogCaptureFixture) -> None:
+    _train(config("fp16 = dict(loss_scale='dynamic')\n"))
+    told = [message for message in caplog.messages if "half precision needs CUDA" in message]
+    assert len(told) == (0 if torch.cuda.is_available() else 1)
+
+
+def test_a_name_that_a_served_module_lacks_is_answered_with_the_near_one(
+    config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("has_a_slip.py").write_text("import torch\nfrom mmcv.runner import Hoook\n")
+    path = config("custom_hooks = []\ncustom_imports = dict(imports=['has_a_slip'], allow_failed_imports=False)\n")
+    assert main(["train", str(path), "--work-dir", "out"]) == 2
+    told = capsys.readouterr().err
+    assert "has_a_slip.py:2" in told and "has no 'Hoook'; did you mean 'Hook'?" in told
+    assert not Path("out").exists()
 
 
 def test_hooks_stand_as_mmclassification_registers_them(config: Any) -> None:

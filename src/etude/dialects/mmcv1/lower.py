@@ -12,6 +12,7 @@ from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTI
 from etude.dialects.mmcv1.values import tell_values
 from etude.dialects.openmm.configdict_v1 import ConfigDict
 from etude.dialects.openmm.lowering import Lowering, number
+from etude.dialects.openmm.reading import told_by_line
 from etude.dialects.openmm.slips import Words, tell_slips
 from etude.dialects.openmm.textstyle import Style, read_chain
 from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
@@ -110,7 +111,9 @@ def recognise(path: str, text: str) -> bool:
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """What the config and its bases say, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
-    return tree_of(read_chain(path, Style(ConfigDict)), path, overrides, options or {})
+    with told_by_line(path):
+        source = read_chain(path, Style(ConfigDict))
+    return tree_of(source, path, overrides, options or {})
 
 
 def lower(tree: Tree) -> Plan:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from etude.core.run import Run
-from etude.dialects.mmcv1.live import environment, runners
+from etude.dialects.mmcv1.live import environment, opening, runners
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info, init_dist
 from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
 from etude.dialects.mmcv1.live.mmcls import models as mmcls_models
@@ -28,7 +28,6 @@ from etude.dialects.mmcv1.live.mmcls import train as mmcls_train
 from etude.dialects.mmcv1.live.mmtrack import data as mmtrack_data
 from etude.dialects.mmcv1.live.mmtrack import models as mmtrack_models
 from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
-from etude.dialects.mmcv1.live.seeding import init_random_seed, set_random_seed
 from etude.dialects.mmcv1.live.wiring import Wired, begin
 from etude.dialects.openmm.config_v1 import Config
 from etude.dialects.openmm.logging_v1 import FORMAT
@@ -51,14 +50,14 @@ def build(plan: Plan, options: Options) -> Run:
     distributed = _join_group(cfg, options.extras)
     environment.setup_multi_processes(cfg)
     torch.backends.cudnn.benchmark = bool(cfg.get("cudnn_benchmark", torch.backends.cudnn.benchmark))
-    seed = init_random_seed(cfg.get("seed"))
-    set_random_seed(seed, deterministic=bool(options.extras.get("deterministic")))
-    cfg["seed"] = seed
     project, timestamp = _project(cfg), environment.get_time_str()
-    log = LogFile(project.root_logger(log_level=cfg.get("log_level", "INFO")), quiet=options.quiet)
-    folder, cfg["work_dir"] = os.path.abspath(cfg["work_dir"]), None
+    logger = project.root_logger(log_level=cfg.get("log_level", "INFO"))
+    log = LogFile(logger, quiet=options.quiet)
     try:
-        wired = project.wire(plan, cfg, distributed, timestamp, validate=not options.extras.get("no_validate"))
+        meta = project.open(logger, cfg, distributed, deterministic=bool(options.extras.get("deterministic")))
+        folder, cfg["work_dir"] = os.path.abspath(cfg["work_dir"]), None
+        validate = not options.extras.get("no_validate")
+        wired = project.wire(plan, cfg, distributed, timestamp, meta=meta, validate=validate)
         cfg["work_dir"] = wired.runner.work_dir = folder
         _limit(wired, plan)
         with _placed(plan, "resume_from"):
@@ -97,6 +96,9 @@ class Training:
         self.signals.install()
         try:
             self.wired.run()
+        except Exception as error:
+            self.log.note_end(error, f"ended by {type(error).__name__} at iteration {runner.iter}: {error}")
+            raise
         finally:
             self.signals.restore()
             self.log.close()
@@ -117,19 +119,29 @@ def _tell_length(run: Run, wired: Wired) -> None:
 class _Project:
     """How one downstream project builds its parts."""
 
-    def __init__(self, name: str, version: str, model: Any, dataset: Any, train: Any) -> None:
-        self.name, self.version = name, version
+    def __init__(self, name: str, title: str, version: str, model: Any, dataset: Any, train: Any) -> None:
+        self.name, self.title, self.version = name, title, version
         self.build_model, self.build_dataset = model, dataset
         self.train, self.root_logger = train.wire, train.get_root_logger
 
-    def wire(self, plan: Plan, cfg: Any, distributed: bool, timestamp: str, *, validate: bool) -> Wired:
+    def open(self, logger: logging.Logger, cfg: Any, distributed: bool, *, deterministic: bool) -> dict[str, Any]:
+        """What the script logs before it builds anything, its seed set; what a run's ``meta`` says of that."""
+        info = opening.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
+        opening.seed_all(logger, cfg, deterministic=deterministic or bool(cfg.get("deterministic")))
+        cfg["device"] = cfg.get("device") or mmcls_train.auto_select_device()
+        text = opening.public(cfg).pretty_text
+        return {"env_info": info, "seed": cfg["seed"], f"{self.name}_version": self.version, "config": text}
+
+    def wire(
+        self, plan: Plan, cfg: Any, distributed: bool, timestamp: str, *, meta: dict[str, Any], validate: bool
+    ) -> Wired:
         with _placed(plan, "model", str(plan.model.at)):
             model = self.build_model(cfg["model"])
             if hasattr(model, "init_weights"):
                 model.init_weights()
         with _placed(plan, "data"):
             datasets = self._datasets(cfg)
-        meta = self._meta(cfg, datasets[0])
+        meta["CLASSES"] = getattr(datasets[0], "CLASSES", None)
         if self.name == "mmtrack":
             _label(model, cfg, meta, datasets[0])
         with _placed(plan, "the run"):
@@ -148,16 +160,6 @@ class _Project:
             found.append(self.build_dataset(val))
         return found
 
-    def _meta(self, cfg: Any, dataset: Any) -> dict[str, Any]:
-        told = environment.collect_env()
-        return {
-            "env_info": "\n".join(f"{key}: {value}" for key, value in told.items()),
-            "seed": cfg["seed"],
-            f"{self.name}_version": self.version,
-            "config": cfg.pretty_text,
-            "CLASSES": getattr(dataset, "CLASSES", None),
-        }
-
 
 def _project(cfg: Any) -> _Project:
     """mmtracking's when the config says so by a key or by what it imports, else mmclassification's."""
@@ -169,6 +171,7 @@ def _project(cfg: Any) -> _Project:
     if tracks or only_there:
         return _Project(
             "mmtrack",
+            "MMTracking",
             environment.MMTRACK_VERSION,
             mmtrack_models.build_model,
             mmtrack_data.build_dataset,
@@ -176,6 +179,7 @@ def _project(cfg: Any) -> _Project:
         )
     return _Project(
         "mmcls",
+        "MMClassification",
         environment.MMCLS_VERSION,
         mmcls_models.build_classifier,
         mmcls_data.build_dataset,
@@ -203,8 +207,9 @@ def _config(plan: Plan, options: Options) -> Any:
         cfg["auto_resume"] = True
     elif options.resume is not None:
         cfg["resume_from"] = options.resume
-    if extras.get("device"):
-        cfg["device"] = extras["device"]
+    for key in ("device", "diff_seed"):
+        if extras.get(key):
+            cfg[key] = extras[key]
     return cfg
 
 
@@ -223,6 +228,7 @@ def _join_group(cfg: Any, extras: Mapping[str, Any]) -> bool:
     if launcher == "none" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         launcher = "pytorch"
     if launcher == "none":
+        cfg["gpu_ids"] = [*(extras.get("gpu_ids") or [extras.get("gpu_id") or 0])][:1]
         return False
     if not torch.distributed.is_initialized():
         init_dist(launcher, **dict(cfg.get("dist_params") or {"backend": "nccl"}))
@@ -243,7 +249,7 @@ def _label(model: Any, cfg: Any, meta: Mapping[str, Any], dataset: Any) -> None:
 def _dump(cfg: Any, plan: Plan) -> None:
     """The whole config in one file of the run's folder, as the train scripts leave it."""
     if get_dist_info()[0] == 0 and plan.files:
-        cfg.dump(os.path.join(cfg["work_dir"], os.path.basename(plan.files[0])))
+        opening.public(cfg).dump(os.path.join(cfg["work_dir"], os.path.basename(plan.files[0])))
 
 
 def _limit(wired: Wired, plan: Plan) -> None:
@@ -302,6 +308,11 @@ class LogFile:
             self._memory.setTarget(file)
             self._memory.flushLevel = logging.NOTSET
             self._memory.flush()
+
+    def note_end(self, error: Exception, text: str) -> None:
+        """The error that ends the run, with its traceback, in the file alone: the console gets it from elsewhere."""
+        told = (type(error), error, error.__traceback__)
+        self._memory.handle(logging.LogRecord(self.logger.name, logging.ERROR, "", 0, text, None, told))
 
     def close(self) -> None:
         for handler, level in self._levels:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
 import warnings
 from typing import Any
@@ -15,6 +14,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils.data import DataLoader
 
+from etude.dialects.openmm import torch_utils
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION
 
 __all__ = [
@@ -40,14 +40,14 @@ def get_time_str() -> str:
 
 
 def collect_env() -> dict[str, Any]:
-    """Versions of what matters to a run; nothing from the environment's variables."""
+    """Versions of what matters to a run, as mmcv tells them; nothing from the environment's variables."""
+    known = torch_utils.collect_env()
+    left_out = ("MMEngine", "MUSA available", "numpy_random_seed")
     return {
-        "sys.platform": sys.platform,
-        "Python": sys.version.replace("\n", ""),
-        "CUDA available": torch.cuda.is_available(),
-        "machine": platform.machine(),
-        "PyTorch": torch.__version__,
-        "MMCV": MMCV_VERSION,
+        **{key: value for key, value in known.items() if key not in left_out},
+        "MMCV": f"{MMCV_VERSION}, served by etude",
+        "MMCV Compiler": "n/a",
+        "MMCV CUDA Compiler": "n/a",
     }
 
 

@@ -140,9 +140,7 @@ def new_id() -> str:
 
 def write_note(path: str, note: Mapping[str, Any]) -> None:
     """Note what the stage of the checkpoint at ``path`` has changed since it was saved."""
-    target = _note_path(path)
-    disk.make_folder(os.path.dirname(target))
-    disk.write_atomically(target, lambda file: torch.save(dict(note), file))
+    _write_beside(_note_path(path), note)
 
 
 def read_note(path: str, identity: str) -> dict[str, Any] | None:
@@ -163,9 +161,7 @@ def remove_note(path: str) -> None:
 
 def write_own(path: str, rank: int, state: Mapping[str, Any]) -> None:
     """What one of the other ranks knows of the checkpoint that the first one saved at ``path``."""
-    target = _own_path(path, rank)
-    disk.make_folder(os.path.dirname(target))
-    disk.write_atomically(target, lambda file: torch.save(dict(state), file))
+    _write_beside(_own_path(path, rank), state)
 
 
 def read_own(path: str, rank: int, position: Sequence[Any]) -> dict[str, Any] | None:
@@ -183,6 +179,12 @@ def remove_all(path: str) -> None:
     remove_note(path)
     for part in glob.glob(glob.escape(_own_path(path, 0)[:-1]) + "*"):
         disk.remove(part)
+
+
+def _write_beside(target: str, content: Mapping[str, Any]) -> None:
+    """Whoever may read the checkpoint may read what stands beside it."""
+    disk.make_folder(os.path.dirname(target), mode=0o777)
+    disk.write_atomically(target, lambda file: torch.save(dict(content), file), mode=0o666)
 
 
 def _own_path(path: str, rank: int) -> str:

@@ -194,6 +194,11 @@ class Fp16OptimizerHook(OptimizerHook):
     def before_run(self, runner: BaseRunner) -> None:
         if self.loss_scaler.is_enabled():
             wrap_fp16_model(runner.model)
+        else:
+            runner.logger.warning(
+                f"{type(self).__name__}: half precision needs CUDA, which is not available here: this run trains in "
+                "single precision and its losses are not scaled"
+            )
         if "fp16" in runner.known_meta and "loss_scaler" in runner.known_meta["fp16"]:
             state = runner.known_meta["fp16"]["loss_scaler"]
             if state and self.loss_scaler.is_enabled():

@@ -100,10 +100,10 @@ def register_all(loader: type[Loader]) -> None:
 
 
 def save_atomically(checkpoint: Any, filename: str) -> None:
-    """Write ``checkpoint`` with torch's format; the file is there whole or not at all."""
+    """Write ``checkpoint`` with torch's format; the file is whole or not there, and readable as the umask says."""
     path = os.path.abspath(os.path.expanduser(filename))
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    disk.write_atomically(path, lambda file: torch.save(checkpoint, file))
+    disk.write_atomically(path, lambda file: torch.save(checkpoint, file), mode=0o666)
 
 
 def _moved(value: Any, map_location: Any) -> Any:

@@ -6,17 +6,22 @@ import functools
 import importlib
 import inspect
 import itertools
+import os
 import shutil
 import textwrap
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import getfullargspec, ismodule
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from etude.dialects.openmm.errors import ConfigImportError, ConfigTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: The folder of this package.
+_OURS = str(Path(__file__).parents[3])
 
 
 def is_str(x: Any) -> bool:
@@ -100,10 +105,19 @@ def _imported(name: Any, imports: Any, allow_failed: bool) -> ModuleType | None:
         if allow_failed:
             warnings.warn(f"{name} failed to import and is ignored.", UserWarning, stacklevel=3)
             return None
-        raise ConfigImportError(f"Failed to import {name}: {error}", hint=_import_hint(name)) from error
+        raise ConfigImportError(f"Failed to import {name}: {_place(error)}{error}", hint=_hint(name, error)) from error
 
 
-def _import_hint(name: str) -> str:
+def _place(error: ImportError) -> str:
+    """The line of a module that asks for what is not there; empty where that is the wanted module itself."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(("<frozen", _OURS))]
+    frames = [f for f in frames if os.path.basename(os.path.dirname(f.filename)) != "importlib"]
+    return f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+
+
+def _hint(name: str, error: ImportError) -> str:
+    if not isinstance(error, ModuleNotFoundError) or not f"{name}.".startswith(f"{error.name}."):
+        return ""
     if name.endswith(".py"):
         return f"give the module's name, {name[:-3].replace('/', '.')!r}, not its file"
     return "is it on the path (PYTHONPATH, or the folder of the script)?"
