@@ -9,17 +9,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.known import KEYS, NAMESPACES
-from etude.dialects.libai.lazy.errors import HydraException, OverrideParseException
+from etude.dialects.libai.lazy.errors import OverrideParseException
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.targets import name_of
+from etude.dialects.libai.lazy.telling import told
 from etude.dialects.libai.places import survey_files
 from etude.dialects.libai.schema import json_schema, markdown_schema
 from etude.dialects.libai.slips import closed, slips, takes_of_loader
 from etude.dialects.libai.values import misfits, missing_targets
-from etude.errors import ConfigError, Finding, UserError, nearest, suggest
+from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
 
@@ -27,13 +29,20 @@ __all__ = ["json_schema", "lower", "markdown_schema", "read", "recognise", "surv
 
 _SPEAKS = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
 _RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
+#: A relative import that is no statement of MMEngine's ``with read_base():``.
+_PLAIN_RELATIVE = re.compile(r"^from\s+\.", re.MULTILINE)
 
 
 def recognise(path: str, text: str) -> bool:
     """A Python file that imports from LiBai or detectron2, itself or through a relative import; or a saved config."""
     if path.endswith((".yaml", ".yml")):
         return bool(re.search(r"^dataloader:", text, re.MULTILINE)) and "_target_:" in text
-    return path.endswith(".py") and _speaks(path, text, 3)
+    return path.endswith(".py") and (_speaks(path, text, 3) or _is_lazy_alone(text))
+
+
+def _is_lazy_alone(text: str) -> bool:
+    """A relative import alone is a sign: no other system has them in configs, whatever becomes of this one."""
+    return bool(_PLAIN_RELATIVE.search(text)) and "read_base" not in text
 
 
 def _speaks(path: str, text: str, depth: int) -> bool:
@@ -66,10 +75,12 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
         if folder not in sys.path:
             sys.path.insert(0, folder)
     places, files = survey_files(path)
-    with _told(path):
+    try:
         config = LazyConfig.load(path)
         if "optim" not in config and "optimizer" in config:
             config = DetectronLazyConfig.load(path)
+    except Exception as error:
+        raise told(error) from error
     for text in overrides:
         _apply(config, text)
     values = without_tuples(omegaconf().OmegaConf.to_container(config, resolve=False))
@@ -91,33 +102,6 @@ def _apply(config: Any, text: str) -> None:
     except Exception as error:
         said = error.args[0] if isinstance(error, KeyError) and error.args else error
         raise ConfigError(str(said), at=f"override '{text}'") from error
-
-
-class _told:
-    """Turns what goes wrong while a config is read into a finding with its place."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None or not isinstance(error, Exception) or isinstance(error, UserError):
-            if isinstance(error, HydraException):
-                raise ConfigError(f"{error}", at=self.path) from error
-            return
-        line = next((f":{frame.tb_lineno}" for frame in _frames(trace, self.path)), "")
-        said = error.args[0] if isinstance(error, KeyError) and error.args else error
-        raise ConfigError(f"{type(error).__name__}: {said}", at=f"{self.path}{line}") from error
-
-
-def _frames(trace: Any, path: str) -> list[Any]:
-    found = []
-    while trace is not None:
-        if os.path.basename(trace.tb_frame.f_code.co_filename) == os.path.basename(path):
-            found.append(trace)
-        trace = trace.tb_next
-    return found[::-1]
 
 
 def _path(key: str) -> Path:
@@ -284,14 +268,18 @@ def _missing(tree: Tree) -> list[Finding]:
         wanted: tuple[str, ...] = ("model", "optimizer", "train", "dataloader")
     else:
         wanted = ("model", "optim", "train", "dataloader", "graph")
-    first = next(iter(tree.files), "")
-    return [
-        Finding(
-            first, f"the config has no `{name}`", suggest(name, tree.values) if nearest(name, list(tree.values)) else ""
+    return [_lacking(tree, name) for name in wanted if tree.get(name) is None]
+
+
+def _lacking(tree: Tree, name: str) -> Finding:
+    if (name,) in tree.places and name not in tree.values:
+        at, text = (
+            str(tree.place(name)),
+            f"`{name}` is neither a lazy call nor a mapping, and a config holds nothing else",
         )
-        for name in wanted
-        if tree.get(name) is None
-    ]
+        return Finding(at, text, f"write {name} = LazyCall(…)(…): it is made when training begins")
+    near = suggest(name, tree.values) if nearest(name, list(tree.values)) else ""
+    return Finding(display(next(iter(tree.files), "")), f"the config has no `{name}`", near)
 
 
 def _unknown(tree: Tree) -> list[Finding]:

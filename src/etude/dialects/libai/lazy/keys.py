@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from glob import glob
 from typing import Any
 
 from etude.dialects.libai.lazy.extra import omegaconf
 from etude.dialects.libai.lazy.load import LazyConfig
+from etude.dialects.libai.lazy.telling import hinted, near
 
 CONFIGS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "configs")
 
@@ -32,5 +34,6 @@ def get_config(config_path: str) -> Any:
     """One of the common configs: ``get_config("common/train.py").train``."""
     path = os.path.join(CONFIGS, config_path)
     if not os.path.isfile(path):
-        raise RuntimeError(f"{config_path} not available in LiBai configs!")
+        known = [os.path.relpath(file, CONFIGS) for file in glob(f"{CONFIGS}/**/*.py", recursive=True)]
+        raise hinted(RuntimeError(f"{config_path} not available in LiBai configs!"), near(config_path, known))
     return LazyConfig.load(path)

@@ -11,10 +11,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from glob import glob
 from types import ModuleType
 from typing import Any
 
 from etude.dialects.libai.lazy.extra import dict_config
+from etude.dialects.libai.lazy.telling import hinted, near
 
 PREFIX = "_cfg_loader"
 
@@ -46,7 +48,7 @@ def compiled(path: str) -> Any:
     with open(path, encoding="utf-8") as file:
         text = file.read()
     try:
-        ast.parse(text)
+        ast.parse(text, path)
     except SyntaxError as error:
         raise SyntaxError(f"Config file {path} has syntax error!") from error
     return compile(text, path, "exec")
@@ -88,7 +90,9 @@ def _find(flavour: Flavour, importer: str, name: str, level: int) -> str:
             "Within a config file, relative import can only import other config files. "
         )
     if not os.path.isfile(path):
-        raise ImportError(f"Cannot import name {name} from {importer}: {path} {flavour.missing}")
+        beside = glob(os.path.join(os.path.dirname(path), "*.py"))
+        hint = near(os.path.basename(path), [os.path.basename(entry) for entry in beside])
+        raise hinted(ImportError(f"Cannot import name {name} from {importer}: {path} {flavour.missing}"), hint)
     return path
 
 
@@ -100,7 +104,8 @@ def _config_module(flavour: Flavour, path: str, names: Any) -> ModuleType:
     exec(compiled(path), module.__dict__)
     for name in _wanted(module, names):
         if name not in module.__dict__:
-            raise ImportError(f"cannot import name {name!r} from config file {path}", name=name, path=path)
+            missing = ImportError(f"cannot import name {name!r} from config file {path}", name=name, path=path)
+            raise hinted(missing, near(name, [known for known in vars(module) if not known.startswith("_")]))
         if isinstance(module.__dict__[name], dict):
             module.__dict__[name] = dict_config(module.__dict__[name])
     return module

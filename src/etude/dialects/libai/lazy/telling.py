@@ -1,0 +1,134 @@
+"""What went wrong while a config was read, told with the line that a person has to look at.
+
+Exceptions pass on as the originals raise them, since scripts catch those; what the command line says instead of one is
+put on it as ``etude_told``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pkgutil
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from etude.config.files import display
+from etude.dialects.libai.names import MODULES
+from etude.errors import ConfigError, EtudeError, UserError, is_slip, nearest
+
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+_NO_NAME = re.compile(r"cannot import name '(\w+)'")
+
+
+def told(error: Exception) -> EtudeError:
+    """What to say instead of ``error``; itself where nobody knows better."""
+    known = getattr(error, "etude_told", None)
+    return known if known is not None else error if isinstance(error, EtudeError) else ConfigError(says(error))
+
+
+def tell_reading(error: Exception, path: str) -> None:
+    """Put the place on an exception that came while ``path`` was read: the innermost line of the user's."""
+    if hasattr(error, "etude_told") or isinstance(error, ConfigError):
+        return
+    at, came_by = _places(error, path)
+    hint = "; ".join(filter(None, (hint_of(error), came_by)))
+    put_on(error, ConfigError(says(error), at=at, hint=hint))
+
+
+def put_on(error: Exception, instead: EtudeError) -> None:
+    """Let the command line say ``instead`` where ``error`` arrives there."""
+    instead.__cause__ = error
+    error.etude_told = instead  # type: ignore[attr-defined]
+
+
+def hinted(error: Exception, hint: str) -> Exception:
+    """``error``, which knows what was probably meant."""
+    error.etude_hint = hint  # type: ignore[attr-defined]
+    return error
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The question after a misspelt name; empty where nothing is near."""
+    found = nearest(name, sorted(set(known)))
+    return f"did you mean {found!r}?" if found else ""
+
+
+def is_users(filename: str) -> bool:
+    """Whether a file is the user's, and not Étude's, Python's or an installed package's."""
+    return not filename.startswith((_OURS, "<frozen", sys.base_prefix)) and "site-packages" not in filename
+
+
+def says(error: Exception) -> str:
+    """The exception in one line."""
+    syntax = _syntax(error)
+    if syntax is not None:
+        line = (syntax.text or "").strip()
+        return f"SyntaxError: {syntax.msg}" + (f" ({line})" if line else "")
+    if getattr(error, "problem_mark", None) is not None:  # YAML's
+        return ": ".join(filter(None, (getattr(error, "context", ""), getattr(error, "problem", ""))))
+    message = error.args[0] if isinstance(error, KeyError) and error.args else error
+    line = (str(message).strip().splitlines() or [""])[0]
+    if isinstance(error, UserError):
+        return line
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _places(error: Exception, path: str) -> tuple[str, str]:
+    """Where it went wrong, and which line of ``path`` led there when that was in another file."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    steps = [f"{display(frame.filename)}:{frame.lineno}" for frame in frames]
+    syntax, mark = _syntax(error), getattr(error, "problem_mark", None)
+    if syntax is not None:
+        steps.append(f"{display(syntax.filename or path)}:{syntax.lineno}")
+    elif mark is not None:
+        steps.append(f"{display(path)}:{mark.line + 1}")
+    at = steps[-1] if steps else display(path)
+    own = [step for step in steps if step.startswith(f"{display(path)}:")]
+    other = own and not at.startswith(f"{display(path)}:")
+    return at, f"read for {own[-1]}" if other else ""
+
+
+def _syntax(error: BaseException) -> SyntaxError | None:
+    """The syntax error with a line, behind the one that only names the file."""
+    inner = error.__cause__ if isinstance(error.__cause__, SyntaxError) else error
+    return inner if isinstance(inner, SyntaxError) and inner.lineno else None
+
+
+# -- what was probably meant -------------------------------------------------------------------------------------------
+
+
+def hint_of(error: Exception) -> str:
+    """What was probably meant, as far as the exception lets one know."""
+    own: str | None = getattr(error, "etude_hint", None)
+    if own is not None:
+        return own
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return _module_hint(error.name)
+    if isinstance(error, ImportError) and (lacking := _NO_NAME.search(str(error))) and error.name in sys.modules:
+        return near(lacking[1], dir(sys.modules[error.name]))
+    if isinstance(error, NameError) and error.name:
+        return near(error.name, [*_innermost_names(error), *dir(builtins)])
+    if isinstance(error, AttributeError) and error.name and "id you mean" not in str(error):
+        return near(error.name, (name for name in dir(error.obj) if not name.startswith("_")))
+    if isinstance(error, TypeError) and "LazyCall.__call__() takes 1 positional" in str(error):
+        return "a lazy call takes its arguments by name: LazyCall(Model)(hidden=8)"
+    return ""
+
+
+def _module_hint(name: str) -> str:
+    """A module that is called nearly so, beside the missing one."""
+    parent, _, last = name.rpartition(".")
+    served = [module.rpartition(".") for module in MODULES]
+    names = [child for above, _, child in served if above == parent]
+    folders: Any = getattr(sys.modules.get(parent), "__path__", []) if parent else None
+    names += [module.name for module in pkgutil.iter_modules(folders)]
+    return near(last, [name for name in names if is_slip(last, name) or get_close_matches(last, [name], cutoff=0.8)])
+
+
+def _innermost_names(error: Exception) -> list[str]:
+    last = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+    return [name for frame in last for name in (*frame.f_globals, *frame.f_locals)]
