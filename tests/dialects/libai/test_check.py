@@ -34,6 +34,17 @@ SLIPS = {
     "train.seed=abc": "an integer is needed",
     "train.amp=true": "a section is needed",
     "train.load_weight=nowhere": "there is no such folder",
+    "optim.lr=-1": "optim.lr is -1: at least 0 is needed",
+    "optim.lr=abc": "optim.lr must be a number, not the string 'abc'",
+    "optim.betas=[0.9]": "optim.betas must be a list of 2, not of 1",
+    "optim.betas=[0.9,1.5]": "less than 1 is needed",
+    "optim.params.clip_grad_max_norm=-1": "at least 0 is needed",
+    "optim.params.weight_decay_norm=abc": "must be a number or null",
+    "train.scheduler.warmup_factor=abc": "train.scheduler.warmup_factor must be a number",
+    "train.scheduler.alpha=-1": "at least 0 is needed",
+    "dataloader.train.num_workers=two": "dataloader.train.num_workers must be a whole number",
+    "dataloader.test.0.num_workers=-2": "dataloader.test.0.num_workers is -2: at least 0 is needed",
+    "dataloader.train.sampler.shuffle=maybe": "must be true or false",
     "list[0]=3": "write list.0=3",
     "~train": "cannot delete a key",
 }
@@ -81,3 +92,12 @@ def test_what_a_config_can_name_is_listed_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_value_of_another_kind_than_a_class_of_ones_own_declares_is_a_warning(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = Path("line_parts.py")
+    parts.write_text(parts.read_text().replace("dropout=0.0", "dropout: float = 0.0"))
+    assert main(["check", "config.py", "model.dropout=much"]) == 0
+    assert "warning: model.dropout must be a number, not the string 'much'" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from typing import Any
 
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
+from etude.dialects.libai.arguments import arguments
 from etude.dialects.libai.known import KEYS, NAMESPACES
 from etude.dialects.libai.lazy.errors import OverrideParseException
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
@@ -122,7 +123,7 @@ def lower(tree: Tree) -> Plan:
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
-    wrong = (_missing, _unknown, misfits, missing_targets, _calls, slips, _sizes)
+    wrong = (_missing, _unknown, misfits, missing_targets, _calls, slips, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
     own = "optim" if tree.get("optim") is not None else "optimizer"
     plan = Plan(

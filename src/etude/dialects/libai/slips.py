@@ -60,7 +60,7 @@ def _in(tree: Tree, way: Path, node: Mapping[Any, Any], words: Iterable[str]) ->
 
 def closed(target: str) -> tuple[str, ...] | None:
     """All that a target, given by its name, takes; None where that cannot be known from its source."""
-    signature = _of_name(target)
+    signature = of_name(target)
     if signature is None or signature.open:
         return None
     extra = _ONEFLOW if target.startswith("oneflow.optim.") else ()
@@ -74,7 +74,8 @@ def takes_of_loader(target: Any) -> tuple[str, ...] | None:
     return (*inspect.signature(target).parameters, *_OF_TORCH)
 
 
-def _of_name(target: str) -> scan.Signature | None:
+def of_name(target: str) -> scan.Signature | None:
+    """The signature of a target that is given by its name, read from its source."""
     module, _, attribute = target.rpartition(".")
     if module == "oneflow.optim":
         module = "torch.optim"
@@ -85,7 +86,7 @@ def _of_name(target: str) -> scan.Signature | None:
 def _takes(target: Any) -> tuple[str, ...]:
     """What a target takes; nothing for one whose signature is closed, which is held against it elsewhere."""
     if isinstance(target, str):
-        signature = _of_name(target)
+        signature = of_name(target)
         if signature is None or not signature.open:
             return ()
         return tuple(parameter.name for parameter in signature.parameters)

@@ -22,7 +22,7 @@ def misfits(tree: Tree) -> list[Finding]:
     for section, keys in KEYS.items():
         node = tree.get(*section)
         for key in keys if isinstance(node, Mapping) and "_target_" not in node else ():
-            wrong = _misfit(node[key], schema.value((*section, key))) if key in node else ""
+            wrong = misfit(node[key], schema.value((*section, key))) if key in node else ""
             if wrong:
                 way = (*section, key)
                 found.append(Finding(str(tree.place(*way)), f"{dotted(way)} is {node[key]!r}: {wrong}"))
@@ -37,7 +37,7 @@ def _together(tree: Tree) -> list[Finding]:
         text = f"train.global_batch_size is {total}: a multiple of train_micro_batch_size ({micro}) is needed"
         found.append(Finding(str(tree.place("train", "global_batch_size")), text))
     method = tree.get("train", "scheduler", "warmup_method")
-    if isinstance(method, str) and (wrong := _misfit(method, {"enum": ["linear", "constant"]})):
+    if isinstance(method, str) and (wrong := misfit(method, {"enum": ["linear", "constant"]})):
         way = ("train", "scheduler", "warmup_method")
         found.append(Finding(str(tree.place(*way)), f"{dotted(way)} is {method!r}: {wrong}"))
     weights = tree.get("train", "load_weight")
@@ -47,7 +47,8 @@ def _together(tree: Tree) -> list[Finding]:
     return found
 
 
-def _misfit(value: Any, wanted: Mapping[str, Any]) -> str:
+def misfit(value: Any, wanted: Mapping[str, Any]) -> str:
+    """What is wrong with a value that a schema describes; empty where nothing is."""
     if value is None or (isinstance(value, str) and "${" in value):
         return ""
     if "enum" in wanted:
@@ -74,6 +75,8 @@ def _is(value: Any, word: str) -> bool:
 def _outside(value: float, wanted: Mapping[str, Any]) -> str:
     if "minimum" in wanted and value < wanted["minimum"]:
         return f"at least {wanted['minimum']} is needed"
+    if "maximum" in wanted and value > wanted["maximum"]:
+        return f"at most {wanted['maximum']} is needed"
     if "exclusiveMaximum" in wanted and value >= wanted["exclusiveMaximum"]:
         return f"less than {wanted['exclusiveMaximum']} is needed"
     return ""

@@ -1,0 +1,121 @@
+"""Values that the target of a lazy call cannot take: of another kind than it declares, or out of range. No torch."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from etude.config.conform import Misfit, conform
+from etude.config.tree import Path, Tree, dotted
+from etude.dialects.libai import slips
+from etude.dialects.libai.lazy.targets import SERVED
+from etude.dialects.libai.values import misfit
+from etude.errors import Finding
+from etude.scan import Parameter
+
+_NOT_NEGATIVE: dict[str, Any] = {"type": "number", "minimum": 0}
+_SHARE = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
+_COUNT = {"type": "integer", "minimum": 1}
+_OPTIMIZER = {
+    **dict.fromkeys(("lr", "eps", "weight_decay", "momentum", "lr_decay", "initial_accumulator_value"), _NOT_NEGATIVE),
+    "betas": _SHARE,
+}
+_GROUPS = dict.fromkeys(
+    ("base_lr", "weight_decay", "weight_decay_norm", "weight_decay_bias", "clip_grad_max_norm"), _NOT_NEGATIVE
+)
+_LOADER = {
+    "num_workers": {"type": "integer", "minimum": 0},
+    **dict.fromkeys(("train_batch_size", "test_batch_size", "total_batch_size", "prefetch_factor"), _COUNT),
+}
+#: What numbers mean something, by the section that they stand in; of a list, each of its items.
+_RANGES: dict[Path, Mapping[str, Mapping[str, Any]]] = {
+    ("optim",): _OPTIMIZER,
+    ("optimizer",): _OPTIMIZER,
+    ("optim", "params"): _GROUPS,
+    ("optimizer", "params"): _GROUPS,
+    ("train", "scheduler"): {
+        **dict.fromkeys(("warmup_factor", "alpha", "gamma", "power", "eta_min", "end_learning_rate"), _NOT_NEGATIVE),
+        "milestones": _SHARE,
+        "step_size": _COUNT,
+    },
+    ("lr_multiplier",): {
+        "warmup_factor": _NOT_NEGATIVE,
+        "warmup_length": {"type": "number", "minimum": 0, "maximum": 1},
+    },
+    ("dataloader", "train"): _LOADER,
+    ("dataloader", "test"): _LOADER,
+}
+
+
+def arguments(tree: Tree) -> list[Finding]:
+    """Every value of a lazy call that its target cannot take; in a class of the user's own only a warning."""
+    found: list[Finding] = []
+    for way, node in tree.walk():
+        target = node.get("_target_") if isinstance(node, Mapping) else None
+        if not isinstance(node, Mapping) or target is None:
+            continue
+        ranges = _RANGES.get(tuple(key for key in way if not isinstance(key, int)), {})
+        for name, parameter in _parameters(target).items():
+            if name in node and _is_plain(node[name]):
+                found += _of_kind(tree, (*way, name), node[name], parameter, severity=_severity(target))
+        for name, wanted in ranges.items():
+            if name in node and not any(finding.at == str(tree.place(*way, name)) for finding in found):
+                found += _in_range(tree, (*way, name), node[name], wanted)
+    return found
+
+
+def _severity(target: Any) -> str:
+    module = target if isinstance(target, str) else str(getattr(target, "__module__", ""))
+    return "error" if module.split(".")[0] in ("torch", "etude", *SERVED) else "warning"
+
+
+def _of_kind(tree: Tree, way: Path, value: Any, parameter: Parameter, *, severity: str) -> list[Finding]:
+    if (value is None and parameter.default == "None") or ("bool" in parameter.annotation and value in (0, 1)):
+        return []
+    try:
+        conform(value, _of_configs(parameter.annotation))
+    except Misfit as wrong:
+        return [Finding(str(tree.place(*way)), f"{dotted(way)} must be {wrong}", wrong.hint, severity)]
+    return []
+
+
+def _in_range(tree: Tree, way: Path, value: Any, wanted: Mapping[str, Any]) -> list[Finding]:
+    items: Iterable[Any] = value if isinstance(value, list | tuple) else [value]
+    wrong = next(filter(None, (misfit(item, wanted) for item in items if not isinstance(item, Mapping))), "")
+    return [Finding(str(tree.place(*way)), f"{dotted(way)} is {value!r}: {wrong}")] if wrong else []
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is what the target is called with: no lazy call, and nothing that is filled in later."""
+    if isinstance(value, str):
+        return "${" not in value and value != "???"
+    if isinstance(value, Mapping):
+        return "_target_" not in value and all(map(_is_plain, value.values()))
+    return all(map(_is_plain, value)) if isinstance(value, list | tuple) else not callable(value)
+
+
+def _parameters(target: Any) -> dict[str, Parameter]:
+    """What a target declares, by name, as far as it says of what kind."""
+    if isinstance(target, str):
+        signature = slips.of_name(target)
+        return {p.name: p for p in signature.parameters if p.annotation} if signature is not None else {}
+    try:
+        given = inspect.signature(target).parameters.values() if callable(target) else ()
+    except (TypeError, ValueError):
+        return {}
+    empty = inspect.Parameter.empty
+    fixed = [p for p in given if p.annotation is not empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    return {
+        p.name: Parameter(p.name, _text(p.annotation), None if p.default is empty else repr(p.default)) for p in fixed
+    }
+
+
+def _text(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _of_configs(annotation: str) -> str:
+    """What a config can say of what is declared: numbers, where a tensor would do as well."""
+    return re.sub(r"\s*\|\s*(torch\.)?Tensor\b", "", annotation)
