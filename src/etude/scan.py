@@ -24,6 +24,8 @@ _MOST_HOPS = 12
 _REGISTERING = ("register", "register_module")
 #: Keywords that give an entry its name.
 _NAMING = ("name", "key")
+#: Decorators with which a function takes other words than those it is written with.
+_RENAMING = ("deprecated_api_warning",)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,11 @@ def _signature(target: str, folders: tuple[str, ...], known: Known) -> Signature
 
 def registrations(module: str, file: str, *, folders: Sequence[str] = ()) -> list[Registered]:
     """What importing ``file`` as ``module`` would register, also through the files beside it that it imports."""
-    found: list[Registered] = []
+    return [entry for source in reached(module, file, folders=folders) for entry in registered(source)]
+
+
+def reached(module: str, file: str, *, folders: Sequence[str] = ()) -> Iterator[Source]:
+    """The file, and those of its own package or beside it that importing it would import, too."""
     waiting, seen = [(module, file)], set()
     while waiting:
         name, path = waiting.pop(0)
@@ -153,9 +159,8 @@ def registrations(module: str, file: str, *, folders: Sequence[str] = ()) -> lis
         if source is None or path in seen:
             continue
         seen.add(path)
-        found.extend(_registered(source))
+        yield source
         waiting.extend(_own_imports(source, tuple(folders)))
-    return found
 
 
 @lru_cache(maxsize=512)
@@ -260,6 +265,8 @@ class _Scan:
 def _with_init(own: Signature, init: ast.FunctionDef | ast.AsyncFunctionDef, parent: Signature | None) -> Signature:
     """``own`` with what its ``__init__`` takes, and what that hands on to ``parent``'s (None: not known)."""
     parameters, is_open = _parameters(init.args, skip=1)
+    if any(_tail(d.func if isinstance(d, ast.Call) else d) in _RENAMING for d in init.decorator_list):
+        return replace(own, parameters=tuple(parameters), open=True)
     call = _forwarding(init)
     if not is_open or call is None or parent is None:
         return replace(own, parameters=tuple(parameters), open=is_open)
@@ -281,6 +288,15 @@ def _find_source(module: str, folders: tuple[str, ...]) -> Source | None:
         if found is not None:
             return parse(module, found.file) if found.file and found.file.endswith(".py") else None
     return None
+
+
+def names_in(source: Source, folders: Sequence[str] = (), hops: int = 4) -> set[str]:
+    """The top-level names of a module, those of its ``import *`` with them."""
+    found = set(source.names)
+    for star in source.stars if hops else ():
+        inner = find_source(star, folders)
+        found |= names_in(inner, folders, hops - 1) if inner else {"__getattr__"}
+    return found
 
 
 def forget() -> None:
@@ -364,10 +380,11 @@ def registers_unreadably(module: str, file: str) -> bool:
         return True
     nodes = [node for statement in source.body for node in ast.walk(statement)]
     asked = sum(isinstance(node, ast.Attribute) and node.attr in _REGISTERING for node in nodes)
-    return asked > sum(1 for _ in _registered(source))
+    return asked > sum(1 for _ in registered(source))
 
 
-def _registered(source: Source) -> Iterator[Registered]:
+def registered(source: Source) -> Iterator[Registered]:
+    """What one file itself enters into registries."""
     for statement in statements(source.body):
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             for decorator in statement.decorator_list:

@@ -40,7 +40,7 @@ def find_imports(
         place = places[index] if index < len(places) else Place(files[0] if files else "")
         located = next(filter(None, (locate(entry, place, folder) for folder in folders)), None)
         if located is None:
-            hint = _hint(entry, folders)
+            hint = near_module(entry, folders)
             findings.append(Finding(str(place), f"imports: no module or file {entry!r} can be found", hint))
         else:
             found.append(located)
@@ -96,7 +96,8 @@ def _installed(entry: str, place: Place) -> Import | None:
     return None
 
 
-def _hint(entry: str, folders: Sequence[str]) -> str:
+def near_module(entry: str, folders: Sequence[str]) -> str:
+    """A hint for an entry that leads nowhere: the file beside the config that it was probably meant to name."""
     if os.sep in entry and not entry.endswith(".py"):
         return f"a file is written with its ending: {entry}.py"
     files = [name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder) if name.endswith(".py")]

@@ -9,9 +9,13 @@ from typing import Any
 
 from etude.config.tree import Path, Tree
 from etude.dialects.mmengine import names, names_engine, names_parts
+from etude.dialects.mmengine.components import Components
 from etude.dialects.mmengine.values import tell_values
 from etude.dialects.openmm.config import read_source
+from etude.dialects.openmm.imported import broken_imports
+from etude.dialects.openmm.late import tell_late
 from etude.dialects.openmm.lowering import Lowering, number
+from etude.dialects.openmm.reading import told_by_line
 from etude.dialects.openmm.slips import Words, tell_slips
 from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
 from etude.errors import ConfigError, Finding, suggest
@@ -29,6 +33,12 @@ KNOWN_KEYS = (
     "resume_from", "vis_backends", "train_pipeline", "val_pipeline", "test_pipeline", "file_client_args",
     "backend_args", "dataset_type", "data_root", "metainfo",
 )  # fmt: skip
+#: Those of them that are variables by custom, for use in other keys: nothing but the config reads them.
+_VARIABLES = (
+    "vis_backends", "train_pipeline", "val_pipeline", "test_pipeline", "file_client_args", "backend_args",
+    "dataset_type", "data_root", "metainfo", "tta_pipeline",
+)  # fmt: skip
+_READ = tuple(key for key in KNOWN_KEYS if key not in _VARIABLES)
 #: Keys that no other dialect has.
 _OWN_KEYS = {
     "optim_wrapper", "train_dataloader", "val_evaluator", "default_hooks", "default_scope", "param_scheduler",
@@ -90,8 +100,15 @@ WORDS = Words(
 )  # fmt: skip
 
 
+#: Registry → name → ``module:attr`` of what it knows without being told.
+TABLES: dict[str, dict[str, str]] = {
+    name: {**names_engine.REGISTERED.get(name, {}), **names_parts.REGISTERED.get(name, {})}
+    for name in (*names_engine.REGISTERED, *names_parts.REGISTERED)
+}
+
+
 def _table(name: str) -> dict[str, str]:
-    return {**names_engine.REGISTERED.get(name, {}), **names_parts.REGISTERED.get(name, {})}
+    return TABLES.get(name, {})
 
 
 def json_schema() -> dict[str, Any]:
@@ -121,7 +138,9 @@ def recognise(path: str, text: str) -> bool:
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """What the config and its bases say, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
-    return tree_of(read_source(path), path, overrides, options or {})
+    with told_by_line(path):
+        source = read_source(path)
+    return tree_of(source, path, overrides, options or {})
 
 
 def lower(tree: Tree) -> Plan:
@@ -158,8 +177,11 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         files=tuple(tree.files),
     )
     low.unknown_keys(KNOWN_KEYS)
-    tell_values(low, WORDS.names, WORDS.defaults)
+    tell_late(low, _READ)
+    tell_values(low)
+    Components(low, WORDS, TABLES).tell()
     tell_slips(low, WORDS)
+    low.findings += broken_imports(tree.files)
     return plan, low.findings
 
 
@@ -175,6 +197,7 @@ def _loader(low: Lowering, split: str) -> Loader:
     for key in given if isinstance(given, Mapping) else ():
         if key not in _LOADER_KEYS:
             low.error(low.place(section, key), f"unknown key {section}.{key}", suggest(str(key), _LOADER_KEYS))
+    _shuffling(low, section, given)
     sampler = low.spec((section, "sampler"), "sampler") if low.tree.get(section, "sampler") is not None else None
     if sampler is not None and sampler.name:
         low.bind(sampler, _table("DATA_SAMPLERS"), table="DATA_SAMPLERS", given=("dataset", "seed"), also=("seed",))
@@ -187,6 +210,15 @@ def _loader(low: Lowering, split: str) -> Loader:
         sampler=sampler,
         at=low.place(section),
     )
+
+
+def _shuffling(low: Lowering, section: str, given: Any) -> None:
+    if isinstance(given, Mapping) and "shuffle" in given:
+        hint = f"write sampler=dict(type='DefaultSampler', shuffle={bool(given['shuffle'])})"
+        low.error(low.place(section, "shuffle"), f"{section}.shuffle is a matter of the sampler", hint)
+    if isinstance(low.tree.get(section, "sampler"), str):
+        name = low.tree.get(section, "sampler")
+        low.error(low.place(section, "sampler"), f"{section}.sampler must be a dict", f"write dict(type={name!r})")
 
 
 def _optimizers(low: Lowering) -> dict[str, Optimizer]:
@@ -254,7 +286,11 @@ def _loop(low: Lowering) -> Spec:
         return Spec(kind="loop", name="EpochBasedTrainLoop", at=low.place("train_cfg"))
     by_epoch = given.get("by_epoch", "max_iters" not in given)
     default = "EpochBasedTrainLoop" if by_epoch else "IterBasedTrainLoop"
-    spec = low.spec(("train_cfg",), "loop", default=default, leave_out=("by_epoch",))
+    other = "max_iters" if by_epoch else "max_epochs"
+    if "type" not in given and other in given:
+        hint = f"by_epoch={not by_epoch} would use it"
+        low.error(low.place("train_cfg", other), f"train_cfg.{other} does nothing when by_epoch is {by_epoch}", hint)
+    spec = low.spec(("train_cfg",), "loop", default=default, leave_out=("by_epoch", other))
     low.bind(spec, _table("LOOPS"), table="LOOPS", given=("runner", "dataloader"))
     return spec
 
@@ -297,14 +333,24 @@ def _default_hooks(low: Lowering) -> list[HookPlan]:
                 low.place("default_hooks", key), f"default_hooks.{key} has no `type`", suggest(key, _DEFAULT_HOOKS)
             )
             continue
+        _second(low, str(key), given)
         plans.append(_hook(low, ("default_hooks", str(key)), "", 50))
     return plans
+
+
+def _second(low: Lowering, key: str, given: Mapping[str, Any]) -> None:
+    """A hook under another key than its own comes beside the one of every run, not in its place."""
+    name = str(given[key]["type"]).rpartition(".")[2]
+    own = next((word for word, (hook, _) in _DEFAULT_HOOKS.items() if hook == name), None)
+    if own is not None and own not in given:
+        text = f"default_hooks.{key} is a second {name} beside the one that every run has"
+        low.warning(low.place("default_hooks", key), text, f"did you mean {own!r}?")
 
 
 def _custom_hooks(low: Lowering) -> list[HookPlan]:
     given = low.tree.get("custom_hooks") or []
     if not isinstance(given, list | tuple):
-        low.error(low.place("custom_hooks"), "custom_hooks must be a list of dicts")
+        low.error(low.place("custom_hooks"), "custom_hooks must be a list of dicts", "write [dict(type=...)]")
         return []
     return [_hook(low, ("custom_hooks", index), "", 50) for index in range(len(given))]
 

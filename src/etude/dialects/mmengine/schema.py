@@ -13,8 +13,8 @@ from typing import Any
 from etude import scan
 from etude.config.conform import Want, declared
 from etude.dialects.mmengine import names_engine, names_parts
+from etude.dialects.mmengine.components import written
 from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, _schedulers_by_name, _table
-from etude.dialects.mmengine.values import written
 from etude.index import kept
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

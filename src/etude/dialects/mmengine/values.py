@@ -1,20 +1,16 @@
-"""What is wrong with values, not with words: a number in quotes, windows that never open, keys that need each other."""
+"""What is wrong with sections and values: keys nobody reads, keys that need each other, windows that never open."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from etude import scan
-from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects.openmm.external import MODULE2PACKAGE
 from etude.dialects.openmm.lowering import Lowering
 from etude.errors import is_slip, nearest, suggest
-from etude.index import kept
 
-#: Types that no file can write; the rest of a union says what is written instead.
-_NOT_WRITTEN = {"Tensor", "torch.Tensor", "Path", "torch.dtype", "Priority"}
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
 _SCOPES = ("mmengine", *MODULE2PACKAGE)
 _BACKENDS = ("nccl", "gloo", "mpi", "ucc", "hccl")
@@ -24,59 +20,114 @@ TOGETHER = (
     ("val_dataloader", "val_cfg", "val_evaluator"),
     ("test_dataloader", "test_cfg", "test_evaluator"),
 )
+#: Sections that are handed over as keyword arguments: another key stops the run.
+_CLOSED = {
+    ("randomness",): ("seed", "diff_rank_seed", "deterministic"),
+    ("env_cfg", "mp_cfg"): ("mp_start_method", "opencv_num_threads"),
+    ("custom_imports",): ("imports", "allow_failed_imports"),
+    ("optim_wrapper", "clip_grad"): ("type", "max_norm", "norm_type", "error_if_nonfinite", "foreach", "clip_value"),
+}
+#: Sections that are asked for certain keys: another one does nothing.
+_ASKED = {
+    ("env_cfg",): ("cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit"),
+    ("auto_scale_lr",): ("enable", "base_batch_size"),
+}
+#: Where MMEngine has what mmcv 1.x calls otherwise.
+_FORMER = {
+    "optimizer": "optim_wrapper.optimizer", "optimizer_config": "optim_wrapper.clip_grad",
+    "lr_config": "param_scheduler", "momentum_config": "param_scheduler", "evaluation": "val_evaluator and train_cfg",
+    "checkpoint_config": "default_hooks.checkpoint", "log_config": "default_hooks.logger", "runner": "train_cfg",
+    "total_epochs": "train_cfg.max_epochs", "max_epochs": "train_cfg.max_epochs", "max_iters": "train_cfg.max_iters",
+    "data": "train_dataloader, val_dataloader and test_dataloader", "seed": "randomness.seed",
+    "deterministic": "randomness.deterministic", "cudnn_benchmark": "env_cfg.cudnn_benchmark",
+    "dist_params": "env_cfg.dist_cfg", "resume_from": "resume and load_from", "workflow": "train_cfg",
+    "clip_grad": "optim_wrapper.clip_grad", "paramwise_cfg": "optim_wrapper.paramwise_cfg",
+    "evaluator": "val_evaluator", "fp16": "optim_wrapper, as type='AmpOptimWrapper'",
+}  # fmt: skip
 
 
-def tell_values(low: Lowering, names: Mapping[str, str], defaults: Mapping[tuple[str, ...], str]) -> None:
-    """Add to the findings of ``low``; ``names`` are components by name, ``defaults`` those of dicts without a type."""
+def tell_values(low: Lowering) -> None:
+    """Add to the findings of ``low``."""
+    _former(low)
     for keys in TOGETHER:
         _together(low, keys)
+    for path, known in _CLOSED.items():
+        _closed(low, path, known)
+    for path, known in _ASKED.items():
+        _asked(low, path, known)
     for path, value in low.tree.walk():
         if isinstance(value, Mapping):
-            kind = value.get("type", defaults.get(tuple(map(str, path))))
-            target = names.get(kind.rpartition(".")[2]) if isinstance(kind, str) else None
-            if target:
-                _arguments(low, path, value, target)
             if path[:1] == ("param_scheduler",):
                 _window(low, path, value)
+            if "rule" in value and path[:1] in (("default_hooks",), ("custom_hooks",), ("param_scheduler",)):
+                _one_of(low, (*path, "rule"), ("greater", "less"))
     _one_of(low, ("log_level",), _LEVELS)
+    _one_of(low, ("env_cfg", "mp_cfg", "mp_start_method"), ("fork", "spawn", "forkserver"))
     _no_slip_of(low, ("default_scope",), _SCOPES)
     _no_slip_of(low, ("env_cfg", "dist_cfg", "backend"), _BACKENDS)
-    _needed(low)
+    _whole(low, ("randomness", "seed"))
+    _loop(low)
 
 
-def written(annotation: str) -> str:
-    """The part of an annotation that a file can write."""
-    parts = [part.strip() for part in annotation.split("|")] if "[" not in annotation else [annotation]
-    return " | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"
+def _former(low: Lowering) -> None:
+    """Words of mmcv 1.x beside those of MMEngine: nothing reads them, whatever they were meant to change."""
+    places = {str(low.place(key)): home for key, home in _FORMER.items() if key in low.tree.values}
+    for index, finding in enumerate(low.findings):
+        key = finding.message.removeprefix("unknown key ").partition(":")[0]
+        if key in _FORMER and finding.at in places:
+            home = _FORMER[key]
+            low.findings[index] = replace(finding, hint=f"MMEngine reads {home}", severity="warning")
 
 
 def _together(low: Lowering, keys: Sequence[str]) -> None:
+    """All or none. A key that is there under a misspelt name is told of by that name alone."""
     missing = [key for key in keys if low.tree.get(key) is None]
-    if missing and len(missing) < len(keys):
-        low.error(
-            low.place(next(key for key in keys if key not in missing)),
-            f"{', '.join(keys)} belong together; {', '.join(missing)} is missing",
-            _meant(missing[0], map(str, low.tree.values)),
-        )
+    if not missing or len(missing) == len(keys):
+        return
+    for index, finding in enumerate(low.findings):
+        if any(finding.hint == f"did you mean {key!r}?" for key in missing) and "unknown key" in finding.message:
+            low.findings[index] = replace(finding, severity="error", message=finding.message.partition(":")[0])
+            return
+    empty = [key for key in missing if key in low.tree.values]
+    there = next(key for key in keys if key not in missing)
+    text = f"{', '.join(keys)} belong together; {', '.join(missing)} is missing"
+    hint = "give None to all three for none" if empty else ""
+    low.error(low.place(empty[0] if empty else there), text, hint)
 
 
-def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str) -> None:
-    """Text or a container where the class wants a number or a switch."""
-    signature = scan.signature(target, known=kept)
-    for parameter in signature.parameters if signature else ():
-        value, annotation = given.get(parameter.key), written(parameter.annotation)
-        if isinstance(value, str | list | dict) and _is_scalar(declared(annotation)):
-            try:
-                conform(value, annotation)
-            except Misfit as misfit:
-                where = (*path, parameter.key)
-                low.error(low.place(*where), f"{dotted(where)} must be {misfit}", misfit.hint)
-    if "rule" in given:
-        _one_of(low, (*path, "rule"), ("greater", "less"))
+def _closed(low: Lowering, path: Path, known: Sequence[str]) -> None:
+    given = low.tree.get(*path)
+    if given is not None and not isinstance(given, Mapping):
+        low.error(low.place(*path), f"{dotted(path)} must be a dict, not {given!r}", f"it takes {', '.join(known)}")
+        return
+    for key in given or ():
+        if key not in known and key != "_delete_":
+            _unknown(low, (*path, key), known)
 
 
-def _is_scalar(want: Want) -> bool:
-    return all(part[0] in ("int", "float", "bool", "none") for part in (want[1:] if want[0] == "union" else (want,)))
+def _asked(low: Lowering, path: Path, known: Sequence[str]) -> None:
+    given = low.tree.get(*path)
+    for key in given if isinstance(given, Mapping) else ():
+        near = nearest(str(key), known)
+        if key not in known and not (near and is_slip(str(key), near)):
+            hint = suggest(str(key), known)
+            low.warning(low.place(*path, key), f"unknown key {dotted((*path, key))}: nothing reads it", hint)
+
+
+def _unknown(low: Lowering, path: Path, known: Sequence[str]) -> None:
+    if not low.has_error(path):
+        low.error(low.place(*path), f"unknown key {dotted(path)}", suggest(str(path[-1]), known))
+
+
+def _loop(low: Lowering) -> None:
+    given = low.tree.get("train_cfg")
+    if not isinstance(given, Mapping):
+        return
+    if "type" in given and "by_epoch" in given:
+        low.error(low.place("train_cfg", "by_epoch"), "train_cfg has a `type`, which says what `by_epoch` would")
+    if given.get("val_interval", 1) == 0:
+        at = low.place("train_cfg", "val_interval")
+        low.error(at, "train_cfg.val_interval must be at least 1, not 0", "leave the three `val_…` keys out for none")
 
 
 def _window(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
@@ -84,6 +135,12 @@ def _window(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
     numbers = isinstance(begin, int | float) and isinstance(end, int | float)
     if numbers and end <= begin:
         low.error(low.place(*path, "end"), f"{dotted(path)} ends at {end}, which is not after its begin {begin}")
+
+
+def _whole(low: Lowering, path: Path) -> None:
+    value = low.tree.get(*path)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        low.error(low.place(*path), f"{dotted(path)} must be a whole number, not {value!r}")
 
 
 def _one_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
@@ -97,28 +154,6 @@ def _one_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
 def _no_slip_of(low: Lowering, path: Path, words: Iterable[str]) -> None:
     """A free word that is one slip away from a usual one."""
     value = low.tree.get(*path)
-    hint = _meant(value, words) if isinstance(value, str) and value not in words else ""
-    if hint:
-        low.error(low.place(*path), f"{dotted(path)} is {value!r}", hint)
-
-
-def _meant(word: str, words: Iterable[str]) -> str:
-    near = nearest(word, [known for known in words if is_slip(word, known)])
-    return f"did you mean {near!r}?" if near else ""
-
-
-def _needed(low: Lowering) -> None:
-    """Arguments that a class of the user's own seems to need; its source may not show all, so it is a warning."""
-    for path, table in (
-        (("model",), "MODELS"),
-        (("train_dataloader", "dataset"), "DATASETS"),
-        (("val_evaluator",), "METRICS"),
-    ):
-        given: Any = low.tree.get(*path)
-        target = low.registered.get((table, str(given.get("type")))) if isinstance(given, Mapping) else None
-        signature = scan.signature(target, folders=low.folders, known=kept) if target else None
-        if signature is None or signature.open:
-            continue
-        for parameter in signature.parameters:
-            if parameter.required and parameter.key not in given:
-                low.warning(low.place(*path), f"{given['type']} needs the parameter {parameter.key!r}")
+    near = nearest(value, [known for known in words if is_slip(value, known)]) if isinstance(value, str) else None
+    if near and value not in words:
+        low.error(low.place(*path), f"{dotted(path)} is {value!r}", f"did you mean {near!r}?")

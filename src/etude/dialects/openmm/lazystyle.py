@@ -13,7 +13,7 @@ from etude.dialects.openmm import places
 from etude.dialects.openmm.configdict import ConfigDict
 from etude.dialects.openmm.errors import ConfigImportError, ConfigKeyError, ConfigRuntimeError
 from etude.dialects.openmm.lazy import LazyObject, read_base
-from etude.dialects.openmm.source import CONFIG_HOMES, Source, assigns_base, config_keys, parsed, read_text
+from etude.dialects.openmm.source import CONFIG_HOMES, Source, assigns_base, config_keys, near_files, parsed, read_text
 from etude.errors import suggest
 
 
@@ -178,7 +178,9 @@ class _Transformer(ast.NodeTransformer):
                 folder = os.path.dirname(folder)
             file = os.path.join(folder, *node.module.split(".")) + ".py"
             if not os.path.isfile(file):
-                raise ConfigParsingError(f"{file} not found: there is no base {'.' * node.level}{node.module}", at=at)
+                raise ConfigParsingError(
+                    f"{file} not found: there is no base {'.' * node.level}{node.module}", at=at, hint=near_files(file)
+                )
             return file
         package, *rest = node.module.split(".")
         spec = importlib.util.find_spec(package)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
 from etude import scan
 from etude.config.tree import Path, Tree, dotted
-from etude.errors import Finding, nearest, suggest
+from etude.dialects import imports
+from etude.dialects.openmm.imported import imported_by
+from etude.errors import Finding, is_slip, nearest, suggest
 from etude.plan import Place, Spec
 
 #: Keys of a component's dict that are not arguments of it.
@@ -20,14 +23,25 @@ NOT_ARGUMENTS = ("type", "_scope_")
 SURELY = 0.9
 
 
+#: Packages that register nothing in the registries of OpenMMLab.
+INSTALLED = {
+    *sys.stdlib_module_names, "torch", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "PIL", "cv2", "einops",
+    "pandas", "matplotlib", "tqdm", "yaml", "h5py", "lmdb", "safetensors",
+}  # fmt: skip
+
+
 class Lowering:
     """One pass over a tree; what is wrong gathers in ``findings``."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self.findings: list[Finding] = []
+        self._wrong: set[Place] = set()
         self.imports = _imports(tree)
         self.folders = tuple(dict.fromkeys(os.path.dirname(file) for file in tree.files))
+        #: Modules that are imported when the config runs: those it lists, and those whose classes it names.
+        self.modules = tuple(dict.fromkeys([*self.imports, *self._named_modules()]))
+        self._unread = any(scan.find_source(module, self.folders) is None for module in self.modules)
         self.registered = self._by_user()
 
     # -- specs ---------------------------------------------------------------------------------------------------
@@ -52,10 +66,15 @@ class Lowering:
     # -- findings ------------------------------------------------------------------------------------------------
 
     def error(self, at: Place, message: str, hint: str = "") -> None:
+        self._wrong.add(at)
         self._tell(Finding(str(at), message, hint))
 
     def warning(self, at: Place, message: str, hint: str = "") -> None:
         self._tell(Finding(str(at), message, hint, "warning"))
+
+    def has_error(self, path: Path) -> bool:
+        """Whether a mistake was told of this very key; a second one about it would only confuse."""
+        return self.tree.places.get(path) in self._wrong
 
     def _tell(self, finding: Finding) -> None:
         if finding not in self.findings:
@@ -83,18 +102,14 @@ class Lowering:
             return
         takes = [p.key for p in signature.parameters if p.key not in given and p.word]
         own = target not in known.values()
-        meant = self._unknown(
-            spec, [*takes, *also], is_open=signature.open and not closed, tell=self.warning if own else self.error
-        )
-        for parameter in signature.parameters if not own else ():
+        is_open = signature.open and not closed
+        meant = self._unknown(spec, [*takes, *also], is_open=is_open)
+        for parameter in signature.parameters if not (own and is_open) else ():
             if parameter.required and parameter.key in takes and parameter.key not in {*spec.args, *meant}:
                 self.error(spec.at, f"{spec.name} needs the parameter {parameter.key!r}")
 
-    def _unknown(self, spec: Spec, takes: Sequence[str], *, is_open: bool, tell: Callable[..., None]) -> set[str]:
-        """Tell of every argument that is not taken; the names that were probably meant.
-
-        What is read off a source may be less than a class of the user's really takes: ``tell`` may be a warning.
-        """
+    def _unknown(self, spec: Spec, takes: Sequence[str], *, is_open: bool) -> set[str]:
+        """Tell of every argument that is not taken; the names that were probably meant."""
         meant: set[str] = set()
         for name in spec.args:
             if name in takes:
@@ -103,7 +118,7 @@ class Lowering:
             if is_open and near and SequenceMatcher(None, name, near).ratio() >= SURELY:
                 self.warning(spec.place(name), f"{spec.name} has no parameter {name!r}", f"did you mean {near!r}?")
             elif not is_open:
-                tell(spec.place(name), f"{spec.name} has no parameter {name!r}", suggest(name, takes))
+                self.error(spec.place(name), f"{spec.name} has no parameter {name!r}", suggest(name, takes))
                 meant |= {near} if near else set()
         return meant
 
@@ -114,9 +129,12 @@ class Lowering:
         if (table, name) in self.registered:
             return self.registered[table, name]
         if not spec.name or "." in spec.name:
-            return ""
+            module, _, attribute = spec.name.rpartition(".")
+            return f"{module}:{attribute}" if scan.find_source(module, self.folders) else ""
         near = nearest(spec.name, [*known, *(entry for where, entry in self.registered if where == table)])
-        if near or not self.imports:
+        if near and self._unread and not is_slip(spec.name.casefold(), near.casefold()):
+            return ""
+        if near or not self.modules:
             hint = f"did you mean {near!r}?" if near else "list the module that defines it under `custom_imports`"
             self.error(spec.at, f"no {word} is called {spec.name!r}", hint)
         return ""
@@ -129,22 +147,33 @@ class Lowering:
                 continue
             near = nearest(key, known)
             hint = f"did you mean {near!r}?" if near else ""
-            if near and SequenceMatcher(None, key, near).ratio() >= SURELY:
+            by_hand = not self.place(key).line and is_slip(key, near or "")
+            if near and (by_hand or SequenceMatcher(None, key, near).ratio() >= SURELY):
                 self.error(self.place(key), f"unknown key {key}", hint)
             else:
                 self.warning(self.place(key), f"unknown key {key}: nothing reads it", hint)
 
     # -- the user's own modules ----------------------------------------------------------------------------------
 
-    def _by_user(self) -> dict[tuple[str, str], str]:
-        """What the modules of ``custom_imports`` register: (table, name) → ``module:attr``."""
-        found: dict[tuple[str, str], str] = {}
-        for module in self.imports:
+    def sources(self) -> Iterator[scan.Source]:
+        """The files of the user's modules, and those beside them that they import."""
+        for module in self.modules:
             source = scan.find_source(module, self.folders)
             if source is not None:
-                for entry in scan.registrations(module, source.file, folders=self.folders):
-                    found[entry.table, entry.name] = entry.target
+                yield from scan.reached(module, source.file, folders=self.folders)
+
+    def _by_user(self) -> dict[tuple[str, str], str]:
+        """What the user's modules register: (table, name) → ``module:attr``."""
+        found: dict[tuple[str, str], str] = {}
+        for source in self.sources():
+            found.update({(entry.table, entry.name): entry.target for entry in scan.registered(source)})
         return found
+
+    def _named_modules(self) -> Iterator[str]:
+        for entry in imported_by(self.tree.files):
+            top = entry.module.partition(".")[0]
+            if top not in INSTALLED and not imports.is_served(top) and scan.find_source(entry.module, self.folders):
+                yield entry.module
 
 
 def name_of(value: Any) -> str:
@@ -178,5 +207,7 @@ def number(low: Lowering, path: Path, default: Any, *, least: int = 0) -> Any:
     value = low.tree.get(*path, default=default)
     if value is default or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
         return value
-    low.error(low.place(*path), f"{dotted(path)} must be a whole number of at least {least}, not {value!r}")
+    quoted = isinstance(value, str) and value.strip().isdecimal()
+    hint = f"write {value.strip()} without quotes" if quoted else ""
+    low.error(low.place(*path), f"{dotted(path)} must be a whole number of at least {least}, not {value!r}", hint)
     return default

@@ -99,7 +99,7 @@ class _Slips:
         """Tell it, unless an error says the same; a warning about the word gives way."""
         at, hint = str(self.low.place(*path)), f"did you mean {meant!r}?"
         about = [f for f in self.low.findings if f.at == at and (repr(word) in f.message or dotted(path) in f.message)]
-        if any(finding.hint == hint and finding.severity == "error" for finding in about):
+        if any(finding.severity == "error" for finding in about):
             return
         self.low.findings[:] = [f for f in self.low.findings if f not in about or f.severity == "error"]
         self.low.findings.append(Finding(at, message, hint))
@@ -116,9 +116,8 @@ def _slip_of(word: str, words: Iterable[str]) -> str | None:
 
 
 def _bare(name: str) -> str:
-    """``mmcls.ResNet`` → ``ResNet``."""
-    scope, _, rest = name.partition(".")
-    return rest if rest and scope.startswith("mm") else name
+    """``mmcls.ResNet`` and ``mmcls.models.ResNet`` → ``ResNet``."""
+    return name.rpartition(".")[2] if name.startswith("mm") else name
 
 
 def _at(table: Mapping[tuple[str, ...], Any], path: Path) -> Any:

@@ -67,14 +67,15 @@ def read_text(filename: str | os.PathLike[str]) -> tuple[str, str]:
     """The absolute path of a config file and its text."""
     path = os.path.abspath(os.path.expanduser(os.fspath(filename)))
     if not os.path.isfile(path):
-        raise ConfigFileMissing(f'file "{path}" does not exist', hint=_near_files(path))
+        raise ConfigFileMissing(f'file "{path}" does not exist', hint=near_files(path))
     if os.path.splitext(path)[1] not in SUFFIXES:
         raise ConfigFileError("only py/yml/yaml/json files are supported as configs", at=path)
     with open(path, encoding="utf-8") as file:
         return path, file.read()
 
 
-def _near_files(path: str) -> str:
+def near_files(path: str) -> str:
+    """A hint for a config file that does not exist."""
     from etude.errors import nearest
 
     folder = os.path.dirname(path)

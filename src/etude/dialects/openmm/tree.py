@@ -29,6 +29,7 @@ def tree_of(source: Source, path: str, overrides: Sequence[str], options: Mappin
         except ConfigError as error:
             raise ConfigError(error.findings[0].message, at=f"override {text!r}") from error
         place = places[_path(key)] = Place(f"override {text!r}", 0, key)
+        places.setdefault(_path(key)[:1], place)
         source.history.setdefault(_path(key), []).append((place, value))
     files = {main: source.files.get(main, ""), **source.files}
     history = {

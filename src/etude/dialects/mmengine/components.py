@@ -1,0 +1,266 @@
+"""Every component of a config held against the class that it names, as far as sources show it.
+
+What the runner makes itself gets exactly the arguments that the config writes, so a parameter that the class does not
+take, or one that it needs, is a mistake. Parts inside a part (a model's backbone) are made by the user's own code,
+which may add or take away some: there a slip of the fingers is a mistake and the rest a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from etude import scan
+from etude.config.conform import Misfit, Want, conform, declared
+from etude.config.tree import Path, dotted
+from etude.dialects import imports
+from etude.dialects.openmm.imported import imported_by, missing_name
+from etude.dialects.openmm.lowering import INSTALLED, Lowering
+from etude.dialects.openmm.slips import Words
+from etude.errors import is_slip, nearest, suggest
+
+#: Types that no file can write; the rest of a union says what is written instead.
+_NOT_WRITTEN = {"Tensor", "torch.Tensor", "Path", "torch.dtype", "Priority"}
+_SPLITS = ("train", "val", "test")
+_DATASET = [f"{split}_dataloader.dataset" for split in _SPLITS]
+_EVALUATORS = [f"{split}_evaluator" for split in _SPLITS[1:]]
+#: The ways to what the runner makes itself → the registries that its name is looked up in; ``*`` is any index.
+_ROLES: dict[str, tuple[str, ...]] = {
+    "model": ("MODELS",), "data_preprocessor": ("MODELS",), "model.data_preprocessor": ("MODELS",),
+    **{path + inner: ("DATASETS",) for path in _DATASET for inner in ("", ".dataset", ".datasets.*")},
+    **dict.fromkeys(_EVALUATORS, ("METRICS", "EVALUATOR")),
+    **{path + inner: ("METRICS",) for path in _EVALUATORS for inner in (".*", ".metrics", ".metrics.*")},
+    "custom_hooks.*": ("HOOKS",), "default_hooks.*": ("HOOKS",), "optim_wrapper": ("OPTIM_WRAPPERS",),
+    "optim_wrapper.optimizer": ("OPTIMIZERS",), "param_scheduler": ("PARAM_SCHEDULERS",),
+    "param_scheduler.*": ("PARAM_SCHEDULERS",), "visualizer": ("VISUALIZERS",),
+    "visualizer.vis_backends.*": ("VISBACKENDS",), "log_processor": ("LOG_PROCESSORS",),
+    "train_cfg": ("LOOPS",), "val_cfg": ("LOOPS",), "test_cfg": ("LOOPS",),
+    **{f"{split}_dataloader.sampler": ("DATA_SAMPLERS",) for split in _SPLITS},
+    **{f"{split}_dataloader.collate_fn": ("FUNCTIONS",) for split in _SPLITS},
+}  # fmt: skip
+#: Held against their classes where they are lowered to specs.
+_BOUND = ("HOOKS", "OPTIM_WRAPPERS", "OPTIMIZERS", "PARAM_SCHEDULERS", "DATA_SAMPLERS")
+#: What is given beside the config, by registry.
+_GIVEN: dict[str, tuple[str, ...]] = {
+    "LOOPS": ("runner", "dataloader", "evaluator"), "VISUALIZERS": ("name", "save_dir"), "VISBACKENDS": ("save_dir",),
+    "FUNCTIONS": ("data_batch", "batch"), "MODELS": ("data_preprocessor",),
+}  # fmt: skip
+#: Keys that stand beside the arguments of a class.
+_BESIDE = ("type", "_scope_", "_delete_", "by_epoch")
+#: Names in a config that are no dicts with a type → their registries.
+_NAMES = {("optim_wrapper", "constructor"): "OPTIM_WRAPPER_CONSTRUCTORS"}
+_BROUGHT = ("MODELS", "DATASETS", "METRICS", "FUNCTIONS")
+_WORDS = {"AVERAGED": "averaged model"}
+_CONSTRUCTORS = {"LearningRateDecayOptimWrapperConstructor", "LayerDecayOptimWrapperConstructor"}
+
+
+def written(annotation: str) -> str:
+    """The part of an annotation that a file can write."""
+    parts = [part.strip() for part in annotation.split("|")] if "[" not in annotation else [annotation]
+    return " | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"
+
+
+class Components:
+    """Tells, in the findings of ``low``, what is wrong with names and arguments; ``words`` are the dialect's own."""
+
+    def __init__(self, low: Lowering, words: Words, tables: Mapping[str, Mapping[str, str]]) -> None:
+        averaged = {name: target for name, target in tables["MODELS"].items() if ".averaged:" in target}
+        self.low, self.words, self.tables = low, words, {**tables, "AVERAGED": averaged}
+        self.complete = self._knows_all_names()
+
+    def tell(self) -> None:
+        for path, value in self.low.tree.walk():
+            if isinstance(value, Mapping) and path[0] in self.words.top:
+                self._component(path, value)
+        for path, table in _NAMES.items():
+            self._name(path, self.low.tree.get(*path), (table,), also=_CONSTRUCTORS)
+        for path, value in self.low.tree.walk():
+            if path[0] in ("custom_hooks", "default_hooks") and _last(value) == "EMAHook" and path[-1] == "type":
+                self._averaged(path[:-1], self.low.tree.get(*path[:-1]))
+
+    def _averaged(self, path: Path, value: Mapping[Any, Any]) -> None:
+        """What ``EMAHook`` does not take itself goes to the averaged model."""
+        name = value.get("ema_type", "ExponentialMovingAverage")
+        self._name((*path, "ema_type"), name, ("AVERAGED",))
+        targets = self.target(name, ("MODELS",)), self.target("EMAHook", ("HOOKS",))
+        signatures = [self._signature(target) for target in targets]
+        if signatures[0] is None or signatures[0].open:
+            return
+        takes = {p.key for signature in signatures if signature for p in signature.parameters} - {"model"}
+        for key in value:
+            if key not in (*takes, *_BESIDE, "priority") and not self.low.has_error((*path, key)):
+                hint = suggest(str(key), takes)
+                text = f"unknown key {dotted((*path, key))}: neither EMAHook nor {name} takes it"
+                self.low.error(self.low.place(*path, key), text, hint)
+
+    def _signature(self, target: str) -> scan.Signature | None:
+        return scan.signature(target, folders=self.low.folders, known=self.words.known) if target else None
+
+    def target(self, name: Any, tables: Iterable[str] = ()) -> str:
+        """``module:attr`` of what a config calls ``name``; empty where that is not known."""
+        if not isinstance(name, str) or not name:
+            return ""
+        bare = _bare(name)
+        for table in tables:
+            found = self.low.registered.get((table, bare)) or self.tables.get(table, {}).get(bare)
+            if found:
+                return found
+        if not tables:
+            own = [target for (_, entry), target in self.low.registered.items() if entry == bare]
+            found = own[0] if own else self.words.names.get(bare)
+            if found:
+                return found
+        module, _, attribute = name.rpartition(".")
+        served = imports.served_names(module) if module else None
+        return served.get(attribute, "") if served is not None else f"{module}:{attribute}" if module else ""
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _component(self, path: Path, value: Mapping[Any, Any]) -> None:
+        tables = _role(path)
+        name = value.get("type", self.words.defaults.get(tuple(map(str, path))))
+        bound = tables is not None and tables[0] in _BOUND
+        if not bound and tables is not None and "type" in value:
+            self._name((*path, "type"), name, tables)
+        target = self.target(name, tables or ())
+        signature = self._signature(target)
+        if signature is None:
+            return
+        self._values(path, value, signature, own=target.partition(":")[0] in self.low.modules)
+        if not bound and not signature.open:
+            self._arguments(path, value, signature, str(name), tables)
+
+    def _name(self, path: Path, name: Any, tables: tuple[str, ...], also: Iterable[str] = ()) -> None:
+        """A name that nothing is called by, where all names can be known; and a dotted one that leads nowhere."""
+        if not isinstance(name, str) or self.low.has_error(path):
+            return
+        module, _, attribute = name.rpartition(".")
+        known = [entry for table in tables for entry in self._names_of(table)]
+        if _bare(name) in (*known, *also):
+            return
+        if module and _bare(name) == name:
+            wrong = None if self._is_scope(module) else missing_name(module, attribute, self.low.folders)
+            if wrong and not self._is_imported(module, attribute):
+                self.low.error(self.low.place(*path), *wrong)
+            return
+        near = nearest(name, known)
+        if self._knows_all(tables[0]) or (near and is_slip(name.casefold(), near.casefold())):
+            word = _WORDS.get(tables[0]) or tables[0].lower().replace("_", " ").rstrip("s")
+            hint = f"did you mean {near!r}?" if near else self._where_it_would_be(tables)
+            self.low.error(self.low.place(*path), f"no {word} is called {name!r}", hint)
+
+    def _is_scope(self, module: str) -> bool:
+        """``mmdet.ResNet`` is a name in the registries of a package, not one of its attributes."""
+        return "." not in module and scan.has_module(f"{module}.registry", self.low.folders)
+
+    def _knows_all(self, table: str) -> bool:
+        """Without imports the user's models, data and metrics are brought by a script; the rest is MMEngine's."""
+        return self.complete and (bool(self.low.modules) or table not in _BROUGHT)
+
+    def _names_of(self, table: str) -> list[str]:
+        home = "MODELS" if table == "AVERAGED" else table
+        return [*self.tables.get(table, {}), *(entry for where, entry in self.low.registered if where == home)]
+
+    def _where_it_would_be(self, tables: tuple[str, ...]) -> str:
+        if not self.low.modules:
+            return "list the module that defines it under `custom_imports`"
+        own = sorted(entry for table, entry in self.low.registered if table in tables)
+        if own:
+            return f"{', '.join(self.low.modules)} registers {', '.join(own)}"
+        return f"known: {', '.join(sorted(entry for table in tables for entry in self._names_of(table)))}"
+
+    def _is_imported(self, module: str, attribute: str) -> bool:
+        """The name comes from an import of the config, which is told of at its own line."""
+        return any(
+            entry.module == module and entry.name in (attribute, "") for entry in imported_by(self.low.tree.files)
+        )
+
+    def _knows_all_names(self) -> bool:
+        """Whether sources show everything that is registered when this config runs."""
+        scope = self.low.tree.get("default_scope") or "mmengine"
+        if not imports.is_served("mmengine") or not imports.is_served(str(scope)):
+            return False
+        sources = list(self.low.sources())
+        tops = {source.module.partition(".")[0] for source in sources} | {s.module for s in sources}
+        foreign = {top for source in sources for top in _imported_tops(source)} - INSTALLED - tops
+        return (
+            len({source.module for source in sources} & set(self.low.modules)) == len(set(self.low.modules))
+            and not any(scan.registers_unreadably(source.module, source.file) for source in sources)
+            and all(imports.is_served(top) for top in foreign)
+        )
+
+    # -- arguments -----------------------------------------------------------------------------------------------
+
+    def _arguments(
+        self, path: Path, value: Mapping[Any, Any], signature: scan.Signature, name: str, tables: tuple[str, ...] | None
+    ) -> None:
+        given = _GIVEN.get(tables[0], ()) if tables else ()
+        takes = [p.key for p in signature.parameters if p.word]
+        shown, meant = _bare(name), set()
+        for key in value:
+            if key in takes or key in _BESIDE or not isinstance(key, str) or self.low.has_error((*path, key)):
+                continue
+            near = nearest(key, [word for word in takes if word not in value]) or nearest(key, [*takes, "_delete_"])
+            meant |= {near} if near else set()
+            sure = tables is not None or bool(near and is_slip(key, near))
+            tell = self.low.error if sure else self.low.warning
+            hint = f"did you mean {near!r}?" if near else suggest(key, takes) if takes else "it takes none"
+            if key not in given:
+                tell(self.low.place(*path, key), f"{shown} has no parameter {key!r}", hint)
+        for parameter in signature.parameters:
+            missing = parameter.required and parameter.key not in (*value, *meant, *given)
+            if missing and not (tables is None and self._is_added(path)):
+                tell = self.low.error if tables is not None else self.low.warning
+                tell(self.low.place(*path), f"{shown} needs the parameter {parameter.key!r}")
+
+    def _is_added(self, path: Path) -> bool:
+        """Nothing inside a part of a package that is not read is held against what its owner may add."""
+        owner = self.low.tree.get(*path[:-1])
+        return not (isinstance(owner, Mapping) and self.target(owner.get("type"), _role(path[:-1]) or ()))
+
+    def _values(self, path: Path, given: Mapping[Any, Any], signature: scan.Signature, *, own: bool) -> None:
+        """Text or a container where the class wants a number or a switch."""
+        for parameter in signature.parameters:
+            value, annotation = given.get(parameter.key), written(parameter.annotation)
+            where = (*path, parameter.key)
+            if (
+                isinstance(value, str | list | dict)
+                and _is_scalar(declared(annotation))
+                and not self.low.has_error(where)
+            ):
+                try:
+                    conform(value, annotation)
+                except Misfit as misfit:
+                    tell = self.low.warning if own else self.low.error
+                    tell(self.low.place(*where), f"{dotted(where)} must be {misfit}", misfit.hint)
+
+
+def _is_scalar(want: Want) -> bool:
+    return all(part[0] in ("int", "float", "bool", "none") for part in (want[1:] if want[0] == "union" else (want,)))
+
+
+def _role(path: Path) -> tuple[str, ...] | None:
+    exact = ".".join(str(part) for part in path)
+    general = ".".join("*" if isinstance(part, int) else str(part) for part in path)
+    if path[0] == "default_hooks" and len(path) == 2:
+        general = "default_hooks.*"
+    return _ROLES.get(exact) or _ROLES.get(general)
+
+
+def _bare(name: str) -> str:
+    """``mmengine.EMAHook`` and ``mmengine.hooks.EMAHook`` → ``EMAHook``; other dotted names stay."""
+    return name.rpartition(".")[2] if imports.is_served(name.partition(".")[0]) else name
+
+
+def _last(name: Any) -> str:
+    return name.rpartition(".")[2] if isinstance(name, str) else ""
+
+
+def _imported_tops(source: scan.Source) -> Iterator[str]:
+    import ast
+
+    for statement in scan.statements(source.body):
+        if isinstance(statement, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            yield (statement.module or "").partition(".")[0]

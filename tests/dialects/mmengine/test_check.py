@@ -1,0 +1,200 @@
+"""``etude check`` on configs of a small project, in both styles: one mistake, one message, at its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etude import scan
+from etude.cli import main
+
+PARTS = """\
+from torch import nn
+from torch.utils.data import Dataset
+from mmengine.evaluator import BaseMetric
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel, BaseModule
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
+
+@MODELS.register_module()
+class Tower(BaseModule):
+    def __init__(self, width, depth=2, init_cfg=None): ...
+
+@MODELS.register_module()
+class ToyNet(BaseModel):
+    def __init__(self, backbone, num_classes=2, data_preprocessor=None, init_cfg=None): ...
+
+@DATASETS.register_module()
+class ToySet(Dataset):
+    def __init__(self, length=16, noise=0.0): ...
+
+@METRICS.register_module()
+class Acc(BaseMetric):
+    default_prefix = 'toy'
+
+    def __init__(self, topk=1, collect_device='cpu', prefix=None): ...
+
+    def compute_metrics(self, results):
+        return {'acc': 1.0}
+
+@HOOKS.register_module()
+class MyHook(Hook):
+    def __init__(self, every=1): ...
+"""
+TEXT = """\
+custom_imports = dict(imports=['parts_of_check'], allow_failed_imports=False)
+model = dict(
+    type='ToyNet',
+    backbone=dict(type='Tower', width=8, depth=3), num_classes=2)
+train_dataloader = dict(
+    batch_size=4, sampler=dict(type='DefaultSampler', shuffle=True),
+    dataset=dict(type='ToySet', length=16))
+val_dataloader = dict(
+    batch_size=4, sampler=dict(type='DefaultSampler', shuffle=False), dataset=dict(type='ToySet', length=8))
+val_cfg = dict()
+val_evaluator = dict(type='Acc', topk=1)
+train_cfg = dict(by_epoch=True, max_epochs=3, val_interval=1)
+optim_wrapper = dict(
+    type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1, momentum=0.9),
+    clip_grad=dict(max_norm=1.0))
+param_scheduler = [dict(type='LinearLR', start_factor=0.1, by_epoch=False, begin=0, end=3)]
+default_hooks = dict(
+    checkpoint=dict(type='CheckpointHook', interval=1, save_best='toy/acc', rule='greater'))
+custom_hooks = [dict(type='MyHook', every=2), dict(type='EMAHook', momentum=0.01)]
+randomness = dict(seed=0)
+env_cfg = dict(cudnn_benchmark=False, mp_cfg=dict(mp_start_method='fork'))
+"""
+PURE = """\
+from mmengine.dataset import DefaultSampler
+from mmengine.hooks import CheckpointHook, EMAHook
+from mmengine.optim import OptimWrapper
+from torch.optim import SGD
+
+from parts_of_check import Acc, MyHook, ToyNet, ToySet, Tower
+
+model = dict(
+    type=ToyNet, backbone=dict(type=Tower, width=8, depth=3), num_classes=2)
+train_dataloader = dict(
+    batch_size=4, sampler=dict(type=DefaultSampler, shuffle=True),
+    dataset=dict(type=ToySet, length=16))
+val_dataloader = dict(
+    batch_size=4, sampler=dict(type=DefaultSampler, shuffle=False), dataset=dict(type=ToySet, length=8))
+val_cfg = dict()
+val_evaluator = dict(type=Acc, topk=1)
+train_cfg = dict(by_epoch=True, max_epochs=3, val_interval=1)
+optim_wrapper = dict(
+    type=OptimWrapper, optimizer=dict(type=SGD, lr=0.1, momentum=0.9))
+default_hooks = dict(
+    checkpoint=dict(type=CheckpointHook, interval=1))
+custom_hooks = [dict(type=MyHook, every=2), dict(type=EMAHook, momentum=0.01)]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "parts_of_check.py").write_text(PARTS)
+    monkeypatch.chdir(tmp_path)
+    scan.forget()
+    return tmp_path
+
+
+def told(text: str, capsys: pytest.CaptureFixture[str], *more: str) -> list[str]:
+    """What ``etude check`` says about a config, without its first and last line."""
+    Path("c.py").write_text(text)
+    main(["check", "c.py", *more])
+    said = capsys.readouterr()
+    assert said.err == ""
+    return [line for line in said.out.splitlines()[:-1] if not line.startswith("note:")]
+
+
+@pytest.mark.parametrize("text", [TEXT, PURE], ids=["text", "pure"])
+def test_a_right_config_is_left_alone(project: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    assert told(text, capsys) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        ("length=16", "lenght=16", "c.py:7: ToySet has no parameter 'lenght'; did you mean 'length'?"),
+        ("length=16", "extra=16", "c.py:7: ToySet has no parameter 'extra'; known: length, noise"),
+        ("num_classes=2", "classes=2", "c.py:4: ToyNet has no parameter 'classes'; did you mean 'num_classes'?"),
+        ("depth=3", "dept=3", "c.py:4: Tower has no parameter 'dept'; did you mean 'depth'?"),
+        ("depth=3", "layers=3", "c.py:4: warning: Tower has no parameter 'layers'; known: depth, init_cfg, width"),
+        ("width=8, ", "", "c.py:4: warning: Tower needs the parameter 'width'"),
+        ("type='ToyNet'", "type='SimCLR'", "c.py:3: no model is called 'SimCLR'; parts_of_check registers Tower, ToyNet"),
+        ("'ToySet', length=16", "'ToyData'", "c.py:7: no dataset is called 'ToyData'; did you mean 'ToySet'?"),
+        ("type='Acc'", "type='Accuracy'", "c.py:11: no metric is called 'Accuracy'; parts_of_check registers Acc"),
+        ("topk=1", "top=1", "c.py:11: Acc has no parameter 'top'; did you mean 'topk'?"),
+        ("type='OptimWrapper'", "constructor='LayerDecay'", "c.py:14: no optim wrapper constructor is called 'LayerDecay'; known: DefaultOptimWrapperConstructor"),
+        ("momentum=0.01", "ema_type='StochasticWeightAverag'", "c.py:19: no averaged model is called 'StochasticWeightAverag'; did you mean 'StochasticWeightAverage'?"),
+        ("momentum=0.01", "decay=0.01", "c.py:19: unknown key custom_hooks.1.decay: neither EMAHook nor ExponentialMovingAverage takes it; known: begin_epoch, begin_iter, device, ema_type, interval, momentum, strict_load, update_buffers"),
+        ("max_norm", "maxnorm", "c.py:15: unknown key optim_wrapper.clip_grad.maxnorm; did you mean 'max_norm'?"),
+        ("dict(max_norm=1.0)", "1.0", "c.py:15: optim_wrapper.clip_grad must be a dict, not 1.0; it takes type, max_norm, norm_type, error_if_nonfinite, foreach, clip_value"),
+        ("val_interval=1", "val_interval=0", "c.py:12: train_cfg.val_interval must be at least 1, not 0; leave the three `val_…` keys out for none"),
+        ("max_epochs=3", "max_epochs='3'", "c.py:12: train_cfg.max_epochs must be a whole number of at least 0, not '3'; write 3 without quotes"),
+        ("max_epochs=3", "max_epochs=3, max_iters=9", "c.py:12: train_cfg.max_iters does nothing when by_epoch is True; by_epoch=False would use it"),
+        ("seed=0", "sed=0", "c.py:20: unknown key randomness.sed; did you mean 'seed'?"),
+        ("seed=0", "random_state=0", "c.py:20: unknown key randomness.random_state; known: deterministic, diff_rank_seed, seed"),
+        ("cudnn_benchmark", "cudnn_bench", "c.py:21: warning: unknown key env_cfg.cudnn_bench: nothing reads it; did you mean 'cudnn_benchmark'?"),
+        ("mp_start_method='fork'", "mp_start_method='frok'", "c.py:21: env_cfg.mp_cfg.mp_start_method must be one of fork, spawn, forkserver, not 'frok'; did you mean 'fork'?"),
+        ("checkpoint=dict", "chekpoint=dict", "c.py:18: unknown key default_hooks.chekpoint; did you mean 'checkpoint'?"),
+        ("checkpoint=dict", "ckpt=dict", "c.py:18: warning: default_hooks.ckpt is a second CheckpointHook beside the one that every run has; did you mean 'checkpoint'?"),
+        ("val_cfg = dict()\n", "val_cfg = None\n", "c.py:10: val_dataloader, val_cfg, val_evaluator belong together; val_cfg is missing; give None to all three for none"),
+        ("val_evaluator =", "val_evalutor =", "c.py:11: unknown key val_evalutor; did you mean 'val_evaluator'?"),
+        ("val_dataloader =", "val_loader =", "c.py:8: unknown key val_loader; did you mean 'val_dataloader'?"),
+        ("imports=['parts_of_check']", "imports=['part_of_check']", "c.py:1: custom_imports: no module or file 'part_of_check' can be found; did you mean 'parts_of_check'?"),
+        ("every=2", "evry=2", "c.py:19: MyHook has no parameter 'evry'; did you mean 'every'?"),
+        ("sampler=dict(type='DefaultSampler', shuffle=True)", "shuffle=True", "c.py:6: train_dataloader.shuffle is a matter of the sampler; write sampler=dict(type='DefaultSampler', shuffle=True)"),
+        ("randomness =", "optimizer = dict(lr=1)\nrandomness =", "c.py:20: warning: unknown key optimizer: nothing reads it; MMEngine reads optim_wrapper.optimizer"),
+        ("width=8", "width=", "c.py:4: not valid Python: invalid syntax"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_once_at_its_line(
+    project: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, finding: str
+) -> None:
+    assert told(TEXT.replace(old, new, 1), capsys) == [finding]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        ("import SGD", "import Sgd", "c.py:4: torch.optim has no 'Sgd'; did you mean 'SGD'?"),
+        ("mmengine.optim import", "mmengine.optimm import", "c.py:3: there is no module mmengine.optimm; did you mean 'mmengine.optim'?"),
+        ("import OptimWrapper", "import OptimWraper", "c.py:3: mmengine.optim has no 'OptimWraper'; did you mean 'OptimWrapper'?"),
+        ("import Acc,", "import Acy,", "c.py:6: parts_of_check has no 'Acy'; did you mean 'Acc'?"),
+        ("from parts_of_check", "from part_of_check", "c.py:6: there is no module part_of_check; did you mean 'parts_of_check'?"),
+        ("type=ToyNet", "type=ToyNett", "c.py:9: name 'ToyNett' is not defined; did you mean 'ToyNet'?"),
+        ("length=16", "extra=16", "c.py:12: parts_of_check.ToySet has no parameter 'extra'; known: length, noise"),
+        ("lr=0.1", "learning_rate=0.1", "c.py:19: torch.optim.SGD has no parameter 'learning_rate'; known: dampening, differentiable, foreach, fused, lr, maximize, momentum, nesterov, weight_decay"),
+        ("every=2", "evry=2", "c.py:22: parts_of_check.MyHook has no parameter 'evry'; did you mean 'every'?"),
+        ("interval=1))", "intrval=1))", "c.py:21: unknown key default_hooks.checkpoint.intrval; did you mean 'interval'?"),
+        ("type=Acc,", "type='parts_of_check.Accc',", "c.py:16: parts_of_check has no 'Accc'; did you mean 'Acc'?"),
+        ("type=ToyNet, ", "type=ToyNet(), ", "c.py:9: parts_of_check.ToyNet is only a stand-in in a config and cannot be called; write dict(type=..., ...) and let the registry build it"),
+    ],
+)  # fmt: skip
+def test_the_same_in_pure_python(
+    project: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, finding: str
+) -> None:
+    assert told(PURE.replace(old, new, 1), capsys) == [finding]
+
+
+def test_a_variable_that_only_the_base_used_is_set_too_late(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = "optimizer = dict(type='SGD', lr=0.1)\n" + TEXT.replace(
+        "optimizer=dict(type='SGD', lr=0.1, momentum=0.9)", "optimizer=optimizer"
+    )
+    (project / "base.py").write_text(base)
+    child = "_base_ = './base.py'\noptimizer = dict(type='SGD', lr=0.01)\n"
+    late = "c.py:2: warning: optimizer is set here, but only base.py reads it, which was run before"
+    assert told(child, capsys) == [f"{late}; set the keys that were made of it"]
+    assert told(f"{child}optim_wrapper = dict(optimizer=optimizer)\n", capsys) == []
+
+
+def test_a_misspelt_option_names_itself(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = "override 'trian_cfg.max_epochs=3': unknown key trian_cfg; did you mean 'train_cfg'?"
+    assert told(TEXT, capsys, "--cfg-options", "trian_cfg.max_epochs=3") == [wrong]
+
+
+def test_names_that_cannot_all_be_known_are_left_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "parts_of_check.py").write_text(f"import some_package_that_may_register\n{PARTS}")
+    assert told(TEXT.replace("type='Acc', topk=1", "type='FarAway'"), capsys) == []
