@@ -111,7 +111,7 @@ def test_hooks_of_ones_own_modules_are_known_by_their_source(folder: Path) -> No
     text = "custom_imports = dict(imports=['my_hooks_x'])\ncustom_hooks = [dict(type='Mine', levl=1)]\n"
     plan, findings = survey(folder, text)
     assert plan.imports == ("my_hooks_x",)
-    assert findings == ["c.py:3: unknown key custom_hooks.0.levl; did you mean 'level'?"]
+    assert findings == ["c.py:3: Mine has no parameter 'levl'; did you mean 'level'?"]
 
 
 def test_places_of_overrides_and_replaced_dicts(folder: Path) -> None:
