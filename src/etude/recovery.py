@@ -27,10 +27,12 @@ from etude.hooks.faults import Faults
 from etude.hooks.schedule import Schedule
 from etude.hooks.stops import Signals, Stops
 from etude.hooks.watchdog import Watchdog
+from etude.units import counted
 
 #: Flags of other systems that mean the same.
 _RESUMING = ("auto_resume", "resume_from")
 _RECORDS = ("metrics.jsonl", "timing.jsonl")
+_LENGTHS = ("train.epochs", "train.steps")
 
 
 class Recovery:
@@ -110,7 +112,7 @@ class Recovery:
         if not path:
             loaded = store.resume(need=needed(self.run))
             if loaded is None:
-                self.say("no checkpoint yet, starting at step 0")
+                self.say(f"no checkpoint yet, starting at step 0{_mention_weights(store)}")
             return loaded
         text = os.path.abspath(find(path, beside=store.folder)) if "://" not in path else path
         if os.path.isfile(text):
@@ -145,7 +147,7 @@ class Recovery:
             for loader in run.data.values():
                 loader.allow_change = True  # type: ignore[attr-defined]
         kept = _new_settings(run) if self._optimizer_changed else None
-        reached = _recorded_steps(run.folder)
+        reached = _reached_steps(run.folder)
         if self._batch_sizes is not None:
             _rescale(state, *self._batch_sizes)
         _settle_length(run, state["counters"])
@@ -156,11 +158,14 @@ class Recovery:
             run.hooks.after_load(run)
         self.stops.on_start(lambda: Generators().load_state_dict(state["generators"]))
         if run.store is not None:
-            run.store.went_on_from(run)
+            run.store.went_on_from(run, loaded)
             if run.cut is None:
                 run.store.store.prune()  # what a life that ended inside its pruning has left
-        repeated = f", {lost} steps are repeated" if (lost := reached - run.step) > 0 else ""
+        lost = reached - run.step
+        repeated = f", {counted(lost, 'step')} {'is' if lost == 1 else 'are'} repeated" if lost > 0 else ""
         self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
+        if run.total_steps is not None and run.step > run.total_steps:
+            self.say(f"the plan ends after {counted(run.total_steps, 'step')}, so there is nothing left to do")
 
     def _begin_attempt(self) -> None:
         """Refuse to die at the same step once more; from here on it is known that a life was begun."""
@@ -187,9 +192,18 @@ class Recovery:
         for change in found:
             self.say(f"changed since the checkpoint: {change}")
         changes.require_allowed(found, self.options.allow_change)
+        if any(change.key in _LENGTHS for change in found):
+            self._say_what_a_length_changes()
         self._optimizer_changed = any(change.key.startswith("optim.") for change in found)
         sizes = [change for change in found if change.key == "data.train.batch_size"]
         self._batch_sizes = (int(sizes[0].before), int(sizes[0].after)) if sizes else None
+
+    def _say_what_a_length_changes(self) -> None:
+        """A curve that reaches to the end of the run has other values from here on when the end is elsewhere."""
+        plan = self.run.plan
+        open_ended = [one.target for one in plan.schedules if any(p.until is None for p in one.phases)] if plan else []
+        if open_ended:
+            self.say(f"the run has another length: {', '.join(open_ended)} goes on as a run of that length has it here")
 
     @property
     def refused(self) -> bool:
@@ -244,6 +258,19 @@ def _recorded_steps(folder: Path | None) -> int:
         return max((int(json.loads(line)["step"]) for line in lines[1:] or lines), default=0)
     except (OSError, ValueError, KeyError, TypeError):
         return 0
+
+
+def _mention_weights(store: Store) -> str:
+    """Weights alone are nothing to go on from; who saves nothing else should know."""
+    alone = [name for name in sorted(store.disk.names(store.folder)) if name.startswith("weights-")]
+    return f"; {printable(alone[-1])} has weights only: init_from starts with them" if alone else ""
+
+
+def _reached_steps(folder: Path | None) -> int:
+    """How far the life before had come: the records lag behind the last step, its own note does not."""
+    if folder is None:
+        return 0
+    return max(_recorded_steps(folder), Attempts(folder, say=print).reached())
 
 
 def _new_settings(run: Run) -> dict[str, list[dict[str, Any]]]:

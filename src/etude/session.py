@@ -25,6 +25,7 @@ from etude.events.console import Console, duration, number
 from etude.events.jsonl import Jsonl
 from etude.mistakes import as_mistake
 from etude.recovery import Recovery
+from etude.units import counted
 
 
 class Session:
@@ -108,6 +109,9 @@ class Session:
         try:
             if self.recovery is not None:
                 self.recovery.close(error, discard=self._discard if unused else None)
+        except BaseException as failed:
+            error = error or failed
+            raise
         finally:
             self._say_last_words(error, unused=unused)
             self.run.events.close()
@@ -139,7 +143,8 @@ class Session:
 
         files = public_files(self.tree) if self.tree else {}
         self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
-        folders.make(run.folder, plan_text=self._plan_text(), files=files, anew=self.options.restart)
+        private = run.face is None  # other systems' runs are shared as their users are used to
+        folders.make(run.folder, plan_text=self._plan_text(), files=files, anew=self.options.restart, private=private)
 
     def _is_new(self, path: Path) -> bool:
         return not path.exists() or path.absolute() in self.fresh
@@ -176,11 +181,11 @@ class Session:
             return
         if error is None:
             reason = run.stopping or "finished"
-            self.console.say(f"{reason}: {run.done} steps in {duration(time.monotonic() - self.began)}")
+            self.console.say(f"{reason}: {counted(run.done, 'step')} in {duration(time.monotonic() - self.began)}")
             for line in summary(run):
                 self.console.say(line)
         else:
-            self.console.say(f"ended by {type(error).__name__} at step {run.step}: {error}")
+            self.console.say(f"ended by {type(error).__name__} after {counted(run.done, 'step')}: {error}")
         if run.folder is not None and not unused:
             self.console.say(f"  run     {relative(run.folder)}")
             if run.store is not None and (error is not None or run.exit_code):

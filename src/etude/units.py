@@ -57,3 +57,8 @@ def parse(text: str | int | float | Amount, *, default: str = "step", at: str = 
     if amount.unit == "step" and amount.value != int(amount.value):
         raise ConfigError(f"{text!r}: steps come whole", at=at)
     return amount
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 step``, ``3 steps``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

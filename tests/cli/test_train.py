@@ -346,7 +346,7 @@ def test_a_clipping_that_nobody_would_do_is_refused(command):
 def test_a_model_that_does_not_fit_its_data_is_told_with_the_shapes(command):
     said = command("train", "c.yaml", "model.sizes=[63, 10]")
     assert said.code == 3 and "Traceback" not in said.err
-    assert "model MLP, step 0, batch of (256, 64) and (256,): RuntimeError" in said.err
+    assert "model MLP, step 1, batch of (256, 64) and (256,): RuntimeError" in said.err
 
 
 def test_train_names_all_the_mistakes_that_check_does(command):

@@ -87,7 +87,7 @@ def test_an_exception_keeps_its_class_and_tells_hook_point_and_step():
     with pytest.raises(KeyError) as caught:
         table.after_step(run)
     site = caught.value.etude_site
-    assert (site.hook, site.point, site.step) == ("broken", "after_step", 12)
+    assert (site.hook, site.point, site.step) == ("broken", "after_step", 13)
     assert "test_hook.py" in site.origin
     assert "in hook broken" in caught.value.__notes__[0]
 

@@ -109,7 +109,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update():
     run = make_run(data=data)
     weights = []
     run.hooks.add(FunctionHook(lambda run: weights.append(run.model.weight.clone()), "after_step"))
-    with pytest.raises(Diverged, match="step 1 .*nan.*no checkpoint was saved yet"):
+    with pytest.raises(Diverged, match="step 2 .*nan.*no checkpoint was saved yet"):
         fit(run)
     assert torch.equal(run.model.weight, weights[-1])
 
@@ -118,7 +118,7 @@ def test_a_message_about_a_loss_that_is_not_finite_names_the_samples():
     inputs = torch.ones(9, 3)
     inputs[7] = float("nan")
     loader = Loader(TensorData(inputs, torch.zeros(9, dtype=torch.long)), batch_size=2)
-    with pytest.raises(Diverged, match=r"not finite at step 3 \(loss nan\), batch ids 6, 7; no checkpoint"):
+    with pytest.raises(Diverged, match=r"not finite at step 4 \(loss nan\), batch ids 6, 7; no checkpoint"):
         fit(make_run(data=loader))
 
 
@@ -126,7 +126,7 @@ def test_gradients_that_always_overflow_end_a_run_of_low_precision():
     run = make_run(30, precision="fp16")
     run.model.weight.register_hook(lambda grad: grad * float("inf"))
     before = run.model.weight.detach().clone()
-    with pytest.raises(Diverged, match=r"the loss scale has fallen to \S+ at step 49: the gradients overflow"):
+    with pytest.raises(Diverged, match=r"the loss scale has fallen to \S+ at step 50: the gradients overflow"):
         fit(run)
     assert torch.equal(run.model.weight, before)
 

@@ -80,7 +80,7 @@ def test_image_folders_are_numbered_by_name_and_a_torn_picture_is_named(tmp_path
     images, labels = next(iter(Loader(data, batch_size=2)))
     assert images.shape == (2, 3, 2, 3) and labels.tolist() == [0, 1] and images[1].min() == 1.0
     (tmp_path / "cat" / "2.png").write_bytes(b"not a picture")
-    with pytest.raises(DataError, match=r"sample 2 \(epoch 0, batch 0\): UnidentifiedImageError"):
+    with pytest.raises(DataError, match=r"sample 2 \(epoch 1, batch 1\): UnidentifiedImageError"):
         list(Loader(ImageFolder(str(tmp_path)), batch_size=3))
     with pytest.raises(ConfigError, match="no folder"):
         ImageFolder(str(tmp_path / "dog"))

@@ -192,7 +192,7 @@ def test_samplers_of_the_user_are_drawn_from_seed_and_epoch():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bad_sample_is_named(workers):
     loader = Loader(Broken(), batch_size=2, workers=workers)
-    with pytest.raises(DataError, match=r"sample 7 \(epoch 0, batch 3\): ValueError: torn file") as caught:
+    with pytest.raises(DataError, match=r"sample 7 \(epoch 1, batch 4\): ValueError: torn file") as caught:
         list(loader)
     assert caught.value.exit_code == 5
     loader.close()
@@ -222,7 +222,7 @@ def test_bad_samples_are_bounded():
 
 
 def test_a_batch_without_any_good_sample_stops():
-    with pytest.raises(DataError, match="no sample of epoch 0, batch 7"):
+    with pytest.raises(DataError, match="no sample of epoch 1, batch 8"):
         list(Loader(Broken(), batch_size=1, on_bad_sample="skip"))
 
 
@@ -246,7 +246,7 @@ def test_a_worker_can_be_restarted_and_does_the_same_work_again(tmp_path):
 
 def test_a_worker_that_hangs_is_named_after_the_deadline(tmp_path):
     loader = Loader(Deadly(tmp_path, "hang"), batch_size=2, workers=1, timeout=0.5)
-    with pytest.raises(DataError, match="has not made epoch 0, batch 2 within 0.5 s"):
+    with pytest.raises(DataError, match="has not made epoch 1, batch 3 within 0.5 s"):
         list(loader)
     loader.close()
 

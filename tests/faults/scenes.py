@@ -83,8 +83,8 @@ def by_chaos(faults: str, variant: Variant = PLAIN, **options: Any) -> Callable[
     return body
 
 
-SCENES["sigterm"] = by_chaos("sigterm@step=10")
-SCENES["sigterm twice"] = by_chaos("sigterm@step=10,slow@save=3,sigterm@step=11")
+SCENES["sigterm"] = by_chaos("sigterm@step=11")
+SCENES["sigterm twice"] = by_chaos("slow@save=3,sigterm@step=10,sigterm@step=10")
 SCENES["ctrl-c"] = by_chaos("sigint@step=11")
 SCENES["usr1"] = by_chaos("usr1@step=11")
 SCENES["exception"] = by_chaos("raise@step=10")

@@ -55,7 +55,7 @@ def same(left: Run, right: Run) -> bool:
 def test_a_stopped_run_goes_on_in_the_same_bits(config: Path, tmp_path: Path) -> None:
     calm = run(config, tmp_path / "calm")
     stopped = run(config, tmp_path / "a", chaos="sigterm@step=4")
-    assert (stopped.exit_code, stopped.step) == (143, 5)
+    assert (stopped.exit_code, stopped.step) == (143, 4)
     resumed = run(config, tmp_path / "a", resume="")
     assert resumed.step == 12 and same(calm, resumed) and calm.metrics == resumed.metrics
     assert (tmp_path / "a/metrics.jsonl").read_bytes() == (tmp_path / "calm/metrics.jsonl").read_bytes()
@@ -82,13 +82,17 @@ def test_a_longer_run_is_harmless_and_a_new_rate_needs_its_name(config: Path, tm
         json.loads(line)["lr"] for line in (tmp_path / "a/metrics.jsonl").read_text().splitlines() if '"lr"' in line
     ]
     assert max(rates) > 0.1
-    assert "changed since the checkpoint: train.epochs 2 -> 3" in (tmp_path / "a/log.txt").read_text()
+    said = (tmp_path / "a/log.txt").read_text()
+    assert "changed since the checkpoint: train.epochs 2 -> 3" in said
+    assert "the run has another length: lr goes on as a run of that length has it here" in said
+    run(config, tmp_path / "a", "train.epochs=1", "optim.lr=0.5", resume="")
+    assert "the plan ends after 6 steps, so there is nothing left to do" in (tmp_path / "a/log.txt").read_text()
 
 
 def test_another_batch_size_keeps_the_position_in_samples(config: Path, tmp_path: Path) -> None:
-    run(config, tmp_path / "a", "~train.limit_batches", chaos="sigterm@step=9")  # 10 batches of 64 were used
+    run(config, tmp_path / "a", "~train.limit_batches", chaos="sigterm@step=10")  # 10 batches of 64 were used
     options: dict[str, Any] = {"resume": "", "allow_change": ("batch_size", "limit_batches")}
-    stopped = run(config, tmp_path / "a", "~train.limit_batches", "data.train.batch_size=128", chaos="sigterm@step=11", **options)  # fmt: skip
+    stopped = run(config, tmp_path / "a", "~train.limit_batches", "data.train.batch_size=128", chaos="sigterm@step=12", **options)  # fmt: skip
     assert stopped.step == 12 and stopped.step_in_epoch == 5 + 2 and stopped.steps_per_epoch == 12
     assert stopped.total_steps == 10 + 7 + 12
     done = run(config, tmp_path / "a", "~train.limit_batches", "data.train.batch_size=128", resume="")

@@ -188,6 +188,54 @@ def test_rollback_goes_back_to_the_weights_of_the_last_checkpoint(tmp_path: Path
     assert torch.equal(seen[5], seen[3]) and not torch.equal(seen[5], seen[4])  # after 6 steps: as after 4
 
 
+class Counting(Hook):
+    """Learns beside the model, in plain numbers."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.seen: list[int] = []
+
+    def after_step(self, run: Run) -> None:
+        self.steps += 1
+        self.seen.append(self.steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.steps = int(state["steps"])
+
+
+def test_rollback_takes_the_states_of_hooks_back_too(tmp_path: Path) -> None:
+    counting = Counting()
+    run = train(make_run(every(Checkpoint(), "2step"), Spike(), counting, nonfinite="rollback"), tmp_path)
+    assert run.step == 10 and counting.seen == [1, 2, 3, 4, 5, 5, 6, 7, 8, 9]  # in step 6 back to what it was after 4
+    assert (tmp_path / "log.txt").read_text().count(
+        "not finite at step 6: went back to the weights and hooks of step 4"
+    ) == 1
+
+
+def test_weights_that_are_found_bad_by_the_last_save_are_no_good_end(tmp_path: Path) -> None:
+    run = make_run(Checkpoint(), Poison(), epochs=3)
+    run.loop, run.total_steps = loop.steps, 5
+    with pytest.raises(Diverged, match=r"weight weight is not finite at step 5"):
+        train(run, tmp_path)
+    said = (tmp_path / "log.txt").read_text()
+    assert "finished" not in said and "ended by Diverged after 5 steps" in said
+
+
+@pytest.mark.parametrize("best", ["", "score"])
+def test_a_finished_run_that_is_resumed_changes_nothing(tmp_path: Path, best: str) -> None:
+    def life(**options: Any) -> None:
+        hooks = [every(Checkpoint(best=best), "3step"), every(Evaluate(), "1ep")]
+        train(make_run(*hooks, scores=[0.5, 0.6, 0.7, 0.8, 0.9]), tmp_path, **options)
+
+    life()
+    before = {path: path.read_bytes() for path in tmp_path.glob("checkpoints/**/*") if path.is_file()}
+    life(resume="")
+    assert {path: path.read_bytes() for path in tmp_path.glob("checkpoints/**/*") if path.is_file()} == before
+
+
 def test_a_new_hook_starts_fresh_only_by_name(tmp_path: Path) -> None:
     from etude.errors import ResumeError
 

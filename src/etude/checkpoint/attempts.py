@@ -1,8 +1,9 @@
 """How the lives of a run ended, so that one which always dies at the same step is not started for ever.
 
 ``attempts.json`` in the run's folder holds one entry per life that did not end in good order since the newest
-checkpoint. A scheduler that types ``--resume`` again and again is refused after :data:`LIMIT` of them at one step. The
-file is gone as soon as a life ends well; entries are forgotten as soon as there is a newer checkpoint to go on from.
+checkpoint, and how many steps the present one has done, written in place after each (one small ``pwrite``). A
+scheduler that types ``--resume`` again and again is refused after :data:`LIMIT` of them at one step. The file is gone
+as soon as a life ends well; entries are forgotten as soon as there is a newer checkpoint to go on from.
 """
 
 from __future__ import annotations
@@ -32,20 +33,25 @@ class Attempts:
         self._at = 0
 
     def begin(self, step: int, *, again: bool = False) -> None:
-        """A life begins after ``step`` steps. Refused when :data:`LIMIT` lives have failed at one step since then.
+        """A life begins after ``step`` steps. Refused when :data:`LIMIT` lives in a row have failed at one step.
 
-        ``again`` forgets what was. A life that follows a failed one notes each step, so that it is known where it
-        dies, however it does.
+        ``again`` forgets what was.
         """
         for left in self.path.parent.glob(f".{NAME}.tmp-*"):
             left.unlink(missing_ok=True)
         self._lives = [] if again else [life for life in self._read(step) if life["base"] == step][-LIMIT:]
         self._require_hope()
-        doubtful = bool(self._lives)
-        self._write(noting=doubtful, at=step if doubtful else None)
+        self._write(noting=True, at=step)
+
+    def reached(self) -> int:
+        """How many steps the life before had done, as far as it is known."""
+        try:
+            return int(json.loads(self.path.read_bytes())["done"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
 
     def note(self, step: int) -> None:
-        """``step`` steps are done. Costs nothing while there is no reason for doubt."""
+        """``step`` steps are done."""
         if self._fd >= 0:
             try:
                 os.pwrite(self._fd, f"{step:{_WIDTH}}".encode(), self._at)
@@ -63,10 +69,10 @@ class Attempts:
         self.path.unlink(missing_ok=True)
 
     def _require_hope(self) -> None:
-        known = {life["step"] for life in self._lives if life["step"] is not None}
-        if len(self._lives) < LIMIT or len(known) != 1:
+        steps = {life["step"] for life in self._lives}
+        if len(self._lives) < LIMIT or len(steps) != 1:
             return
-        step, last, log = known.pop(), self._lives[-1], self.path.with_name("log.txt")
+        step, last, log = steps.pop(), self._lives[-1], self.path.with_name("log.txt")
         raise EtudeError(
             f"{LIMIT} failures at step {step}, giving up; see {printable(str(log if log.exists() else log.parent))}\n"
             f"  the last one: {printable(str(last['how']))}\n"
@@ -78,15 +84,14 @@ class Attempts:
         """The lives so far, with the one that was under way when the file was written: there is no newer checkpoint."""
         try:
             content = json.loads(self.path.read_bytes())
-            at, lives = content["done"], [_life(life["base"], life["step"], life["how"]) for life in content["lives"]]
-            return [*lives, _life(step, None if at is None else int(at) + 1, content["how"])]
+            lives = [_life(life["base"], life["step"], life["how"]) for life in content["lives"]]
+            return [*lives, _life(step, int(content["done"]) + 1, content["how"])]
         except (OSError, ValueError, KeyError, TypeError):
             return []
 
-    def _write(self, *, noting: bool = False, at: int | None = None, how: str = _KILLED) -> None:
-        done = f"{at:{_WIDTH}}" if at is not None else f"{'null':>{_WIDTH}}"
+    def _write(self, *, at: int, noting: bool = False, how: str = _KILLED) -> None:
         head = f'{{"lives": {json.dumps(self._lives)}, "how": {json.dumps(how)}, "done": '
-        text = f"{head}{done}}}\n".encode()
+        text = f"{head}{at:{_WIDTH}}}}\n".encode()
         try:
             disk.write_atomically(str(self.path), lambda file: file.write(text))
             if noting:
@@ -102,4 +107,4 @@ class Attempts:
 
 
 def _life(base: Any, step: Any, how: Any) -> dict[str, Any]:
-    return {"base": int(base), "step": None if step is None else int(step), "how": str(how)}
+    return {"base": int(base), "step": int(step), "how": str(how)}

@@ -218,7 +218,7 @@ class PointCalls:
             for call in calls:
                 call(run)
         except Exception as error:
-            self._annotate(error, call, run.step)
+            self._annotate(error, call, run)
             raise
 
     def each(self, run: Run, beside: BaseException | None = None) -> None:
@@ -229,11 +229,11 @@ class PointCalls:
             try:
                 call(run)
             except Exception as error:
-                self._annotate(error, call, run.step)
+                self._annotate(error, call, run)
                 if beside is None and first is None:
                     first = error
                 else:
-                    _remark(hook, self.point, run.step, error)
+                    _remark(hook, self.point, number_of(run, self.point), error)
         if first is not None:
             raise first
 
@@ -246,7 +246,7 @@ class PointCalls:
                 if call not in skipped:
                     call(run)
         except Exception as error:
-            self._annotate(error, call, run.step)
+            self._annotate(error, call, run)
             raise
 
     def owner_of(self, call: Call | None) -> str:
@@ -291,13 +291,13 @@ class PointCalls:
             return (int(amount.value), 0.0) if amount.unit == "epoch" else (1, 0.0)
         return amount.steps(steps_per_epoch), 0.0
 
-    def _annotate(self, error: Exception, call: Call | None, step: int) -> None:
+    def _annotate(self, error: Exception, call: Call | None, run: Run) -> None:
         if getattr(error, "etude_site", None) is not None:
             return
         hook = next((hook for hook, candidate in self._entries if candidate == call), None)
         if hook is None:
             return
-        site = Site(hook.name, self.point, step, hook.origin, hook)
+        site = Site(hook.name, self.point, number_of(run, self.point), hook.origin, hook)
         error.etude_site = site  # type: ignore[attr-defined]
         error.add_note(f"in hook {site.hook} ({site.origin}) at {site.point}, step {site.step}")
 
@@ -378,6 +378,11 @@ def misspelt_points(hook: Hook) -> dict[str, str]:
     return {name: near for name in strange if (near := nearest(name, POINTS)) is not None}
 
 
+def number_of(run: Run, point: str) -> int:
+    """The step that is meant at ``point``, counted as log lines and ``--chaos`` do: the first one is 1."""
+    return run.step + (point in STEP_POINTS)
+
+
 def origin_of(target: Any) -> str:
     """``file:line`` where a class or function was written, or its module."""
     try:
@@ -402,7 +407,7 @@ def _forgiven(hook: Hook, point: str, call: Call) -> Call:
         except Exception as error:
             if type(error) not in told:
                 told.add(type(error))
-                _remark(hook, point, run.step, error, why=", is not essential and goes on (told once)")
+                _remark(hook, point, number_of(run, point), error, why=", is not essential and goes on (told once)")
 
     return guarded
 

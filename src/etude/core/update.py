@@ -157,7 +157,7 @@ class Step:
             with self.autocast():
                 losses, output, target = self.forward(batch)
         except Exception as error:
-            error.etude_where = f"model {type(run.model).__name__}, step {run.step}, {_shapes(batch)}"  # type: ignore[attr-defined]
+            error.etude_where = f"model {type(run.model).__name__}, step {run.step + 1}, {_shapes(batch)}"  # type: ignore[attr-defined]
             raise
         total = _sum(losses)
         run.outputs = {"losses": losses, "loss": total, "output": output, "target": target}
@@ -220,8 +220,8 @@ class Step:
         self._scaled += 1
         if self._scaled % _SCALE_PERIOD == 0 and (scale := self.scaler.get_scale()) < _LEAST_SCALE:
             raise Diverged(
-                f"the loss scale has fallen to {scale:.1e} at step {run.step}: the gradients overflow at every step; "
-                f"{_last_good(run)}"
+                f"the loss scale has fallen to {scale:.1e} at step {run.step + 1}: "
+                f"the gradients overflow at every step; {_last_good(run)}"
             )
 
     def _again(self, run: Run, optimizer: torch.optim.Optimizer) -> Callable[[], Tensor]:
@@ -266,7 +266,7 @@ class Step:
         if self.nonfinite == "stop" or self.bad > self.nonfinite_limit:
             where = _last_good(run)
             times = "" if self.nonfinite == "stop" else f", {self.bad} times in a row"
-            raise Diverged(f"the loss is not finite at step {run.step} ({named}){_batch_ids(run)}{times}; {where}")
+            raise Diverged(f"the loss is not finite at step {run.step + 1} ({named}){_batch_ids(run)}{times}; {where}")
         if self.nonfinite == "rollback" and run.store is not None:
             run.store.rollback(run)
 

@@ -136,8 +136,7 @@ class Fetcher:
             error = refused.__cause__ or refused
             return Fetched(bad=bad, failure=str(refused), details=_traceback(error), error=error)
         except Exception as error:
-            where = f"epoch {task.epoch}, batch {task.batch}"
-            return Fetched(bad=bad, failure=f"{where}: {_said(error)}", details=_traceback(error), error=error)
+            return Fetched(bad=bad, failure=f"{task.place}: {_said(error)}", details=_traceback(error), error=error)
 
     # -- three ways to a batch -----------------------------------------------------------------------------------
 
@@ -162,9 +161,7 @@ class Fetcher:
         for index in _plain(task.indices):
             samples.extend(self._sample(task, index, bad))
         if not samples:
-            raise _Refused(
-                f"no sample of epoch {task.epoch}, batch {task.batch} can be had; the last: {bad[-1].reason}"
-            )
+            raise _Refused(f"no sample of {task.place} can be had; the last: {bad[-1].reason}")
         return self._collated(task, samples)
 
     def _collated(self, task: Task, samples: list[Any]) -> Any:
@@ -183,8 +180,7 @@ class Fetcher:
                 bad.append(Bad(candidate, _said(error)))
                 last = error
         if self.policy != "skip":
-            place = f"sample {index} (epoch {task.epoch}, batch {task.batch})"
-            raise _Refused(f"{place}: {_said(last)}") from last
+            raise _Refused(f"sample {index} ({task.place}): {_said(last)}") from last
 
     def _candidates(self, task: Task, index: Any) -> Iterator[Any]:
         yield index
@@ -229,7 +225,7 @@ class StreamFetcher:
             return self._next(task)
         except Exception as error:
             position = task.batch * self.batch_size
-            failure = f"samples from {position} (epoch {task.epoch}, batch {task.batch}): {_said(error)}"
+            failure = f"samples from {position} ({task.place}): {_said(error)}"
             return Fetched(failure=failure, details=_traceback(error), error=error)
 
     def _begin(self, task: Task) -> None:

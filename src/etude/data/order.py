@@ -26,6 +26,11 @@ class Task:
     #: Where a stream begins: the state it said it was in, if it can say so.
     state: Any = None
 
+    @property
+    def place(self) -> str:
+        """Which batch it is, for people: counted as log lines and ``--chaos`` do, from one."""
+        return f"epoch {self.epoch + 1}, batch {self.batch + 1}"
+
 
 class Source(Protocol):
     """Gives the tasks of an epoch, from batch ``start`` on."""

@@ -153,7 +153,7 @@ class Pool:
         if pid is not None:
             os.kill(pid, signal.SIGUSR1)  # prints its stack, see _serve
         return (
-            f"data worker {worker.number} (pid {pid}) has not made epoch {task.epoch}, batch {task.batch} "
+            f"data worker {worker.number} (pid {pid}) has not made {task.place} "
             f"within {self.deadline:g} s; its stack is on stderr"
         )
 
@@ -165,10 +165,7 @@ def _died(worker: Worker, task: Task) -> str:
         -signal.SIGKILL: "out of memory? try fewer workers or smaller batches",
         -signal.SIGBUS: "not enough shared memory? enlarge /dev/shm or use fewer workers",
     }.get(code or 0, "workers=0 shows its error in this process")
-    return (
-        f"data worker {worker.number} (pid {worker.process.pid}) {fate} "
-        f"while making epoch {task.epoch}, batch {task.batch}; {hint}"
-    )
+    return f"data worker {worker.number} (pid {worker.process.pid}) {fate} while making {task.place}; {hint}"
 
 
 def _serve(number: int, make: Make, connection: Connection) -> None:
@@ -187,7 +184,7 @@ def _serve(number: int, make: Make, connection: Connection) -> None:
         except OSError:
             return
         except Exception as error:
-            connection.send(Fetched(failure=f"epoch {task.epoch}, batch {task.batch} cannot leave its worker: {error}"))
+            connection.send(Fetched(failure=f"{task.place} cannot leave its worker: {error}"))
 
 
 def _listen(connection: Connection, inbox: queue.SimpleQueue[Task | None]) -> None:

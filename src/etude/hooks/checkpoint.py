@@ -225,9 +225,11 @@ class Saver:
             self._left_at = run.done
             self._store(run, **parts)
 
-    def went_on_from(self, run: Run) -> None:
-        """The run was resumed from a checkpoint of its own: a hook that raises at once has nothing new to leave."""
+    def went_on_from(self, run: Run, loaded: Loaded) -> None:
+        """The run was resumed: this very state is saved, and a hook that raises at once has nothing new to leave."""
         self._left_at = run.done
+        if run.cut is None:
+            self._place, self._kinds = (run.done, run.epochs_done), {(bool(loaded.manifest.metrics), False, "")}
 
     def holds(self, run: Run) -> bool:
         """Whether the state of this step is in hand or saved, so that nothing is lost by ending here."""
@@ -257,17 +259,16 @@ class Saver:
         return self.store.newest()
 
     def rollback(self, run: Run) -> None:
-        """Weights, and what holds tensors beside them, from the newest checkpoint; counters and data go on."""
+        """Weights, optimizers and the hooks' states from the newest checkpoint; counters, data, generators go on."""
+        at = f"the loss is not finite at step {run.step + 1}"
         self.store.wait()
         loaded = self.store.resume(need=["model"])
         if loaded is None:
-            raise Diverged(f"the loss is not finite at step {run.step}, and there is no checkpoint to go back to")
+            raise Diverged(f"{at}, and there is no checkpoint to go back to")
         for name, part in run.parts().items():
             if name in loaded.state and name.startswith(("model", "optimizer", "hook.")):
-                if name.startswith("hook.") and loaded.manifest.parts.get(name) is None:
-                    continue
                 part.load_state_dict(loaded.state[name])
-        self.say(f"went back to the weights of step {loaded.manifest.step}")
+        self.say(f"{at}: went back to the weights and hooks of step {loaded.manifest.step}, past this batch")
 
     def resume(self, run: Run) -> Loaded | None:
         return self.store.resume(need=needed(run))

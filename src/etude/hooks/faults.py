@@ -23,12 +23,13 @@ _SIGNALS = {"kill": signal.SIGKILL, "sigterm": signal.SIGTERM, "sigint": signal.
 
 
 class Faults(Hook):
-    """Makes planned faults happen. Acts after everything else, except for a loss that is to be NaN."""
+    """Makes planned faults happen. Acts when a step's own work is done and its checkpoint, if one is due, is under way;
+    a signal is seen within the same step."""
 
-    priority = 130
+    priority = 115
 
     def __init__(self, faults: Iterable[Fault]) -> None:
-        self._at_step = {f.number: f.what for f in faults if f.where == "step" and f.what != "nan"}
+        self._at_step = [f for f in faults if f.where == "step" and f.what != "nan"]
         self._nan = {f.number for f in faults if f.what == "nan"}
         self._at_save = {f.number: f.what for f in faults if f.where == "save"}
         self._at_batch = {f.number for f in faults if f.where == "batch"}
@@ -49,11 +50,10 @@ class Faults(Hook):
             run.outputs["loss"].detach().fill_(float("nan"))
 
     def after_step(self, run: Run) -> None:
-        what = self._at_step.get(run.done)
-        if what == "raise":
-            raise RuntimeError(f"--chaos raise@step={run.done}")
-        if what is not None:
-            os.kill(os.getpid(), _SIGNALS[what])
+        for fault in [fault for fault in self._at_step if fault.number == run.done]:
+            if fault.what == "raise":
+                raise RuntimeError(f"--chaos raise@step={run.done}")
+            os.kill(os.getpid(), _SIGNALS[fault.what])
 
     def after_run(self, run: Run) -> None:
         chaos.listen("save.begin", None)

@@ -90,7 +90,7 @@ class Stops(Hook):
         self._on_start: Callable[[], None] | None = None
         self._judges: list[Checkpoint] = []
         self._prepared = self._holds = False
-        #: Told the number of finished steps after each one, while it matters where a run dies.
+        #: Told the number of finished steps after each one: it matters where a run dies.
         self.note: Callable[[int], None] | None = None
 
     def on_start(self, call: Callable[[], None]) -> None:
