@@ -32,8 +32,11 @@ _HOOKS = _from(
 ) | _from(f"{_LIVE}.hooks_save", "PeriodicCheckpointer BestCheckpointer")
 _TRAINER = _from(f"{_LIVE}.trainer", "HookBase TrainerBase EagerTrainer GraphTrainer")
 _DEFAULT = _from(f"{_LIVE}.default", "DefaultTrainer") | _from(f"{_LIVE}.setup", "default_setup")
-_EVENTS = _from(f"{_LIVE}.events", "EventStorage get_event_storage") | _from(
-    f"{_LIVE}.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter"
+_STACK = _as(_CURRENT_STORAGE_STACK=f"{_LIVE}.events:_STACK")
+_EVENTS = (
+    _from(f"{_LIVE}.events", "EventStorage get_event_storage")
+    | _from(f"{_LIVE}.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter")
+    | _STACK
 )
 _SCHEDULERS = _from(
     f"{_LIVE}.schedule",
@@ -172,8 +175,10 @@ _D2_DEFAULTS = _from(
 ) | _as(
     default_argument_parser="etude.dialects.libai.args:detectron2_argument_parser",
 )
-_D2_EVENTS = _from(f"{_D2}.events", "EventStorage get_event_storage has_event_storage") | _from(
-    f"{_D2}.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter"
+_D2_EVENTS = (
+    _from(f"{_D2}.events", "EventStorage get_event_storage has_event_storage")
+    | _from(f"{_D2}.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter")
+    | _STACK
 )
 _D2_LR = _from(f"{_D2}.schedule", "LRMultiplier WarmupCosineLR WarmupMultiStepLR") | _from(
     "etude.dialects.libai.multipliers", "WarmupParamScheduler"

@@ -5,6 +5,7 @@ A tensor that is put stays on its device. All that are waiting cross to Python i
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,19 +33,23 @@ def has_event_storage() -> bool:
 
 
 class EventStorage:
-    """Scalars with histories, images and histograms, each with the iteration it was put in."""
+    """Scalars with histories, images and histograms, each with the iteration it was put in.
+
+    Several threads may put and ask at once, as metrics that are written in the background do.
+    """
 
     _samples: int
 
     def __init__(self, start_iter: int = 0) -> None:
-        self._history: defaultdict[str, HistoryBuffer] = defaultdict(HistoryBuffer)
+        self._buffers: defaultdict[str, HistoryBuffer] = defaultdict(HistoryBuffer)
         self._smoothing_hints: dict[str, bool] = {}
-        self._latest_scalars: dict[str, tuple[float, int]] = {}
+        self._newest: dict[str, tuple[float, int]] = {}
         self._iter = start_iter
         self._current_prefix = ""
         self._vis_data: list[tuple[str, Any, int]] = []
         self._histograms: list[dict[str, Any]] = []
         self._waiting: list[tuple[str, Any, int]] = []
+        self._lock = threading.RLock()
 
     # -- putting -------------------------------------------------------------------------------------------------
 
@@ -63,26 +68,28 @@ class EventStorage:
         value = _held(value)
         known = self._smoothing_hints.get(name)
         assert known is None or known == smoothing_hint, f"Scalar {name} was put with a different smoothing_hint!"
-        self._smoothing_hints[name] = smoothing_hint
-        if self._waiting or hasattr(value, "detach"):
-            self._waiting.append((name, value, iteration))
-            if len(self._waiting) >= _MOST_WAITING:
-                self._settle()
-        else:
-            self._record(name, value, iteration)
+        with self._lock:
+            self._smoothing_hints[name] = smoothing_hint
+            if self._waiting or hasattr(value, "detach"):
+                self._waiting.append((name, value, iteration))
+                if len(self._waiting) >= _MOST_WAITING:
+                    self._settle()
+            else:
+                self._record(name, value, iteration)
 
     def _record(self, name: str, value: float, iteration: int) -> None:
-        self._history[name].update(value, iteration)
-        self._latest_scalars[name] = (value, iteration)
+        self._buffers[name].update(value, iteration)
+        self._newest[name] = (value, iteration)
 
     def _settle(self) -> None:
         """Read all that wait in one transfer, in the order they were put."""
         if not self._waiting:
             return
-        waiting, self._waiting = self._waiting, []
-        numbers = numbers_of([value for _, value, _ in waiting])
-        for (name, _, iteration), number in zip(waiting, numbers, strict=True):
-            self._record(name, number, iteration)
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            numbers = numbers_of([value for _, value, _ in waiting])
+            for (name, _, iteration), number in zip(waiting, numbers, strict=True):
+                self._record(name, number, iteration)
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
         """Queue an image (C×H×W) for the TensorBoard writer."""
@@ -101,8 +108,7 @@ class EventStorage:
     # -- asking --------------------------------------------------------------------------------------------------
 
     def history(self, name: str) -> HistoryBuffer:
-        self._settle()
-        found = self._history.get(name)
+        found = self.histories().get(name)
         if found is None:
             raise KeyError(f"No history metric available for {name}!")
         return found
@@ -110,22 +116,32 @@ class EventStorage:
     def histories(self) -> Mapping[str, HistoryBuffer]:
         """All histories by name, in the order the names first came."""
         self._settle()
-        return self._history
+        return self._buffers
 
     def latest(self) -> dict[str, tuple[float, int]]:
         """Name → latest value and its iteration."""
         self._settle()
-        return self._latest_scalars
+        return self._newest
 
     def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
         """Like :meth:`latest`, with the median of the window for the scalars that are to be smoothed."""
-        return {
-            name: (self._smoothed(name, window_size) if self._smoothing_hints[name] else value, iteration)
-            for name, (value, iteration) in self.latest().items()
-        }
+        with self._lock:
+            return {
+                name: (self._smoothed(name, window_size) if self._smoothing_hints[name] else value, iteration)
+                for name, (value, iteration) in self.latest().items()
+            }
 
     def _smoothed(self, name: str, window_size: int) -> float:
-        return self._history[name].median(window_size)
+        return self._buffers[name].median(window_size)
+
+    @property
+    def _history(self) -> Mapping[str, HistoryBuffer]:
+        """The histories under the name that code which looks inside the originals' storage expects."""
+        return self.histories()
+
+    @property
+    def _latest_scalars(self) -> dict[str, tuple[float, int]]:
+        return self.latest()
 
     def smoothing_hints(self) -> dict[str, bool]:
         return self._smoothing_hints
@@ -169,8 +185,8 @@ class EventStorage:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, held in state["history"].items():
-            self._history[name].load_state_dict(held)
-        self._latest_scalars.update({name: (value, iteration) for name, (value, iteration) in state["latest"].items()})
+            self._buffers[name].load_state_dict(held)
+        self._newest.update({name: (value, iteration) for name, (value, iteration) in state["latest"].items()})
         self._smoothing_hints.update(state["hints"])
 
     @contextmanager

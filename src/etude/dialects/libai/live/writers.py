@@ -128,18 +128,19 @@ def _summary_writer() -> Any:
     return SummaryWriter
 
 
-class Estimate:
-    """How long the rest will take: from the recorded times, or from the clock between two writes."""
+class Estimating(EventWriter):
+    """A writer that knows how long the rest will take: by the recorded times, or by the clock between two writes."""
 
-    def __init__(self) -> None:
-        self._last_write: tuple[int, float] | None = None
+    _max_iter: int | None
+    #: Iteration and time of the last write, as long as no times are recorded.
+    _last_write: tuple[int, float] | None = None
 
-    def eta(self, storage: Any, max_iter: int | None) -> str | None:
+    def _get_eta(self, storage: Any) -> str | None:
         """``H:MM:SS``, or None while nobody can know; puts ``eta_seconds`` when times were recorded."""
-        if max_iter is None:
+        if self._max_iter is None:
             return None
         iteration = storage.iter
-        left = max_iter - iteration - 1
+        left = self._max_iter - iteration - 1
         history = storage.histories().get("time")
         if history is not None and history.values():
             seconds = history.median(1000) * left
@@ -152,13 +153,12 @@ class Estimate:
         return str(datetime.timedelta(seconds=int(per_iteration * left)))
 
 
-class CommonMetricPrinter(EventWriter):
+class CommonMetricPrinter(Estimating):
     """One console line: losses, times, throughput, learning rate."""
 
     def __init__(self, batch_size: int, max_iter: int) -> None:
         self.logger = logging.getLogger("libai.utils.events")
         self._max_iter, self._batch_size = max_iter, batch_size
-        self._estimate = Estimate()
 
     def write(self) -> None:
         storage = get_event_storage()
@@ -169,7 +169,7 @@ class CommonMetricPrinter(EventWriter):
         seconds = histories["time"].global_avg() if "time" in histories else None
         fetch = histories["data_time"].avg(20) if "data_time" in histories else None
         lr = f"{histories['lr'].latest():.2e}" if "lr" in histories else "N/A"
-        eta = self._estimate.eta(storage, self._max_iter)
+        eta = self._get_eta(storage)
         losses = "  ".join(
             f"{name}: {history.median(200):.4g}" for name, history in histories.items() if "loss" in name
         )

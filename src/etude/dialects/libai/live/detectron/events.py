@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from etude.dialects.libai.live import events
 from etude.dialects.libai.live.events import get_event_storage, has_event_storage
 from etude.dialects.libai.live.history import HistoryBuffer
@@ -13,6 +15,7 @@ __all__ = ["EventStorage", "get_event_storage", "has_event_storage"]
 
 
 class EventStorage(events.EventStorage):
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def put_scalar(self, name: str, value: Any, smoothing_hint: bool = True, cur_iter: int | None = None) -> None:
         self._put(name, value, smoothing_hint, self._iter if cur_iter is None else cur_iter)
 
@@ -27,7 +30,7 @@ class EventStorage(events.EventStorage):
         return sum(1 for _, iteration in data if iteration > last - window_size)
 
     def _smoothed(self, name: str, window_size: int) -> float:
-        return self._history[name].median(self.count_samples(name, window_size))
+        return self._buffers[name].median(self.count_samples(name, window_size))
 
     def histories(self) -> Mapping[str, HistoryBuffer]:
         return super().histories()

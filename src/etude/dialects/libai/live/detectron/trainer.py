@@ -168,7 +168,11 @@ class SimpleTrainer(TrainerBase):
     ) -> None:
         iteration = self.iter if iter is None else iter
         if (iteration + 1) % self.gather_metric_period == 0:
-            SimpleTrainer.write_metrics(loss_dict, data_time, iteration, prefix)
+            try:
+                SimpleTrainer.write_metrics(loss_dict, data_time, iteration, prefix)
+            except Exception:  # in a thread of its own nobody else would tell
+                logging.getLogger(self.logger_name).exception("Exception in writing metrics: ")
+                raise
 
     @staticmethod
     def write_metrics(  # type: ignore[override]

@@ -9,7 +9,7 @@ import torch
 
 from etude.dialects.libai.live import writers
 from etude.dialects.libai.live.events import get_event_storage
-from etude.dialects.libai.live.writers import Estimate, EventWriter, JSONWriter
+from etude.dialects.libai.live.writers import Estimating, EventWriter, JSONWriter
 
 __all__ = ["CommonMetricPrinter", "EventWriter", "JSONWriter", "TensorboardXWriter"]
 
@@ -18,13 +18,12 @@ class TensorboardXWriter(writers.TensorboardXWriter):
     opens_at_once = False
 
 
-class CommonMetricPrinter(EventWriter):
+class CommonMetricPrinter(Estimating):
     """One console line with medians over the last ``window_size`` iterations."""
 
     def __init__(self, max_iter: int | None = None, window_size: int = 20) -> None:
         self.logger = logging.getLogger("detectron2.utils.events")
         self._max_iter, self._window_size = max_iter, window_size
-        self._estimate = Estimate()
 
     def write(self) -> None:
         storage = get_event_storage()
@@ -33,7 +32,7 @@ class CommonMetricPrinter(EventWriter):
             return
         histories = storage.histories()
         lr = f"{histories['lr'].latest():.5g}" if "lr" in histories else "N/A"
-        eta = self._estimate.eta(storage, self._max_iter)
+        eta = self._get_eta(storage)
         memory = torch.cuda.max_memory_allocated() / 1024.0 / 1024.0 if torch.cuda.is_available() else None
         self.logger.info(
             f" {f'eta: {eta}  ' if eta else ''}iter: {iteration}  {self._medians(storage, 'loss')}"
@@ -44,7 +43,7 @@ class CommonMetricPrinter(EventWriter):
     def _medians(self, storage: Any, word: str) -> str:
         return "  ".join(
             f"{name}: {history.median(storage.count_samples(name, self._window_size)):.4g}"
-            for name, history in storage.histories().items()
+            for name, history in list(storage.histories().items())  # another thread may be putting
             if word in name
         )
 
