@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from etude.errors import UserError
+from etude.errors import DataError, EtudeError, UserCodeError, UserError
 
 HELP = """\
 Run a script of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as `python SCRIPT …` would, on Étude: the import names
@@ -46,9 +46,25 @@ def run(args: argparse.Namespace) -> int:
         runpy.run_path(args.script, run_name="__main__")
     except SystemExit as stop:
         return _code(stop)
+    except EtudeError as error:
+        _print_way(error)
+        raise
     finally:
         sys.argv, sys.path[:] = words, path
     return 0
+
+
+def _print_way(error: EtudeError) -> None:
+    """The lines of the script that led to an error of Étude's, which alone says nothing of them."""
+    import traceback
+
+    from etude.mistakes import is_library
+
+    told_with_it = isinstance(error, UserCodeError | DataError) and error.__cause__ is not None
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
+    if frames and not told_with_it:
+        print("Traceback (your code, most recent call last):", file=sys.stderr)
+        print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
 
 
 def _code(stop: SystemExit) -> int:

@@ -171,6 +171,16 @@ def test_a_name_that_a_served_module_lacks_is_answered_with_the_near_one(
     assert not Path("out").exists()
 
 
+def test_a_script_is_shown_the_line_that_led_to_an_error(
+    config: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("from mmcv.runner import build_optimizer\n\nbuild_optimizer(None, dict(type='SDG', lr=1))\n")
+    assert main(["exec", str(script)]) == 2
+    told = capsys.readouterr().err
+    assert 'script.py", line 3' in told and "SDG is not in the optimizer registry; did you mean 'SGD'?" in told
+
+
 def test_hooks_stand_as_mmclassification_registers_them(config: Any) -> None:
     _train(config())
     import toy_parts_of_build

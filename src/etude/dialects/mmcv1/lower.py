@@ -11,6 +11,7 @@ from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
 from etude.dialects.mmcv1.values import tell_values
 from etude.dialects.openmm.configdict_v1 import ConfigDict
+from etude.dialects.openmm.inherited import tell_inherited
 from etude.dialects.openmm.lowering import Lowering, number
 from etude.dialects.openmm.reading import told_by_line
 from etude.dialects.openmm.slips import Words, tell_slips
@@ -150,6 +151,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     low.unknown_keys(KNOWN_KEYS)
     tell_slips(low, WORDS)
     tell_values(low, _target)
+    tell_inherited(low)
     return plan, low.findings
 
 
@@ -349,7 +351,9 @@ def _priority(low: Lowering, path: tuple[str | int, ...]) -> int:
     if isinstance(value, int) and 0 <= value <= 100:
         return value
     name = str(value).upper()
-    if name not in PRIORITIES:
+    if isinstance(value, int | float):
+        low.error(low.place(*path, "priority"), f"a priority is a whole number from 0 to 100 or a name, not {value!r}")
+    elif name not in PRIORITIES:
         low.error(low.place(*path, "priority"), f"no priority is called {value!r}", suggest(name, PRIORITIES))
     return PRIORITIES.get(name, 50)
 

@@ -8,6 +8,8 @@ from typing import Any
 from etude import scan
 from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
+from etude.dialects.mmcv1.bounds import is_missing, refused
+from etude.dialects.mmcv1.listing import registries
 from etude.dialects.openmm.lowering import Lowering
 from etude.errors import is_slip, nearest, suggest
 from etude.index import kept
@@ -34,8 +36,9 @@ def tell_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], st
         if target:
             _arguments(low, path, value, target)
     _one_of(low, ("log_level",), _LEVELS)
-    for rule in (_milestones, _ends, _clip, _evaluation, _workflow, _log, _decay, _half_precision, _seed, _needed):
+    for rule in _RULES:
         rule(low)
+    _needed(low, target_of)
     backend = low.tree.get("dist_params", "backend")
     if isinstance(backend, str) and backend not in _BACKENDS and _near(backend, _BACKENDS):
         low.error(
@@ -55,15 +58,29 @@ def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str)
             _one_of(low, where, _WORDS[name])
         elif name in _SHARES and name in given and not (isinstance(value, float) and 0 <= value <= 1):
             low.error(low.place(*where), f"{dotted(where)} must be a float between 0 and 1, not {value!r}")
-        elif isinstance(value, str | list | tuple | dict) and _is_scalar(declared(annotation)):
+        elif (
+            isinstance(value, str | list | tuple | dict)
+            and _is_scalar(declared(annotation))
+            and not _is_told(low, where)
+        ):
             try:
                 conform(value, annotation)
             except Misfit as misfit:
                 low.error(low.place(*where), f"{dotted(where)} must be {misfit}", misfit.hint)
+    for refusal in refused(target.rpartition(":")[2], given):
+        where = (*path, refusal.key)
+        if not _is_told(low, where):
+            low.error(low.place(*where), f"{dotted(where)} {refusal.message}", refusal.hint)
     for ending in ("lr", "momentum"):
         pair = (f"min_{ending}", f"min_{ending}_ratio")
         if all(name in takes for name in pair) and (given.get(pair[0]) is None) == (given.get(pair[1]) is None):
             low.error(low.place(*path), f"{dotted(path)} needs exactly one of {pair[0]} and {pair[1]}")
+
+
+def _is_told(low: Lowering, path: Path) -> bool:
+    """Whether an error speaks of the value at ``path`` already."""
+    at = str(low.place(*path))
+    return any(f.at == at and f.severity == "error" and f"{dotted(path)} " in f"{f.message} " for f in low.findings)
 
 
 def _written(annotation: str) -> str:
@@ -86,17 +103,41 @@ def _one_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
 def _milestones(low: Lowering) -> None:
     for key in ("lr_config", "momentum_config"):
         steps: Any = low.tree.get(key, "step")
-        if isinstance(steps, tuple):
-            low.error(low.place(key, "step"), f"{key}.step must be a number or a list, not a tuple", "write [8, 11]")
-        elif isinstance(steps, list) and all(isinstance(one, int) for one in steps) and steps != sorted(steps):
+        if isinstance(steps, list) and all(isinstance(one, int) for one in steps) and steps != sorted(steps):
             low.warning(low.place(key, "step"), f"{key}.step {steps} does not ascend: later ones are never reached")
-        if isinstance(low.tree.get(key, "target_ratio"), list):
-            low.error(low.place(key, "target_ratio"), f"{key}.target_ratio must be a tuple or a float, not a list")
 
 
 def _ends(low: Lowering) -> None:
     if low.tree.get("runner", "max_epochs") is not None and low.tree.get("runner", "max_iters") is not None:
         low.error(low.place("runner", "max_iters"), "only one of runner.max_epochs and runner.max_iters can be given")
+        return
+    length = {"EpochBasedRunner": "max_epochs", "IterBasedRunner": "max_iters"}.get(str(low.tree.get("runner", "type")))
+    given = low.tree.get("runner")
+    if length and length not in given and not _near(length, given) and "total_epochs" not in low.tree.values:
+        low.error(low.place("runner"), f"{given['type']} needs `{length}`", f"runner = dict(…, {length}=…)")
+
+
+def _constructor(low: Lowering) -> None:
+    name = low.tree.get("optimizer", "constructor")
+    known = [
+        *registries()["OPTIMIZER_BUILDERS"],
+        *(n for (table, n) in low.registered if table == "OPTIMIZER_BUILDERS"),
+    ]
+    if isinstance(name, str) and name not in known and (_near(name, known) or not low.imports):
+        low.error(
+            low.place("optimizer", "constructor"), f"no optimizer constructor is called {name!r}", suggest(name, known)
+        )
+
+
+def _files(low: Lowering) -> None:
+    """Checkpoints that are not there yet: they may come before the run does."""
+    ways: list[Path] = [("load_from",), ("resume_from",)]
+    pretrained = [
+        path for path, value in low.tree.walk() if isinstance(value, Mapping) and value.get("type") == "Pretrained"
+    ]
+    for way in [*ways, *((*path, "checkpoint") for path in pretrained)]:
+        if is_missing(low.tree.get(*way)):
+            low.warning(low.place(*way), f"{dotted(way)}: there is no file {low.tree.get(*way)!r}")
 
 
 def _clip(low: Lowering) -> None:
@@ -181,18 +222,42 @@ def _seed(low: Lowering) -> None:
         low.error(low.place("seed"), f"seed must be a whole number or None, not {seed!r}")
 
 
-def _needed(low: Lowering) -> None:
-    """Arguments that a class of the user's own seems to need; its source may not show all, so it is a warning."""
-    hooks = low.tree.get("custom_hooks")
-    ways: list[tuple[Path, str]] = [(("custom_hooks", i), "HOOKS") for i in range(len(hooks or ()))]
-    for way, table in (*ways, (("model",), ""), (("data", "train"), "DATASETS")):
-        given: Any = low.tree.get(*way)
-        name = str(given.get("type")) if isinstance(given, Mapping) else ""
-        target = next((t for (known, entry), t in low.registered.items() if entry == name and table in ("", known)), "")
+def _needed(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
+    """Arguments that the parts of model and data take; those of the user's own classes are read off their source.
+
+    The model and the training data are made of exactly what the config says. Parts inside of them are made by their
+    owner, which may add to that: there it is only a warning.
+    """
+    for path, given in low.tree.walk():
+        name = given.get("type") if isinstance(given, Mapping) else None
+        if not isinstance(name, str) or path[0] not in ("model", "data"):
+            continue
+        target = next((t for (_, entry), t in low.registered.items() if entry == name), target_of(path, given))
         signature = scan.signature(target, folders=low.folders, known=kept) if target else None
-        for parameter in signature.parameters if signature and not signature.open else ():
-            if parameter.required and parameter.key not in given and not _near(parameter.key, given):
-                low.warning(low.place(*way), f"{name} needs the parameter {parameter.key!r}")
+        if signature is not None and not signature.open:
+            certain = path in (("model",), ("data", "train"))
+            _hold_against(
+                low, path, given, [p for p in signature.parameters if p.word], low.error if certain else low.warning
+            )
+
+
+def _hold_against(
+    low: Lowering, path: Path, given: Mapping[Any, Any], takes: Sequence[Any], tell: Callable[..., None]
+) -> None:
+    names = [parameter.key for parameter in takes]
+    unknown = [key for key in given if key not in names and key != "type" and not str(key).startswith("_")]
+    meant = {nearest(str(key), names) for key in unknown}
+    for key in unknown:
+        if not any(f.at == str(low.place(*path, key)) and repr(key) in f"{f.message}'{key}'" for f in low.findings):
+            tell(low.place(*path, key), f"{given['type']} has no parameter {key!r}", suggest(str(key), names))
+    for parameter in takes:
+        if parameter.required and parameter.key not in given and parameter.key not in meant:
+            tell(low.place(*path), f"{given['type']} needs the parameter {parameter.key!r}")
+
+
+_RULES = (
+    _milestones, _ends, _clip, _constructor, _evaluation, _workflow, _log, _decay, _half_precision, _seed, _files,
+)  # fmt: skip
 
 
 def _near(word: str, words: Any) -> str | None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError
 
 DELETE = "_delete_"
+#: Where the child wrote a key, by its dotted path; empty where nobody knows.
+Where = Callable[[str], str]
 
 
-def merge(child: dict[Any, Any], base: Any, *, list_keys: bool = False, path: str = "") -> Any:
+def _nowhere(path: str) -> str:
+    return ""
+
+
+def merge(child: dict[Any, Any], base: Any, *, list_keys: bool = False, path: str = "", where: Where = _nowhere) -> Any:
     """``child`` over a copy of ``base``. With ``list_keys`` digits name elements of lists, as options do.
 
     ``_delete_`` is used up only where the base has the key; elsewhere it stays, as configs in the wild rely on.
@@ -20,7 +27,7 @@ def merge(child: dict[Any, Any], base: Any, *, list_keys: bool = False, path: st
         if list_keys and isinstance(made, list) and str(key).isdigit():
             made[int(key)] = _element(made, int(key), value, here)
         elif isinstance(value, dict):
-            made[key] = _dict_over(made, key, value, list_keys, here)
+            made[key] = _dict_over(made, key, value, list_keys, here, where)
         else:
             made[key] = value
     return made
@@ -37,7 +44,7 @@ def _element(items: list[Any], index: int, value: Any, path: str) -> Any:
     return merge(value, items[index], list_keys=True, path=path)
 
 
-def _dict_over(made: Any, key: Any, value: dict[Any, Any], list_keys: bool, path: str) -> Any:
+def _dict_over(made: Any, key: Any, value: dict[Any, Any], list_keys: bool, path: str, where: Where) -> Any:
     if key not in made:
         return value
     if value.get(DELETE, False):
@@ -47,9 +54,10 @@ def _dict_over(made: Any, key: Any, value: dict[Any, Any], list_keys: bool, path
         raise ConfigTypeError(
             f"{path}={value} in child config cannot inherit from base because {key} is a dict in the child config but "
             f"is of type {type(own)} in base config",
+            at=where(path),
             hint=f"set `{DELETE}=True` in the child to replace it",
         )
-    return merge(_without_delete(value), own, list_keys=list_keys, path=path)
+    return merge(_without_delete(value), own, list_keys=list_keys, path=path, where=where)
 
 
 def _stored(made: Any, key: Any) -> Any:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from etude.dialects.openmm import places
-from etude.dialects.openmm.errors import ConfigImportError, ConfigRuntimeError, ConfigTypeError
+from etude.dialects.openmm.errors import ConfigImportError, ConfigKeyError, ConfigRuntimeError, ConfigTypeError
 from etude.dialects.openmm.merge import merge
 from etude.dialects.openmm.source import (
     BASE,
@@ -53,10 +56,11 @@ def read_chain(filename: str | os.PathLike[str], style: Style, seen: tuple[str, 
     marked, names = with_placeholders(text)
     base, own = _run(marked, path, style, (*seen, path))
     base.env.update(env)
-    values = filled(own, names, base.values, path)
-    warn_if_deprecated(values, path)
-    merged: Any = merge(values, base.values) if base.files else values
     where = places.places_in(marked, path)
+    with _on_line_of(r"\{\{\s*_base_\.", original, path):
+        values = filled(own, names, base.values, path)
+    warn_if_deprecated(values, path)
+    merged: Any = merge(values, base.values, where=_places_of(where, path)) if base.files else values
     base.remember(where, values)
     return Source(
         merged if isinstance(merged, style.dict_class) else style.dict_class(merged),
@@ -66,6 +70,31 @@ def read_chain(filename: str | os.PathLike[str], style: Style, seen: tuple[str, 
         {**base.files, path: original},
         base.history,
     )
+
+
+@contextmanager
+def _on_line_of(pattern: str, text: str, path: str) -> Iterator[None]:
+    """A mistake that is told of a whole file is told of the line with ``pattern``, if possible with its own words."""
+    try:
+        yield
+    except ConfigKeyError as error:
+        told = error.findings[0]
+        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if re.search(pattern, line)]
+        words = told.message.partition(":")[0]
+        best = [number for number, line in lines if words in line] or [number for number, _ in lines]
+        raise ConfigKeyError(told.message, at=f"{path}:{best[0]}" if best else path, hint=told.hint) from None
+
+
+def _places_of(where: places.Places, path: str) -> Callable[[str], str]:
+    """Where a file writes a key: its line, else that of the nearest key above."""
+    lines = {".".join(map(str, way)): place.line for way, place in where.items()}
+
+    def place(dotted: str) -> str:
+        while dotted and dotted not in lines:
+            dotted = dotted.rpartition(".")[0]
+        return f"{path}:{lines[dotted]}" if dotted else path
+
+    return place
 
 
 def _run(marked: str, path: str, style: Style, seen: tuple[str, ...]) -> tuple[Source, dict[Any, Any]]:
@@ -87,7 +116,8 @@ def _united(bases: Any, path: str, style: Style, seen: tuple[str, ...]) -> Sourc
             source.values = scoped(source.values, scope)
         found.append((file, source.values))
         union.include(source)
-    union.values = unite(found, path, union.values)
+    with _on_line_of(r"_base_\b", read_text(path)[1], path):
+        union.values = unite(found, path, union.values)
     return union
 
 

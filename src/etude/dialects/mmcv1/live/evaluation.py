@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
+from etude.dialects.mmcv1.bounds import GREATER, LESS
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.checkpoint_hook import target_folder
 from etude.dialects.mmcv1.live.checks import require
@@ -36,10 +37,8 @@ class EvalHook(Hook):
 
     rule_map: ClassVar[dict[str, Callable[[Any, Any], bool]]] = {"greater": operator.gt, "less": operator.lt}
     init_value_map: ClassVar[dict[str, float]] = {"greater": -inf, "less": inf}
-    _default_greater_keys: ClassVar[list[str]] = [
-        "acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc",
-    ]  # fmt: skip
-    _default_less_keys: ClassVar[list[str]] = ["loss"]
+    _default_greater_keys: ClassVar[list[str]] = list(GREATER)
+    _default_less_keys: ClassVar[list[str]] = list(LESS)
 
     def __init__(
         self,

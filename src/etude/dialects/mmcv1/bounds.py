@@ -1,0 +1,181 @@
+"""Values that the classes of mmcv refuse when they are made or first used, as tables: ``check`` makes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from etude.errors import is_slip
+
+Given = Mapping[Any, Any]
+
+
+class Bound(NamedTuple):
+    """What a value has to be: a test, and the words for it."""
+
+    fits: Callable[[Any], bool]
+    want: str
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_step(value: Any) -> bool:
+    steps = value if isinstance(value, list) else [value]
+    return all(_is_whole(step) and step > 0 for step in steps)
+
+
+def _is_ratio(value: Any) -> bool:
+    if isinstance(value, float):
+        return True
+    return isinstance(value, tuple) and len(value) in (1, 2) and all(map(_is_number, value))
+
+
+def _is_per_group(value: Any) -> bool:
+    """A number, one per group, or either of them per optimizer."""
+    return _is_number(value) or isinstance(value, list | dict)
+
+
+_WHOLE = Bound(lambda value: _is_whole(value) and value > 0, "a whole number above 0")
+_OPEN_SHARE = Bound(lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1, neither of them")
+_FACTOR = Bound(lambda value: _is_number(value) and 0 < value <= 1, "a number above 0 and at most 1")
+_BY_ITERATION = Bound(lambda value: value is False, "False: this policy counts iterations")
+_RATIO = Bound(_is_ratio, "a tuple or a float, such as (10, 1e-4)")
+_PER_GROUP = Bound(_is_per_group, "a number, a list with one per group, or a dict with one per optimizer")
+_LEAST_ZERO = Bound(lambda value: _is_number(value) and value >= 0, "a number of at least 0")
+
+#: Names of classes (``*`` stands for anything) → parameter → what it has to be.
+BOUNDS: Mapping[str, Mapping[str, Bound]] = {
+    "Step*UpdaterHook": {"step": Bound(_is_step, "a whole number above 0, or a list of such")},
+    "Cyclic*UpdaterHook": {
+        "target_ratio": _RATIO,
+        "cyclic_times": _WHOLE,
+        "step_ratio_up": Bound(lambda value: _is_number(value) and 0 <= value < 1, "a number from 0 to below 1"),
+        "by_epoch": _BY_ITERATION,
+    },
+    "CyclicLrUpdaterHook": {"gamma": _FACTOR},
+    "OneCycle*UpdaterHook": {
+        "by_epoch": _BY_ITERATION,
+        "max_lr": _PER_GROUP,
+        "base_momentum": _PER_GROUP,
+        "max_momentum": _PER_GROUP,
+        "total_steps": _WHOLE,
+    },
+    "CosineRestart*UpdaterHook": {
+        "periods": Bound(lambda value: isinstance(value, list) and _is_step(value), "a list of whole numbers above 0"),
+        "restart_weights": Bound(lambda value: isinstance(value, list) and all(map(_is_number, value)), "a list"),
+    },
+    "*EMAHook": {"momentum": _OPEN_SHARE, "interval": _WHOLE},
+    "GradientCumulative*": {"cumulative_iters": _WHOLE},
+    "ProfilerHook": {"profile_iters": _WHOLE},
+    "SGD": {"lr": _LEAST_ZERO, "momentum": _LEAST_ZERO, "weight_decay": _LEAST_ZERO},
+    "*Adam*": {"lr": _LEAST_ZERO, "weight_decay": _LEAST_ZERO},
+}
+
+
+class Refusal(NamedTuple):
+    """One value that is refused: its key (empty: the whole dict), what is wrong, and what to do."""
+
+    key: str
+    message: str
+    hint: str = ""
+
+
+def refused(name: str, given: Given) -> Iterator[Refusal]:
+    """What the class called ``name`` refuses of ``given``."""
+    for pattern, bounds in BOUNDS.items():
+        for key, bound in bounds.items() if fnmatchcase(name, pattern) else ():
+            value = given.get(key)
+            if value is not None and not bound.fits(value):
+                shown = "a tuple" if key == "step" and isinstance(value, tuple) else repr(value)
+                yield Refusal(key, f"must be {bound.want}, not {shown}", _hint(key, value))
+    for pattern, rule in _TOGETHER.items():
+        if fnmatchcase(name, pattern):
+            yield from rule(given)
+
+
+def _hint(key: str, value: Any) -> str:
+    if key == "step" and isinstance(value, tuple):
+        return f"write {list(value)}"
+    numbers = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    return (
+        f"write {numbers[0]} without quotes" if numbers and numbers[0].lstrip("-").replace(".", "", 1).isdigit() else ""
+    )
+
+
+def _warmup(given: Given) -> Iterator[Refusal]:
+    if given.get("warmup") is None:
+        return
+    iters = given.get("warmup_iters", 0)
+    if not _is_number(iters) or iters <= 0:
+        if "warmup_iters" in given:
+            yield Refusal("warmup_iters", f"must be above 0 with a warmup, not {iters!r}")
+        else:
+            yield Refusal("warmup", "needs warmup_iters", "how many iterations it lasts")
+    ratio = given.get("warmup_ratio", 0.1)
+    if not _FACTOR.fits(ratio):
+        yield Refusal("warmup_ratio", f"must be {_FACTOR.want}, not {ratio!r}")
+
+
+def _restarts(given: Given) -> Iterator[Refusal]:
+    periods, weights = given.get("periods"), given.get("restart_weights", [1])
+    if isinstance(periods, list) and isinstance(weights, list) and len(periods) != len(weights):
+        yield Refusal(
+            "restart_weights" if "restart_weights" in given else "periods",
+            f"must be as many: there are {len(periods)} periods and {len(weights)} restart_weights",
+        )
+
+
+def _pruning(given: Given) -> Iterator[Refusal]:
+    if given.get("interval", -1) == 0 and _is_whole(given.get("max_keep_ckpts")) and given["max_keep_ckpts"] > 0:
+        yield Refusal("max_keep_ckpts", "prunes every `interval`, which is 0", "give interval=1")
+
+
+def _best(given: Given) -> Iterator[Refusal]:
+    """What ``save_best`` names has to be a result, and to grow or to shrink."""
+    best, metric = given.get("save_best"), given.get("metric")
+    if not isinstance(best, str) or best == "auto":
+        return
+    metrics = [name for name in (metric if isinstance(metric, list | tuple) else [metric]) if isinstance(name, str)]
+    near = next((name for name in metrics if best != name and is_slip(best.casefold(), name.casefold())), None)
+    if near is not None:
+        yield Refusal("save_best", f"{best!r} is not what is evaluated", f"did you mean {near!r}?")
+    elif given.get("rule") is None and not any(word in best.casefold() for word in _directed(given)):
+        yield Refusal(
+            "save_best", f"{best!r} does not tell by its name whether it should grow or shrink",
+            "give rule='greater' or rule='less'",
+        )  # fmt: skip
+
+
+def _directed(given: Given) -> list[str]:
+    """Parts of names that tell which way is better."""
+    found: list[str] = []
+    for key, usual in (("greater_keys", GREATER), ("less_keys", LESS)):
+        own = given.get(key)
+        found += [own] if isinstance(own, str) else list(usual if own is None else own)
+    return [str(word).casefold() for word in found]
+
+
+#: As EvalHook has them.
+GREATER = ("acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc")
+LESS = ("loss",)
+
+
+_TOGETHER: Mapping[str, Callable[[Given], Iterator[Refusal]]] = {
+    "*UpdaterHook": _warmup,
+    "CosineRestart*UpdaterHook": _restarts,
+    "CheckpointHook": _pruning,
+    "EvalHook": _best,
+}
+
+
+def is_missing(file: Any) -> bool:
+    """Whether a checkpoint is a file that is not there; what has a scheme lies elsewhere."""
+    return isinstance(file, str) and bool(file) and "://" not in file and not os.path.exists(os.path.expanduser(file))

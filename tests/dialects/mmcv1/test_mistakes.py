@@ -1,0 +1,147 @@
+"""Likely mistakes in configs of mmclassification's style: found by ``etude check``, told with file, line and remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etude.cli import main
+
+PARTS = """
+from mmcls.datasets import DATASETS
+from mmcls.models import BACKBONES, CLASSIFIERS
+from mmcv.runner.optimizer import OPTIMIZER_BUILDERS, DefaultOptimizerConstructor
+
+@BACKBONES.register_module(force=True)
+class TinyNet:
+    def __init__(self, depth, width=4, init_cfg=None):
+        pass
+
+@CLASSIFIERS.register_module(force=True)
+class OwnModel:
+    def __init__(self, width=4):
+        pass
+
+@DATASETS.register_module(force=True)
+class OwnData:
+    def __init__(self, split, test_mode=False):
+        pass
+
+@OPTIMIZER_BUILDERS.register_module(force=True)
+class OwnConstructor(DefaultOptimizerConstructor):
+    pass
+"""
+BASE = """\
+custom_imports = dict(imports=['parts_of_mistakes'], allow_failed_imports=False)
+model = dict(type='OwnModel', width=3)
+data = dict(samples_per_gpu=4, workers_per_gpu=0, train=dict(type='OwnData', split='a'), val=dict(type='OwnData', split='b'))
+optimizer = dict(type='SGD', lr=0.1, momentum=0.9)
+optimizer_config = dict(grad_clip=None)
+lr_config = dict(policy='CosineAnnealing', min_lr_ratio=0.01, warmup='linear', warmup_iters=5)
+runner = dict(type='EpochBasedRunner', max_epochs=2)
+checkpoint_config = dict(interval=1)
+log_config = dict(interval=3, hooks=[dict(type='TextLoggerHook')])
+evaluation = dict(interval=1, metric='accuracy')
+"""
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """``check("lr_config = …")`` is what ``etude check`` prints about a config that has these lines from its third on."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parts_of_mistakes.py").write_text(PARTS)
+    (tmp_path / "base.py").write_text(BASE)
+
+    def run(lines: str, *flags: str) -> str:
+        (tmp_path / "child.py").write_text(f"_base_ = ['base.py']\n\n{lines}\n")
+        code = main(["check", "child.py", *flags])
+        said = "\n".join(line for line in capsys.readouterr().out.splitlines() if not line.startswith("note:"))
+        assert code == (2 if said.endswith(("mistake", "mistakes")) or "mistake, " in said.splitlines()[-1] else 0)
+        return said
+
+    return run
+
+
+def test_the_base_alone_is_fine(check: Any) -> None:
+    assert check("") == "child.py: no mistakes found"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("lr_config = dict(warmup_iters=0)", "lr_config.warmup_iters must be above 0 with a warmup, not 0"),
+        ("lr_config = dict(warmup_ratio=1.5)", "lr_config.warmup_ratio must be a number above 0 and at most 1"),
+        ("lr_config = dict(_delete_=True, policy='fixed', warmup='exp')", "lr_config.warmup needs warmup_iters"),
+        ("lr_config = dict(_delete_=True, policy='step', step=[1, '2'])", "not [1, '2']; write 2 without quotes"),
+        ("lr_config = dict(_delete_=True, policy='step', step=[0, 2])", "lr_config.step must be a whole number above 0"),
+        ("lr_config = dict(_delete_=True, policy='cyclic', target_ratio=(10, 1, 1))", "lr_config.target_ratio must be a tuple"),
+        ("lr_config = dict(_delete_=True, policy='cyclic', by_epoch=True)", "lr_config.by_epoch must be False"),
+        ("lr_config = dict(_delete_=True, policy='OneCycle', max_lr='0.1')", "write 0.1 without quotes"),
+        ("lr_config = dict(_delete_=True, policy='CosineRestart', periods=[1, 2], min_lr=0)", "2 periods and 1 restart_weights"),
+        ("custom_hooks = [dict(type='EMAHook', momentum=2.0)]", "custom_hooks.0.momentum must be a number between 0 and 1"),
+        ("custom_hooks = [dict(type='EMAHook', priority=150)]", "a priority is a whole number from 0 to 100 or a name"),
+        ("optimizer_config = dict(type='GradientCumulativeOptimizerHook', cumulative_iters=0)", "cumulative_iters must be a"),
+        ("optimizer = dict(constructor='OwnConstuctor')", "no optimizer constructor is called 'OwnConstuctor'; did you mean 'OwnConstructor'?"),
+        ("optimizer = dict(paramwise_cgf=dict())", "did you mean 'paramwise_cfg'?"),
+        ("optimizer = dict(lr=-0.1)", "optimizer.lr must be a number of at least 0, not -0.1"),
+        ("runner = dict(_delete_=True, type='IterBasedRunner', max_epochs=3)", "IterBasedRunner needs `max_iters`"),
+        ("checkpoint_config = dict(interval=0, max_keep_ckpts=2)", "checkpoint_config.max_keep_ckpts prunes every `interval`"),
+        ("evaluation = dict(save_best='acuracy')", "'acuracy' is not what is evaluated; did you mean 'accuracy'?"),
+        ("evaluation = dict(save_best='f1')", "give rule='greater' or rule='less'"),
+        ("model = dict(stages=3)", "OwnModel has no parameter 'stages'; known: width"),
+        ("data = dict(train=dict(_delete_=True, type='OwnData'))", "OwnData needs the parameter 'split'"),
+        ("load_from = 'nowhere.pth'", "warning: load_from: there is no file 'nowhere.pth'"),
+        ("momentum_config = dict(_delete_=True, policy='step', step=[2])", "`_delete_` has nothing to replace"),
+        ("epochs = 3\nseed = epoch + 1", "name 'epoch' is not defined; did you mean 'epochs'?"),
+        ("seed = int('x')", "the config raised ValueError: invalid literal"),
+        ("seed = {{ _base_.sed }}", "_base_.sed: the bases have no 'sed'"),
+        ("optimizer_config = dict(grad_clip=dict(max_norm=1))", "set `_delete_=True` in the child"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_line(check: Any, lines: str, told: str) -> None:
+    said = check(lines)
+    line = 2 + len(lines.splitlines())
+    assert [text for text in said.splitlines() if text.startswith(f"child.py:{line}: ") and told in text], said
+    assert said.endswith((": 1 mistake", ": 1 warning"))
+
+
+def test_parts_of_the_model_are_held_against_their_classes(check: Any) -> None:
+    said = check("model = dict(_delete_=True, type='ImageClassifier', backbone=dict(type='TinyNet', stages=1))")
+    assert "child.py:3: warning: TinyNet has no parameter 'stages'; known: depth, init_cfg, width" in said
+    assert "child.py:3: warning: TinyNet needs the parameter 'depth'" in said
+
+
+def test_a_forgotten_delete_is_told_of_the_child(check: Any) -> None:
+    said = check("lr_config = dict(\n    policy='step', step=[3])")
+    assert "child.py:4: StepLrUpdaterHook has no parameter 'min_lr_ratio', which is inherited from base.py:6; " in said
+    assert "`_delete_=True` in this dict drops what it inherits" in said
+    assert said.endswith(": 1 mistake")
+    said = check("", "--cfg-options", "lr_config.policy=step", "lr_config.step=[1]")
+    assert "override 'lr_config.policy=step': " in said and "`lr_config._delete_=True` drops what it inherits" in said
+
+
+def test_the_base_is_blamed_for_its_own_mistakes(check: Any) -> None:
+    Path("base.py").write_text(BASE.replace("min_lr_ratio", "min_lr_ration"))
+    assert "base.py:6: " in check("lr_config = dict(warmup_iters=7)")
+
+
+@pytest.mark.parametrize("marker", ["_delete", "delete_", "_delte_", "__delete__"])
+def test_a_misspelt_delete_is_the_only_mistake_told(check: Any, marker: str) -> None:
+    said = check(f"lr_config = dict(policy='step',\n    {marker}=True, step=[3])")
+    assert said == (
+        f"child.py:4: unknown key lr_config.{marker}; did you mean '_delete_'?\nchild.py: 1 mistake"
+    )  # fmt: skip
+
+
+def test_a_misspelt_base_is_told(check: Any) -> None:
+    Path("other.py").write_text("_base = 'base.py'\nlr_config = dict(policy='fixed')\n")
+    said = check("", "other.py")
+    assert "other.py:1: unknown key _base; did you mean '_base_'?" in said
+
+
+def test_keys_that_two_bases_share_are_told_with_the_line_of_the_bases(check: Any) -> None:
+    Path("more.py").write_text("optimizer = dict(type='SGD', lr=0.1)\n")
+    Path("two.py").write_text("\n_base_ = ['base.py', 'more.py']\n")
+    assert "two.py:2: Duplicate key is not allowed among bases. Duplicate keys: optimizer" in check("", "two.py")
