@@ -123,7 +123,7 @@ def guarded(args: argparse.Namespace) -> int:
     try:
         return int(args.run(args) or 0)
     except EtudeError as error:
-        return _report(error)
+        return _report(getattr(error, "etude_told", error))
     except KeyboardInterrupt:
         print("etude: stopped by Ctrl-C", file=sys.stderr)
         return 130
@@ -131,6 +131,9 @@ def guarded(args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        told = getattr(error, "etude_told", None)
+        if told is not None:
+            return _report(told)
         site = getattr(error, "etude_site", None)
         if site is None and hasattr(error, "etude_where"):
             message = f"{error.etude_where}: {type(error).__name__}: {error}"

@@ -13,9 +13,9 @@ from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.arguments import arguments
 from etude.dialects.libai.known import KEYS, NAMESPACES
-from etude.dialects.libai.lazy.errors import OverrideParseException
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
+from etude.dialects.libai.lazy.origins import key_of, way_of
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.lazy.telling import told
 from etude.dialects.libai.places import survey_files
@@ -80,33 +80,13 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
         config = LazyConfig.load(path)
         if "optim" not in config and "optimizer" in config:
             config = DetectronLazyConfig.load(path)
+        LazyConfig.apply_overrides(config, list(overrides))
     except Exception as error:
         raise told(error) from error
-    for text in overrides:
-        _apply(config, text)
     values = without_tuples(omegaconf().OmegaConf.to_container(config, resolve=False))
     for text in overrides:
-        key = text.lstrip("+").partition("=")[0]
-        places[_path(key)] = Place(f"override '{text}'", 0, key)
+        places[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))
     return Tree(values, places, {}, files)
-
-
-def _apply(config: Any, text: str) -> None:
-    """One change from the command line; what is wrong with it is said with it."""
-    try:
-        LazyConfig.apply_overrides(config, [text])
-    except NotImplementedError:
-        raise ConfigError("LiBai's overrides cannot delete a key; set it to null", at=f"override '{text}'") from None
-    except OverrideParseException:
-        hint = "write list.0=3 for an element" if "[" in text.partition("=")[0] else "write section.key=value"
-        raise ConfigError("this is no override", at=f"override '{text}'", hint=hint) from None
-    except Exception as error:
-        said = error.args[0] if isinstance(error, KeyError) and error.args else error
-        raise ConfigError(str(said), at=f"override '{text}'") from error
-
-
-def _path(key: str) -> Path:
-    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
 
 
 # -- lowering ----------------------------------------------------------------------------------------------------------
@@ -123,7 +103,7 @@ def lower(tree: Tree) -> Plan:
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
-    wrong = (_missing, _unknown, misfits, missing_targets, _calls, slips, arguments, _sizes)
+    wrong = (_missing, unknown, misfits, missing_targets, calls, slips, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
     own = "optim" if tree.get("optim") is not None else "optimizer"
     plan = Plan(
@@ -283,7 +263,7 @@ def _lacking(tree: Tree, name: str) -> Finding:
     return Finding(display(next(iter(tree.files), "")), f"the config has no `{name}`", near)
 
 
-def _unknown(tree: Tree) -> list[Finding]:
+def unknown(tree: Tree) -> list[Finding]:
     """Keys of sections with a fixed set of them. One that is nearly a known key is a mistake, another is told."""
     findings = []
     for section, known in KEYS.items():
@@ -307,7 +287,7 @@ def _unknown(tree: Tree) -> list[Finding]:
     return findings
 
 
-def _calls(tree: Tree) -> list[Finding]:
+def calls(tree: Tree) -> list[Finding]:
     """Arguments that a target, as far as it is at hand, does not take."""
     findings = []
     for way, node in tree.walk():

@@ -13,6 +13,7 @@ from typing import Any
 from etude import scan
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import names
+from etude.dialects.libai.known import KEYS
 from etude.errors import Finding, is_slip, nearest
 from etude.index import kept
 
@@ -55,6 +56,25 @@ def _in(tree: Tree, way: Path, node: Mapping[Any, Any], words: Iterable[str]) ->
         if meant:
             at = str(tree.place(*way, key))
             found.append(Finding(at, f"unknown key {dotted((*way, key))}", f"did you mean {meant!r}?"))
+    return found
+
+
+def new_keys(given: Mapping[str, Path]) -> list[Finding]:
+    """Overrides that set a key which was not there: a mistake where it is nearly one that is read, else worth a word.
+
+    ``given``: override → the way to the part of its key that was not there.
+    """
+    found = []
+    for text, way in given.items():
+        known = {**KEYS, **_SECTIONS}.get(way[:-1])
+        if known is None or way[-1] in known:
+            continue
+        near = nearest(str(way[-1]), known)
+        if near:
+            found.append(Finding(f"override '{text}'", f"unknown key {dotted(way)}", f"did you mean {near!r}?"))
+        elif len(way) > 1:
+            at, hint = f"override '{text}'", "nothing of Étude reads it"
+            found.append(Finding(at, f"the config had no key {dotted(way)}", hint, "warning"))
     return found
 
 

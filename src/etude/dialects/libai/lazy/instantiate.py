@@ -16,6 +16,7 @@ from typing import Any
 
 from etude.dialects.libai.lazy.errors import InstantiationException
 from etude.dialects.libai.lazy.extra import dict_config, is_list_config, omegaconf
+from etude.dialects.libai.lazy.making import tell_locating, tell_making
 from etude.dialects.libai.lazy.targets import locate, name_of
 from etude.errors import EtudeError
 
@@ -58,7 +59,7 @@ def _libai(cfg: Any, recursive: bool) -> Any:
     recursive = cfg.get("_recursive_", recursive)
     if not isinstance(recursive, bool):
         raise TypeError(f"Instantiation: _recursive_ flag must be a bool, got {type(recursive)}")
-    target = _libai_target(_libai(cfg["_target_"], recursive))
+    target = _libai_target(_libai(cfg["_target_"], recursive), cfg)
     arguments = {
         key: _libai(cfg[key], recursive) if recursive else cfg[key]
         for key in cfg
@@ -66,18 +67,23 @@ def _libai(cfg: Any, recursive: bool) -> Any:
     }
     try:
         return target(**arguments)
-    except EtudeError:
+    except EtudeError as error:
+        tell_making(error, error, cfg, target, _label(target))
         raise
     except Exception as error:
-        raise InstantiationException(f"Error in call to target '{_label(target)}':\n{error!r}") from error
+        failed = InstantiationException(f"Error in call to target '{_label(target)}':\n{error!r}")
+        tell_making(failed, error, cfg, target, _label(target))
+        raise failed from error
 
 
-def _libai_target(target: Any) -> Callable[..., Any]:
+def _libai_target(target: Any, cfg: Any) -> Callable[..., Any]:
     if isinstance(target, str):
         try:
             target = locate(target)
         except Exception as error:
-            raise InstantiationException(f"Error locating target '{target}', see chained exception above.") from error
+            failed = InstantiationException(f"Error locating target '{target}', see chained exception above.")
+            tell_locating(failed, error, cfg, target)
+            raise failed from error
     if not callable(target):
         raise InstantiationException(f"Expected a callable target, got '{target}' of type '{type(target).__name__}'")
     return target  # type: ignore[no-any-return]
@@ -108,17 +114,27 @@ def instantiate_detectron2(cfg: Any) -> Any:
         return cfg
     target = instantiate_detectron2(cfg["_target_"])
     arguments = {key: instantiate_detectron2(cfg[key]) for key in cfg if key != "_target_"}
-    if isinstance(target, str):
-        label, target = target, locate(target)
-        assert target is not None, label
-    else:
-        label = _label(target)
-    assert callable(target), f"_target_ {target} does not define a callable object"
+    label, target = _detectron2_target(target, cfg)
     try:
         return target(**arguments)
-    except TypeError:
-        logging.getLogger(__name__).error(f"Error when instantiating {label}!")
+    except Exception as error:
+        if isinstance(error, TypeError):
+            logging.getLogger(__name__).error(f"Error when instantiating {label}!")
+        tell_making(error, error, cfg, target, label)
         raise
+
+
+def _detectron2_target(target: Any, cfg: Any) -> tuple[str, Callable[..., Any]]:
+    label = target if isinstance(target, str) else _label(target)
+    if isinstance(target, str):
+        try:
+            target = locate(target)
+        except Exception as error:
+            tell_locating(error, error, cfg, label)
+            raise
+        assert target is not None, label
+    assert callable(target), f"_target_ {target} does not define a callable object"
+    return label, target
 
 
 # -- shared ------------------------------------------------------------------------------------------------------------

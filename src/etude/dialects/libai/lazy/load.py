@@ -13,6 +13,7 @@ import yaml
 
 from etude.dialects.libai.lazy import overrides, python_text, saving
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
+from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.relative import DETECTRON2, LIBAI, Flavour, compiled, config_imports, fresh_package
 from etude.dialects.libai.lazy.telling import tell_reading
 
@@ -32,13 +33,14 @@ class LazyConfig:
         """
         filename = os.fspath(filename).replace("/./", "/")
         extension = os.path.splitext(filename)[1]
-        if extension not in (".py", ".yaml", ".yml"):
-            raise ValueError(f"Config file {filename} has to be a python or yaml file.")
         try:
+            if extension not in (".py", ".yaml", ".yml"):
+                raise ValueError(f"Config file {filename} has to be a python or yaml file.")
             content = cls._run(filename) if extension == ".py" else read_yaml(filename)
         except Exception as error:
             tell_reading(error, filename)
             raise
+        ORIGINS.read(filename)
         if keys is not None:
             return _chosen(content, keys)
         return _everything(content) if extension == ".py" else dict_config(content)

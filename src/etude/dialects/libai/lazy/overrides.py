@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from etude.config.tree import Path
 from etude.dialects.libai.lazy.errors import OverrideParseException
 from etude.dialects.libai.lazy.extra import omegaconf
+from etude.dialects.libai.lazy.origins import ORIGINS, way_of
+from etude.dialects.libai.lazy.telling import put_on
+from etude.errors import ConfigError
 
 _WORD = r"(?:[A-Za-z_$][\w$-]*|\d+)"
 _KEY = re.compile(rf"(\+\+|\+|~)?((?:{_WORD}(?:\.{_WORD})*)|(?:[A-Za-z_][\w-]*(?:/[A-Za-z_][\w-]*)+)|)(@[\w.$-]*)?")
@@ -41,14 +46,55 @@ class Override:
 
 def apply(cfg: Any, given: Iterable[str]) -> Any:
     """Every override into ``cfg``, in order; later ones win. Mappings are merged, everything else replaces."""
-    for override in [parse(text) for text in given]:
-        if override.delete:
-            raise NotImplementedError("deletion is not yet a supported override")
-        if isinstance(override.value, ChoiceSweep):
-            raise omegaconf().ValidationError("Unsupported value type: several values for one key are a sweep")
-        _require_configs(cfg, override.key)
-        omegaconf().OmegaConf.update(cfg, override.key, override.value, merge=True)
+    for text, override in [(text, _parsed(text)) for text in given]:
+        new = _first_new(cfg, override.key)
+        with _about(text):
+            _put(cfg, override)
+        ORIGINS.changed(text, new)
     return cfg
+
+
+def _parsed(text: str) -> Override:
+    with _about(text):
+        return parse(text)
+
+
+@contextmanager
+def _about(text: str) -> Iterator[None]:
+    """Exceptions from inside know which override they are about."""
+    try:
+        yield
+    except Exception as error:
+        said = error.args[0] if isinstance(error, KeyError) and error.args else str(error).splitlines()[0]
+        hint = ""
+        if isinstance(error, NotImplementedError):
+            said = "LiBai's overrides cannot delete a key; set it to null"
+        elif isinstance(error, OverrideParseException):
+            said = "this is no override"
+            hint = "write list.0=3 for an element" if "[" in text.partition("=")[0] else "write section.key=value"
+        put_on(error, ConfigError(str(said), at=f"override '{text}'", hint=hint))
+        raise
+
+
+def _put(cfg: Any, override: Override) -> None:
+    if override.delete:
+        raise NotImplementedError("deletion is not yet a supported override")
+    if isinstance(override.value, ChoiceSweep):
+        raise omegaconf().ValidationError("Unsupported value type: several values for one key are a sweep")
+    _require_configs(cfg, override.key)
+    omegaconf().OmegaConf.update(cfg, override.key, override.value, merge=True)
+
+
+def _first_new(cfg: Any, key: str) -> Path:
+    """The way to the first part of ``key`` that ``cfg`` does not have; empty where all of it is there."""
+    node, way = cfg, way_of(key)
+    for length, part in enumerate(way, start=1):
+        if not isinstance(node, Mapping) or "_target_" in node:
+            return ()
+        if part not in node:
+            return way[:length]
+        node = None if omegaconf().OmegaConf.is_interpolation(node, part) else node[part]
+    return ()
 
 
 def _require_configs(cfg: Any, key: str) -> None:

@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from glob import glob
 from typing import Any
 
 from etude.config.files import display
@@ -33,6 +34,14 @@ def told(error: Exception) -> EtudeError:
 def tell_reading(error: Exception, path: str) -> None:
     """Put the place on an exception that came while ``path`` was read: the innermost line of the user's."""
     if hasattr(error, "etude_told") or isinstance(error, ConfigError):
+        return
+    if isinstance(error, FileNotFoundError) and error.filename == path:
+        beside = [os.path.basename(file) for file in glob(os.path.join(os.path.dirname(path), "*.*"))]
+        hint = near(os.path.basename(path), [file for file in beside if file.endswith((".py", ".yaml", ".yml"))])
+        put_on(error, ConfigError("there is no such config", at=path, hint=hint))
+        return
+    if not path:
+        put_on(error, ConfigError("no config is named", hint="name one with --config-file"))
         return
     at, came_by = _places(error, path)
     hint = "; ".join(filter(None, (hint_of(error), came_by)))

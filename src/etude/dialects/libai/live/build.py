@@ -19,13 +19,14 @@ from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live import setup
 from etude.dialects.libai.live.default import DefaultTrainer
 from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
+from etude.dialects.libai.live.explained import explained
 from etude.dialects.libai.live.hooks import PeriodicWriter
 from etude.dialects.libai.live.logger import Held
 from etude.dialects.libai.live.position import put_off
 from etude.dialects.libai.live.resume import keep_state
 from etude.dialects.libai.lower import is_detectron2
 from etude.dist.world import World
-from etude.errors import ConfigError, ResumeError, UserError, printable
+from etude.errors import EtudeError, ResumeError, printable
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -46,7 +47,7 @@ def build(plan: Plan, options: Options) -> Run:
         opts=[],
     )
     _adjust(cfg, options, extras, arguments)
-    with _told_in_words():
+    with _told_in_words(cfg):
         run = build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
     run.plan, run.world = plan, World.from_environment()
     signals = Signals()
@@ -59,18 +60,16 @@ def build(plan: Plan, options: Options) -> Run:
 
 
 @contextmanager
-def _told_in_words() -> Iterator[None]:
-    """LiBai's own assertions about a config, as users of its scripts know them, are no faults of the engine."""
+def _told_in_words(cfg: Any) -> Iterator[None]:
+    """What LiBai's parts refuse, as users of its scripts know it, is no fault of the engine."""
     try:
-        yield
-    except (AssertionError, ValueError) as error:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        own = trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("etude.dialects.libai.")
-        if not own or isinstance(error, UserError) or not str(error):
+        with explained(cfg):
+            yield
+    except Exception as error:
+        instead: EtudeError | None = getattr(error, "etude_told", None)
+        if instead is None:
             raise
-        raise ConfigError(str(error)) from error
+        raise instead from instead.__cause__
 
 
 def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Namespace) -> None:

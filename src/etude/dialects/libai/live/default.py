@@ -22,6 +22,7 @@ from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live import hooks, hooks_save, optim, position, resume, schedule
 from etude.dialects.libai.live.batches import to_device
 from etude.dialects.libai.live.evaluation import inference_on_dataset
+from etude.dialects.libai.live.explained import explain, explained
 from etude.dialects.libai.live.graph import say_zero, set_activation_checkpoint, shared
 from etude.dialects.libai.live.results import flatten_results_dict, print_csv_format
 from etude.dialects.libai.live.setup import place_input
@@ -41,6 +42,11 @@ class DefaultTrainer(TrainerBase):
     def __init__(self, cfg: Any) -> None:
         super().__init__()
         self.cfg = cfg
+        with explained(cfg):
+            self._build(cfg)
+
+    def _build(self, cfg: Any) -> None:
+        """Everything, in the order of the original."""
         place_input(cfg, logger)
         self._device = cfg.train.input_placement_device
         self.tokenizer = self.build_tokenizer(cfg)
@@ -124,7 +130,12 @@ class DefaultTrainer(TrainerBase):
 
     def train(self) -> None:  # type: ignore[override]
         """From ``start_iter`` to ``max_iter``."""
-        super().train(self.start_iter, self.max_iter)
+        try:
+            super().train(self.start_iter, self.max_iter)
+        except Exception as error:
+            if self.iter <= self.start_iter:
+                explain(error, self.cfg)
+            raise
 
     def run_step(self) -> None:
         inner = self._trainer

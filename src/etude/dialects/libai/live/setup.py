@@ -14,18 +14,24 @@ from etude.dialects.libai import sizes as compute
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.load import LazyConfig
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.logger import setup_logger
+from etude.dialects.libai.live.explained import explained, require_sound
+from etude.dialects.libai.live.logger import Held, setup_logger
 
 
 def default_setup(cfg: Any, args: Any) -> None:
     """Make the output folder, log what was asked for, compute the sizes and write ``config.yaml``. Seeds nothing."""
     cfg.train.resume = args.resume
-    logger = announce(cfg, args, sizes=True)
+    with explained(cfg), Held("libai") as said:  # refused before there is a folder
+        require_sound(cfg, args, logging.getLogger("libai"))
+        dist.setup_dist_util(cfg.train.dist)
+        check_batch_size(cfg)
+    logger = announce(cfg, args)
+    said.say()
     place_input(cfg, logger)
 
 
-def announce(cfg: Any, args: Any, *, sizes: bool = False) -> logging.Logger:
-    """The folder, the logger, the command, and the config as it is once the ``sizes`` are computed."""
+def announce(cfg: Any, args: Any) -> logging.Logger:
+    """The folder, the logger, the command, and the config as it is."""
     folder = try_get_key(cfg, "train.output_dir")
     if dist.is_main_process() and folder:
         os.makedirs(folder, exist_ok=True)
@@ -35,9 +41,6 @@ def announce(cfg: Any, args: Any, *, sizes: bool = False) -> logging.Logger:
     if getattr(args, "config_file", ""):
         with open(args.config_file, encoding="utf-8") as file:
             logger.info(f"Contents of args.config_file={args.config_file}:\n{file.read()}")
-    if sizes:
-        dist.setup_dist_util(cfg.train.dist)
-        check_batch_size(cfg)
     if dist.is_main_process() and folder:
         path = os.path.join(folder, "config.yaml")
         LazyConfig.save(cfg, path)

@@ -25,6 +25,8 @@ from etude.dialects.libai.live.detectron.precise_bn import get_bn_modules
 from etude.dialects.libai.live.detectron.results import print_csv_format, verify_results
 from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
 from etude.dialects.libai.live.detectron.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
+from etude.dialects.libai.live.explained import explained, require_sound
+from etude.dialects.libai.live.logger import Held
 from etude.dialects.libai.sizes import auto_scale_workers
 from etude.errors import OutOfScope
 
@@ -46,7 +48,10 @@ def _try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
 
 def default_setup(cfg: Any, args: Any) -> None:
     """Folder, logger, the config written down, seeds."""
+    with explained(cfg), Held("detectron2") as said:  # refused before there is a folder
+        require_sound(cfg, args, logging.getLogger("detectron2"))
     announce(cfg, args)
+    said.say()
     seed_from(cfg)
 
 

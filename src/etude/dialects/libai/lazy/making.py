@@ -1,0 +1,84 @@
+"""What went wrong while a lazy call was made, told with the line of the config that asked for it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from etude.config.tree import Path, dotted
+from etude.dialects.libai import slips
+from etude.dialects.libai.lazy.origins import ORIGINS, way_of
+from etude.dialects.libai.lazy.telling import is_users, near, put_on, says
+from etude.errors import ConfigError, EtudeError, UserCodeError
+
+_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
+
+
+def tell_making(arriving: Exception, error: Exception, cfg: Any, target: Any, label: str) -> None:
+    """Put on the exception that ``arrives`` what the call of ``target`` raised: the user's own code, or its refusal."""
+    if hasattr(error, "etude_told"):
+        return
+    way = way_in(cfg)
+    if isinstance(error, EtudeError):
+        if isinstance(error, ConfigError) and way and not any(finding.at for finding in error.findings):
+            at = str(ORIGINS.place(way))
+            put_on(arriving, ConfigError([replace(finding, at=at) for finding in error.findings]))
+        return
+    place = str(ORIGINS.place(_blamed(way, cfg, str(error))))
+    if any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
+        raised = UserCodeError(f"{place}: {_named(way)}{label} raised {says(error)}")
+        put_on(arriving, raised)
+        raised.__cause__ = error  # whose frames are to be shown
+        return
+    put_on(
+        arriving,
+        ConfigError(f"{_named(way)}{label} cannot be made: {says(error)}", at=place, hint=_hint(error, target, label)),
+    )
+
+
+def tell_locating(arriving: Exception, error: Exception, cfg: Any, target: str) -> None:
+    """Put on the exception that ``arrives`` what stands in the way to the target of ``cfg``."""
+    way = way_in(cfg)
+    module, _, attribute = target.rpartition(".")
+    loaded = sys.modules.get(module)
+    hint = near(attribute, dir(loaded)) if loaded is not None else ""
+    root: BaseException = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    said = f"there is no {target}" if loaded is not None else says(root) if isinstance(root, Exception) else str(root)
+    put_on(arriving, ConfigError(f"{_named(way)}{said}", at=str(ORIGINS.place((*way, "_target_"))), hint=hint))
+
+
+def way_in(cfg: Any) -> Path:
+    """Where a node stands in the config that it belongs to; empty for one that belongs to none."""
+    full_key = getattr(cfg, "_get_full_key", None)
+    return way_of(full_key("") or "") if full_key is not None else ()
+
+
+def _named(way: Path) -> str:
+    return f"{dotted(way)}: " if way else ""
+
+
+def _blamed(way: Path, cfg: Any, message: str) -> Path:
+    """The argument that a message speaks of, by its name or its value, if it is just one; else the call as a whole."""
+    items = getattr(cfg, "items_ex", None)
+    plain = {key: value for key, value in items(resolve=False) if key != "_target_"} if items and way else {}
+    words = set(re.findall(r"[\w.+-]+", message))
+    by_name = [key for key in plain if str(key) in words]
+    by_value = [key for key, value in plain.items() if isinstance(value, str | int | float) and str(value) in words]
+    found = by_name if len(by_name) == 1 else by_value
+    return (*way, found[0]) if len(found) == 1 else way
+
+
+def _hint(error: Exception, target: Any, label: str) -> str:
+    unknown = _UNKNOWN.search(str(error))
+    if unknown is None:
+        return ""
+    try:
+        return near(unknown[1], slips.closed(label) or inspect.signature(target).parameters)
+    except (TypeError, ValueError):
+        return ""

@@ -1,0 +1,88 @@
+"""A user's mistake in a script's config or command line: one message with its place, exit code 2, nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from etude.cli import main
+from tests.dialects.libai.project import CONFIG, PARTS
+
+SCRIPT = ["exec", "tools/train_net.py", "--config-file", "config.py"]
+
+OVERRIDES = {
+    "train.train_itr=5": "unknown key train.train_itr; did you mean 'train_iter'?",
+    "trian.train_iter=5": "unknown key trian; did you mean 'train'?",
+    "dataloader.trian=1": "unknown key dataloader.trian; did you mean 'train'?",
+    "train.log_period": "this is no override; write section.key=value",
+    "train.seed.x=1": "train.seed is not a config",
+    "train.log_period=0": "at least 1 is needed",
+    "train.global_batch_size=7": "a multiple of train_micro_batch_size (4) is needed",
+    "train.dist.tensor_parallel_size=2": "Étude trains with data-parallel processes only",
+    "optim.lrr=1": "optim: oneflow.optim.AdamW takes no argument 'lrr'; did you mean 'lr'?",
+    "optim.lr=-1": "optim.lr is -1: at least 0 is needed",
+    "model._target_=line_parts.Lnie": "there is no line_parts.Lnie; did you mean line_parts.Line?",
+}
+
+
+@pytest.mark.parametrize("override", OVERRIDES)
+def test_an_override_that_cannot_be_is_refused_before_anything_is_written(
+    config: Path, override: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SCRIPT, "train.train_iter=3", override]) == 2
+    told = capsys.readouterr().err
+    assert f"etude: error: override '{override}': " in told
+    assert OVERRIDES[override] in told
+    assert not Path("out").exists()
+
+
+def test_a_key_of_ones_own_is_taken_with_a_word(config: Path) -> None:
+    config.write_text(f"{CONFIG}\ntrain.log_periods = 3\n")
+    assert main([*SCRIPT, "train.train_iter=1", "train.evaluation.enabled=false", "train.own=1", "own.key=2"]) == 0
+    log = Path("out/log.txt").read_text()
+    assert "override 'train.own=1': the config had no key train.own; nothing of Étude reads it" in log
+    assert "config.py:38: unknown key train.log_periods; did you mean 'log_period'?" in log
+    assert "own.key" not in "".join(line for line in log.splitlines() if "WARNING" in line)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--config-file", "confg.py"], "confg.py: there is no such config; did you mean 'config.py'?"),
+        ([], "no config is named; name one with --config-file"),
+        (["--config-file", "broken.py"], "broken.py:38: SyntaxError: '(' was never closed (broken = (1,)"),
+    ],
+)
+def test_a_config_that_is_not_there_or_broken_is_the_users_mistake(
+    config: Path, words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("broken.py").write_text(f"{CONFIG}\nbroken = (1,\n")
+    assert main(["exec", "tools/train_net.py", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["train", "exec"])
+def test_what_a_part_refuses_is_told_with_the_line_that_asked_for_it(
+    config: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = SCRIPT if verb == "exec" else ["train", "config.py"]
+    config.write_text("import torch\n" + CONFIG.replace("(Line)(dropout=0.0)", "(torch.nn.Dropout)(\n    p=1.5\n)"))
+    assert main(words) == 2
+    said = (
+        "model: torch.nn.Dropout cannot be made: ValueError: dropout probability has to be between 0 and 1, but got 1.5"
+    )
+    assert f"config.py:13: {said}" in capsys.readouterr().err
+
+
+def test_what_a_class_of_ones_own_raises_is_told_with_both_places(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("line_parts.py").write_text(
+        PARTS.replace("self.hidden,", 'raise ValueError("too deep")\n        self.hidden,')
+    )
+    for words in (SCRIPT, ["train", "config.py"]):
+        assert main(words) == 3
+        told = capsys.readouterr().err
+        assert "line_parts.py" in told
+        assert "etude: error: config.py:11: model: line_parts.Line raised ValueError: too deep" in told
