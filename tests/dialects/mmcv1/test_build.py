@@ -175,10 +175,29 @@ def test_a_script_is_shown_the_line_that_led_to_an_error(
     config: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     script = tmp_path / "script.py"
-    script.write_text("from mmcv.runner import build_optimizer\n\nbuild_optimizer(None, dict(type='SDG', lr=1))\n")
+    script.write_text(
+        "import mmcv.runner, torch\n\nmmcv.runner.build_optimizer(torch.nn.Linear(1, 1), dict(type='SDG', lr=1))\n"
+    )
     assert main(["exec", str(script)]) == 2
     told = capsys.readouterr().err
     assert 'script.py", line 3' in told and "SDG is not in the optimizer registry; did you mean 'SGD'?" in told
+
+
+def test_an_evaluation_that_fails_costs_nothing_that_was_trained(
+    config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong ``save_best``, which only the results can tell."""
+    rare = "checkpoint_config = dict(interval=5)\n"
+    undisturbed = weights(_train(config(rare), folder="whole").face)
+    path = config(rare + "evaluation = dict(interval=1, save_best='acc_x')\n")
+    assert main(["train", str(path), "--work-dir", "out", "-q"]) == 2
+    told = capsys.readouterr().err
+    assert "toy.py:18: save_best='acc_x' is not among the results: acc; did you mean 'acc'?" in told
+    assert os.path.realpath("out/latest.pth").endswith("stopped_iter_6.pth")
+    mended = str(config(rare + "evaluation = dict(interval=1, save_best='acc')\n"))
+    assert main(["train", mended, "--work-dir", "out", "--auto-resume", "-q"]) == 0
+    assert_same_bits(torch.load("out/epoch_2.pth", weights_only=False)["state_dict"], undisturbed)
+    assert list(Path("out").glob("best_acc_epoch_*.pth"))
 
 
 def test_hooks_stand_as_mmclassification_registers_them(config: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from etude.config.files import display
 from etude.core.run import Run
 from etude.dialects.mmcv1.live import environment, opening, runners
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info, init_dist
@@ -327,20 +329,29 @@ class LogFile:
 @contextmanager
 def _placed(plan: Plan, what: str, at: str = "") -> Iterator[None]:
     """Mistakes found while something is built, told with the place in the config."""
-    place = at or (plan.files[0] if plan.files else "")
+    place = at or (display(plan.files[0]) if plan.files else "")
     try:
         yield
     except ConfigError as error:
-        raise ConfigError([_at(finding, place) for finding in error.findings]) from error
+        raise ConfigError([_at(f, _place_in(plan, f.message) or place) for f in error.findings]) from error
     except EtudeError:
         raise
     except FileNotFoundError as error:
         raise ResumeError(f"{place}: {error}") from error
     except (TypeError, ValueError, KeyError, AssertionError) as error:
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        raise ConfigError(f"{what}: {text}", at=place) from error
+        made = "" if at else _place_in(plan, text)
+        raise ConfigError(text if made else f"{what}: {text}", at=made or place) from error
     except Exception as error:
         raise UserCodeError(f"{place}: {what} raised {type(error).__name__}: {error}") from error
+
+
+def _place_in(plan: Plan, message: str) -> str:
+    """The place of the component whose name a message begins with, as registries let it: ``SGD: …``."""
+    name = re.match(r"\w+", message)
+    specs = [optimizer.spec for optimizer in plan.optimizers.values()] + [hook.spec for hook in plan.hooks]
+    specs += [loader.dataset for loader in plan.data.values()] + ([plan.loop] if plan.loop is not None else [])
+    return next((str(spec.at) for spec in specs if name and spec.name == name[0] and spec.at.file), "")
 
 
 def _at(finding: Finding, place: str) -> Finding:

@@ -17,11 +17,11 @@ from torch.utils.data import DataLoader
 from etude.dialects.mmcv1.bounds import GREATER, LESS
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.checkpoint_hook import target_folder
-from etude.dialects.mmcv1.live.checks import require
+from etude.dialects.mmcv1.live.checks import ConfigKeyError, require
 from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
-from etude.errors import SaveError
+from etude.errors import SaveError, suggest
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner import BaseRunner
@@ -148,10 +148,17 @@ class EvalHook(Hook):
             self._evaluate_and_go_on(runner)
 
     def _evaluate_and_go_on(self, runner: BaseRunner) -> None:
-        """One evaluation, and the model back in the mode it was in: what follows may be training."""
-        training = runner.model.training
+        """One evaluation, and the model back in the mode it was in: what follows may be training.
+
+        When it fails, what was trained until now is saved, so that a run with the mistake mended can go on.
+        """
+        training, generators = runner.model.training, exact.Generated()
         try:
             self._do_evaluate(runner)
+        except Exception:
+            runner.model.train(training)
+            runner.rescue(self, generators)
+            raise
         finally:
             runner.model.train(training)
 
@@ -213,7 +220,10 @@ class EvalHook(Hook):
         if self.key_indicator == "auto":
             self._init_rule(self.rule, next(iter(found)))
         if self.key_indicator not in found:
-            raise KeyError(f"save_best={self.key_indicator!r} is not among the results: {', '.join(map(str, found))}")
+            raise ConfigKeyError(
+                f"save_best={self.key_indicator!r} is not among the results: {', '.join(map(str, found))}",
+                at=_place_of_best(runner), hint=suggest(str(self.key_indicator), [str(name) for name in found]),
+            )  # fmt: skip
         return found[self.key_indicator]
 
 
@@ -266,6 +276,13 @@ def _check_when(start: Any, interval: Any, by_epoch: Any, save_best: Any) -> Non
         isinstance(save_best, str) or save_best is None,
         f"save_best is the name of a result, or 'auto' for the first one, got {save_best!r}",
     )
+
+
+def _place_of_best(runner: BaseRunner) -> str:
+    """Where a config asks for the best checkpoint; empty in a run by hand."""
+    plan = runner.engine.plan
+    hooks = [hook.spec for hook in plan.hooks if hook.spec.name == "EvalHook"] if plan is not None else []
+    return str(hooks[0].place("save_best")) if hooks else ""
 
 
 def _keys(given: str | Sequence[str] | None, default: list[str]) -> list[str]:

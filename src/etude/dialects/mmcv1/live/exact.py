@@ -50,13 +50,13 @@ class Generated:
     def state(self) -> dict[str, Any]:
         """As :func:`rng_state` would have said it then."""
         now = Generated()
-        self._put_back()
+        self.put_back()
         try:
             return rng_state()
         finally:
-            now._put_back()
+            now.put_back()
 
-    def _put_back(self) -> None:
+    def put_back(self) -> None:
         random.setstate(self._python)
         np.random.set_state(self._numpy)
         torch.set_rng_state(self._torch)

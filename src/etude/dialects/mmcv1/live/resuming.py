@@ -11,6 +11,7 @@ from typing import Any
 from etude.core.run import Run
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.hook import Hook
+from etude.errors import SaveError
 
 
 class Position:
@@ -132,6 +133,24 @@ class Resuming:
         self._position.stage = ""
         self._settle()
         self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.engine.step)
+
+    def rescue(self, hook: Hook, generators: exact.Generated) -> None:
+        """``hook`` failed in the middle of its stage: save what was trained, unless an earlier hook of it did.
+
+        A resumed run calls ``hook`` and those after it again, with the generators as they were before it.
+        """
+        if self.work_dir is None or self._rank != 0 or not self._stage() or self._position.unsettled:
+            return
+        generators.put_back()
+        before = self._hooks[: self._hooks.index(hook)]
+        self.saver = before[-1] if before else None
+        name = f"stopped_iter_{self.engine.step + int(self._stage() == 'after_train_iter')}.pth"
+        try:
+            self._write_checkpoint(self.work_dir, name, True, None, True)
+        except SaveError as error:
+            self.logger.error("what was trained could not be saved: %s", error)
+        else:
+            self.logger.error("%s failed; what was trained is saved as %s", type(hook).__name__, name)
 
     def save_own_part(self, out_dir: str, **kwargs: Any) -> None:
         """On another rank than the first, while that saves: remember what only this one knows."""
