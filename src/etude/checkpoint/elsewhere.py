@@ -20,7 +20,7 @@ _COUNTERS = (
 _BOOKKEEPING = re.compile(
     r"meta\.(time|config|cfg|env_info|experiment_name|hook_msgs\.(last|best)_ckpt|etude\.(id|scalars\..*))$|etude\.id$"
     r"|message_hub\.(log_scalars\.(.*/)?(time|data_time)|runtime_info\.(cfg|last_ckpt|best_ckpt|experiment_name))"
-    r"|trainer\.(etude\.)?storage\.(history|latest)\.(.*/)?(time|data_time|rank_data_time|eta_seconds)\."
+    r"|trainer\.(etude\.)?storage\.(history|latest|hints)\.(.*/)?(time|data_time|rank_data_time|eta_seconds)(\.|$)"
     r"|trainer\.(etude\.)?hooks\.(PeriodicWriter\S*\.writers|PeriodicCheckpointer\S*\.recent)\."
     r"|config\.train\.saveDir$"
 )
@@ -40,8 +40,15 @@ def steps_in(state: Mapping[Any, Any]) -> int:
     for part, word, more in _COUNTERS:
         place = state.get(part) if part else state
         if isinstance(place, Mapping) and isinstance(place.get(word), int):
-            return int(place[word]) + more
+            return _capped(int(place[word]) + more, state)
     return 0
+
+
+def _capped(steps: int, state: Mapping[Any, Any]) -> int:
+    """What LiBai saves after the last step says a number too many; its schedule, stepped once a step, knows."""
+    schedule = state.get("lr_scheduler")
+    seen = schedule.get("last_epoch") if isinstance(schedule, Mapping) else None
+    return min(steps, seen) if isinstance(seen, int) and seen > 0 else steps
 
 
 def is_bookkeeping(path: str) -> bool:

@@ -87,10 +87,10 @@ class EpochBasedRunner(BaseRunner):
         where, engine = self._position, self.engine
         batches, current = self._open_pass(data_loader)
         current.begin()
+        where.stage = "after_train_iter"  # also when a resumed epoch has no batch left, only its end
         for batch in batches:
             self.data_batch, self._inner_iter = batch, current.taken
             current.taken += 1
-            where.stage = "after_train_iter"
             yield batch
             del self.data_batch
             if where.unsettled:
