@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ class Checkpointer:
         self.checkpointables: dict[str, Any] = dict(checkpointables)
         self.logger = logging.getLogger(self.logger_name)
         self.save_dir, self.save_to_disk = save_dir, save_to_disk
-        self.path_manager = None
+        self.path_manager: Any = None
 
     # -- saving --------------------------------------------------------------------------------------------------
 
@@ -313,13 +314,22 @@ def take(model: torch.nn.Module, state: Mapping[str, Any]) -> IncompatibleKeys:
     for key in [key for key in incoming if isinstance(own.get(key), torch.Tensor)]:
         value = incoming[key] = torch.as_tensor(incoming[key])
         lazy = torch.nn.parameter.is_lazy(own[key])
-        if not lazy and own[key].shape != value.shape:
+        if not lazy and own[key].shape != value.shape and not _observes(model, key):
             misfits.append((key, tuple(value.shape), tuple(own[key].shape)))
             del incoming[key]
     result = model.load_state_dict(incoming, strict=False)
     skipped = {key for key, _, _ in misfits}
     missing = [key for key in result.missing_keys if key not in skipped and not _is_alias(model, key, incoming)]
     return IncompatibleKeys(missing, list(result.unexpected_keys), misfits)
+
+
+def _observes(model: torch.nn.Module, key: str) -> bool:
+    """Whether a tensor belongs to what observes values for quantization: that takes its shape from what it loads."""
+    quantization = sys.modules.get("torch.ao.quantization")
+    if quantization is None:
+        return False
+    owner = model.get_submodule(key.rpartition(".")[0])
+    return isinstance(owner, quantization.ObserverBase | quantization.FakeQuantizeBase)
 
 
 def _stripped(state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -90,6 +90,7 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.utils.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
     "libai.utils.checkpoint": _CHECKPOINT,
     "libai.utils.distributed": _DIST,
+    "libai.utils.file_io": _as(PathManager=f"{_D2}.paths:LIBAI", PathManagerBase=f"{_D2}.paths:PathManager"),
     "libai.utils.logger": _LOGGER,
     "libai.utils.timer": _from(f"{_LIVE}.timer", "Timer"),
     "libai.scheduler": _SCHEDULERS | _from(f"{_LIVE}.schedule", "build_lr_scheduler"),
@@ -197,6 +198,8 @@ _PARAM_SCHEDULERS = _from(
     "MultiStepParamScheduler PolynomialDecayParamScheduler StepParamScheduler StepWithFixedGammaParamScheduler "
     "CompositeParamScheduler",
 )
+_PATHS = _from(f"{_D2}.paths", "LazyPath NativePathHandler PathHandler")
+_PRECISE_BN = _from(f"{_D2}.precise_bn", "get_bn_modules update_bn_stats")
 _D2_CHECKPOINT = _from(f"{_D2}.checkpoint", "DetectionCheckpointer PeriodicCheckpointer")
 
 _D2_DATASETS = _from(
@@ -232,6 +235,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.solver.build": _D2_BUILD,
     "detectron2.solver.lr_scheduler": _D2_LR,
     "detectron2.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer") | _D2_CHECKPOINT,
+    "detectron2.checkpoint.c2_model_loading": _from(f"{_D2}.matching", "align_and_update_state_dicts"),
     "detectron2.checkpoint.detection_checkpoint": _from(f"{_D2}.checkpoint", "DetectionCheckpointer"),
     "detectron2.evaluation": _D2_EVAL,
     "detectron2.evaluation.evaluator": _from(
@@ -240,7 +244,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.evaluation.testing": _from(f"{_D2}.results", "flatten_results_dict print_csv_format verify_results"),
     "detectron2.data": _D2_LOADERS | _D2_DATASETS,
     "detectron2.data.build": _D2_LOADERS,
-    "detectron2.data.common": _D2_DATASETS,
+    "detectron2.data.common": _D2_DATASETS | _from(f"{_D2}.data", "set_default_dataset_from_list_serialize_method"),
     "detectron2.data.samplers": _D2_SAMPLERS,
     "detectron2.data.samplers.distributed_sampler": _D2_SAMPLERS,
     "detectron2.data.samplers.grouped_batch_sampler": _from(f"{_D2}.samplers", "GroupedBatchSampler"),
@@ -253,7 +257,8 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     ),
     "detectron2.utils.logger": _from(f"{_D2}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds"),
     "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng"),
-    "detectron2.utils.file_io": _from(f"{_D2}.shapes", "PathManager"),
+    "detectron2.utils.file_io": _from(f"{_D2}.paths", "PathHandler") | _as(PathManager=f"{_D2}.paths:DETECTRON2"),
+    "detectron2.utils.serialize": _from(f"{_D2}.data", "PicklableWrapper"),
     "detectron2.utils.testing": _from(f"{_D2}.testing", "reload_lazy_config"),
     "detectron2.utils.registry": _from(f"{_D2}.registry", "Registry locate")
     | _from(f"{_LAZY}.targets", "_convert_target_to_string"),
@@ -263,14 +268,21 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "fvcore": {},
     "fvcore.common": {},
     "fvcore.common.param_scheduler": _PARAM_SCHEDULERS,
-    "fvcore.common.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer PeriodicCheckpointer"),
+    "fvcore.common.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer PeriodicCheckpointer")
+    | _as(_IncompatibleKeys="etude.dialects.libai.files:IncompatibleKeys"),
     "fvcore.common.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
     "fvcore.common.timer": _from(f"{_LIVE}.timer", "Timer"),
     "fvcore.common.config": _from(f"{_LAZY}.nodes", "CfgNode"),
-    "fvcore.common.file_io": _from(f"{_D2}.shapes", "PathManager"),
+    "fvcore.common.file_io": _PATHS
+    | _as(PathManager=f"{_D2}.paths:FVCORE", PathManagerBase=f"{_D2}.paths:PathManager"),
     "fvcore.common.registry": _from(f"{_D2}.registry", "Registry"),
-    "fvcore.nn": {},
-    "fvcore.nn.precise_bn": _from(f"{_D2}.precise_bn", "get_bn_modules update_bn_stats"),
+    "fvcore.nn": _PRECISE_BN,
+    "fvcore.nn.precise_bn": _PRECISE_BN,
+    "iopath": {},
+    "iopath.common": {},
+    "iopath.common.file_io": _PATHS | _from(f"{_D2}.paths", "PathManager PathManagerFactory g_pathmgr"),
+    "yacs": {},
+    "yacs.config": _from(f"{_LAZY}.nodes", "CfgNode load_cfg"),
     "hydra": {},
     "hydra.errors": _from(
         f"{_LAZY}.errors", "HydraException CompactHydraException OverrideParseException InstantiationException"

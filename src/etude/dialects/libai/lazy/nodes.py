@@ -174,6 +174,10 @@ class CfgNode(dict[str, Any]):
         return str(yaml.safe_dump(_plain(self), **options))
 
 
+#: yacs has this beside the class, too.
+load_cfg = CfgNode.load_cfg
+
+
 def _rebuilt(kind: type[CfgNode], items: dict[str, Any], hidden: dict[str, Any]) -> CfgNode:
     made = kind()
     made.update(items)

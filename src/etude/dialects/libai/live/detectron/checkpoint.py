@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import parse_qs, urlparse
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from etude.checkpoint import foreign
 from etude.dialects.libai import files
 from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
 from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.detectron import paths
+from etude.dialects.libai.live.detectron.matching import align_and_update_state_dicts
 
 __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
 
@@ -26,6 +29,7 @@ class Checkpointer(files.Checkpointer):
         self, model: torch.nn.Module, save_dir: str = "", *, save_to_disk: bool = True, **checkpointables: Any
     ) -> None:
         super().__init__(model, save_dir, save_to_disk=save_to_disk)
+        self.path_manager = paths.PathManager()
         for key, value in checkpointables.items():
             self.add_checkpointable(key, value)
 
@@ -45,16 +49,44 @@ class Checkpointer(files.Checkpointer):
         basename = f"{name}.pth"
         path = os.path.join(self.save_dir, basename)
         self.logger.info(f"Saving checkpoint to {path}")
-        os.makedirs(self.save_dir, exist_ok=True)
-        files.save_file(path, data)
+        if _is_local(path):
+            os.makedirs(self.save_dir, exist_ok=True)
+            files.save_file(path, data)
+        else:
+            with self.path_manager.open(path, "wb") as file:
+                torch.save(files.plain(data), file)
         self.tag_last_checkpoint(basename)
+
+    def tag_last_checkpoint(self, last_filename_basename: str) -> None:
+        path = os.path.join(self.save_dir, files.LAST)
+        if _is_local(path):
+            super().tag_last_checkpoint(last_filename_basename)
+        else:
+            with self.path_manager.open(path, "w") as file:
+                file.write(last_filename_basename)
+
+    def has_checkpoint(self) -> bool:
+        return bool(self.path_manager.exists(os.path.join(self.save_dir, files.LAST)))
+
+    def get_checkpoint_file(self) -> str:
+        try:
+            with self.path_manager.open(os.path.join(self.save_dir, files.LAST), "r") as file:
+                return os.path.join(self.save_dir, file.read().strip())
+        except OSError:
+            return ""
+
+    def newest_whole(self) -> str:
+        last = self.get_checkpoint_file()
+        return super().newest_whole() if _is_local(last) else last
 
     def load(self, path: str, checkpointables: Iterable[str] | None = None) -> dict[str, Any]:
         if not path:
             self.logger.info("No checkpoint found. Initializing model from scratch")
             return {}
         self.logger.info(f"[Checkpointer] Loading from {path} ...")
-        assert os.path.isfile(path), f"Checkpoint {path} not found!"
+        if not os.path.isfile(path):
+            path = self.path_manager.get_local_path(path)
+            assert os.path.isfile(path), f"Checkpoint {path} not found!"
         checkpoint = self._load_file(path)
         misfits = self._load_model(checkpoint)
         if misfits is not None:
@@ -96,11 +128,44 @@ class Checkpointer(files.Checkpointer):
         ]
 
 
+def _is_local(path: str) -> bool:
+    """Whether a path is one of this machine; others are for the path manager to know."""
+    return "://" not in path
+
+
 class DetectionCheckpointer(Checkpointer):
-    """Writes on the first process only."""
+    """Writes on the first process only. ``path?matching_heuristics=True`` loads weights by the ends of their names."""
+
+    _query: dict[str, list[str]] | None = None
 
     def __init__(
         self, model: torch.nn.Module, save_dir: str = "", *, save_to_disk: bool | None = None, **checkpointables: Any
     ) -> None:
         writes = dist.is_main_process() if save_to_disk is None else save_to_disk
         super().__init__(model, save_dir, save_to_disk=writes, **checkpointables)
+        self.path_manager = paths.DETECTRON2
+
+    def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if path and not os.path.isfile(path):
+            parsed = urlparse(path)
+            self._query = parse_qs(parsed.query)
+            path = parsed._replace(query="").geturl()
+        try:
+            return super().load(path, *args, **kwargs)
+        finally:
+            self._query = None
+
+    def _load_file(self, path: str) -> dict[str, Any]:
+        loaded = super()._load_file(path)
+        query = dict(self._query or {})
+        if query.pop("matching_heuristics", None) == ["True"]:
+            loaded["matching_heuristics"] = True
+        if query:
+            raise ValueError(f"Unsupported query remaining: {query}, original filename: {path}")
+        return loaded
+
+    def _load_model(self, checkpoint: dict[str, Any]) -> IncompatibleKeys | None:
+        if checkpoint.get("matching_heuristics", False):
+            self._convert_ndarray_to_tensor(checkpoint["model"])
+            checkpoint["model"] = align_and_update_state_dicts(self.model.state_dict(), checkpoint["model"])
+        return super()._load_model(checkpoint)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import itertools
+import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,17 +23,67 @@ Collate = Callable[[list[Any]], Any]
 _GIVE_UP_AFTER = 3
 
 
-class DatasetFromList(Dataset[Any]):
-    """A list as a data set; ``copy`` hands out copies, so that a mapper may change what it gets."""
+#: What a list becomes when it is to be serialized; None: it stays, and every sample is handed out as a copy.
+_serialize_method: Callable[[list[Any]], Any] | None = None
 
-    def __init__(self, lst: list[Any], copy: bool = True, serialize: bool = True) -> None:
-        self._lst, self._copy, self._serialize = lst, copy, serialize
+
+@contextmanager
+def set_default_dataset_from_list_serialize_method(new: Callable[[list[Any]], Any]) -> Iterator[None]:
+    """Within this block, ``DatasetFromList(…, serialize=True)`` holds its list as ``new`` makes it."""
+    global _serialize_method
+    before, _serialize_method = _serialize_method, new
+    try:
+        yield
+    finally:
+        _serialize_method = before
+
+
+class DatasetFromList(Dataset[Any]):
+    """A list as a data set; ``copy`` hands out copies, so that a mapper may change what it gets.
+
+    ``serialize`` may be a function that makes something else of the list, with a length and items.
+    """
+
+    def __init__(self, lst: list[Any], copy: bool = True, serialize: bool | Callable[[list[Any]], Any] = True) -> None:
+        method = serialize if callable(serialize) else _serialize_method if serialize else None
+        self._lst = lst if method is None else method(lst)
+        self._copy = copy or (bool(serialize) and method is None)
 
     def __len__(self) -> int:
         return len(self._lst)
 
     def __getitem__(self, index: int) -> Any:
-        return copy.deepcopy(self._lst[index]) if self._copy or self._serialize else self._lst[index]
+        return copy.deepcopy(self._lst[index]) if self._copy else self._lst[index]
+
+
+class PicklableWrapper:
+    """A function that can be sent to another process also when it has no name there, as a lambda."""
+
+    def __init__(self, obj: Any) -> None:
+        self._obj: Any = obj._obj if isinstance(obj, PicklableWrapper) else obj
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            pickle.dumps(self._obj)
+        except Exception as error:
+            try:
+                import cloudpickle  # type: ignore[import-untyped]
+            except ModuleNotFoundError:
+                raise error from None
+            return _unwrapped, (cloudpickle.dumps(self._obj),)
+        return PicklableWrapper, (self._obj,)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._obj(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_obj":
+            raise AttributeError(name)
+        return getattr(self._obj, name)
+
+
+def _unwrapped(content: bytes) -> PicklableWrapper:
+    return PicklableWrapper(pickle.loads(content))
 
 
 class MapDataset(Dataset[Any]):
@@ -42,8 +94,11 @@ class MapDataset(Dataset[Any]):
             return _MapIterable(dataset, map_func)
         return super().__new__(cls)
 
+    def __getnewargs__(self) -> tuple[Any, Any]:
+        return self._dataset, self._map_func
+
     def __init__(self, dataset: Any, map_func: Callable[[Any], Any]) -> None:
-        self._dataset, self._map_func = dataset, map_func
+        self._dataset, self._map_func = dataset, PicklableWrapper(map_func)
         self._rng = random.Random(42)
         self._fallback_candidates = set(range(len(dataset)))
 
@@ -64,7 +119,7 @@ class MapDataset(Dataset[Any]):
 
 class _MapIterable(IterableDataset[Any]):
     def __init__(self, dataset: Any, map_func: Callable[[Any], Any]) -> None:
-        self._dataset, self._map_func = dataset, map_func
+        self._dataset, self._map_func = dataset, PicklableWrapper(map_func)
 
     def __len__(self) -> int:
         return len(self._dataset)
