@@ -290,6 +290,16 @@ def _find_source(module: str, folders: tuple[str, ...]) -> Source | None:
     return None
 
 
+def class_of(target: str, *, folders: Sequence[str] = ()) -> tuple[Source, ast.ClassDef] | None:
+    """The definition of the class ``module:attr``, and the file that holds it."""
+    module, _, attribute = target.partition(":")
+    source = find_source(module, folders)
+    node = source.names.get(attribute) if source else None
+    if isinstance(node, str):
+        return class_of(node, folders=folders) if ":" in node else None
+    return (source, node) if source is not None and isinstance(node, ast.ClassDef) else None
+
+
 def names_in(source: Source, folders: Sequence[str] = (), hops: int = 4) -> set[str]:
     """The top-level names of a module, those of its ``import *`` with them."""
     found = set(source.names)

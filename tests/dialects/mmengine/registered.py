@@ -7,10 +7,11 @@ import signal
 from typing import Any
 
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
-from mmengine.registry import DATASETS, HOOKS, MODELS
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 
 MODELS.register_module(name="RegisteredNet", module=toy.Net, force=True)
 DATASETS.register_module(name="RegisteredNumbers", module=toy.Numbers, force=True)
+METRICS.register_module(name="RegisteredScore", module=toy.Score, force=True)
 
 
 @HOOKS.register_module(force=True)
@@ -23,3 +24,18 @@ class Terminate(toy.Hook):
     def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         if runner.iter + 1 == self.at:
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+@HOOKS.register_module(force=True)
+class TerminateValidation(toy.Hook):
+    """Asks its own process to stop, in the validation after an iteration; counts the batches that come then."""
+
+    batches = 0
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def after_val_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        if runner.iter == self.at and batch_idx == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        type(self).batches += runner.iter == self.at

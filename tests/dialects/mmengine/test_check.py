@@ -147,6 +147,10 @@ def test_a_right_config_is_left_alone(project: Path, capsys: pytest.CaptureFixtu
         ("every=2", "evry=2", "c.py:19: MyHook has no parameter 'evry'; did you mean 'every'?"),
         ("sampler=dict(type='DefaultSampler', shuffle=True)", "shuffle=True", "c.py:6: train_dataloader.shuffle is a matter of the sampler; write sampler=dict(type='DefaultSampler', shuffle=True)"),
         ("randomness =", "optimizer = dict(lr=1)\nrandomness =", "c.py:20: warning: unknown key optimizer: nothing reads it; MMEngine reads optim_wrapper.optimizer"),
+        ("'toy/acc'", "'toy/acuracy'", "c.py:18: default_hooks.checkpoint.save_best: no metric of val_evaluator gives 'toy/acuracy'; did you mean 'toy/acc'?"),
+        ("'toy/acc'", "'acc'", "c.py:18: default_hooks.checkpoint.save_best: no metric of val_evaluator gives 'acc'; did you mean 'toy/acc'?"),
+        ("by_epoch=False, begin=0, end=3)]", "end=3), dict(type='ReduceOnPlateauLR', monitor='toy/ac')]", "c.py:16: param_scheduler.1.monitor: no metric of val_evaluator gives 'toy/ac'; did you mean 'toy/acc'?"),
+        ("momentum=0.01)]", "momentum=0.01), dict(type='EarlyStoppingHook', monitor='toy/ac', rule='greater')]", "c.py:19: custom_hooks.2.monitor: no metric of val_evaluator gives 'toy/ac'; did you mean 'toy/acc'?"),
         ("width=8", "width=", "c.py:4: not valid Python: invalid syntax"),
     ],
 )  # fmt: skip
@@ -188,6 +192,13 @@ def test_a_variable_that_only_the_base_used_is_set_too_late(project: Path, capsy
     late = "c.py:2: warning: optimizer is set here, but only base.py reads it, which was run before"
     assert told(child, capsys) == [f"{late}; set the keys that were made of it"]
     assert told(f"{child}optim_wrapper = dict(optimizer=optimizer)\n", capsys) == []
+
+
+def test_a_loop_by_iterations_has_its_own_keys(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = TEXT.replace("by_epoch=True, max_epochs=3", "by_epoch=False, max_iters=3")
+    assert told(text, capsys) == []
+    wrong = "c.py:12: IterBasedTrainLoop has no parameter 'max_iter'; did you mean 'max_iters'?"
+    assert wrong in told(text.replace("max_iters=3", "max_iter=3"), capsys)
 
 
 def test_a_misspelt_option_names_itself(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,7 +119,7 @@ class Components:
     def _component(self, path: Path, value: Mapping[Any, Any]) -> None:
         tables = _role(path)
         name = value.get("type", self.words.defaults.get(tuple(map(str, path))))
-        bound = tables is not None and tables[0] in _BOUND
+        bound = tables is not None and (tables[0] in _BOUND or path == ("train_cfg",))
         if not bound and tables is not None and "type" in value:
             self._name((*path, "type"), name, tables)
         target = self.target(name, tables or ())

@@ -10,6 +10,7 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.mmengine import names, names_engine, names_parts
 from etude.dialects.mmengine.components import Components
+from etude.dialects.mmengine.results import tell_results
 from etude.dialects.mmengine.values import tell_values
 from etude.dialects.openmm.config import read_source
 from etude.dialects.openmm.imported import broken_imports
@@ -179,7 +180,9 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     low.unknown_keys(KNOWN_KEYS)
     tell_late(low, _READ)
     tell_values(low)
-    Components(low, WORDS, TABLES).tell()
+    components = Components(low, WORDS, TABLES)
+    components.tell()
+    tell_results(components)
     tell_slips(low, WORDS)
     low.findings += broken_imports(tree.files)
     return plan, low.findings

@@ -55,12 +55,12 @@ def tell_values(low: Lowering) -> None:
         _closed(low, path, known)
     for path, known in _ASKED.items():
         _asked(low, path, known)
-    for path, value in low.tree.walk():
+    for where, value in low.tree.walk():
         if isinstance(value, Mapping):
-            if path[:1] == ("param_scheduler",):
-                _window(low, path, value)
-            if "rule" in value and path[:1] in (("default_hooks",), ("custom_hooks",), ("param_scheduler",)):
-                _one_of(low, (*path, "rule"), ("greater", "less"))
+            if where[0] == "param_scheduler":
+                _window(low, where, value)
+            if "rule" in value and where[0] in ("default_hooks", "custom_hooks", "param_scheduler"):
+                _one_of(low, (*where, "rule"), ("greater", "less"))
     _one_of(low, ("log_level",), _LEVELS)
     _one_of(low, ("env_cfg", "mp_cfg", "mp_start_method"), ("fork", "spawn", "forkserver"))
     _no_slip_of(low, ("default_scope",), _SCOPES)

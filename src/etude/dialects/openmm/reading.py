@@ -40,8 +40,8 @@ def told_by_line(path: str) -> Iterator[None]:
     except json.JSONDecodeError as error:
         raise ConfigError(f"not valid JSON: {error.msg}", at=_at(path, error.lineno)) from None
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"not valid YAML: {error.problem}", at=_at(path, line)) from None
+        number = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"not valid YAML: {error.problem}", at=_at(path, number)) from None
     except Exception as error:
         line = _line_of(error)
         if line is None:

@@ -17,8 +17,8 @@ from etude.dialects.mmengine.live.registry import RUNNERS
 from etude.dialects.openmm.config import Config
 from etude.dialects.openmm.config_base import import_custom
 from etude.dist.world import World
-from etude.errors import ConfigError
-from etude.hooks.stops import Signals, Stops
+from etude.errors import ConfigError, Stopped
+from etude.hooks.stops import SIGNALS, Signals, Stops
 from etude.plan import Plan
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _as_run(runner: Any, plan: Plan) -> Run:
     run.plan, run.folder = plan, Path(runner.work_dir)
     run.world = World(rank=runner.rank, size=runner.world_size, local_rank=int(os.environ.get("LOCAL_RANK", 0)))
     signals = Signals()
-    run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
+    run.hooks.add(_Stops(signals, max_seconds=plan.train.max_seconds))
 
     def train(_: Run) -> None:
         signals.install()
@@ -63,6 +63,16 @@ def _as_run(runner: Any, plan: Plan) -> Run:
 
     run.loop = train
     return run
+
+
+class _Stops(Stops):
+    """A signal ends a validation of the train loop at once: the training before it is saved, and it is done again."""
+
+    def before_eval_step(self, run: Run) -> None:
+        validates = getattr(run.face._train_loop, "generators", None) is not None
+        if self.signals.received is not None and validates:
+            reason, code = SIGNALS[self.signals.received]
+            raise Stopped(f"{reason} in the validation after step {run.done}", code)
 
 
 @contextmanager

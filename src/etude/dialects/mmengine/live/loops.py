@@ -17,6 +17,7 @@ from etude.dialects.mmengine.live.amp import autocast
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.passes import Passes, _InfiniteDataloaderIterator
 from etude.dialects.mmengine.live.val_losses import ValLosses
+from etude.errors import Stopped
 
 
 class BaseLoop(metaclass=ABCMeta):
@@ -118,10 +119,21 @@ class _TrainLoop(BaseLoop):
         self.val_interval = self.dynamic_intervals[bisect.bisect(self.dynamic_milestones, now + 1) - 1]
 
     def _validate(self) -> None:
-        """Validate. Training draws the same random numbers afterwards as without: a resume need not repeat it."""
+        """Validate. Training draws the same random numbers afterwards as without: a resume need not repeat it.
+
+        A validation that a signal or an exception ends is owed by then, and forgotten so far.
+        """
         self.generators = Generators().state_dict()
+        self.runner.begin_validation()
         try:
             self.runner.val_loop.run()
+        except Stopped as stop:
+            self.runner.cut_validation()
+            self.core.stop(stop.reason, exit_code=stop.exit_code)
+            return
+        except Exception:
+            self.runner.cut_validation()
+            raise
         finally:
             Generators().load_state_dict(self.generators)
             self.generators = None

@@ -15,6 +15,8 @@ from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.hooks.best_rules import BestRules
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch
+from etude.dialects.mmengine.results import missing_result
+from etude.dialects.openmm.errors import ConfigKeyError
 from etude.dialects.openmm.fileio import FileClient
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.storage import get_file_backend
@@ -169,7 +171,7 @@ class CheckpointHook(BestRules):
         now = runner.epoch if self.by_epoch else runner.iter
         meta = {"epoch": runner.epoch, "iter": runner.iter}
         improved = [
-            self._save_if_better(runner, name, rule, metrics[name], now, meta)
+            self._save_if_better(runner, name, rule, _given(metrics, name), now, meta)
             for name, rule in zip(self.key_indicators, self.rules, strict=True)
         ]
         if any(improved) and self.last_ckpt is not None:
@@ -241,6 +243,13 @@ class CheckpointHook(BestRules):
             self.best_ckpt_path = path
         else:
             self.best_ckpt_path_dict[name] = path
+
+
+def _given(metrics: dict[str, Any], name: str) -> Any:
+    if name in metrics:
+        return metrics[name]
+    text, hint = missing_result("save_best", name, metrics)
+    raise ConfigKeyError(text, hint=hint)
 
 
 def _published(keys: str | list[str] | None) -> list[str] | None:

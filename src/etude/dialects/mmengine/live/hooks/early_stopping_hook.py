@@ -9,6 +9,8 @@ from typing import Any
 
 from etude.dialects.mmengine.live.hooks.hook import Hook
 from etude.dialects.mmengine.live.hooks.rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
+from etude.dialects.mmengine.results import missing_result
+from etude.dialects.openmm.errors import ConfigRuntimeError
 
 
 class EarlyStoppingHook(Hook):
@@ -74,13 +76,10 @@ class EarlyStoppingHook(Hook):
         self.wait_count, self.best_score = int(state["wait_count"]), float(state["best_score"])
 
     def _complain(self, metrics: dict[str, float]) -> None:
+        text, hint = missing_result("monitor of EarlyStoppingHook", self.monitor, metrics)
         if self.strict:
-            raise RuntimeError(f"early stopping watches `{self.monitor}`; the available metrics are {sorted(metrics)}")
-        warnings.warn(
-            f"Skip early stopping process since the evaluation results ({metrics.keys()}) do not include `monitor` "
-            f"({self.monitor}).",
-            stacklevel=3,
-        )
+            raise ConfigRuntimeError(text, hint=hint)
+        warnings.warn(f"Skip early stopping process since {text}; {hint}", stacklevel=3)
 
     def _check_stop_condition(self, current_score: float) -> tuple[bool, str]:
         compare = BETTER[self.rule]

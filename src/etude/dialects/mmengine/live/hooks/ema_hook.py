@@ -41,6 +41,7 @@ class EMAHook(Hook):
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
         self.enabled_by_epoch = begin_epoch > 0
         self.ema_model: BaseAveragedModel | None = None
+        self._swapped = False
 
     def before_run(self, runner: Any) -> None:
         model: nn.Module = runner.model
@@ -106,8 +107,14 @@ class EMAHook(Hook):
         assert self.ema_model is not None, "EMAHook acts before its before_run"
         return self.ema_model
 
+    def cut_evaluation(self, runner: Any) -> None:
+        """An evaluation did not come to its end: the model gets its own weights back."""
+        if self._swapped:
+            self._swap_ema_parameters()
+
     def _swap_ema_parameters(self) -> None:
         swap(self._average, self.src_model)
+        self._swapped = not self._swapped
 
     def _swap_ema_state_dict(self, checkpoint: dict[str, Any]) -> None:
         model_state, ema_state = checkpoint["state_dict"], checkpoint["ema_state_dict"]

@@ -178,8 +178,20 @@ class MessageHub(ManagerMixin):
             except Exception:
                 print_log(f"{key} in message_hub cannot be copied and is not saved", "current", logging.WARNING)
                 infos[key] = value
-        keys = OrderedDict((key, kept) for key, kept in self._resumed_keys.items() if kept)
+        keys = OrderedDict((key, True) for key in self._resumed_keys if key in scalars or key in infos)
         return {"log_scalars": scalars, "runtime_info": infos, "resumed_keys": keys}
+
+    def remembered(self) -> tuple[Any, Any, Any]:
+        """All that is in it now, for :meth:`go_back`."""
+        self.settle()
+        return copy.deepcopy(self._log_scalars), OrderedDict(self._runtime_info), OrderedDict(self._resumed_keys)
+
+    def go_back(self, then: tuple[Any, Any, Any]) -> None:
+        """Forget what was added since :meth:`remembered`."""
+        scalars, infos, resumed = then
+        for held, kept in ((self._log_scalars, scalars), (self._runtime_info, infos), (self._resumed_keys, resumed)):
+            held.clear()
+            held.update(kept)
 
     def load_state_dict(self, state_dict: MessageHub | Mapping[str, Any]) -> None:
         """Take the state of :meth:`state_dict`, or of another hub. Entries of a wrong kind are told of and skipped."""

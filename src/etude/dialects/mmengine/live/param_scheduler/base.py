@@ -75,7 +75,8 @@ class _ParamScheduler:
 
     def step(self) -> None:
         """Count on; inside the window, give every group its next value."""
-        if self._global_step == 0 and getattr(self.optimizer, "_global_step", 0) < 0:
+        waits = getattr(self.optimizer, "_accumulative_counts", 1) > 1  # its first step comes with a whole group
+        if self._global_step == 0 and getattr(self.optimizer, "_global_step", 0) < 0 and not waits:
             warnings.warn(
                 "Detected call of `scheduler.step()` before `optimizer.step()`, so the first value is skipped; or "
                 f"`optimizer.step()` has been overridden after the scheduler was made; {_HOW_TO}",

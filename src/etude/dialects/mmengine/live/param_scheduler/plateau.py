@@ -7,6 +7,8 @@ from typing import Any
 
 from etude.dialects.mmengine.live.param_scheduler.base import INF, _ParamScheduler
 from etude.dialects.mmengine.live.registry import PARAM_SCHEDULERS
+from etude.dialects.mmengine.results import missing_result
+from etude.dialects.openmm.errors import ConfigKeyError
 
 
 @PARAM_SCHEDULERS.register_module()
@@ -107,7 +109,8 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         if self.begin <= self._global_step < self.end:
             self.last_step += 1
             if self.monitor not in metrics:
-                raise KeyError(f"{self.monitor!r} is not among the metrics {list(metrics)}")
+                text, hint = missing_result(f"monitor of {type(self).__name__}", self.monitor, metrics)
+                raise ConfigKeyError(text, hint=hint)
             self._decide(metrics[self.monitor])
         self._last_value = [group[self.param_name] for group in self.optimizer.param_groups]
 

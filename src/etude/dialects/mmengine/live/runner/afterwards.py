@@ -29,6 +29,26 @@ class Afterwards(Views):
     owes_validation: bool = False
     owed_validation: bool = False
 
+    #: Hub and rows of scalars as they were before the validation that is going on, and whether that one was cut off.
+    _before: tuple[Any, Any] | None = None
+    _cut: bool = False
+
+    def begin_validation(self) -> None:
+        """Before a validation: remember what it will change, in case that it does not come to its end."""
+        self._before = self.message_hub.remembered(), self._scalars()
+        self._cut = False
+
+    def cut_validation(self) -> None:
+        """A validation did not come to its end: forget what it has noted. It is owed, and a resumed run does it."""
+        assert self._before is not None
+        self.message_hub.go_back(self._before[0])
+        self._cut = True
+        for hook in self.hooks:  # type: ignore[attr-defined]
+            undo = getattr(hook, "cut_evaluation", None)
+            if undo is not None:
+                undo(self)
+        self.owes_validation = True
+
     def note_validation(self) -> None:
         """After a validation: note what it changed, if the checkpoint of this very iteration is on the disk."""
         if self._newest is None or not is_main_process():
@@ -70,6 +90,8 @@ class Afterwards(Views):
     def _is_owed(self, checkpoint: str, saved: Mapping[str, Any]) -> bool:
         """Whether a validation may be missing behind a checkpoint without a note."""
         scalars = saved.get("scalars")
+        if saved.get("cut"):
+            return True
         if not saved.get("owes_validation") or not scalars:
             return bool(saved.get("owes_validation"))
         earlier = _beside(checkpoint, scalars)

@@ -223,7 +223,8 @@ class Checkpoints(Afterwards):
                 "id": exact.new_id(),
                 "shares": shares,
                 "owes_validation": self.owes_validation or _is_ahead(checkpoint["meta"], self),
-                "scalars": self._scalars(),
+                "scalars": self._before[1] if self._cut and self._before else self._scalars(),
+                "cut": self._cut,
             }
         if save_param_scheduler and self.param_schedulers is None:
             self.logger.warning("there are no schedulers, so skip saving parameter schedulers")

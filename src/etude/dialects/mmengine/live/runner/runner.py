@@ -196,7 +196,11 @@ class Runner(Building, Checkpoints, Hooking):
         self.optim_wrapper.initialize_count_status(self.model, self._train_loop.iter, self._train_loop.max_iters)
         compile_method(self.model, "train_step", self.cfg.get("compile"))
         self._settle_hooks()
-        model = self.train_loop.run()
+        try:
+            model = self.train_loop.run()
+        except Exception:
+            self._save_before_validation()
+            raise
         self._save_if_stopped()
         self.call_hook("after_run")
         self._forget_if_over()
@@ -258,12 +262,22 @@ class Runner(Building, Checkpoints, Hooking):
 
     def _save_if_stopped(self) -> None:
         """A run that was told to stop (by a signal, say) leaves a file to resume from, inside an epoch too."""
-        if self.core_run.stopping is None or self.iter >= self.max_iters:
+        if self.core_run.stopping is None or (self.iter >= self.max_iters and not self.owes_validation):
             return
+        name = self._save_here()
+        self.logger.info(f"stopped ({self.core_run.stopping}) at iteration {self.iter}, saved {name}")
+
+    def _save_before_validation(self) -> None:
+        """What was trained before a validation that failed is not lost, whatever the next periodic save would be."""
+        if self.owes_validation and self.core_run.plan is not None:
+            name = self._save_here()
+            self.logger.error(f"the validation failed; what was trained before it is saved as {name}, for --resume")
+
+    def _save_here(self) -> str:
         name = f"iter_{self.iter}.pth"  # by the first process alone: a signal may reach another one a step later
         self.save_checkpoint(self.work_dir, name, meta={"epoch": self.epoch, "iter": self.iter}, by_epoch=False)
         self._point_to(name)
-        self.logger.info(f"stopped ({self.core_run.stopping}) at iteration {self.iter}, saved {name}")
+        return name
 
 
 def _all_or_none(**parts: Any) -> None:

@@ -1,0 +1,115 @@
+"""Which results a validation will give, as far as the sources of its metrics tell; and who asks for others."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etude import scan
+from etude.config.tree import Path, dotted
+from etude.dialects.mmengine.components import Components
+from etude.errors import nearest, suggest
+
+_TABLES = ("METRICS",)
+
+
+def tell_results(components: Components) -> None:
+    """A best checkpoint, a patience or a plateau by a result that no metric gives."""
+    low = components.low
+    known, certain = _names(components)
+    if not certain or not known:
+        return
+    for path, value in low.tree.walk():
+        for where, wanted in _wanted(path, value):
+            if wanted not in known and "loss" not in wanted:
+                text = f"{dotted(where)}: no metric of val_evaluator gives {wanted!r}"
+                low.error(low.place(*where), text, suggest(wanted, known))
+
+
+def missing_result(word: str, wanted: str, metrics: Mapping[str, Any]) -> tuple[str, str]:
+    """What to say when a validation did not give what ``word`` asks for, and the hint."""
+    near = nearest(wanted, [str(name) for name in metrics])
+    hint = f"did you mean {near!r}?" if near else f"it gave {', '.join(map(str, metrics))}"
+    return f"{word} is {wanted!r}, which the validation did not give", hint
+
+
+def _wanted(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
+    if path[0] in ("default_hooks", "custom_hooks") and path[-1] == "save_best":
+        names = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+        yield from ((path, name) for name in names if isinstance(name, str) and name != "auto")
+    elif path[0] in ("custom_hooks", "param_scheduler") and path[-1] == "monitor" and isinstance(value, str):
+        yield path, value
+
+
+def _names(components: Components) -> tuple[set[str], bool]:
+    """The names of the results, and whether these are all; a model may add losses of its own."""
+    low = components.low
+    given = low.tree.get("val_evaluator")
+    listed = given if isinstance(given, list | tuple) else [given]
+    known: set[str] = set()
+    for metric in listed:
+        found = _names_of(components, metric) if isinstance(metric, Mapping) else None
+        if found is None:
+            return known, False
+        known |= found
+    return known, True
+
+
+def _names_of(components: Components, metric: Mapping[Any, Any]) -> set[str] | None:
+    """What one metric gives; None where its source does not say."""
+    folders = components.low.folders
+    found = scan.class_of(components.target(metric.get("type"), _TABLES), folders=folders)
+    if found is None:
+        return None
+    _, node = found
+    methods = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
+    if "evaluate" in methods or "compute_metrics" not in methods:
+        return None
+    keys = _keys(methods["compute_metrics"])
+    prefix = metric.get("prefix") or _default_prefix(node)
+    if keys is None or prefix is None or ("prefix" in metric and not isinstance(metric["prefix"], str)):
+        return None
+    return {f"{prefix}/{key}" if prefix else key for key in keys}
+
+
+def _default_prefix(node: ast.ClassDef) -> str | None:
+    """The class's own, ``""`` where it has none; None where it is made up when the program runs."""
+    for item in ast.walk(node):
+        names = [ast.unparse(target) for target in item.targets] if isinstance(item, ast.Assign) else []
+        if isinstance(item, ast.AnnAssign):
+            names = [ast.unparse(item.target)]
+        if any(name in ("self.prefix", "self.default_prefix") for name in names):
+            return None
+        if "default_prefix" in names:
+            value = getattr(item, "value", None)
+            text = value.value if isinstance(value, ast.Constant) else None
+            return text if isinstance(text, str) else None if not _is_none(value) else ""
+    bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
+    return "" if bases == ["BaseMetric"] else None
+
+
+def _is_none(value: Any) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _keys(function: ast.FunctionDef) -> set[str] | None:
+    """The keys of the dicts that a method returns, where each is written out."""
+    keys: set[str] = set()
+    returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
+    for node in returns:
+        found = _written(node.value)
+        if found is None:
+            return None
+        keys |= found
+    return keys or None
+
+
+def _written(value: ast.expr | None) -> set[str] | None:
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args:
+        names = [word.arg for word in value.keywords]
+        return None if None in names else {str(name) for name in names}
+    if isinstance(value, ast.Dict):
+        texts = [key.value for key in value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+        return set(texts) if len(texts) == len(value.keys) else None
+    return None
