@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from etude import api
+from etude.build import Options, build
+from etude.cli import main
 from etude.dialects.mmengine import lower
 from etude.dialects.mmengine.convert import convert
+from etude.dialects.mmengine.live.converted import Ema
 from etude.errors import ConfigError
 from tests.dialects.converting import prepare, require_same_bits
 
 PARTS = """\
 import torch
 from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, MODELS
+from mmengine.evaluator import BaseMetric
+from mmengine.registry import DATASETS, METRICS, MODELS
+
+
+@METRICS.register_module(force=True)
+class ErrorOfConvert(BaseMetric):
+    def process(self, data_batch, data_samples):
+        self.results += [float(abs(one - other)) for one, other in zip(data_samples, data_batch['target'])]
+
+    def compute_metrics(self, results):
+        return dict(error=sum(results) / len(results))
 
 
 @DATASETS.register_module(force=True)
@@ -56,6 +74,21 @@ VARIANTS = {
     "accumulated": "optim_wrapper = dict(accumulative_counts=3)\ntrain_dataloader = dict(collate_fn=dict(type='default_collate'))\n",
     "paramwise": "optim_wrapper = dict(_delete_=True, optimizer=dict(type='AdamW', lr=0.01, betas=(0.8, 0.9), weight_decay=0.1), paramwise_cfg=dict(norm_decay_mult=0.0, custom_keys=dict(fc1=dict(lr_mult=0.1))))\n",
     "iterations": "train_cfg = dict(_delete_=True, by_epoch=False, max_iters=7)\ntrain_dataloader = dict(sampler=dict(type='InfiniteSampler'))\nparam_scheduler = [dict(type='PolyLR', by_epoch=False, power=0.9, end=7)]\n",
+    "mixed": "optim_wrapper = dict(type='AmpOptimWrapper', loss_scale='dynamic', dtype='bfloat16', accumulative_counts=2)\n",
+}  # fmt: skip
+VALIDATED = """
+val_dataloader = dict(batch_size=4, sampler=dict(type='DefaultSampler', shuffle=False), dataset=dict(type='ToyOfConvert', n=9))
+val_cfg = dict()
+val_evaluator = dict(type='ErrorOfConvert', prefix='toy')
+train_cfg = dict(max_epochs=6, val_interval=2)
+default_hooks = dict(checkpoint=dict(type='CheckpointHook', interval=2, save_best='toy/error', rule='less'))
+"""
+HOOKED = {
+    "validated": "",
+    "averaged": "custom_hooks = [dict(type='EMAHook', momentum=0.1, begin_iter=3)]\n",
+    "annealed": "custom_hooks = [dict(type='EMAHook', ema_type='MomentumAnnealingEMA', gamma=5, update_buffers=True)]\n",
+    "ended early": "custom_hooks = [dict(type='EarlyStoppingHook', monitor='toy/error', rule='less', min_delta=10., patience=2)]\n",
+    "plateau": "param_scheduler = dict(_delete_=True, type='ReduceOnPlateauLR', monitor='toy/error', rule='less', patience=0, factor=0.5, threshold=0.9)\n",
 }  # fmt: skip
 
 
@@ -69,11 +102,59 @@ def test_the_converted_config_trains_the_same_bits(folder: Path, variant: str) -
     require_same_bits(folder, VARIANTS[variant])
 
 
+@pytest.mark.parametrize("variant", HOOKED)
+def test_validation_averages_and_patience_come_along(folder: Path, variant: str) -> None:
+    (folder / "old.py").write_text(f"_base_ = './base.py'\n{VALIDATED}{HOOKED[variant]}")
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    old, new = trained("old.py", folder / "a"), trained("new.yaml", folder / "b")
+    require_equal(old.model.state_dict(), new.model.state_dict())
+    assert old.face.message_hub.get_scalar("val/toy/error").data[0].tolist() == [
+        row["toy/error"] for row in rows(folder / "b") if "toy/error" in row
+    ]
+    assert old.step == new.step
+    averages = [hook for hook in new.hooks if isinstance(hook, Ema)]
+    assert len(averages) == variant.startswith("a")
+    for hook in averages:
+        own = next(hook for hook in old.face.hooks if type(hook).__name__ == "EMAHook")
+        require_equal(own.ema_model.state_dict(), hook.average.state_dict())
+
+
+def test_a_converted_average_goes_on_when_it_is_resumed(folder: Path) -> None:
+    (folder / "old.py").write_text(f"_base_ = './base.py'\n{VALIDATED}{HOOKED['averaged']}{VARIANTS['mixed']}")
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    whole = trained("new.yaml", folder / "whole")
+    cut = api.train("new.yaml", options=Options(folder=folder / "part", quiet=True), trial=api.Trial(max_seconds=0.0))
+    rest = api.train("new.yaml", options=Options(folder=folder / "part", resume="", quiet=True))
+    assert 0 < cut.step < rest.step
+    require_equal(whole.model.state_dict(), rest.model.state_dict())
+    one, other = (next(hook for hook in run.hooks if isinstance(hook, Ema)) for run in (whole, rest))
+    require_equal(one.average.state_dict(), other.average.state_dict())
+
+
+def trained(config: str, folder: Path, *changes: str) -> Any:
+    options = Options(folder=folder, quiet=True)
+    if config.endswith(".yaml"):
+        return api.train(config, changes, options=options)
+    run = build(api.load_plan(config)[0], options)
+    run.loop(run)
+    return run
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def require_equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> None:
+    assert list(one) == list(other)
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("optim_wrapper = dict(type='AmpOptimWrapper')\n", "AmpOptimWrapper"),
-        ("custom_hooks = [dict(type='EMAHook')]\n", "EMAHook"),
+        ("custom_hooks = [dict(type='ProfilerHook')]\n", "ProfilerHook"),
+        ("train_cfg = dict(val_begin=2)\n", "val_begin"),
         ("param_scheduler = dict(_delete_=True, a=[])\n", "schedulers by optimizer"),
     ],
 )

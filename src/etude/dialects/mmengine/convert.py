@@ -12,17 +12,12 @@ from etude.errors import ConfigError, Finding
 from etude.plan import Plan
 
 PARTS = "etude.dialects.mmengine.live.converted"
-#: Hooks of every run whose work the native engine does by itself, or that do not touch training.
-_OURS = {
-    "RuntimeInfoHook",
-    "IterTimerHook",
-    "DistSamplerSeedHook",
-    "LoggerHook",
-    "ParamSchedulerHook",
-    "CheckpointHook",
-}
 #: Optimizers that this dialect runs fused, as the native engine does.
 _FUSED = ("Adam", "AdamW")
+#: Hooks that keep their own rules in the native engine, with their arguments.
+_KEPT_HOOKS = {"EMAHook": "mmengine.EMA", "EarlyStoppingHook": "mmengine.EarlyStopping"}
+#: Ways of choosing when to validate that the native engine does not have.
+_DIFFERENT = ("val_begin", "dynamic_intervals")
 _NATIVE_HOOKS = {"EmptyCacheHook": "EmptyCache", "SyncBuffersHook": "SyncBuffers"}
 
 
@@ -41,22 +36,22 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
             "scope": scope,
             "draws": int(plan.train.steps is not None),
         },
-        "data": {"train": _data(tree, plan)},
+        "data": {"train": _data(tree, plan, "train")},
         "optim": _optimizer(tree),
         "update": _update(tree),
         "train": _training(tree, plan, notes),
         "log": {"every": f"{tree.get('default_hooks', 'logger', 'interval', default=10)}step"},
-        "checkpoint": _checkpoint(tree),
+        "checkpoint": _checkpoint(tree, notes),
     }
-    hooks = [*_schedulers(tree), *_custom(plan)]
+    hooks = [*_validation(tree, plan, config), *_schedulers(tree), *_custom(tree)]
     if hooks:
         config["hooks"] = hooks
     if tree.get("load_from") and not tree.get("resume"):
         config["init_from"] = tree.get("load_from")
     if "groups" in config["optim"]:
         notes.append("rules of `optim.groups` that fit no parameter are mistakes here: drop those that training names")
-    if tree.get("val_dataloader") is not None:
-        notes.append("validation is left out: it changes no weight; give `data.val` and `metrics` to have it")
+    if tree.get("test_dataloader") is not None:
+        notes.append("the test data is left out: training does not look at it")
     return config, notes
 
 
@@ -64,7 +59,7 @@ def _require_convertible(tree: Tree, plan: Plan) -> None:
     """Everything that has no native counterpart with the same result, at once."""
     wrong: list[tuple[tuple[str | int, ...], str]] = []
     wrapper = str(tree.get("optim_wrapper", "type", default="OptimWrapper")).rpartition(".")[2]
-    if wrapper != "OptimWrapper":
+    if wrapper not in ("OptimWrapper", "AmpOptimWrapper"):
         wrong.append((("optim_wrapper",), f"{wrapper}"))
     if tree.get("optim_wrapper", "constructor") not in (None, "DefaultOptimWrapperConstructor"):
         wrong.append((("optim_wrapper", "constructor"), "an optim wrapper constructor of its own"))
@@ -75,8 +70,9 @@ def _require_convertible(tree: Tree, plan: Plan) -> None:
         wrong.append((("train_cfg",), f"the loop {plan.loop.name}"))
     if isinstance(tree.get("param_scheduler"), Mapping) and "type" not in tree.get("param_scheduler"):
         wrong.append((("param_scheduler",), "schedulers by optimizer"))
+    wrong += [(("train_cfg", key), f"train_cfg.{key}") for key in _DIFFERENT if key in (tree.get("train_cfg") or {})]
     for index, hook in enumerate(tree.get("custom_hooks") or []):
-        if str(hook.get("type")).rpartition(".")[2] not in _NATIVE_HOOKS:
+        if _last(hook) not in (*_NATIVE_HOOKS, *_KEPT_HOOKS):
             wrong.append((("custom_hooks", index), f"the hook {hook.get('type')}"))
     if wrong:
         raise ConfigError(
@@ -94,10 +90,10 @@ def _model(tree: Tree) -> dict[str, Any]:
     return given
 
 
-def _data(tree: Tree, plan: Plan) -> dict[str, Any]:
-    given, loader = tree.values["train_dataloader"], plan.data["train"]
+def _data(tree: Tree, plan: Plan, split: str) -> dict[str, Any]:
+    given, loader = tree.values[f"{split}_dataloader"], plan.data[split]
     data: dict[str, Any] = {
-        "dataset": {"type": "mmengine.Dataset", "config": hidden(given["dataset"], "train_dataloader.dataset")},
+        "dataset": {"type": "mmengine.Dataset", "config": hidden(given["dataset"], f"{split}_dataloader.dataset")},
         "batch_size": loader.batch_size,
         "workers": loader.workers,
         "shuffle": False,
@@ -136,7 +132,9 @@ def _optimizer(tree: Tree) -> dict[str, Any]:
 
 def _update(tree: Tree) -> dict[str, Any]:
     given = tree.values["optim_wrapper"]
-    wrapper = {key: value for key, value in given.items() if key in ("accumulative_counts", "clip_grad")}
+    wrapper = {key: value for key, value in given.items() if key not in ("optimizer", "constructor", "paramwise_cfg")}
+    if _last(given) in ("", "OptimWrapper"):
+        wrapper.pop("type", None)
     return {"type": "mmengine.TrainStep", **({"wrapper": hidden(wrapper, "optim_wrapper")} if wrapper else {})}
 
 
@@ -147,13 +145,41 @@ def _training(tree: Tree, plan: Plan, notes: list[str]) -> dict[str, Any]:
     return {**length, "seed": plan.train.seed, "deterministic": plan.train.deterministic}
 
 
-def _checkpoint(tree: Tree) -> Any:
+def _checkpoint(tree: Tree, notes: list[str]) -> Any:
     given = tree.get("default_hooks", "checkpoint", default={})
     if given is None:
         return False
     unit = "ep" if given.get("by_epoch", True) else "step"
     most = given.get("max_keep_ckpts", -1)
-    return {"every": f"{max(int(given.get('interval', 1)), 1)}{unit}", "keep": most if most > 0 else None}
+    return {
+        "every": f"{max(int(given.get('interval', 1)), 1)}{unit}",
+        "keep": most if most > 0 else None,
+        **_best(tree, given, notes),
+    }
+
+
+def _best(tree: Tree, given: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    name, rule = given.get("save_best"), given.get("rule")
+    if name is None or tree.get("val_dataloader") is None:
+        return {}
+    if not isinstance(name, str) or name == "auto" or not isinstance(rule, str | None):
+        notes.append(f"save_best={name!r} is left out: give `checkpoint.best` the name of one result")
+        return {}
+    return {"best": name, **({} if rule is None else {"mode": "max" if rule == "greater" else "min"})}
+
+
+def _validation(tree: Tree, plan: Plan, config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Data, metrics and interval go into ``config``; the hook that has them used as MMEngine does is returned."""
+    if tree.get("val_dataloader") is None:
+        return []
+    unit, usual = ("ep", 1) if plan.train.steps is None else ("step", 1000)
+    config["data"]["val"] = _data(tree, plan, "val")
+    config["metrics"] = [
+        {"type": "mmengine.Evaluator", "config": hidden(tree.values["val_evaluator"], "val_evaluator")}
+    ]
+    config["train"]["validate"] = f"{tree.get('train_cfg', 'val_interval', default=usual)}{unit}"
+    fp16 = bool(tree.get("val_cfg", "fp16", default=False))
+    return [{"type": "mmengine.Validation", "priority": 0, **({"fp16": True} if fp16 else {})}]
 
 
 def _schedulers(tree: Tree) -> list[dict[str, Any]]:
@@ -161,9 +187,23 @@ def _schedulers(tree: Tree) -> list[dict[str, Any]]:
     listed = [given] if isinstance(given, Mapping) else list(given or [])
     if not listed:
         return []
-    return [{"type": "mmengine.ParamSchedulers", "schedulers": [hidden(one, "param_scheduler") for one in listed]}]
+    schedulers = [hidden(one, "param_scheduler") for one in listed]
+    return [{"type": "mmengine.ParamSchedulers", "priority": 65, "schedulers": schedulers}]
 
 
-def _custom(plan: Plan) -> list[dict[str, Any]]:
-    names = [hook.spec.name.rpartition(".")[2] for hook in plan.hooks]
-    return [{"type": _NATIVE_HOOKS[name]} for name in names if name in _NATIVE_HOOKS and name not in _OURS]
+def _custom(tree: Tree) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    for hook in tree.get("custom_hooks") or []:
+        name = _last(hook)
+        config = {key: value for key, value in hook.items() if key not in ("type", "priority")}
+        if name in _NATIVE_HOOKS:
+            made.append({"type": _NATIVE_HOOKS[name]})
+        elif name in _KEPT_HOOKS:
+            priority = {"EMAHook": 50, "EarlyStoppingHook": 100}[name]
+            made.append({"type": _KEPT_HOOKS[name], "priority": priority, "config": hidden(config, "custom_hooks")})
+    return made
+
+
+def _last(given: Any) -> str:
+    kind = given.get("type", "") if isinstance(given, Mapping) else ""
+    return str(kind).rpartition(".")[2]

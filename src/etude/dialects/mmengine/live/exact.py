@@ -31,7 +31,7 @@ def share_of(runner: Any) -> dict[str, Any]:
     return {
         "generators": getattr(loop, "generators", None) or Generators().state_dict(),
         "data": None if passes is None else passes.state_dict(),
-        "wrappers": {name: _unfinished(wrapper) for name, wrapper in _named(runner.optim_wrapper)},
+        "wrappers": {name: unfinished(wrapper) for name, wrapper in _named(runner.optim_wrapper)},
         "hooks": hooks_of(runner),
         "buffers": on_cpu(_own_buffers(runner)),
     }
@@ -43,7 +43,7 @@ def take(runner: Any, share: Mapping[str, Any]) -> None:
     if passes is not None and share.get("data"):
         passes.load_state_dict({**share["data"], "began": generators_of(share["data"]["began"])})
     for name, wrapper in _named(runner.optim_wrapper):
-        _put_back(wrapper, share.get("wrappers", {}).get(name, {}))
+        put_back(wrapper, share.get("wrappers", {}).get(name, {}))
     take_hooks(runner, share.get("hooks") or {})
     with torch.no_grad():
         for name, buffer in _own_buffers(runner).items():
@@ -113,7 +113,7 @@ def _stateful(hooks: list[Any]) -> Iterator[tuple[str, Any]]:
             yield name if seen[name] == 1 else f"{name}#{seen[name]}", hook
 
 
-def _unfinished(wrapper: Any) -> dict[str, Any]:
+def unfinished(wrapper: Any) -> dict[str, Any]:
     """How many batches were differentiated and, inside a group, what they have added up to."""
     count = getattr(wrapper, "inner_count", None)
     if count is None or wrapper.should_update():
@@ -121,7 +121,8 @@ def _unfinished(wrapper: Any) -> dict[str, Any]:
     return {"count": count, "grads": {n: on_cpu(p.grad) for n, p in enumerate(_params(wrapper)) if p.grad is not None}}
 
 
-def _put_back(wrapper: Any, state: Mapping[str, Any]) -> None:
+def put_back(wrapper: Any, state: Mapping[str, Any]) -> None:
+    """Put back what :func:`unfinished` gave."""
     if state.get("count") is not None:
         wrapper._inner_count = int(state["count"])
     params = _params(wrapper)
