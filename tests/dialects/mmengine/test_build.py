@@ -135,3 +135,18 @@ def test_a_test_after_training_keeps_the_trained_average(config: Path, tmp_path:
     trained = {name: value.clone() for name, value in hook.ema_model.state_dict().items()}
     runner.call_hook("before_run")
     assert all(torch.equal(trained[name], value) for name, value in hook.ema_model.state_dict().items())
+
+
+def test_nothing_alarming_is_said_about_accumulation_and_about_a_resume_inside_an_epoch(
+    config: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    text = config.read_text().replace('type="OptimWrapper"', 'type="OptimWrapper", accumulative_counts=2')
+    stepped = text.replace("milestones=[1], end=2", "milestones=[1], by_epoch=False")
+    config.write_text(f"{stepped}\ncustom_hooks = [dict(type='Terminate', at=3)]\n")
+    train(config, tmp_path / "work")
+    config.write_text(stepped)
+    run = train(config, tmp_path / "work", resume="")
+    assert run.step == 8
+    assert not [warning for warning in recwarn if "scheduler" in str(warning.message)]
+    log = next(path.read_text() for path in sorted((tmp_path / "work").glob("*/*.log"), reverse=True))
+    assert "loop_stage" not in log and "resumed epoch: 0, iter: 3" in log
