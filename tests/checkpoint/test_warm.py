@@ -8,7 +8,7 @@ from torch import nn
 
 from etude.checkpoint import warm
 from etude.checkpoint.store import Store
-from etude.errors import ConfigError
+from etude.errors import ConfigError, ResumeError
 
 
 def model() -> nn.Module:
@@ -69,3 +69,58 @@ def test_that_nothing_matched_is_an_error(tmp_path: Path) -> None:
         warm.init_from(model(), tmp_path / "g.pth", prefix="backbon")
     with pytest.raises(ConfigError, match="no regular expression"):
         warm.init_from(model(), tmp_path / "g.pth", rename={"(": ""})
+
+
+def test_strict_asks_for_the_submodule_that_is_named_not_for_the_whole_model(tmp_path: Path) -> None:
+    torch.save(
+        {"state_dict": ones(backbone__weight=(4, 3), backbone__bias=(4,), head__weight=(9, 4))}, tmp_path / "f.pth"
+    )
+    fresh = model()
+    match = warm.init_from(fresh, tmp_path / "f.pth", prefix="backbone", to="backbone", strict=True)
+    assert match.exact and sorted(match.outside) == ["head.bias", "head.weight"]
+    assert "2 fit, 0 of another shape, 0 missing, 0 unused; the other 2 of the model stay as they are" in (
+        warm.describe(match)
+    )
+    torch.save(ones(backbone__weight=(4, 3)), tmp_path / "half.pth")
+    with pytest.raises(ConfigError, match=r"missing  backbone\.bias"):
+        warm.init_from(model(), tmp_path / "half.pth", prefix="backbone", to="backbone", strict=True)
+
+
+def test_several_submodules_by_a_map_of_prefixes(tmp_path: Path) -> None:
+    torch.save(
+        ones(enc__weight=(4, 3), enc__bias=(4,), cls__weight=(2, 4), cls__bias=(2,), other=(1,)), tmp_path / "f.pth"
+    )
+    fresh = model()
+    match = warm.init_from(fresh, tmp_path / "f.pth", prefix={"enc": "backbone", "cls": "head"}, strict=True)
+    assert match.exact and len(match.matched) == 4 and not match.outside
+    match = warm.init_from(fresh, tmp_path / "f.pth", prefix={"enc.": "backbone."}, strict=True)
+    assert len(match.matched) == 2 and len(match.outside) == 2
+    with pytest.raises(ConfigError, match="leave `to` out"):
+        warm.init_from(fresh, tmp_path / "f.pth", prefix={"enc": "backbone"}, to="head")
+
+
+def test_when_nothing_matches_the_prefix_that_would_help_is_named(tmp_path: Path) -> None:
+    torch.save(ones(module__net__backbone__weight=(4, 3), module__net__backbone__bias=(4,)), tmp_path / "deep.pth")
+    with pytest.raises(ConfigError, match=r"`prefix: module\.net` would make names agree"):
+        warm.init_from(model(), tmp_path / "deep.pth")
+    torch.save(ones(weight=(4, 3), bias=(4,)), tmp_path / "flat.pth")
+    with pytest.raises(ConfigError, match=r"`to: (backbone|head)` would make names agree"):
+        warm.init_from(model(), tmp_path / "flat.pth")
+
+
+def test_a_long_list_is_told_by_modules(tmp_path: Path) -> None:
+    torch.save(
+        {f"layers.{n}.{w}": torch.ones(1) for n in range(40) for w in ("q", "k")} | ones(head__bias=(2,)),
+        tmp_path / "f.pth",
+    )
+    text = warm.describe(warm.init_from(model(), tmp_path / "f.pth"))
+    assert "unused   layers.0.* (2 tensors)" in text and len(text.splitlines()) <= 33 and "lines more" in text
+
+
+def test_a_file_without_weights_says_what_it_has(tmp_path: Path) -> None:
+    torch.save({"epoch": 3, "ema": {"state_dict": ones(w=(2,))}}, tmp_path / "f.pth")
+    with pytest.raises(ResumeError, match="holds no weights; it has epoch, ema"):
+        warm.read_weights(tmp_path / "f.pth")
+    assert list(warm.read_weights(tmp_path / "f.pth", key="ema.state_dict")) == ["w"]
+    with pytest.raises(ResumeError, match=r"no 'ema\.weights' in it; it has epoch, ema"):
+        warm.read_weights(tmp_path / "f.pth", key="ema.weights")

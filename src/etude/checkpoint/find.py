@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
+from etude.checkpoint import folders
 from etude.checkpoint import manifest as manifests
+from etude.checkpoint.places import local_path, locate
 from etude.checkpoint.store import STEP, Store
 from etude.errors import ResumeError, nearest, printable
 
@@ -17,9 +19,10 @@ def find(path: str, *, beside: str = "") -> str:
 
     ``beside`` is a folder of checkpoints in which a name that leads nowhere else is looked for.
     """
-    if "://" in path:
-        return path
+    path = local_path(path)
     text = path.rstrip("/") or path
+    if "://" in path:
+        return text if text.endswith(folders.SUFFIXES) else _newest(text)
     if beside and not os.path.exists(text) and os.path.exists(os.path.join(beside, text)):
         text = os.path.join(beside, text)
     if os.path.basename(text) == "latest" and os.path.isfile(text):
@@ -43,13 +46,15 @@ def _pointed_at(path: str) -> str:
 
 def _newest(folder: str) -> str:
     """A checkpoint is itself; a folder without any is left to whoever can say more about it."""
-    if os.path.exists(os.path.join(folder, manifests.NAME)):
+    disk, where = locate(folder)
+    if manifests.NAME in disk.names(where):
         return folder
-    for place in (os.path.join(folder, FOLDER), folder):
-        entries = Store(place, write=False).entries() if os.path.isdir(place) else []
+    for place in (disk.join(folder, FOLDER), folder):
+        entries = Store(place, write=False).entries()
         if entries:
-            return entries[-1].path
-    return folder
+            return disk.join(place, entries[-1].name)
+    bare = [name for name in disk.names(where) if name.startswith("weights-")]
+    return folders.newest(folder) or (disk.join(folder, bare[-1]) if bare else folder)
 
 
 def _what_there_is(path: str, beside: str) -> str:

@@ -12,11 +12,13 @@ import os
 import pickle
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from typing import IO, Any
 
 import torch
 
 from etude.checkpoint import disk, inert, tensors
+from etude.checkpoint.places import LocalDisk, locate
 from etude.errors import ResumeError, printable
 
 #: The pickled part of a file holds names and shapes; more than this is no honest one.
@@ -31,14 +33,29 @@ def read(path: str | os.PathLike[str], *, trust: bool = False) -> dict[Any, Any]
     Raises :class:`~etude.errors.ResumeError` for a file that is damaged, of no known kind, or names something outside
     the table (``refused: global os.system``).
     """
-    name = os.fspath(path)
-    if os.path.isdir(name):
-        raise ResumeError(f"{printable(name)}: {_about_folder(name)}")
     if trust:
-        return _as_dict(torch.load(name, map_location="cpu", weights_only=False), name)
+        return _as_dict(_opened(path, lambda file: torch.load(file, map_location="cpu", weights_only=False)), path)
+    return _as_dict(_opened(path, lambda file: _reader(file)(file)), path)
+
+
+def skim(path: str | os.PathLike[str]) -> dict[Any, Any]:
+    """The same without the bytes of the tensors, which come on torch's ``meta`` device: for a look at large files."""
+    return _as_dict(_opened(path, lambda file: _reader(file, skim=True)(file)), path)
+
+
+def _opened(path: str | os.PathLike[str], use: Callable[[IO[bytes]], Any]) -> Any:
+    """What ``use`` makes of the file at ``path``; whatever goes wrong is said of that path."""
+    name = os.fspath(path)
+    place, where = locate(name)
     try:
-        with disk.open_file(os.path.realpath(name)) as raw, io.BufferedReader(raw) as file:  # type: ignore[type-var]
-            return _as_dict(_reader(file)(file), name)
+        if isinstance(place, LocalDisk):
+            where = os.path.realpath(where)  # a user's own link is followed; what lies behind it must be a file
+            if os.path.isdir(where):
+                raise ResumeError(_about_folder(where))
+        with place.open_file(where) as raw:
+            return use(io.BufferedReader(raw) if isinstance(raw, io.RawIOBase) else raw)
+    except inert.Refused as error:
+        raise ResumeError(f"{printable(name)}: {error}. {_REFUSED}") from None
     except ResumeError as error:
         raise ResumeError(f"{printable(name)}: {error}") from None
     except FileNotFoundError:
@@ -47,15 +64,21 @@ def read(path: str | os.PathLike[str], *, trust: bool = False) -> dict[Any, Any]
         raise ResumeError(f"{printable(name)}: damaged or not a checkpoint ({_short(error)})") from error
 
 
-def _reader(file: IO[bytes]) -> Callable[[IO[bytes]], Any]:
+_REFUSED = (
+    "A checkpoint needs no such thing, so the file was not read further and nothing in it was run; "
+    "--trust would let it run: only for a file whose origin you know"
+)
+
+
+def _reader(file: IO[bytes], *, skim: bool = False) -> Callable[[IO[bytes]], Any]:
     start = file.read(16)
     file.seek(0)
     if start.startswith(b"PK\x03\x04"):
-        return _read_zip
+        return partial(read_zip, skim=skim)
     if start[:1] == b"\x80":
-        return _read_legacy
+        return partial(_read_legacy, skim=skim)
     if len(start) >= 10 and start[8:9] == b"{":
-        return tensors.read
+        return tensors.skim if skim else tensors.read
     if not start:
         raise ResumeError("the file is empty")
     raise ResumeError("neither a torch file nor safetensors")
@@ -70,13 +93,13 @@ def _about_folder(name: str) -> str:
     return "a folder, where a file is needed"
 
 
-def _as_dict(value: Any, name: str) -> dict[Any, Any]:
+def _as_dict(value: Any, path: str | os.PathLike[str]) -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise ResumeError(f"{printable(name)}: holds a {type(value).__name__}, where a dict is needed")
+        raise ResumeError(f"{printable(os.fspath(path))}: holds a {type(value).__name__}, where a dict is needed")
     return value
 
 
-class _Unpickler(pickle.Unpickler):
+class Unpickler(pickle.Unpickler):
     """A reader of pickles that knows only the inert table, and storages through ``storage(saved_id)``."""
 
     def __init__(self, file: Any, storage: Callable[[tuple[Any, ...]], Any] | None = None) -> None:
@@ -95,19 +118,20 @@ class _Unpickler(pickle.Unpickler):
 # -- torch's zip files -------------------------------------------------------------------------------------------------
 
 
-def _read_zip(file: IO[bytes]) -> Any:
+def read_zip(file: IO[bytes], *, skim: bool = False) -> Any:
+    """What ``torch.save`` put into an open file."""
     with zipfile.ZipFile(file) as archive:
-        prefix = _check_archive(archive, os.fstat(file.fileno()).st_size)
+        prefix = _check_archive(archive, tensors.size_of(file))
         loaded: dict[str, torch.Tensor] = {}
 
         def storage(saved_id: tuple[Any, ...]) -> torch.Tensor:
             _, kind, key, _, numel = saved_id[:5]
             if key not in loaded:
-                loaded[key] = _zip_storage(archive, f"{prefix}data/{key}", kind, int(numel))
+                loaded[key] = _zip_storage(archive, f"{prefix}data/{key}", kind, int(numel), skim)
             return loaded[key]
 
         with archive.open(f"{prefix}data.pkl") as content:
-            return inert.plain(_Unpickler(io.BytesIO(content.read(MAX_PICKLE)), storage).load())
+            return inert.plain(Unpickler(io.BytesIO(content.read(MAX_PICKLE)), storage).load())
 
 
 def _check_archive(archive: zipfile.ZipFile, size: int) -> str:
@@ -129,10 +153,12 @@ def _check_archive(archive: zipfile.ZipFile, size: int) -> str:
     return found[0].removesuffix("data.pkl")
 
 
-def _zip_storage(archive: zipfile.ZipFile, name: str, kind: Any, numel: int) -> torch.Tensor:
+def _zip_storage(archive: zipfile.ZipFile, name: str, kind: Any, numel: int, skim: bool) -> torch.Tensor:
     dtype = _dtype_of(kind)
     if archive.getinfo(name).file_size < numel * dtype.itemsize or numel < 0:
         raise ResumeError(f"the storage {printable(name)} is cut short")
+    if skim:
+        return torch.empty(numel, dtype=dtype, device="meta")
     with archive.open(name) as content:
         return _fill(content, dtype, numel)
 
@@ -158,13 +184,13 @@ def _fill(content: Any, dtype: torch.dtype, numel: int) -> torch.Tensor:
 # -- torch's files from before 1.6 -------------------------------------------------------------------------------------
 
 
-def _read_legacy(file: IO[bytes]) -> Any:
+def _read_legacy(file: IO[bytes], *, skim: bool = False) -> Any:
     """Magic, protocol and machine, then the object, the keys of its storages, and their bytes, one after the other."""
-    if _Unpickler(file).load() != _LEGACY_MAGIC:
+    if Unpickler(file).load() != _LEGACY_MAGIC:
         raise ResumeError("a pickle, but not one of torch")
-    if _Unpickler(file).load() != _LEGACY_PROTOCOL or not _Unpickler(file).load().get("little_endian", True):
+    if Unpickler(file).load() != _LEGACY_PROTOCOL or not Unpickler(file).load().get("little_endian", True):
         raise ResumeError("a torch file of an unknown protocol or byte order")
-    size = os.fstat(file.fileno()).st_size
+    size, device = tensors.size_of(file), "meta" if skim else "cpu"
     made: dict[str, torch.Tensor] = {}
 
     def storage(saved_id: tuple[Any, ...]) -> torch.Tensor:
@@ -172,14 +198,16 @@ def _read_legacy(file: IO[bytes]) -> Any:
         dtype = _dtype_of(kind)
         if int(numel) < 0 or int(numel) * dtype.itemsize > size:
             raise ResumeError("refused: a storage larger than the file")
-        whole = made.setdefault(str(key), torch.empty(int(numel), dtype=dtype))
+        whole = made.setdefault(str(key), torch.empty(int(numel), dtype=dtype, device=device))
         if view is None:
             return whole
         _, offset, length = view
         return whole[int(offset) : int(offset) + int(length)]
 
-    content = _Unpickler(file, storage).load()
-    for key in _Unpickler(file).load():
+    content = Unpickler(file, storage).load()
+    if skim:
+        return inert.plain(content)
+    for key in Unpickler(file).load():
         _fill_legacy(file, made[str(key)])
     return inert.plain(content)
 

@@ -21,6 +21,14 @@ from etude.errors import ResumeError, printable
 MAX_DEPTH = 200
 
 
+class Refused(ResumeError):
+    """A file names something that only a program could need."""
+
+    def __init__(self, module: str, name: str) -> None:
+        module = {"posix": "os", "nt": "os", "__builtin__": "builtins"}.get(module, module)
+        super().__init__(f"refused: global {printable(module)}.{printable(name)}")
+
+
 def find(module: str, name: str) -> Any:
     """What ``module.name`` stands for in a file; refused when it is not in the table."""
     found = _TABLE.get((_renamed(module), name))
@@ -29,7 +37,7 @@ def find(module: str, name: str) -> Any:
     if found is None and module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
         return getattr(torch, name)
     if found is None:
-        raise ResumeError(f"refused: global {printable(module)}.{printable(name)}")
+        raise Refused(module, name)
     return found
 
 
@@ -205,13 +213,13 @@ class _Method:
 
 def _getattr(owner: Any, name: str) -> _Method:
     if not (isinstance(owner, type) and issubclass(owner, Record | _Dict)):
-        raise ResumeError("refused: global builtins.getattr")
+        raise Refused("builtins", "getattr")
     return _Method()
 
 
 def _reconstruct(kind: type, base: type, state: Any) -> Any:
     if not (isinstance(kind, type) and issubclass(kind, Record | _Dict)):
-        raise ResumeError("refused: global copyreg._reconstructor")
+        raise Refused("copyreg", "_reconstructor")
     return kind()
 
 

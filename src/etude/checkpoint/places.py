@@ -193,7 +193,7 @@ def _again(call: str, path: str, attempt: Callable[[], T]) -> T:
 
 def locate(folder: str | os.PathLike[str]) -> tuple[Disk, str]:
     """The disk that ``folder`` is on, and its path there."""
-    text = os.fspath(folder)
+    text = local_path(os.fspath(folder))
     if "://" not in text:
         return LocalDisk(), os.path.abspath(text)
     try:
@@ -202,3 +202,9 @@ def locate(folder: str | os.PathLike[str]) -> tuple[Disk, str]:
         raise MissingExtra("fsspec", "torch", f"the path {text}") from None
     fs, path = fsspec.core.url_to_fs(text)
     return RemoteDisk(fs), str(path)
+
+
+def local_path(path: str) -> str:
+    """``file:///a/b`` is the file ``/a/b``, with all that the local disk can do; any other path stays as it is."""
+    scheme, found, rest = path.partition("://")
+    return rest if found and scheme in ("file", "local") else path

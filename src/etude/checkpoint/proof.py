@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from etude.checkpoint.compare import Difference, differences
 from etude.checkpoint.elsewhere import is_bookkeeping, last_state, steps_in
 from etude.checkpoint.store import Store
-from etude.checkpoint.tools import Difference, differences
 
 #: What the clock says differs between any two runs.
 _CLOCK = ("hook.Timer.", "hook.TimeBudget.", "events.writers.", "plan.folder")

@@ -62,7 +62,7 @@ def read(
     file: IO[bytes], *, size: int | None = None, watch: Callable[[memoryview], Any] | None = None
 ) -> dict[str, torch.Tensor]:
     """The tensors of an open file, each in memory of its own. ``watch`` sees all bytes, in order."""
-    size = os.fstat(file.fileno()).st_size if size is None else size
+    size = size_of(file) if size is None else size
     length, text = _read_header(file, size)
     if watch is not None:
         watch(memoryview(length + text))
@@ -71,6 +71,22 @@ def read(
         made[name] = torch.empty(shape, dtype=dtype)
         _fill(file, bytes_of(made[name]), watch)
     return made
+
+
+def skim(file: IO[bytes]) -> dict[str, torch.Tensor]:
+    """Names, dtypes and shapes alone: tensors on torch's ``meta`` device."""
+    size = size_of(file)
+    _, text = _read_header(file, size)
+    layout = parse_header(text, size - 8 - len(text))
+    return {name: torch.empty(shape, dtype=dtype, device="meta") for name, (dtype, shape) in layout.items()}
+
+
+def size_of(file: IO[bytes]) -> int:
+    """The bytes of an open file of any file system; the position stays."""
+    here = file.tell()
+    end = file.seek(0, os.SEEK_END)
+    file.seek(here)
+    return end
 
 
 def _read_header(file: IO[bytes], size: int) -> tuple[bytes, bytes]:

@@ -1,34 +1,34 @@
-"""What ``etude ckpt`` does: list, show, verify, compare, convert, prune and average checkpoints of any system."""
+"""What ``etude ckpt ls``, ``verify`` and ``prune`` do, with checkpoints of Étude and of other systems."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from etude.checkpoint import disk, foreign, tensors, warm
+from etude.checkpoint import disk, folders
 from etude.checkpoint import load as reading
 from etude.checkpoint import manifest as manifests
-from etude.checkpoint.find import find
+from etude.checkpoint.find import FOLDER, find
+from etude.checkpoint.folders import Found
 from etude.checkpoint.manifest import human
-from etude.checkpoint.places import locate
-from etude.checkpoint.store import Store
-from etude.errors import ConfigError, ResumeError, UserError, printable
-from etude.events.jsonl import TIMING_OFFSET
+from etude.checkpoint.places import LocalDisk, local_path, locate
+from etude.checkpoint.retention import Retention
+from etude.checkpoint.store import STEP, Store
+from etude.errors import ResumeError, UserError, printable, suggest
 
-LAYOUTS = ("safetensors", "state_dict", "mmcv", "mmengine")
+#: Where notes about an mmcv checkpoint lie beside it.
+_NOTES = ".etude"
 
 
 def store_folder(path: str) -> str:
     """The folder with the checkpoints: ``path`` itself, or the one inside a run's folder."""
-    place = locate(path)[0]
-    inner = place.join(path, "checkpoints")
-    if "://" not in path and not os.path.isdir(path):
+    path = local_path(path)
+    place, where = locate(path)
+    if isinstance(place, LocalDisk) and not os.path.isdir(where):
         raise UserError(f"{printable(path)} is not a folder")
+    inner = place.join(path, FOLDER)
     return inner if place.names(locate(inner)[1]) else path
 
 
@@ -38,207 +38,187 @@ def is_checkpoint(path: str) -> bool:
     return manifests.NAME in place.names(where)
 
 
+def native_names(folder: str) -> list[str]:
+    """The checkpoints of Étude in ``folder``: whatever has a manifest, or the name of one."""
+    place, where = locate(folder)
+    return [
+        name
+        for name in place.names(where)
+        if not name.startswith(".") and (STEP.fullmatch(name) or manifests.NAME in place.names(place.join(where, name)))
+    ]
+
+
 def rows(path: str) -> list[tuple[str, ...]]:
     """One line per checkpoint for ``ls``: name, step, epoch, size, when, metrics or what is wrong."""
-    place, folder = locate(store_folder(path))
-    listed: list[tuple[str, ...]] = []
-    for name in place.names(folder):
-        if name.startswith(".") or name == "latest":
-            continue
-        try:
-            manifest = reading.read_manifest(place, place.join(folder, name), trust_owner=True)
-        except ResumeError as error:
-            listed.append((name, "", "", "", "", str(error)))
-            continue
-        metrics = "  ".join(f"{key} {value:.4g}" for key, value in manifest.metrics.items())
-        note = manifest.kind if manifest.kind != "full" else ""
-        listed.append(
-            (name, str(manifest.step), str(manifest.epoch), human(manifest.size), manifest.saved, metrics or note)
-        )
-    return listed
+    natives, others = listed(path)
+    return [_row(one) for one in natives] or [_foreign_row(one) for one in others]
 
 
-def read_any(path: str, *, trust: bool = False) -> dict[str, Any]:
-    """The content of a native checkpoint (part → state), of the newest one of a run, or of a foreign file."""
-    path = find(path)
-    if is_checkpoint(path):
-        place, where = locate(path)
-        return reading.load(place, where, trust_owner=trust).state
-    return foreign.read(path, trust=trust)
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree that is no container, with its dotted path."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from leaves(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple) and not isinstance(value, torch.Size):
-        for index, item in enumerate(value):
-            yield from leaves(item, f"{path}.{index}" if path else str(index))
-    else:
-        yield path, value
-
-
-def describe(value: Any) -> str:
-    """A tensor by dtype, shape and range; anything else by its beginning."""
-    if isinstance(value, torch.Tensor):
-        shape = "×".join(map(str, value.shape)) or "scalar"
-        kind = str(value.dtype).removeprefix("torch.")
-        if value.numel() and value.is_floating_point():
-            low, high = torch.aminmax(value.float())
-            return f"{kind} {shape}  {float(low):.4g} … {float(high):.4g}"
-        return f"{kind} {shape}"
-    return printable(repr(value))[:80]
-
-
-def check(path: str, *, trust_owner: bool = False) -> list[tuple[str, str]]:
-    """Verify one checkpoint or all of a folder: (name, what is wrong or empty)."""
-    if os.path.isfile(path) and os.path.basename(path) == "latest":
+def listed(path: str) -> tuple[list[str], list[Found]]:
+    """The paths of Étude's checkpoints at ``path``, or what there is of other systems; it may be one itself."""
+    path = local_path(path).rstrip("/") or path
+    if os.path.basename(path) == "latest" and os.path.isfile(path):
         path = find(path)
+    if is_checkpoint(path):
+        return [path], []
+    single = folders.one(path)
+    if single is not None:
+        return [], [single]
+    folder = store_folder(path)
+    place = locate(folder)[0]
+    natives = [place.join(folder, name) for name in native_names(folder)]
+    others = [] if natives else folders.checkpoints(folder)
+    if not natives and not others:
+        raise _none_in(path)
+    return natives, others
+
+
+def _none_in(path: str) -> UserError:
+    return UserError(f"no checkpoint in {printable(path)}, of Étude or of a system that it knows")
+
+
+def _row(path: str) -> tuple[str, ...]:
     place, where = locate(path)
-    found = [where]
-    if not is_checkpoint(path):
-        folder = locate(store_folder(path))[1]
-        kept = [name for name in place.names(folder) if not name.startswith(".") and name != "latest"]
-        found = [place.join(folder, name) for name in kept]
-        if not found:
-            raise UserError(f"no checkpoint in {printable(path)}")
-    results = []
-    for one in found:
-        try:
-            reading.verify(place, one, trust_owner=trust_owner)
-            results.append((os.path.basename(one), ""))
-        except ResumeError as error:
-            results.append((os.path.basename(one), str(error)))
-    return results
+    name = os.path.basename(where)
+    try:
+        manifest = reading.read_manifest(place, where, trust_owner=True)
+    except ResumeError as error:
+        return (name, "", "", "", "", str(error))
+    metrics = "  ".join(f"{key} {value:.4g}" for key, value in manifest.metrics.items())
+    note = manifest.kind if manifest.kind != "full" else ""
+    return (name, str(manifest.step), str(manifest.epoch), human(manifest.size), manifest.saved, metrics or note)
+
+
+def _foreign_row(one: Found) -> tuple[str, ...]:
+    notes = [note for note in (one.purpose, *one.pointers) if note]
+    try:
+        epoch = "" if one.epoch is None else str(one.epoch)
+    except ResumeError as error:
+        return (one.name, "", "", human(one.size), one.saved, str(error).removeprefix(f"{printable(one.path)}: "))
+    return (one.name, str(one.step or ""), epoch, human(one.size), one.saved, ", ".join(notes))
+
+
+# -- verify ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Difference:
-    """One path at which two contents are not the same."""
+class Checked:
+    """One checkpoint that was read to its last byte: what is wrong with it, and what could not be found out."""
 
-    path: str
-    left: str
-    right: str
-
-
-def differences(left: Any, right: Any) -> list[Difference]:
-    """All leaves that differ, except for what the clock says; tensors are compared bit by bit and told by their
-    largest difference."""
-    first, second = (
-        {path: value for path, value in leaves(tree) if not path.endswith(TIMING_OFFSET)} for tree in (left, right)
-    )
-    found = []
-    for path in [*first, *(path for path in second if path not in first)]:
-        if path not in first or path not in second:
-            found.append(Difference(path, _side(first, path), _side(second, path)))
-        elif not same(first[path], second[path]):
-            found.append(Difference(path, *_contrast(first[path], second[path])))
-    return found
+    name: str
+    wrong: str = ""
+    note: str = ""
 
 
-def same(left: Any, right: Any) -> bool:
-    """The same bits; NaN is the same as NaN."""
-    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
-        alike = left.dtype == right.dtype and left.shape == right.shape
-        return alike and bytes(tensors.bytes_of(left.contiguous())) == bytes(tensors.bytes_of(right.contiguous()))
-    if hasattr(left, "dtype") and hasattr(right, "dtype"):
-        return bool(left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes())
-    return type(left) is type(right) and (left == right or (left != left and right != right))
+def check(path: str, *, trust_owner: bool = False) -> list[Checked]:
+    """Verify one checkpoint, or all of a folder."""
+    natives, others = listed(path)
+    return [_check_native(one, trust_owner) for one in natives] or [_check_foreign(one) for one in others]
 
 
-def _side(known: Mapping[str, Any], path: str) -> str:
-    return describe(known[path]) if path in known else "(none)"
+def _check_native(path: str, trust_owner: bool) -> Checked:
+    place, where = locate(path)
+    name = os.path.basename(where)
+    try:
+        reading.verify(place, where, trust_owner=trust_owner)
+    except ResumeError as error:
+        return Checked(name, str(error))
+    return Checked(name)
 
 
-def _contrast(left: Any, right: Any) -> tuple[str, str]:
-    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and left.shape == right.shape:
-        gap = (left.double() - right.double()).abs().max() if left.numel() else 0.0
-        return describe(left), f"{describe(right)}  (largest difference {float(gap):.3g})"
-    return describe(left), describe(right)
+def _check_foreign(one: Found) -> Checked:
+    wrong = folders.fault(one.path)
+    if not wrong and not folders.has_checksums(one.path):
+        return Checked(one.name, note="can be read; it has no checksums, so a changed bit would not show")
+    return Checked(one.name, wrong)
 
 
-def convert(source: str, target: str, *, layout: str = "", optimizer: bool = False, trust: bool = False) -> str:
-    """Weights of ``source`` into the file ``target``; returns the layout that was written."""
-    layout = layout or ("safetensors" if target.endswith(".safetensors") else "state_dict")
-    if layout not in LAYOUTS:
-        raise ConfigError(f"no layout is called {layout!r}", hint=f"one of {', '.join(LAYOUTS)}")
-    content = read_any(source, trust=trust)
-    weights = warm.weights_in(content, at=source)
-    write(target, weights, layout=layout, meta=_meta(source, content), optimizer=_optimizer(content, optimizer))
-    return layout
+# -- prune -------------------------------------------------------------------------------------------------------------
 
 
-def write(
-    target: str, weights: Mapping[str, torch.Tensor], *, layout: str, meta: Mapping[str, Any], optimizer: Any = None
-) -> None:
-    """``weights`` as a file of another system, whole or not at all."""
-    if layout == "safetensors":
-        plain = {"format": "pt"} | {key: str(value) for key, value in meta.items()}
-        disk.write_atomically(target, lambda file: tensors.write(file, weights, metadata=plain))
+@dataclass
+class Pruned:
+    """The names that went (or would go), and what was left alone for a reason."""
+
+    gone: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def prune(folder: str, rule: Retention, *, aside: bool = False, dry: bool = False) -> Pruned:
+    """Delete what ``rule`` does not keep. What is damaged neither counts as kept nor goes: it is told of."""
+    if is_checkpoint(folder) or folders.one(folder):
+        raise UserError(f"{printable(folder)} is one checkpoint; prune takes the folder that it lies in")
+    store = Store(folder, retention=rule, write=False)
+    entries = store.entries()
+    if not entries and not native_names(folder):
+        return _prune_foreign(folder, rule, dry=dry)
+    known = {name for entry in entries for name in entry.metrics}
+    if rule.metric and known and rule.metric not in known:
+        raise UserError(f"no checkpoint has the metric {rule.metric!r}; {suggest(rule.metric, known)}")
+    done = Pruned()
+    whole = []
+    for entry in entries:
+        wrong = _check_native(store.disk.join(folder, entry.name), True).wrong
+        done.left += [f"{entry.name}: {wrong}"] if wrong else []
+        whole += [] if wrong else [entry]
+    kept = {entry.name for entry in rule.keep({entry.step: entry for entry in whole}.values())}
+    done.gone = [entry.name for entry in whole if entry.name not in kept]
+    done.gone += sorted(name for name in _aside(store) if aside)
+    for name in () if dry else done.gone:
+        store.discard(name)
+    return done
+
+
+def _aside(store: Store) -> Iterable[str]:
+    return (name for name in store.disk.names(store.folder) if name.startswith(("aside-", "broken-")))
+
+
+def _prune_foreign(folder: str, rule: Retention, *, dry: bool) -> Pruned:
+    """The row that was saved every so often is thinned; the best, the final and what is pointed to stay."""
+    found = folders.checkpoints(folder)
+    if not found:
+        raise _none_in(folder)
+    if "://" in folder:
+        raise UserError("checkpoints of other systems are pruned on the local disk alone")
+    if rule.metric:
+        raise UserError(
+            "such checkpoints do not say how good they are: the best ones have names of their own "
+            "(best_…, model_best) and always stay; leave --best out"
+        )
+    done = Pruned()
+    row = []
+    for one in found:
+        if one.periodic is None or os.path.islink(one.path):
+            continue
+        wrong = folders.fault(one.path)
+        done.left += [f"{one.name}: {wrong}"] if wrong else []
+        row += [] if wrong else [one]
+    kept = {one.name for one in rule.keep(row)} | {one.name for one in row if one.pointers}
+    going = [one for one in row if one.name not in kept]
+    done.gone = [one.name for one in going]
+    for one in () if dry else going:
+        _forget(one)
+    return done
+
+
+def _forget(one: Found) -> None:
+    """Delete a checkpoint of another system; a folder loses its name first, so that it is never half there."""
+    if os.path.isdir(one.path):
+        above, name = os.path.split(one.path)
+        rest = os.path.join(above, f".{name}.old-{os.getpid()}")
+        disk.rename(one.path, rest)
+        disk.remove_tree(rest)
         return
-    content: dict[str, Any] = dict(weights)
-    if layout in ("mmcv", "mmengine"):
-        content = {"meta": dict(meta), "state_dict": dict(weights)}
-        if layout == "mmengine":
-            content["message_hub"] = {"log_scalars": {}, "runtime_info": dict(meta), "resumed_keys": {}}
-        if optimizer is not None:
-            content["optimizer"] = optimizer
-    disk.write_atomically(target, lambda file: torch.save(content, file))
-
-
-def _meta(source: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    given = content.get("meta") or content.get("counters") or {}
-    steps = given.get("iter", given.get("step", 0)) if isinstance(given, Mapping) else 0
-    epochs = given.get("epoch", 0) if isinstance(given, Mapping) else 0
-    return {"epoch": int(epochs), "iter": int(steps)}
-
-
-def _optimizer(content: Mapping[str, Any], wanted: bool) -> Any:
-    if not wanted:
-        return None
-    if "optimizer" not in content:
-        raise ConfigError("there is no optimizer state to convert")
-    return content["optimizer"]
-
-
-def average(sources: Sequence[str], target: str, *, trust: bool = False) -> int:
-    """The mean of the weights of several checkpoints; returns how many tensors were averaged.
-
-    Sums are kept in double precision. What is no floating-point number (a counter) is taken from the last one.
-    """
-    if len(sources) < 2:
-        raise UserError("an average needs at least two checkpoints")
-    total: dict[str, torch.Tensor] = {}
-    last: dict[str, torch.Tensor] = {}
-    for source in sources:
-        last = warm.read_weights(source, trust=trust)
-        if total and set(total) != {name for name, value in last.items() if value.is_floating_point()}:
-            raise ConfigError(f"{printable(source)} has other weights than {printable(sources[0])}")
-        for name, value in last.items():
-            if value.is_floating_point():
-                total[name] = total[name] + value.double() if name in total else value.double()
-    mean = {name: total[name].div(len(sources)).to(v.dtype) if name in total else v for name, v in last.items()}
-    layout = "safetensors" if target.endswith(".safetensors") else "state_dict"
-    write(target, mean, layout=layout, meta={"averaged": len(sources)})
-    return len(total)
-
-
-def prune(store: Store, *, aside: bool = False, dry: bool = False) -> list[str]:
-    """Delete what the store's retention does not keep, and on request what was set aside; returns the names."""
-    kept = {entry.name for entry in store.retention.keep(store.entries())}
-    gone = [entry.name for entry in store.entries() if entry.name not in kept]
-    extra = [name for name in os.listdir(store.folder) if name.startswith(("aside-", "broken-"))] if aside else []
-    if not dry:
-        store.prune()
-        for name in extra:
-            store.discard(name)
-    return [*gone, *sorted(extra)]
+    disk.remove(one.path)
+    notes = os.path.join(os.path.dirname(one.path), _NOTES)
+    for name in disk.names(notes):
+        if name.startswith((f"{one.base}.note", f"{one.base}.rank")):
+            disk.remove(os.path.join(notes, name))
 
 
 def newest_run(root: str = "runs") -> str:
     """The run folder that was written last, for commands without a path."""
-    found = sorted(Path(root).glob("*/*/checkpoints"), key=lambda path: path.parent.name)
+    found = sorted(Path(root).glob(f"*/*/{FOLDER}"), key=lambda path: path.parent.name)
     if not found:
         raise UserError(f"no run with checkpoints below {root}/; give a path")
     return str(found[-1].parent)

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import foreign, load
+from etude.checkpoint import folders, load
 from etude.checkpoint.find import find
 from etude.checkpoint.places import locate
 from etude.errors import ConfigError, ResumeError, nearest, printable
 
 #: Where other systems keep the weights inside their files.
-WEIGHT_KEYS = ("state_dict", "model", "model_state_dict", "module", "net", "weights")
+WEIGHT_KEYS = ("state_dict", "model", "model_state_dict", "module", "net", "weights", "trainer._model")
 _TENSOR = torch.Tensor
 
 
@@ -28,19 +28,25 @@ class Match:
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     mismatched: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    #: Names of the model that were not asked for: those outside of the submodules that weights are put into.
+    outside: list[str] = field(default_factory=list)
 
     @property
     def exact(self) -> bool:
         return not (self.missing or self.unexpected or self.mismatched)
 
 
+Prefix = str | Mapping[str, str]
+Rename = Mapping[str, str] | Sequence[tuple[str, str]]
+
+
 def init_from(
     model: torch.nn.Module,
     path: str | os.PathLike[str],
     *,
-    prefix: str = "",
+    prefix: Prefix = "",
     to: str = "",
-    rename: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+    rename: Rename = (),
     strict: bool = False,
     key: str = "",
     trust: bool = False,
@@ -48,22 +54,50 @@ def init_from(
     """Load weights alone from a checkpoint of Étude or of another system.
 
     ``prefix`` takes the entries below it and cuts it off (one submodule from a larger model); ``to`` puts them below
-    a submodule of ``model``; ``rename`` is a list of (regular expression, replacement), applied in order. What has no
-    counterpart or another shape is left as it is and listed, unless ``strict``; that nothing fits is always an error.
+    a submodule of ``model``; a mapping (``{"backbone": "encoder"}``) does both for several. ``rename`` is a list of
+    (regular expression, replacement), applied in order. What has no counterpart or another shape is left as it is and
+    listed, unless ``strict``, which asks that all of the weights taken fit all of the submodules they are put into;
+    that nothing fits is always an error.
     """
-    weights = read_weights(path, key=key, trust=trust)
-    weights = adapt(weights, prefix=prefix, to=to, rename=rename)
+    at = f"init_from {printable(os.fspath(path))}"
+    weights = adapt(read_weights(path, key=key, trust=trust), prefix=prefix, to=to, rename=rename)
     state = model.state_dict()
-    match = compare(state, weights)
+    match = compare(state, weights, inside=_targets(prefix, to))
     if not match.matched:
-        raise ConfigError(f"init_from {printable(os.fspath(path))}: nothing matched\n{describe(match)}")
+        raise ConfigError(f"{at}: nothing matched\n{describe(match)}", hint=_hint(state, weights))
     if strict and not match.exact:
-        raise ConfigError(f"init_from {printable(os.fspath(path))}: does not fit exactly\n{describe(match)}")
+        raise ConfigError(f"{at}: does not fit exactly\n{describe(match)}")
     with torch.no_grad():
         for name in match.matched:
             if isinstance(state[name], _TENSOR):
                 state[name].copy_(weights[name])
     return match
+
+
+def _targets(prefix: Prefix, to: str) -> tuple[str, ...]:
+    """The submodules that weights are put into; empty: anywhere in the model."""
+    names = list(prefix.values()) if isinstance(prefix, Mapping) else [to]
+    return tuple(_dot(name) for name in names) if all(names) else ()
+
+
+def _dot(prefix: str) -> str:
+    return f"{prefix.rstrip('.')}." if prefix else ""
+
+
+def _hint(state: Mapping[str, Any], weights: Mapping[str, Any]) -> str:
+    """Which prefix would make the names agree, when there is one: the usual reason that nothing does."""
+    for words, inner, outer in (("prefix", state, weights), ("to", weights, state)):
+        heads = {head for name in outer for head in _heads(name)}
+        best = max(heads, key=lambda head: sum(f"{head}{name}" in outer for name in inner), default="")
+        if best and any(f"{best}{name}" in outer for name in inner):
+            return f"`{words}: {best.rstrip('.')}` would make names agree"
+    return ""
+
+
+def _heads(name: str) -> list[str]:
+    """``a.`` and ``a.b.`` of ``a.b.c``: what may stand in front of a name that is one of another model."""
+    steps = name.split(".")
+    return [".".join(steps[:count]) + "." for count in range(1, min(len(steps), 5))]
 
 
 def read_weights(path: str | os.PathLike[str], *, key: str = "", trust: bool = False) -> dict[str, torch.Tensor]:
@@ -72,24 +106,35 @@ def read_weights(path: str | os.PathLike[str], *, key: str = "", trust: bool = F
     disk, place = locate(path)
     if "manifest.json" in disk.names(place):
         return dict(load.load(disk, place, need=["model"], only=["model"]).state["model"])
-    content = foreign.read(path, trust=trust)
+    content = folders.read(path, trust=trust)
     return weights_in(content, key=key, at=os.fspath(path))
 
 
 def weights_in(content: Mapping[Any, Any], *, key: str = "", at: str = "") -> dict[str, torch.Tensor]:
     """The weights inside a file's content: under ``key``, under a usual name, or the content itself."""
-    if key:
-        for step in key.split("."):
-            if not isinstance(content, Mapping) or step not in content:
-                raise ResumeError(f"{printable(at)}: no {printable(key)!r} in it")
-            content = content[step]
-    else:
-        inner = next((content[name] for name in WEIGHT_KEYS if isinstance(content.get(name), Mapping)), None)
-        content = inner if inner is not None and _tensors(inner) else content
-    found = _tensors(content)
+    place = key or weights_place(content)
+    inner = _inside(content, place)
+    has = ", ".join(printable(str(name)) for name in list(content)[:12]) or "nothing"
+    if inner is None:
+        raise ResumeError(f"{printable(at)}: no {printable(place)!r} in it; it has {has}")
+    found = _tensors(inner)
     if not found:
-        raise ResumeError(f"{printable(at)}: holds no weights")
+        where = f"no weights below {printable(place)!r}" if place else "holds no weights"
+        raise ResumeError(f"{printable(at)}: {where}; it has {has}")
     return found
+
+
+def weights_place(content: Mapping[Any, Any]) -> str:
+    """The usual name below which the weights are; empty when the content itself is the weights."""
+    return next((name for name in WEIGHT_KEYS if _tensors(_inside(content, name) or {})), "")
+
+
+def _inside(content: Mapping[Any, Any], place: str) -> Mapping[Any, Any] | None:
+    for step in place.split(".") if place else ():
+        if not isinstance(content, Mapping) or step not in content:
+            return None
+        content = content[step]
+    return content if isinstance(content, Mapping) else None
 
 
 def _tensors(content: Mapping[Any, Any]) -> dict[str, torch.Tensor]:
@@ -97,29 +142,34 @@ def _tensors(content: Mapping[Any, Any]) -> dict[str, torch.Tensor]:
 
 
 def adapt(
-    weights: Mapping[str, torch.Tensor],
-    *,
-    prefix: str = "",
-    to: str = "",
-    rename: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+    weights: Mapping[str, torch.Tensor], *, prefix: Prefix = "", to: str = "", rename: Rename = ()
 ) -> dict[str, torch.Tensor]:
     """Weights under the names that the model uses; see :func:`init_from`."""
-    if prefix:
-        dot = prefix if prefix.endswith(".") else f"{prefix}."
-        inside = {name.removeprefix(dot): value for name, value in weights.items() if name.startswith(dot)}
-        if not inside:
-            heads = sorted({name.partition(".")[0] for name in weights})
-            near = nearest(prefix, heads)
-            hint = f"did you mean {near!r}?" if near else f"it has {', '.join(heads[:12])}"
-            raise ConfigError(f"init_from: prefix {prefix!r} matches no weight", hint=hint)
-        weights = inside
+    if isinstance(prefix, Mapping) and to:
+        raise ConfigError("init_from: a mapping of prefixes says where each goes; leave `to` out")
+    places = prefix.items() if isinstance(prefix, Mapping) else [(prefix, to)]
     pairs = list(rename.items()) if isinstance(rename, Mapping) else [(str(a), str(b)) for a, b in rename]
     named: dict[str, torch.Tensor] = {}
-    for name, value in weights.items():
-        for pattern, replacement in pairs:
-            name = _substituted(pattern, replacement, name)
-        named[f"{to.rstrip('.')}.{name}" if to else name] = value
+    for source, target in places:
+        for name, value in _below(weights, source).items():
+            for pattern, replacement in pairs:
+                name = _substituted(pattern, replacement, name)
+            named[f"{_dot(target)}{name}"] = value
     return named
+
+
+def _below(weights: Mapping[str, torch.Tensor], prefix: str) -> Mapping[str, torch.Tensor]:
+    """The entries below ``prefix``, which is cut off."""
+    inside = {
+        name.removeprefix(_dot(prefix)): value for name, value in weights.items() if name.startswith(_dot(prefix))
+    }
+    if not inside:
+        depth = prefix.rstrip(".").count(".") + 1
+        heads = sorted({".".join(name.split(".")[:depth]) for name in weights})
+        near = nearest(prefix, heads)
+        hint = f"did you mean {near!r}?" if near else f"it has {', '.join(map(printable, heads[:12]))}"
+        raise ConfigError(f"init_from: prefix {prefix!r} matches no weight", hint=hint)
+    return inside
 
 
 def _substituted(pattern: str, replacement: str, name: str) -> str:
@@ -129,13 +179,13 @@ def _substituted(pattern: str, replacement: str, name: str) -> str:
         raise ConfigError(f"init_from: {pattern!r} is no regular expression: {error}") from None
 
 
-def compare(model: Mapping[str, Any], weights: Mapping[str, Any]) -> Match:
-    """Names and shapes of a model's state against those of ``weights``."""
+def compare(model: Mapping[str, Any], weights: Mapping[str, Any], *, inside: tuple[str, ...] = ()) -> Match:
+    """Names and shapes of a model's state, or of what is ``inside`` some submodules, against those of ``weights``."""
     match = Match()
     for name, own in model.items():
         other = weights.get(name)
         if other is None:
-            match.missing.append(name)
+            (match.missing if not inside or name.startswith(inside) else match.outside).append(name)
         elif _shape(own) != _shape(other):
             match.mismatched.append((name, _shape(own), _shape(other)))
         else:
@@ -144,22 +194,40 @@ def compare(model: Mapping[str, Any], weights: Mapping[str, Any]) -> Match:
     return match
 
 
-def describe(match: Match, *, most: int = 30) -> str:
+def describe(match: Match, *, most: int = 30, sides: tuple[str, str] = ("model", "file")) -> str:
     """A readable table: one line per name that did not simply fit, with the near name on the other side."""
-    lines = [f"  shape    {name}: the model has {own}, the file {other}" for name, own, other in match.mismatched]
-    unused = match.unexpected
+    lines = [
+        ("shape", name, f": the {sides[0]} has {own}, the {sides[1]} {other}") for name, own, other in match.mismatched
+    ]
     for name in match.missing:
-        near = nearest(name, unused)
-        lines.append(f"  missing  {printable(name)}" + (f" (the file has {printable(near)})" if near else ""))
-    lines += [f"  unused   {printable(name)}" for name in unused]
-    total = len(lines)
-    if total > most:
-        lines = [*lines[:most], f"  … and {total - most} more"]
-    lines.append(
-        f"  {len(match.matched)} fit, {len(match.mismatched)} of another shape, {len(match.missing)} missing, "
-        f"{len(match.unexpected)} unused"
-    )
-    return "\n".join(lines)
+        near = nearest(name, match.unexpected)
+        lines.append(("missing", name, f" (the {sides[1]} has {printable(near)})" if near else ""))
+    lines += [("unused", name, "") for name in match.unexpected]
+    lines = _grouped(lines) if len(lines) > most else lines
+    shown = [f"  {kind:<8} {printable(name)}{note}" for kind, name, note in lines[:most]]
+    more = [f"  … and {len(lines) - most} lines more"] if len(lines) > most else []
+    return "\n".join([*shown, *more, f"  {_sum(match)}"])
+
+
+def _grouped(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Names of one kind below one module as one line, where there are too many to read."""
+    groups: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    for line in lines:
+        head = ".".join(line[1].split(".")[:-1][:2])
+        groups.setdefault((line[0], head), []).append(line)
+    return [
+        one[0] if len(one) == 1 or not head else (kind, f"{head}.*", f" ({len(one)} tensors)")
+        for (kind, head), one in groups.items()
+    ]
+
+
+def _sum(match: Match) -> str:
+    counts = [
+        (len(match.matched), "fit"), (len(match.mismatched), "of another shape"), (len(match.missing), "missing"),
+        (len(match.unexpected), "unused"),
+    ]  # fmt: skip
+    text = ", ".join(f"{count} {word}" for count, word in counts)
+    return text + (f"; the other {len(match.outside)} of the model stay as they are" if match.outside else "")
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -7,14 +7,16 @@ import os
 from contextlib import nullcontext
 from typing import Any
 
-from etude.errors import ResumeError, UserError, printable, suggest
+from etude.errors import ResumeError, printable
 
 HELP = """\
-Look at checkpoints, of Étude and of other systems. Nothing in a file is ever executed; --trust lifts that for one call.
+Look at checkpoints: of Étude, and in the folders of mmcv, MMEngine, LiBai, detectron2, McQuic and
+torch.distributed.checkpoint. Nothing in a file is ever executed; --trust lifts that for one call.
 
   etude ckpt ls runs/digits/20261115-204250
-  etude ckpt verify runs/digits/20261115-204250          every byte against its checksum; exit 7 if one differs
-  etude ckpt convert epoch_12.pth model.safetensors      and back: --to state_dict, mmcv, mmengine
+  etude ckpt verify work_dirs/resnet                     every byte against its checksum; exit 7 if one differs
+  etude ckpt diff step-000000460 epoch_20.pth            what both have; exit 0 the same, 1 different
+  etude ckpt convert epoch_12.pth model.safetensors      and back: --to state_dict, mmcv, mmengine, etude
   etude ckpt average a.pth b.pth c.pth -o mean.safetensors
 """
 
@@ -65,15 +67,16 @@ def ls(args: argparse.Namespace) -> int:
 
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="a checkpoint, or a .pth, .ckpt, .bin or .safetensors file")
+    parser.add_argument("path", help="a checkpoint, a .pth, .ckpt, .bin or .safetensors file, or a run (its newest)")
     parser.add_argument("--all", action="store_true", help="every value, not the first 200")
     _add_trust(parser)
 
 
 def show(args: argparse.Namespace) -> int:
-    from etude.checkpoint.tools import describe, leaves, read_any
+    from etude.checkpoint import content
+    from etude.checkpoint.compare import describe, leaves
 
-    found = list(leaves(read_any(args.path, trust=args.trust)))
+    found = list(leaves(content.read(args.path, trust=args.trust).state))
     shown = found if args.all else found[:200]
     width = min(60, max((len(path) for path, _ in shown), default=0))
     for path, value in shown:
@@ -87,9 +90,9 @@ def verify(args: argparse.Namespace) -> int:
     from etude.checkpoint.tools import check
 
     results = check(_path(args), trust_owner=args.trust_owner)
-    for name, wrong in results:
-        print(f"{printable(name)}  {wrong or 'ok'}")
-    return ResumeError.exit_code if any(wrong for _, wrong in results) else 0
+    for one in results:
+        print(f"{printable(one.name)}  {one.wrong or one.note or 'ok'}")
+    return ResumeError.exit_code if any(one.wrong for one in results) else 0
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
@@ -98,39 +101,58 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_diff(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("left")
+    parser.add_argument("left", help="a checkpoint, a file of another system, or a run")
     parser.add_argument("right")
+    parser.add_argument("--all", action="store_true", help="every difference, not the first 40")
+    parser.add_argument("--strict", action="store_true", help="a part that only one of them has is a difference too")
     _add_trust(parser)
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Exit 0 when the two are the same bits, 1 when they differ."""
-    from etude.checkpoint.tools import differences, read_any
+    """Exit 0 when what both have is the same bits, 1 when it differs, 2 or 7 when they cannot be compared."""
+    from etude.checkpoint import content
+    from etude.checkpoint.compare import compare
 
-    found = differences(read_any(args.left, trust=args.trust), read_any(args.right, trust=args.trust))
-    for one in found:
+    left, right = (content.read(path, trust=args.trust) for path in (args.left, args.right))
+    found = compare(left, right)
+    shown = found.differences if args.all else found.differences[:40]
+    for one in shown:
         print(f"{printable(one.path)}\n  - {one.left}\n  + {one.right}")
-    print(f"{len(found)} differences" if found else "the same")
-    return 1 if found else 0
+    if len(shown) < len(found.differences):
+        print(f"… and {len(found.differences) - len(shown)} more; --all prints them")
+    for path, parts in ((args.left, found.only_left), (args.right, found.only_right)):
+        if parts:
+            print(printable(f"only in {path}: {listed(parts)}"))
+    if found.differences:
+        print(f"{len(found.differences)} difference{'s' if len(found.differences) > 1 else ''}")
+    else:
+        alone = found.only_left or found.only_right
+        print(printable(f"the same in what both have: {listed(found.compared)}") if alone else "the same")
+    return 1 if found.differences or (args.strict and (found.only_left or found.only_right)) else 0
+
+
+def listed(names: list[str], most: int = 12) -> str:
+    """``a, b, c``, cut where nobody would read on."""
+    more = f" … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="a checkpoint, or a file of another system")
-    parser.add_argument("target", help="the file to write")
-    parser.add_argument("--to", default="", metavar="LAYOUT", help="safetensors, state_dict, mmcv or mmengine")
-    parser.add_argument("--optimizer", action="store_true", help="with the optimizer's state (mmcv, mmengine)")
+    parser.add_argument("target", help="the file to write; with --to etude the folder to write weights-N into")
+    parser.add_argument(
+        "--to", default="", metavar="LAYOUT",
+        help="safetensors, state_dict, mmcv, mmengine or etude (default: told by the ending .safetensors or .pth)",
+    )  # fmt: skip
+    parser.add_argument("--optimizer", action="store_true", help="with the optimizer's state (mmcv, mmengine, etude)")
     _add_trust(parser)
 
 
 def convert(args: argparse.Namespace) -> int:
-    from etude.checkpoint.tools import convert as work
+    from etude.checkpoint.convert import convert as work
 
-    if os.path.isdir(args.target):
-        raise UserError(
-            f"{args.target} is a folder; name the file to write, as {os.path.join(args.target, 'model.pth')}"
-        )
-    layout = work(args.source, args.target, layout=args.to, optimizer=args.optimizer, trust=args.trust)
-    print(f"wrote {printable(args.target)} ({layout})")
+    written, layout = work(args.source, args.target, layout=args.to, optimizer=args.optimizer, trust=args.trust)
+    print(f"wrote {printable(written)} ({layout})")
     return 0
 
 
@@ -148,7 +170,6 @@ def _add_prune(parser: argparse.ArgumentParser) -> None:
 def prune(args: argparse.Namespace) -> int:
     from etude.checkpoint.lock import Lock
     from etude.checkpoint.retention import Retention
-    from etude.checkpoint.store import Store
     from etude.checkpoint.tools import prune as work
     from etude.checkpoint.tools import store_folder
     from etude.metrics.direction import lower_is_better
@@ -159,14 +180,14 @@ def prune(args: argparse.Namespace) -> int:
     )
     folder = store_folder(_path(args))
     above = os.path.dirname(os.path.abspath(folder)) if os.path.basename(folder) == "checkpoints" else folder
-    with Lock(above) if "://" not in folder else nullcontext():
-        store = Store(folder, retention=rule, write=False)
-        known = {name for entry in store.entries() for name in entry.metrics}
-        if args.best and known and args.best not in known:
-            raise UserError(f"no checkpoint has the metric {args.best!r}; {suggest(args.best, known)}")
-        gone = work(store, aside=args.aside, dry=args.dry_run)
-    for name in gone:
+    with Lock(above) if "://" not in folder and not args.dry_run else nullcontext():
+        done = work(folder, rule, aside=args.aside, dry=args.dry_run)
+    for line in done.left:
+        print(f"left alone {printable(line)}")
+    for name in done.gone:
         print(f"{'would delete' if args.dry_run else 'deleted'} {printable(name)}")
+    if not done.gone:
+        print("nothing to delete")
     return 0
 
 
@@ -177,7 +198,7 @@ def _add_average(parser: argparse.ArgumentParser) -> None:
 
 
 def average(args: argparse.Namespace) -> int:
-    from etude.checkpoint.tools import average as work
+    from etude.checkpoint.convert import average as work
 
     count = work(args.sources, args.output, trust=args.trust)
     print(f"wrote {printable(args.output)}: {count} tensors averaged over {len(args.sources)}")

@@ -75,7 +75,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         metrics=metrics,
         writers=timed[2],
         train=training,
-        init_from=_init_from(root),
+        init_from=_init_from(tree, root),
         source=tree.values,
         files=tuple(tree.files),
     )
@@ -307,11 +307,20 @@ def _hook(tree: Tree, path: Path, findings: list[Finding]) -> HookPlan | None:
     return HookPlan(spec=spec, every=every, priority=priority, essential=essential) if spec else None
 
 
-def _init_from(root: Fields) -> dict[str, Any]:
-    value = root.take("init_from", default=None)
-    if value is None:
-        return {}
-    return {"path": value} if isinstance(value, str) else dict(value)
+def _init_from(tree: Tree, root: Fields) -> dict[str, Any]:
+    """Weights to start from: a path, or a mapping. That a file may run code is never a config's to say."""
+    value = root.take("init_from", "str | dict", default=None)
+    if not isinstance(value, Mapping):
+        return {"path": value} if value else {}
+    fields = Fields(tree, ("init_from",), root.findings)
+    given = {"path": fields.take("path", str), "prefix": fields.take("prefix", "str | dict", default=None)}
+    given |= _taken(fields, {"to": str, "strict": bool, "key": str})
+    rename = fields.take("rename", "list | dict", default=None)
+    pairs = list(rename.items()) if isinstance(rename, Mapping) else list(rename or [])
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        fields.error("init_from.rename must be pairs", key="rename", hint=r"as [['^module\.', '']]")
+    fields.done()
+    return {key: value for key, value in given.items() if value is not None} | ({"rename": pairs} if pairs else {})
 
 
 def _strings(fields: Fields, key: str) -> list[str]:

@@ -1,0 +1,52 @@
+"""``init_from`` through the command line: one submodule, names adapted, and mistakes told before training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from tests.cli.commands import CONFIG
+
+#: What the config's model calls its first layer.
+FIRST = {"weight": torch.full((16, 64), 0.5), "bias": torch.zeros(16)}
+
+
+def config(init_from: str) -> str:
+    return f"{CONFIG.replace('epochs: 2', 'steps: 1')}init_from: {init_from}\n"
+
+
+def test_one_submodule_of_a_file_strictly(command, workdir: Path) -> None:
+    torch.save({"state_dict": {f"backbone.fc.{name}": value for name, value in FIRST.items()}}, workdir / "w.pth")
+    said = command("train", "w.yaml", w_yaml=config("{path: w.pth, prefix: backbone.fc, to: layers.0, strict: true}"))
+    assert said.code == 0, said.err
+    assert "2 fit, 0 of another shape, 0 missing, 0 unused; the other 2 of the model stay as they are" in said.err
+    said = command("train", "w.yaml", w_yaml=config("{path: w.pth, prefix: {backbone.fc: layers.0}, strict: true}"))
+    assert said.code == 0 and "2 fit" in said.err
+    said = command("train", "w.yaml", w_yaml=config("{path: w.pth, prefix: backbone, to: layers.0}"))
+    assert said.code == 2 and "nothing matched" in said.err and "missing  layers.0.weight" in said.err
+
+
+def test_names_are_revised_and_what_does_not_fit_is_a_table(command, workdir: Path) -> None:
+    torch.save(
+        {f"module.net.{name}": value for name, value in FIRST.items()} | {"odd": torch.ones(1)}, workdir / "w.pth"
+    )
+    text = config(r"{path: w.pth, rename: [['^module\.net', 'layers.0']]}")
+    said = command("train", "w.yaml", w_yaml=text)
+    assert said.code == 0, said.err
+    assert "unused   odd" in said.err and "2 fit, 0 of another shape, 2 missing, 1 unused" in said.err
+    said = command("train", "w.yaml", w_yaml=text.replace("path", "strict: true, path"))
+    assert said.code == 2 and "does not fit exactly" in said.err and "unused   odd" in said.err
+
+
+def test_mistakes_in_the_section_are_found_by_check(command, workdir: Path) -> None:
+    for text, words in {
+        "{path: w.pth, strct: true}": "unknown key init_from.strct; did you mean 'strict'?",
+        "{path: w.pth, trust: true}": "unknown key init_from.trust",
+        "{prefix: a}": "init_from.path",
+        "{path: w.pth, strict: maybe}": "init_from.strict must be",
+        "{path: w.pth, rename: [a, b]}": "init_from.rename must be pairs",
+        "[a]": "init_from must be",
+    }.items():
+        said = command("check", "w.yaml", w_yaml=config(text))
+        assert said.code == 2 and words in said.out + said.err, (text, said)
