@@ -16,7 +16,7 @@ from detectron2.config import LazyCall as L
 from detectron2.data import MapDataset, build_detection_test_loader, build_detection_train_loader
 from detectron2.data.samplers import InferenceSampler, RandomSubsetTrainingSampler, TrainingSampler
 from detectron2.engine import DefaultTrainer
-from detectron2.modeling import META_ARCH_REGISTRY
+from detectron2.modeling import META_ARCH_REGISTRY, build_model
 from detectron2.utils.testing import reload_lazy_config
 from fvcore.common.checkpoint import Checkpointer
 from torch import nn
@@ -97,11 +97,35 @@ def test_values_keep_their_types_and_keys_their_names() -> None:
     assert str(CfgNode({"B": {"C": 1}, "A": 2})) == "A: 2\nB:\n  C: 1"
 
 
-def test_only_the_newest_version_of_the_keys_is_known() -> None:
+def test_keys_of_earlier_versions_are_read_as_those_of_today(tmp_path: Path) -> None:
     cfg = get_cfg()
-    assert upgrade_config(cfg) == downgrade_config(cfg, 2) == cfg
-    with pytest.raises(OutOfScope, match="version 1"):
-        downgrade_config(cfg, 1)
+    cfg.OF_MY_OWN = 1
+    for version in (0, 1, 2):
+        old = downgrade_config(cfg, version)
+        assert (old.VERSION, upgrade_config(old)) == (version, cfg)
+    path = tmp_path / "old.yaml"
+    path.write_text("MODEL: {RPN_HEAD: {NAME: Mine}}\nVERSION: 0\n")
+    cfg.merge_from_file(str(path))
+    assert (cfg.MODEL.RPN.HEAD_NAME, cfg.VERSION, cfg.OF_MY_OWN) == ("Mine", 2, 1)
+    path.write_text("MODEL: {WEIGHT: mine.pth, META_ARCHITECTURE: RetinaNet, RETINANET: {ANCHOR_SIZES: [[8]]}}\n")
+    cfg.merge_from_file(str(path))
+    assert (cfg.MODEL.WEIGHTS, cfg.MODEL.ANCHOR_GENERATOR.SIZES) == ("mine.pth", [[8]])
+    path.write_text("VERSION: 3\n")
+    with pytest.raises(AssertionError, match="Cannot merge a v3 config"):
+        cfg.merge_from_file(str(path))
+
+
+def test_a_detection_model_is_refused_with_the_reason() -> None:
+    with pytest.raises(OutOfScope, match="GeneralizedRCNN"):
+        build_model(get_cfg())
+
+
+def test_files_may_name_the_keys_of_detection_models(tmp_path: Path) -> None:
+    path = tmp_path / "detection.yaml"
+    path.write_text("MODEL: {RESNETS: {DEPTH: 101}}\nINPUT: {MIN_SIZE_TRAIN: [640, 672]}\nTEST: {AUG: {FLIP: false}}\n")
+    cfg = get_cfg()
+    cfg.merge_from_file(str(path))
+    assert (cfg.MODEL.RESNETS.DEPTH, cfg.INPUT.MIN_SIZE_TRAIN, cfg.TEST.AUG.FLIP) == (101, (640, 672), False)
 
 
 # -- trainer, data, checkpoints ----------------------------------------------------------------------------------------

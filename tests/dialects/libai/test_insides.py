@@ -13,8 +13,15 @@ import pytest
 import torch
 from detectron2.checkpoint import DetectionCheckpointer
 from detectron2.checkpoint.c2_model_loading import align_and_update_state_dicts
+from detectron2.config import CfgNode, get_cfg
 from detectron2.data.common import DatasetFromList, MapDataset, set_default_dataset_from_list_serialize_method
 from detectron2.engine import SimpleTrainer, hooks
+from detectron2.solver.build import (
+    _create_gradient_clipper,
+    _generate_optimizer_class_with_gradient_clipping,
+    build_lr_scheduler,
+)
+from detectron2.solver.lr_scheduler import _get_warmup_factor_at_iter
 from detectron2.utils import events
 from detectron2.utils.events import CommonMetricPrinter, EventStorage, JSONWriter
 from fvcore.common.checkpoint import Checkpointer
@@ -259,3 +266,29 @@ def test_a_list_may_be_held_in_another_way() -> None:
     with set_default_dataset_from_list_serialize_method(torch.tensor):
         assert torch.equal(DatasetFromList([1, 2, 3])[2], torch.tensor(3))
     assert DatasetFromList([1, 2, 3])[2] == 3
+
+
+# -- solver ------------------------------------------------------------------------------------------------------------
+
+
+def test_gradients_are_clipped_one_by_one_or_all_together() -> None:
+    clip = CfgNode({"ENABLED": True, "CLIP_TYPE": "norm", "CLIP_VALUE": 1.0, "NORM_TYPE": 2.0})
+    clipper = _create_gradient_clipper(clip)
+    for way, left in (("per_param_clipper", 1.0), ("global_clipper", 0.5**0.5)):
+        kind = _generate_optimizer_class_with_gradient_clipping(torch.optim.SGD, **{way: clipper})
+        parameters = [nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))]
+        for parameter in parameters:
+            parameter.grad = torch.full((1,), 9.0)
+        kind(parameters, lr=1.0).step()
+        assert [round(-parameter.item(), 4) for parameter in parameters] == [round(left, 4)] * 2
+    clip.CLIP_TYPE = "length"
+    with pytest.raises(ValueError, match="length"):
+        _create_gradient_clipper(clip)
+
+
+def test_steps_behind_the_end_are_left_out_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    cfg = get_cfg()
+    cfg.SOLVER.STEPS = (20, 150_000)
+    build_lr_scheduler(cfg, torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0))
+    assert "SOLVER.STEPS contains values larger than SOLVER.MAX_ITER" in caplog.text
+    assert _get_warmup_factor_at_iter("linear", 5, 10, 0.5) == 0.75

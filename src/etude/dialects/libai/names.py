@@ -187,7 +187,8 @@ _D2_LR = _from(f"{_D2}.schedule", "LRMultiplier WarmupCosineLR WarmupMultiStepLR
 _D2_BUILD = _from(
     f"{_D2}.optim",
     "build_optimizer build_lr_scheduler get_default_optimizer_params reduce_param_groups _expand_param_groups "
-    "maybe_add_gradient_clipping GradientClipType",
+    "maybe_add_gradient_clipping GradientClipType _create_gradient_clipper "
+    "_generate_optimizer_class_with_gradient_clipping",
 )
 _D2_EVAL = _from(
     f"{_D2}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset inference_context"
@@ -220,7 +221,8 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.config": _D2_CONFIG,
     "detectron2.config.lazy": _from(f"{_LAZY}.call", "LazyCall") | _as(LazyConfig=f"{_LAZY}.load:DetectronLazyConfig"),
     "detectron2.config.config": _D2_NODES,
-    "detectron2.config.compat": _from(f"{_D2}.nodes", "upgrade_config downgrade_config"),
+    "detectron2.config.compat": _from(f"{_D2}.nodes", "upgrade_config downgrade_config guess_version"),
+    "detectron2.config.defaults": _as(_C=f"{_D2}.defaults:DEFAULT_CONFIG"),
     "detectron2.config.instantiate": _as(instantiate=f"{_LAZY}.instantiate:instantiate_detectron2")
     | _from(f"{_LAZY}.targets", "dump_dataclass"),
     "detectron2.engine": _D2_DEFAULTS | _D2_TRAINERS | _from(f"{_D2}.launch", "launch"),
@@ -233,7 +235,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.model_zoo": _from(f"{_D2}.default", "get_config"),
     "detectron2.solver": _D2_LR | _D2_BUILD,
     "detectron2.solver.build": _D2_BUILD,
-    "detectron2.solver.lr_scheduler": _D2_LR,
+    "detectron2.solver.lr_scheduler": _D2_LR | _from(f"{_D2}.schedule", "_get_warmup_factor_at_iter"),
     "detectron2.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer") | _D2_CHECKPOINT,
     "detectron2.checkpoint.c2_model_loading": _from(f"{_D2}.matching", "align_and_update_state_dicts"),
     "detectron2.checkpoint.detection_checkpoint": _from(f"{_D2}.checkpoint", "DetectionCheckpointer"),

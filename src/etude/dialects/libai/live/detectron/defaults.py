@@ -1,4 +1,4 @@
-"""detectron2's yacs defaults, as far as the engine reads them, and the registry of models by name."""
+"""detectron2's default config, and the registry of models by name."""
 
 from __future__ import annotations
 
@@ -7,37 +7,24 @@ from typing import Any
 
 import torch
 
+from etude.dialects.libai.live.detectron.default_values import DEFAULTS
 from etude.dialects.libai.live.detectron.nodes import CfgNode
 from etude.dialects.libai.live.detectron.registry import Registry
+from etude.errors import OutOfScope
 
 META_ARCH_REGISTRY = Registry("META_ARCH")
+_DETECTION = ("GeneralizedRCNN", "PanopticFPN", "ProposalNetwork", "RetinaNet", "SemanticSegmentor", "FCOS")
 
-_DEFAULTS: dict[str, Any] = {
-    "VERSION": 2,
-    "OUTPUT_DIR": "./output",
-    "SEED": -1,
-    "CUDNN_BENCHMARK": False,
-    "FLOAT32_PRECISION": "",
-    "VIS_PERIOD": 0,
-    "MODEL": {"META_ARCHITECTURE": "", "WEIGHTS": "", "DEVICE": "cuda"},
-    "DATASETS": {"TRAIN": (), "TEST": ()},
-    "DATALOADER": {"NUM_WORKERS": 4},
-    "SOLVER": {
-        "LR_SCHEDULER_NAME": "WarmupMultiStepLR", "MAX_ITER": 40000, "BASE_LR": 0.001, "BASE_LR_END": 0.0,
-        "MOMENTUM": 0.9, "NESTEROV": False, "WEIGHT_DECAY": 0.0001, "WEIGHT_DECAY_NORM": 0.0, "GAMMA": 0.1,
-        "STEPS": (30000,), "NUM_DECAYS": 3, "WARMUP_FACTOR": 0.001, "WARMUP_ITERS": 1000, "WARMUP_METHOD": "linear",
-        "RESCALE_INTERVAL": False, "CHECKPOINT_PERIOD": 5000, "IMS_PER_BATCH": 16, "REFERENCE_WORLD_SIZE": 0,
-        "BIAS_LR_FACTOR": 1.0, "WEIGHT_DECAY_BIAS": None,
-        "CLIP_GRADIENTS": {"ENABLED": False, "CLIP_TYPE": "value", "CLIP_VALUE": 1.0, "NORM_TYPE": 2.0},
-        "AMP": {"ENABLED": False},
-    },
-    "TEST": {"EXPECTED_RESULTS": [], "EVAL_PERIOD": 0, "PRECISE_BN": {"ENABLED": False, "NUM_ITER": 200}},
-}  # fmt: skip
+
+#: The default config itself, which code that adds keys for everybody changes.
+DEFAULT_CONFIG = CfgNode(copy.deepcopy(DEFAULTS))
 
 
 def get_cfg() -> CfgNode:
     """A copy of the default config."""
-    return CfgNode(copy.deepcopy(_DEFAULTS))
+    made = DEFAULT_CONFIG.clone()
+    assert isinstance(made, CfgNode)
+    return made
 
 
 #: A config that all of a process can reach; detectron2 itself advises against it.
@@ -52,6 +39,12 @@ def set_global_cfg(cfg: CfgNode) -> None:
 
 def build_model(cfg: Any) -> torch.nn.Module:
     """The model that is registered as ``cfg.MODEL.META_ARCHITECTURE``, on its device."""
-    model: torch.nn.Module = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg)
+    name = cfg.MODEL.META_ARCHITECTURE
+    if name in _DETECTION and name not in META_ARCH_REGISTRY:
+        raise OutOfScope(
+            f"MODEL.META_ARCHITECTURE: {name} is out of Étude's scope: detection models are not part of the engine; "
+            "register a model of your own with @META_ARCH_REGISTRY.register() and name it here"
+        )
+    model: torch.nn.Module = META_ARCH_REGISTRY.get(name)(cfg)
     device = cfg.MODEL.DEVICE
     return model.to("cpu" if str(device).startswith("cuda") and not torch.cuda.is_available() else device)

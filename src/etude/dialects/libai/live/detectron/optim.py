@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
@@ -21,6 +22,12 @@ from etude.dialects.libai.multipliers import (
 )
 
 _NORMS = (*NORMS, nn.SyncBatchNorm, nn.LocalResponseNorm)
+
+
+#: Clips the gradients of one parameter, or of several, in place.
+Clipper = Callable[[Any], Any]
+
+logger = logging.getLogger("detectron2.solver.build")
 
 
 class GradientClipType(Enum):
@@ -79,27 +86,39 @@ def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:
     if not clip.ENABLED:
         return optimizer
     kind = optimizer if isinstance(optimizer, type) else type(optimizer)
-    wrapped = type(f"{kind.__name__}WithGradientClip", (kind,), {"step": _clipping_step(kind, _clipper(clip))})
+    wrapped = _generate_optimizer_class_with_gradient_clipping(kind, per_param_clipper=_create_gradient_clipper(clip))
     if isinstance(optimizer, type):
         return wrapped
     optimizer.__class__ = wrapped
     return optimizer
 
 
-def _clipper(clip: Any) -> Callable[[Any], Any]:
-    if GradientClipType(clip.CLIP_TYPE) is GradientClipType.VALUE:
-        return lambda parameter: nn.utils.clip_grad_value_(parameter, clip.CLIP_VALUE)
-    return lambda parameter: nn.utils.clip_grad_norm_(parameter, clip.CLIP_VALUE, clip.NORM_TYPE)
+def _create_gradient_clipper(cfg: Any) -> Clipper:
+    """What clips the gradients of a parameter, as ``SOLVER.CLIP_GRADIENTS`` says."""
+    kind, limit, norm = GradientClipType(cfg.CLIP_TYPE), cfg.CLIP_VALUE, cfg.NORM_TYPE
+    if kind is GradientClipType.VALUE:
+        return lambda parameters: nn.utils.clip_grad_value_(parameters, limit)
+    return lambda parameters: nn.utils.clip_grad_norm_(parameters, limit, norm)
 
 
-def _clipping_step(kind: type[Any], clipper: Callable[[Any], Any]) -> Callable[..., Any]:
+def _generate_optimizer_class_with_gradient_clipping(
+    optimizer: type[Any], *, per_param_clipper: Clipper | None = None, global_clipper: Clipper | None = None
+) -> type[Any]:
+    """A class of the optimizer's kind that clips before every step: one parameter after the other, or all at once."""
+    assert per_param_clipper is None or global_clipper is None, (
+        "Not allowed to use both per-parameter clipping and global clipping"
+    )
+
     def step(self: Any, closure: Any = None) -> Any:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                clipper(parameter)
-        return kind.step(self, closure)
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        if per_param_clipper is not None:
+            for parameter in parameters:
+                per_param_clipper(parameter)
+        elif global_clipper is not None:
+            global_clipper(parameters)
+        return optimizer.step(self, closure)
 
-    return step
+    return type(f"{optimizer.__name__}WithGradientClip", (optimizer,), {"step": step})
 
 
 def build_optimizer(cfg: Any, model: nn.Module) -> torch.optim.Optimizer:
@@ -129,6 +148,8 @@ def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultipli
     main: ParamScheduler
     if name == "WarmupMultiStepLR":
         steps = [step for step in solver.STEPS if step <= solver.MAX_ITER]
+        if len(steps) != len(solver.STEPS):
+            logger.warning("SOLVER.STEPS contains values larger than SOLVER.MAX_ITER. These values will be ignored.")
         main = MultiStepParamScheduler(
             values=[solver.GAMMA**k for k in range(len(steps) + 1)], milestones=steps, num_updates=solver.MAX_ITER
         )

@@ -54,20 +54,25 @@ class _Warmup(torch.optim.lr_scheduler.LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _warmup(self) -> float:
-        if self.last_epoch >= self.warmup_iters:
-            return 1.0
-        if self.warmup_method == "constant":
-            return self.warmup_factor
-        if self.warmup_method == "linear":
-            alpha = self.last_epoch / self.warmup_iters
-            return self.warmup_factor * (1 - alpha) + alpha
-        raise ValueError(f"Unknown warmup method: {self.warmup_method}")
+        return _get_warmup_factor_at_iter(self.warmup_method, self.last_epoch, self.warmup_iters, self.warmup_factor)
 
     def _main(self, base: float) -> float:
         raise NotImplementedError
 
     def get_lr(self) -> list[float | torch.Tensor]:
         return [self._main(float(base)) * self._warmup() for base in self.base_lrs]
+
+
+def _get_warmup_factor_at_iter(method: str, iter: int, warmup_iters: int, warmup_factor: float) -> float:
+    """What the learning rate is multiplied by at iteration ``iter`` of a warm-up; 1 behind it."""
+    if iter >= warmup_iters:
+        return 1.0
+    if method == "constant":
+        return warmup_factor
+    if method == "linear":
+        alpha = iter / warmup_iters
+        return warmup_factor * (1 - alpha) + alpha
+    raise ValueError(f"Unknown warmup method: {method}")
 
 
 class WarmupMultiStepLR(_Warmup):
