@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from etude.cli import main
 from etude.dialects.mmengine import files
 from tests.dialects.mmengine import toy
 
@@ -112,14 +113,28 @@ def arguments(folder: Path, *, by_epoch: bool, saves: dict[str, Any], workers: i
 
 def live(folder: Path, *, world: int = 1, **options: Any) -> int | None:
     """One life of a run, in ``world`` processes of its own; how the first of them ended."""
+    return _forked(_train, (folder, options), world)
+
+
+def command(words: list[str], *, world: int) -> int | None:
+    """``etude`` with these words in ``world`` processes of its own; the exit code of the first of them."""
+    return _forked(_command, (words,), world)
+
+
+def _forked(work: Any, args: tuple[Any, ...], world: int) -> int | None:
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
     fork = multiprocessing.get_context("fork").Process
-    processes = [fork(target=_train, args=(folder, options, rank, group)) for rank in range(world)]
+    processes = [fork(target=work, args=(*args, rank, group)) for rank in range(world)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
     return processes[0].exitcode
+
+
+def _command(words: list[str], rank: int, group: dict[str, str]) -> None:
+    os.environ.update(group, RANK=str(rank), LOCAL_RANK=str(rank))
+    os._exit(main(words))
 
 
 def _train(folder: Path, options: dict[str, Any], rank: int, group: dict[str, str]) -> None:

@@ -6,23 +6,26 @@ import os
 import signal
 from typing import Any
 
-from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
+from tests.dialects.mmengine import lives, toy  # isort: skip  (serves the names below)
 from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 
 MODELS.register_module(name="RegisteredNet", module=toy.Net, force=True)
+MODELS.register_module(name="RegisteredDropped", module=lives.Dropped, force=True)
+DATASETS.register_module(name="RegisteredAugmented", module=lives.Augmented, force=True)
 DATASETS.register_module(name="RegisteredNumbers", module=toy.Numbers, force=True)
 METRICS.register_module(name="RegisteredScore", module=toy.Score, force=True)
 
 
 @HOOKS.register_module(force=True)
 class Terminate(toy.Hook):
-    """Asks its own process to stop."""
+    """Asks its own process to stop, of several each at its own iteration."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int | list[int]) -> None:
         self.at = at
 
     def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        if runner.iter + 1 == self.at:
+        at = self.at if isinstance(self.at, int) else self.at[runner.rank]
+        if runner.iter + 1 == at:
             os.kill(os.getpid(), signal.SIGTERM)
 
 

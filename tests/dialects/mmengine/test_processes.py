@@ -6,7 +6,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+from etude.dialects.mmengine import files
+from tests.dialects.mmengine import lives
+
 ROOT = Path(__file__).parents[3]
+CONFIG = """
+custom_imports = dict(imports=["tests.dialects.mmengine.registered"], allow_failed_imports=False)
+model = dict(type="RegisteredDropped")
+train_dataloader = dict(
+    batch_size=2, sampler=dict(type="DefaultSampler", shuffle=True), dataset=dict(type="RegisteredAugmented", length=16))
+train_cfg = dict(by_epoch=True, max_epochs=3)
+optim_wrapper = dict(optimizer=dict(type="SGD", lr=0.1, momentum=0.9))
+default_hooks = dict(checkpoint=dict(type="CheckpointHook", interval=-1))
+randomness = dict(seed=0, diff_rank_seed=True)
+env_cfg = dict(dist_cfg=dict(backend="gloo"))
+"""
 
 
 def test_two_processes_share_the_data_and_end_with_the_same_weights(tmp_path: Path) -> None:
@@ -20,3 +34,19 @@ def test_two_processes_share_the_data_and_end_with_the_same_weights(tmp_path: Pa
     assert one["iter"] == other["iter"] == 6
     assert one["weights"] == other["weights"]
     assert {path.name for path in tmp_path.glob("*.pth")} == {"epoch_1.pth", "epoch_2.pth", "epoch_3.pth"}
+
+
+def test_a_signal_to_both_processes_stops_them_after_one_iteration_and_saves_what_each_knows(tmp_path: Path) -> None:
+    def train(config: str, folder: str, *more: str) -> int | None:
+        words = ["train", str(tmp_path / config), "--work-dir", str(tmp_path / folder), "--launcher", "pytorch", "-q"]
+        return lives.command([*words, *more], world=2)
+
+    (tmp_path / "c.py").write_text(CONFIG)
+    (tmp_path / "cut.py").write_text(f"{CONFIG}custom_hooks = [dict(type='Terminate', at=[4, 5])]\n")
+    assert train("c.py", "whole") == 0
+    assert train("cut.py", "cut") == 143
+    assert [path.name for path in (tmp_path / "cut").glob("*.pth")] == ["iter_6.pth"]
+    assert train("c.py", "cut", "--resume") == 0
+    one, other = (files.read(str(tmp_path / name / "epoch_3.pth")) for name in ("whole", "cut"))
+    assert all(one["state_dict"][name].equal(other["state_dict"][name]) for name in one["state_dict"])
+    assert "other random numbers" not in max((tmp_path / "cut").glob("*/*.log")).read_text()

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from etude.core.run import Run
 from etude.dialects import imports
+from etude.dialects.mmengine.live.dist.utils import is_distributed
 from etude.dialects.mmengine.live.registry import RUNNERS
+from etude.dialects.mmengine.live.together import Agreement
 from etude.dialects.openmm.config import Config
 from etude.dialects.openmm.config_base import import_custom
 from etude.dist.world import World
@@ -66,11 +68,27 @@ def _as_run(runner: Any, plan: Plan) -> Run:
 
 
 class _Stops(Stops):
-    """A signal ends a validation of the train loop at once: the training before it is saved, and it is done again."""
+    """A signal ends a validation of the train loop at once: the training before it is saved, and it is done again.
+
+    Several processes have to stop after the same iteration; a validation, in which they wait for one another at its
+    end, they finish.
+    """
+
+    _agreement: Agreement | None = None
+
+    def _check(self, run: Run) -> None:
+        if self.signals.received is None or run.world.size == 1 or not is_distributed() or self._is_agreed(run):
+            super()._check(run)
+
+    def _is_agreed(self, run: Run) -> bool:
+        if self._agreement is None:
+            apart = getattr(run.face.optim_wrapper, "_accumulative_counts", 1)  # type: ignore[union-attr]
+            self._agreement = Agreement(run.world.rank, run.world.size, apart)
+        return self._agreement.is_due(run.done)
 
     def before_eval_step(self, run: Run) -> None:
         validates = getattr(run.face._train_loop, "generators", None) is not None
-        if self.signals.received is not None and validates:
+        if self.signals.received is not None and validates and run.world.size == 1:
             reason, code = SIGNALS[self.signals.received]
             raise Stopped(f"{reason} in the validation after step {run.done}", code)
 

@@ -9,14 +9,15 @@ from typing import Any
 from torch import nn
 
 from etude.core.run import Run
+from etude.dialects.mmengine.live import exact, together
 from etude.dialects.mmengine.live.dist.collectives import broadcast
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
 from etude.dialects.mmengine.live.loops import BaseLoop
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.runner import environment
-from etude.dialects.mmengine.live.runner.building import Building, check_scheduler_cfg
+from etude.dialects.mmengine.live.runner.building import Building
 from etude.dialects.mmengine.live.runner.checkpoints import Checkpoints
-from etude.dialects.mmengine.live.runner.features import compile_method, recompute_activations
+from etude.dialects.mmengine.live.runner.features import recompute_activations
 from etude.dialects.mmengine.live.runner.hooking import Hooking
 from etude.dialects.mmengine.live.runner.names import unique_name
 from etude.dialects.openmm.config import Config
@@ -94,7 +95,7 @@ class Runner(Building, Checkpoints, Hooking):
         _all_or_none(test_dataloader=test_dataloader, test_cfg=test_cfg, test_evaluator=test_evaluator)
         if param_scheduler is not None and optim_wrapper is None:
             raise ValueError(f"param_scheduler should be None when optim_wrapper is None, but got {param_scheduler}")
-        check_scheduler_cfg(param_scheduler)
+        self._check_scheduler_cfg(param_scheduler)
         self._train_dataloader, self._train_loop = train_dataloader, train_cfg
         self._val_dataloader, self._val_loop, self._val_evaluator = val_dataloader, val_cfg, val_evaluator
         self._test_dataloader, self._test_loop, self._test_evaluator = test_dataloader, test_cfg, test_evaluator
@@ -194,7 +195,7 @@ class Runner(Building, Checkpoints, Hooking):
         self._turn_on_features()
         self.load_or_resume()
         self.optim_wrapper.initialize_count_status(self.model, self._train_loop.iter, self._train_loop.max_iters)
-        compile_method(self.model, "train_step", self.cfg.get("compile"))
+        self._maybe_compile("train_step")
         self._settle_hooks()
         try:
             model = self.train_loop.run()
@@ -227,8 +228,12 @@ class Runner(Building, Checkpoints, Hooking):
 
     def _require(self, verb: str, loop: Any, arguments: str, step: str) -> None:
         if loop is None:
-            raise RuntimeError(f"{verb}() needs {arguments}, which should not be None when the runner is made")
-        assert hasattr(self._bare_model(), step), f"{verb}() needs a model with {step}, {self._model_name} has none"
+            raise RuntimeError(f"`self._{verb}_loop` should not be None when calling {verb} method: give {arguments}")
+        purpose = {"train_step": "train", "val_step": "validate", "test_step": "test"}[step]
+        assert hasattr(self._bare_model(), step), (
+            f"If you want to {purpose} your model, please make sure your model has implemented `{step}`: "
+            f"{self._model_name} has none"
+        )
 
     def _build_for_training(self) -> None:
         self._train_loop = self.build_train_loop(self._train_loop)
@@ -274,9 +279,15 @@ class Runner(Building, Checkpoints, Hooking):
             self.logger.error(f"the validation failed; what was trained before it is saved as {name}, for --resume")
 
     def _save_here(self) -> str:
-        name = f"iter_{self.iter}.pth"  # by the first process alone: a signal may reach another one a step later
+        """Save as ``iter_N.pth``; of several processes without one waiting for another for long."""
+        name = f"iter_{self.iter}.pth"
+        several = self.world_size > 1 and self.core_run.stopping is not None
+        if several:
+            self._shares = together.shares(self, exact.share_of(self))
         self.save_checkpoint(self.work_dir, name, meta={"epoch": self.epoch, "iter": self.iter}, by_epoch=False)
         self._point_to(name)
+        if several:
+            together.wait_for_save(self)
         return name
 
 
