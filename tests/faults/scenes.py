@@ -346,6 +346,21 @@ def hooks_that_raise(folder: Path) -> dict[str, Any]:
     return {"points": found}
 
 
+@scene("hooks that raise at rare points")
+def hooks_that_raise_at_rare_points(folder: Path) -> dict[str, Any]:
+    """After a checkpoint was loaded, and beside another error."""
+    project(folder)
+    assert command(folder, "--folder", "calm")[0] == 0
+    assert command(folder, "--folder", "loads", "--chaos", "sigterm@step=6")[0] == 143
+    kept = standing(folder / "loads" / "checkpoints")
+    loading = command(folder, "--folder", "loads", "--resume", deadly="raise@after_load@6")
+    untouched = kept == standing(folder / "loads" / "checkpoints")
+    beside = command(folder, "--folder", "errs", "--chaos", "raise@step=6", deadly="raise@on_error@6")
+    resumed = [command(folder, "--folder", name, "--resume")[0] for name in ("loads", "errs")]
+    differs = [compare_runs(folder / "calm", folder / name) for name in ("loads", "errs")]
+    return {"loading": loading, "untouched": untouched, "beside": beside, "resumed": resumed, "differs": differs}
+
+
 @scene("second starter")
 def second_starter(folder: Path) -> dict[str, Any]:
     folder.mkdir()

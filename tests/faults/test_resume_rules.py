@@ -153,3 +153,14 @@ def test_weights_of_another_run_start_a_new_one(config: Path, tmp_path: Path) ->
     close = [torch.allclose(a, b, atol=1e-6) for a, b in zip(weights(first), weights(warm), strict=True)]
     assert all(close) and warm.step == 6
     assert "4 fit, 0 of another shape, 0 missing, 0 unused" in (tmp_path / "b/log.txt").read_text()
+
+
+def test_a_misspelt_name_of_an_allowed_change_is_refused(config: Path, tmp_path: Path) -> None:
+    run(config, tmp_path / "a", chaos="sigterm@step=6")
+    for name, near in {"optim.lrr": "did you mean 'optim.lr'", "lrr": "did you mean 'lr'", "zzzz": "or 'all'"}.items():
+        for resume in ("", None):
+            folder = tmp_path / ("a" if resume == "" else f"new-{name}")
+            with pytest.raises(ConfigError, match=f"--allow-change {name}: no key is called that; .*{near}"):
+                run(config, folder, "optim.lr=0.5", resume=resume, allow_change=("lr", name))
+    for name in ("lr", "optim", "optim.lr", "all", "data", "model", "hook.Ema", "Ema"):
+        run(config, tmp_path / "a", "optim.lr=0.01", chaos="sigterm@step=7", resume="", allow_change=(name,))

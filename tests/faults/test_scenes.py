@@ -97,6 +97,19 @@ def test_a_hook_that_raises_is_named_and_costs_no_step_that_was_done(
     assert (result["resumed"], result["differs"]) == (0, None)
 
 
+def test_a_hook_that_raises_after_loading_or_beside_an_error_does_no_harm(scenes: dict[str, dict[str, Any]]) -> None:
+    result = scenes["hooks that raise at rare points"]
+    code, said = result["loading"]
+    assert code == 3 and "hook Deadly (" in said and "raised RuntimeError at after_load, step 6" in said
+    code, said = result["beside"]
+    assert (
+        code == 3
+        and "etude: warning: hook Deadly failed at on_error, step 5" in said
+        and "raised RuntimeError at after_step, step 6" in said
+    )
+    assert result["untouched"] and result["resumed"] == [0, 0] and result["differs"] == [None, None]
+
+
 def test_a_signal_in_a_save_lets_it_finish_and_before_the_first_step_there_is_nothing_to_save(
     scenes: dict[str, dict[str, Any]],
 ) -> None:

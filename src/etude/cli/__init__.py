@@ -6,12 +6,15 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from etude import __version__
 from etude.errors import DataError, EtudeError, HookError, UserCodeError, printable, suggest
 
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: verb → (module, one line for --help), in the order a new user meets them.
 VERBS = {
     "train": ("train", "train what a config says"),
@@ -121,7 +124,8 @@ def add_verb(subparsers: Any, verb: str) -> None:
 def guarded(args: argparse.Namespace) -> int:
     """Call the verb and turn what it raises into a message and an exit code."""
     try:
-        return int(args.run(args) or 0)
+        with _own_warnings():
+            return int(args.run(args) or 0)
     except EtudeError as error:
         return _report(getattr(error, "etude_told", error))
     except KeyboardInterrupt:
@@ -141,6 +145,26 @@ def guarded(args: argparse.Namespace) -> int:
         if site is None:
             return _report_unexpected(error)
         return _report(HookError(site.hook, site.point, site.step, site.origin, error), cause=error)
+
+
+@contextmanager
+def _own_warnings() -> Iterator[None]:
+    """Étude's warnings are lines of its own; those of other code look as Python shows them."""
+    plain = warnings.showwarning
+
+    def show(
+        message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: str | None = None
+    ) -> None:
+        if file is None and category is UserWarning and filename.startswith(_PACKAGE):
+            print(f"etude: warning: {printable(str(message))}", file=sys.stderr)
+        else:
+            plain(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = plain
 
 
 def _report(error: EtudeError, cause: BaseException | None = None) -> int:
