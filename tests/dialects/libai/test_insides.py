@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
+import unittest
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import oneflow as flow
+import oneflow.unittest
 import pytest
 import torch
 from detectron2.checkpoint import DetectionCheckpointer
@@ -27,6 +32,8 @@ from detectron2.utils.events import CommonMetricPrinter, EventStorage, JSONWrite
 from fvcore.common.checkpoint import Checkpointer
 from fvcore.nn import update_bn_stats
 from iopath.common.file_io import LazyPath, PathHandler, PathManager
+from libai.data.samplers import CyclicSampler
+from libai.data.structures import DistTensorData
 from torch import nn
 
 
@@ -292,3 +299,41 @@ def test_steps_behind_the_end_are_left_out_and_that_is_said(caplog: pytest.LogCa
     build_lr_scheduler(cfg, torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0))
     assert "SOLVER.STEPS contains values larger than SOLVER.MAX_ITER" in caplog.text
     assert _get_warmup_factor_at_iter("linear", 5, 10, 0.5) == 0.75
+
+
+# -- LiBai -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("consumed", [4 * 11, 8 * 11])
+def test_a_sampler_of_several_processes_goes_on_by_their_count_or_by_its_own(consumed: int) -> None:
+    for rank in range(2):
+        options = {"micro_batch_size": 4, "shuffle": True, "seed": 123, "data_parallel_rank": rank}
+        whole = list(islice(CyclicSampler(range(10), **options, data_parallel_size=2), 50))
+        resumed = CyclicSampler(range(10), **options, data_parallel_size=2, consumed_samples=consumed)
+        assert list(islice(resumed, 39)) == whole[11:]
+
+
+def test_samples_that_do_not_go_together_are_not_stacked() -> None:
+    one = DistTensorData(flow.rand(2, 3))
+    assert DistTensorData.stack([one, DistTensorData(flow.rand(2, 3))]).tensor.shape == (2, 2, 3)
+    for other, reason in (
+        (DistTensorData(flow.rand(3, 2)), "tensor shape"),
+        (DistTensorData(flow.rand(2, 3), sbp_list=["broadcast"]), "sbp_list"),
+        (DistTensorData(flow.rand(2, 3), placement_idx=-1), "placement_idx"),
+    ):
+        with pytest.raises(AssertionError, match=reason):
+            DistTensorData.stack([one, other])
+
+
+def test_tests_for_oneflow_run_where_there_are_as_many_processes() -> None:
+    class Some(flow.unittest.TestCase):
+        @flow.unittest.skip_unless_1n1d()
+        def test_alone(self) -> None:
+            self.assertTrue(flow.equal(flow.zeros(2), flow.zeros_like(flow.ones(2))))
+
+        @flow.unittest.skip_unless_1n4d()
+        def test_among_four(self) -> None:
+            self.fail()
+
+    result = unittest.TextTestRunner(stream=io.StringIO()).run(unittest.defaultTestLoader.loadTestsFromTestCase(Some))
+    assert (result.testsRun, len(result.skipped), result.wasSuccessful()) == (2, 1, True)

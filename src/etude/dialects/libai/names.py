@@ -74,7 +74,8 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.config.lazy": _from(f"{_LAZY}.call", "LazyCall") | _from(f"{_LAZY}.load", "LazyConfig"),
     "libai.config.instantiate": _from(f"{_LAZY}.instantiate", "instantiate")
     | _from(f"{_LAZY}.targets", "dump_dataclass"),
-    "libai.utils.registry": _from(f"{_LAZY}.targets", "locate _convert_target_to_string"),
+    "libai.utils.registry": _from(f"{_LAZY}.targets", "locate _convert_target_to_string")
+    | _from(f"{_D2}.registry", "Registry"),
     "libai.config.arguments": _from("etude.dialects.libai.args", "default_argument_parser"),
     "libai.config.config": _from(f"{_LAZY}.configurable", "configurable")
     | _from(f"{_LAZY}.keys", "try_get_key get_config"),
@@ -100,7 +101,7 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.optim.build": _OPTIM,
     "libai.evaluation": _EVALUATION,
     "libai.evaluation.evaluator": _from(
-        f"{_LIVE}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset"
+        f"{_LIVE}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset inference_context"
     ),
     "libai.evaluation.utils": _from(f"{_LIVE}.results", "flatten_results_dict print_csv_format"),
     "libai.evaluation.cls_evaluator": _from(f"{_LIVE}.evaluators", "ClsEvaluator"),
@@ -108,7 +109,7 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.evaluation.reg_evaluator": _from(f"{_LIVE}.evaluators", "RegEvaluator"),
     "libai.evaluation.bleu_evaluator": _from(f"{_LIVE}.evaluators", "BLEUEvaluator"),
     "libai.data": _STRUCTURES | _LOADERS,
-    "libai.data.build": _LOADERS,
+    "libai.data.build": _LOADERS | _from(f"{_LIVE}.loaders", "trivial_batch_collator"),
     "libai.data.structures": _STRUCTURES,
     "libai.data.data_utils": {},
     "libai.data.samplers": _SAMPLERS,
@@ -134,7 +135,12 @@ _NN = _from(
 _FLOW = _from(
     "torch",
     "Tensor tensor zeros ones rand randn arange cat stack float16 float32 float64 bfloat16 int8 int32 int64 bool "
-    "long float no_grad device manual_seed Size save load sigmoid tanh exp log softmax matmul where argmax",
+    "long float no_grad device manual_seed Size save load sigmoid tanh exp log softmax matmul where argmax "
+    "Generator abs all allclose any argmin argsort as_tensor bmm chunk clamp clip cos cumsum diag dtype einsum empty "
+    "equal erf eye flatten flip from_numpy full full_like gather half int is_tensor isinf isnan linspace "
+    "logical_and logical_not logical_or masked_fill max mean median min mm norm numel ones_like permute pow prod "
+    "rand_like randint randn_like randperm relu repeat_interleave reshape roll round rsqrt scatter sin sort split sqrt "
+    "square squeeze std sum topk transpose tril triu uint8 unbind unsqueeze var zeros_like set_grad_enabled enable_grad",
 )
 _ONEFLOW: dict[str, dict[str, str]] = {
     "oneflow": _FLOW | {"nn": "torch.nn", "cuda": "torch.cuda"},
@@ -142,6 +148,7 @@ _ONEFLOW: dict[str, dict[str, str]] = {
     | _as(get_node_size=f"{_LIVE}.distributed:get_num_nodes"),
     "oneflow.nn": _NN | {"functional": "torch.nn.functional", "init": "torch.nn.init"},
     "oneflow.optim": _from(f"{_LIVE}.optimizers", "SGD Adam AdamW Adagrad RMSprop"),
+    "oneflow.unittest": _from(f"{_LIVE}.flow_tests", "TestCase skip_unless_1n1d skip_unless_1n2d skip_unless_1n4d"),
     "oneflow.utils": {},
     "oneflow.utils.data": _from("torch.utils.data", "Dataset DataLoader ConcatDataset Subset"),
 }

@@ -17,7 +17,8 @@ class CyclicSampler(Sampler[list[int]]):
     """Batches without end; every process has a share of its own, shuffled within itself anew each epoch.
 
     ``consumed_samples`` counts the samples of all processes; a sampler that starts with it goes on where that many
-    samples were drawn before.
+    samples were drawn before. A count that is no whole number of batches of all processes is read as LiBai reads it:
+    whole epochs by the share of one process, the rest by all.
     """
 
     def __init__(
@@ -45,15 +46,17 @@ class CyclicSampler(Sampler[list[int]]):
 
     @property
     def epoch(self) -> int:
-        return self._drawn // self.data_size_per_epoch
+        return self._position()[0]
 
-    @property
-    def _drawn(self) -> int:
-        """Samples that this process has drawn."""
-        return self.consumed_samples // self.data_parallel_size
+    def _position(self) -> tuple[int, int]:
+        """The epoch, and how many samples of it this process has drawn."""
+        if self.consumed_samples % self.actual_batch_size == 0:
+            return divmod(self.consumed_samples // self.data_parallel_size, self.data_size_per_epoch)
+        epoch, rest = divmod(self.consumed_samples, self.data_size_per_epoch)
+        return epoch, rest // self.data_parallel_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        epoch, begin = divmod(self._drawn, self.data_size_per_epoch)
+        epoch, begin = self._position()
         batch: list[int] = []
         while True:
             for index in self._order(epoch)[begin:]:

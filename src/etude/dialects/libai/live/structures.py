@@ -31,6 +31,14 @@ class DistTensorData:
                 f"{type(distTensor_lists[0].tensor)}. Please check the return values of `__getitem__` in dataset."
             )
         first = distTensor_lists[0]
+        for item in distTensor_lists:
+            assert item.tensor.shape == first.tensor.shape, (
+                f"tensor shape is not equal, {item.tensor.shape} != {first.tensor.shape}"
+            )
+            assert item.sbp_list == first.sbp_list, f"sbp_list is not equal, {item.sbp_list} != {first.sbp_list}!"
+            assert item.placement_idx == first.placement_idx, (
+                f"placement_idx is not equal, {item.placement_idx} != {first.placement_idx}"
+            )
         if len(distTensor_lists) == 1:
             return DistTensorData(first.tensor.unsqueeze(0), first.sbp_list, first.placement_idx)
         return DistTensorData(
