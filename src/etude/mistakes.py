@@ -29,7 +29,8 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
         return None
     if any(not is_library(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
         return None
-    message = printable(str(error).strip("'\"")) or type(error).__name__
+    said = error.args[0] if isinstance(error, KeyError) and error.args else error
+    message = printable(str(said)) or type(error).__name__
     if isinstance(error, FileNotFoundError) and re.search(r"\.(pth|pt|ckpt|bin|safetensors)\b|checkpoint", message):
         return ResumeError(message)
     made = list(dict.fromkeys(_being_made(error)))

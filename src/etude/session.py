@@ -20,7 +20,7 @@ from etude.config.dump import is_secret_key
 from etude.config.tree import Tree
 from etude.core.loop import train
 from etude.core.run import Run
-from etude.errors import SaveError, Stopped
+from etude.errors import ResumeError, SaveError, Stopped, UserError
 from etude.events.console import Console, duration, number
 from etude.events.jsonl import Jsonl
 from etude.mistakes import as_mistake
@@ -105,7 +105,7 @@ class Session:
             close = getattr(loader, "close", None)
             if close is not None:
                 close()
-        unused = error is not None and self._is_unused()
+        unused = error is not None and self._is_unused(error)
         try:
             if self.recovery is not None:
                 self.recovery.close(error, discard=self._discard if unused else None)
@@ -116,9 +116,12 @@ class Session:
             self._say_last_words(error, unused=unused)
             self.run.events.close()
 
-    def _is_unused(self) -> bool:
-        """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there."""
+    def _is_unused(self, error: BaseException) -> bool:
+        """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there; in
+        another system's words one that trained has told where its log is, and only one that could not begin takes it."""
         folder = self.run.folder
+        if self.run.face is not None and not isinstance(error, UserError | ResumeError):
+            return False
         if not self._made or folder is None or self.run.done or self.options.resume is not None:
             return False
         return not any((folder / "checkpoints").glob("*")) and not any(folder.glob("**/*.pth"))

@@ -86,3 +86,48 @@ def test_what_a_class_of_ones_own_raises_is_told_with_both_places(
         told = capsys.readouterr().err
         assert "line_parts.py" in told
         assert "etude: error: config.py:11: model: line_parts.Line raised ValueError: too deep" in told
+
+
+@pytest.mark.parametrize("verb", ["train", "exec"])
+def test_data_to_evaluate_on_that_is_empty_is_refused_before_the_training(
+    config: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = SCRIPT if verb == "exec" else ["train", "config.py"]
+    assert main([*words, "dataloader.test.0.dataset.n=0"]) == 2
+    told = capsys.readouterr().err
+    assert "dataloader.test.0: Points has no sample to evaluate on; or set train.evaluation.enabled=False" in told
+
+
+@pytest.mark.parametrize("verb", ["train", "exec"])
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("forward(self, x, labels)", "forward(self, x, label)", "a batch's fields are the arguments of Line.forward"),
+        ("_loss", "", "the model returned no loss: what has 'loss' in its name is learnt from; it returned mse, l1"),
+        ("predicted = ", "raise ValueError('no')\n        predicted = ", "line_parts.py:30: ValueError: no"),
+    ],
+)
+def test_what_ends_the_first_iteration_is_the_users_to_mend_and_the_log_stays(
+    config: Path, verb: str, old: str, new: str, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("line_parts.py").write_text(PARTS.replace(old, new))
+    assert main(SCRIPT if verb == "exec" else ["train", "config.py"]) == 3
+    assert told in capfd.readouterr().err
+    assert "Exception during training" in Path("out/log.txt").read_text()
+
+
+def test_an_evaluation_at_the_end_is_blamed_on_its_hook(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("line_parts.py").write_text(PARTS.replace('return {"mse"', 'raise ValueError("no")\n        return {"mse"'))
+    assert main(["train", "config.py", "train.train_iter=2"]) == 3
+    assert "hook EvalHook" in capfd.readouterr().err
+    assert Path("out/model_final").is_dir()
+
+
+def test_weights_that_were_never_trained_are_evaluated_with_a_word(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["exec", "tools/train_net.py", "--eval-only", "--config-file", "config.py"]) == 0
+    assert "looks at weights that were never trained; --resume takes" in Path("out/log.txt").read_text()
+    assert main(["train", "config.py", "--eval-only", "--resume", "--folder", "nowhere"]) == 7
+    assert "nowhere: there is no checkpoint to evaluate" in capsys.readouterr().err
+    assert not Path("nowhere").exists()

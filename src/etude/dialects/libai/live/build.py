@@ -47,7 +47,10 @@ def build(plan: Plan, options: Options) -> Run:
         opts=[],
     )
     _adjust(cfg, options, extras, arguments)
-    with _told_in_words(cfg):
+    asked_for = arguments.eval_only and arguments.resume and not arguments.named
+    if asked_for and not (Path(cfg.train.output_dir) / LAST).exists():
+        raise ResumeError(f"{printable(str(cfg.train.output_dir))}: there is no checkpoint to evaluate")
+    with _told_in_words(), explained(cfg):
         run = build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
     run.plan, run.world = plan, World.from_environment()
     signals = Signals()
@@ -60,11 +63,10 @@ def build(plan: Plan, options: Options) -> Run:
 
 
 @contextmanager
-def _told_in_words(cfg: Any) -> Iterator[None]:
+def _told_in_words() -> Iterator[None]:
     """What LiBai's parts refuse, as users of its scripts know it, is no fault of the engine."""
     try:
-        with explained(cfg):
-            yield
+        yield
     except Exception as error:
         instead: EtudeError | None = getattr(error, "etude_told", None)
         if instead is None:
@@ -145,7 +147,8 @@ def train(trainer: PutOff, arguments: Namespace, written: Any) -> None:
     for hook in trainer._hooks:
         if isinstance(hook, PeriodicWriter):
             hook.write_to(trainer.build_writers())
-    trainer.train()
+    with _told_in_words():
+        trainer.train()
     keep_state(trainer, trainer.checkpointer)
 
 

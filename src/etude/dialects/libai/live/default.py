@@ -17,6 +17,7 @@ from etude.dialects.libai.files import Checkpointer
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.lazy.instantiate import instantiate
 from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live import hooks, hooks_save, optim, position, resume, schedule
@@ -29,6 +30,7 @@ from etude.dialects.libai.live.setup import place_input
 from etude.dialects.libai.live.state import TrainerState
 from etude.dialects.libai.live.trainer import Amp, EagerTrainer, GraphTrainer, TrainerBase
 from etude.dialects.libai.live.writers import CommonMetricPrinter, EventWriter, JSONWriter, TensorboardXWriter
+from etude.errors import ConfigError
 
 logger = logging.getLogger("libai.engine.default")
 
@@ -80,7 +82,10 @@ class DefaultTrainer(TrainerBase):
             cfg.dataloader.train.consumed_samples = consumed
         self.train_loader, val, test = self.build_train_loader(cfg, self.tokenizer)
         self.test_loader = [loader for loader in (val, test) if loader is not None]
-        self.test_loader.extend(self.build_test_loader(cfg, self.tokenizer))
+        asked_for = self.build_test_loader(cfg, self.tokenizer)
+        if cfg.train.evaluation.enabled:
+            _require_samples(asked_for)
+        self.test_loader.extend(asked_for)
         if self._resume is not None:
             position.begin_at(self.train_loader, seen)
 
@@ -317,6 +322,17 @@ def build_tokenizer(cfg: Any) -> Any:
         multiple = tokenization.make_vocab_size_divisible_by * dist.get_tensor_parallel_size()
         cfg.model.cfg.vocab_size = tokenizer.padded_vocab_size(multiple)
     return tokenizer
+
+
+def _require_samples(loaders: Sequence[Any]) -> None:
+    """Refuse data to evaluate on that is empty now, and not after the training."""
+    for index, loader in enumerate(loaders):
+        if hasattr(loader.dataset, "__len__") and len(loader.dataset) == 0:
+            raise ConfigError(
+                f"dataloader.test.{index}: {type(loader.dataset).__name__} has no sample to evaluate on",
+                at=str(ORIGINS.place(("dataloader", "test", index))),
+                hint="or set train.evaluation.enabled=False",
+            )
 
 
 def _numbers_of_samples(train: Any) -> list[int]:

@@ -19,7 +19,7 @@ from etude.dialects.libai import arguments, lower, slips, values
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.telling import is_users, put_on, says
-from etude.errors import ConfigError, EtudeError
+from etude.errors import ConfigError, EtudeError, UserCodeError
 
 #: What parts refuse values with.
 _REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError)
@@ -47,6 +47,10 @@ def explain(error: Exception, cfg: Any) -> None:
         return
     tree = tree_of(cfg)
     wrong = [finding for finding in lower.survey(tree)[1] if finding.severity == "error"]
+    fields = re.search(r"(\w+)\.forward\(\) (?:got an unexpected keyword|missing \d+ required)", str(error))
+    if fields is not None:
+        put_on(error, UserCodeError(f"{says(error)}: a batch's fields are the arguments of {fields[1]}.forward"))
+        return
     message = str(error) if str(error) and isinstance(error, AssertionError | ValueError) else says(error)
     put_on(error, ConfigError(wrong or message, at="" if wrong else str(tree.place(*_spoken_of(tree, message)))))
 

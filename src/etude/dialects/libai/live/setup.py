@@ -41,6 +41,11 @@ def announce(cfg: Any, args: Any) -> logging.Logger:
     if getattr(args, "config_file", ""):
         with open(args.config_file, encoding="utf-8") as file:
             logger.info(f"Contents of args.config_file={args.config_file}:\n{file.read()}")
+    if getattr(args, "eval_only", False) and not args.resume and not try_get_key(cfg, "train.load_weight"):
+        logger.warning(
+            "--eval-only without --resume and without train.load_weight looks at weights that were never trained; "
+            f"--resume takes the last checkpoint of {folder}"
+        )
     if dist.is_main_process() and folder:
         path = os.path.join(folder, "config.yaml")
         LazyConfig.save(cfg, path)

@@ -28,6 +28,7 @@ from etude.dialects.libai.live.events import EventStorage, get_event_storage
 from etude.dialects.libai.live.optim import clip_grad
 from etude.dialects.libai.live.position import Batches, batches_of
 from etude.dialects.libai.live.state import take_up
+from etude.errors import UserCodeError
 
 LossDict = Mapping[str, Any]
 
@@ -184,7 +185,7 @@ class FaceHook(Hook):
             "before_step": self._blaming("before_step", self._before_step),
             "after_step": self._blaming("after_step", lambda run: self.trainer.after_step()),
             "on_error": self._on_error,
-            "after_train": self._after_train,
+            "after_train": self._blaming("after_train", self._after_train),
         }
 
     def _blaming(self, point: str, call: Call) -> Call:
@@ -319,9 +320,17 @@ class Amp:
         optimizer.zero_grad()
 
 
+class NoLoss(UserCodeError, AttributeError):
+    """A model returned nothing to learn from; what LiBai's arithmetic raises then is an ``AttributeError``."""
+
+
 def total_loss(loss_dict: LossDict) -> Any:
     """The sum of what has ``loss`` in its name: that is what LiBai learns from."""
-    return sum(value for name, value in loss_dict.items() if "loss" in name)
+    losses = [value for name, value in loss_dict.items() if "loss" in name]
+    if not losses:
+        returned = ", ".join(map(str, loss_dict)) or "nothing"
+        raise NoLoss(f"the model returned no loss: what has 'loss' in its name is learnt from; it returned {returned}")
+    return sum(losses)
 
 
 def _joined(batches: list[Mapping[str, Any]]) -> dict[str, Any]:
