@@ -12,6 +12,12 @@ from etude.explain import Actor, Facts, GroupFact
 from etude.rehearsal import values_of
 from etude.units import parse
 
+#: How many numbers an optimizer remembers of each parameter; others two.
+_REMEMBERED = {"SGD": 1, "Adagrad": 1, "RMSprop": 1}
+_AVERAGES = ("Ema", "Swa", "EMAHook", "ModelEmaHook")
+#: Bytes beside the numbers: of a tensor (name, shape, place), and of a checkpoint (random numbers, counters, config).
+_HEADER, _BESIDE = 400, 32_000
+
 
 def facts_of(run: Run) -> Facts:
     """For ``explain``, read off a run that was built and has not begun."""
@@ -26,17 +32,21 @@ def facts_of(run: Run) -> Facts:
 
 
 def checkpoint_bytes(run: Run) -> int:
-    """About what one checkpoint takes: parameters and buffers, and what the optimizer will remember of each."""
-    weights = sum(t.numel() * t.element_size() for t in run.model.state_dict().values() if isinstance(t, torch.Tensor))
-    per_parameter = {"SGD": 1, "Adagrad": 1, "RMSprop": 1}
+    """About what one checkpoint takes: parameters and buffers, what the optimizer will remember of each, the rest."""
+    tensors = [tensor for tensor in run.model.state_dict().values() if isinstance(tensor, torch.Tensor)]
+    averaged = sum(1 for hook in run.hooks if hook.name in _AVERAGES)
+    weights = sum(_with_header(tensor) for tensor in tensors) * (1 + averaged)
     remembered = sum(
-        p.numel() * p.element_size() * per_parameter.get(type(optimizer).__name__, 2)
+        _with_header(p) * _REMEMBERED.get(type(optimizer).__name__, 2)
         for optimizer in run.optimizers.values()
         for group in optimizer.param_groups
         for p in group["params"]
     )
-    averaged = sum(1 for hook in run.hooks if type(hook).__name__ in {"Ema", "Swa"})
-    return int(weights * (1 + averaged) + remembered)
+    return int(weights + remembered + _BESIDE)
+
+
+def _with_header(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size() + _HEADER
 
 
 def _actor(name: str, hook: Any) -> Actor:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -150,3 +151,14 @@ def test_nothing_alarming_is_said_about_accumulation_and_about_a_resume_inside_a
     assert not [warning for warning in recwarn if "scheduler" in str(warning.message)]
     log = next(path.read_text() for path in sorted((tmp_path / "work").glob("*/*.log"), reverse=True))
     assert "loop_stage" not in log and "resumed epoch: 0, iter: 3" in log
+
+
+def test_the_plan_foretells_the_size_of_small_checkpoints(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config.write_text(f"{CONFIG}custom_hooks = [dict(type='EMAHook')]\n")
+    assert main(["plan", str(config)]) == 0
+    told = re.search(r"checkpoints of about (\d+) kB", capsys.readouterr().out)
+    train(config, tmp_path / "work")
+    assert told and 0.6 < int(told[1]) * 1000 / (tmp_path / "work" / "epoch_2.pth").stat().st_size < 1.6

@@ -82,7 +82,7 @@ class _Stops(Stops):
 
     def _is_agreed(self, run: Run) -> bool:
         if self._agreement is None:
-            apart = getattr(run.face.optim_wrapper, "_accumulative_counts", 1)  # type: ignore[union-attr]
+            apart = getattr(run.face.optim_wrapper, "_accumulative_counts", 1)
             self._agreement = Agreement(run.world.rank, run.world.size, apart)
         return self._agreement.is_due(run.done)
 
