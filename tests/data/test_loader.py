@@ -22,6 +22,7 @@ from etude.data.digits import Digits
 from etude.data.loader import Loader
 from etude.data.memory import TensorData
 from etude.data.samplers import Balanced, Subset
+from etude.data.transforms import Transformed
 from etude.errors import ConfigError, DataError
 from tests.data.conftest import Broken, Deadly, Noisy, NoisyStream, StatefulStream
 
@@ -301,10 +302,21 @@ def test_data_with_another_fingerprint_are_refused():
     state = loader.state_dict()
     loader.load_state_dict(state)
     Versioned.version = "b"
+    later = Loader(Versioned(20), batch_size=4)
     with pytest.raises(ConfigError, match="its fingerprint is b, not a; --allow-change data"):
-        loader.load_state_dict(state)
-    loader.allow_change = True
-    loader.load_state_dict(state)
+        later.load_state_dict(state)
+    later.allow_change = True
+    later.load_state_dict(state)
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: Transformed(data, abs)])
+def test_other_numbers_in_memory_are_other_data(wrap):
+    rows = torch.randn(20, 3, dtype=torch.bfloat16)
+    state = Loader(wrap(TensorData(rows)), batch_size=4).state_dict()
+    Loader(wrap(TensorData(rows.clone())), batch_size=4).load_state_dict(state)
+    rows[19, 2] += 1
+    with pytest.raises(ConfigError, match="another one than the checkpoint was made with"):
+        Loader(wrap(TensorData(rows)), batch_size=4).load_state_dict(state)
 
 
 def test_the_samples_of_the_last_batch_can_be_told():

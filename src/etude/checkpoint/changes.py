@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etude.config.dump import redact
-from etude.errors import ConfigError, Finding
+from etude.errors import ConfigError, Finding, nearest
 from etude.plan import Place, Plan, Spec
 from etude.units import Amount
 
@@ -47,7 +47,8 @@ class Change:
         return inside or self.key.endswith(_HARMLESS_ENDS)
 
     def __str__(self) -> str:
-        return f"{self.key} {_shown(self.before)} -> {_shown(self.after)}"
+        key = "train.max_time" if self.key == "train.max_seconds" else self.key
+        return f"{key} {_shown(self.before)} -> {_shown(self.after)}"
 
     def allowed(self, keys: Iterable[str]) -> bool:
         """Whether one of ``keys`` names this change: the key, a section above it, its last word, or ``all``."""
@@ -82,6 +83,28 @@ def require_allowed(changes: Iterable[Change], allow: Iterable[str]) -> None:
                 for change in refused
             ]
         )
+
+
+#: Names beside the keys of a plan: everything, the dataset's content, and what flags of their own accept.
+_WORDS_OF_ALL = ("all", "data", "owner", "attempts")
+
+
+def require_known(allow: Iterable[str], keys: Iterable[str]) -> None:
+    """Raise for names that could not allow anything: of no key, of no section, and no last word of a key."""
+    known = dict.fromkeys(_WORDS_OF_ALL)
+    for key in keys:
+        steps = key.split(".")
+        known |= dict.fromkeys([key, steps[-1], *(".".join(steps[:count]) for count in range(1, len(steps)))])
+    unknown = [name for name in allow if name not in known]
+    if unknown:
+        raise ConfigError(
+            [Finding("", f"--allow-change {name}: no key is called that", _near(name, known)) for name in unknown]
+        )
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, list(known))
+    return f"did you mean {near!r}?" if near else "name a key of the config as the resume prints it, or 'all'"
 
 
 def _flatten(key: str, value: Any, flat: dict[str, Any]) -> None:

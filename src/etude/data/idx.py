@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.data.fingerprint import checksum_of_tensors
 from etude.errors import ConfigError, DataError, suggest
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -39,6 +40,9 @@ class Idx:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def fingerprint(self) -> str:
+        return checksum_of_tensors([self.images, self.labels])
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         images, labels = self.fetch(torch.tensor([index]))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.data.fingerprint import checksum_of_texts
 from etude.errors import ConfigError, MissingExtra
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
@@ -43,6 +44,11 @@ class ImageFolder:
         self.size = (size, size) if isinstance(size, int) else tuple(size) if size else None
         self.mode, self.transform = mode, transform
         self.deterministic = transform is None
+        self._root = root
+
+    def fingerprint(self) -> str:
+        """By the names of the pictures: what is in them would have to be read."""
+        return checksum_of_texts(str(path.relative_to(self._root)) for path, _ in self.samples)
 
     def __len__(self) -> int:
         return len(self.samples)

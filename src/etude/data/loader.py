@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
 from etude.data.fetch import Collate, Fetched, Fetcher, StreamFetcher
+from etude.data.fingerprint import fingerprint_of
 from etude.data.move import ahead, move
 from etude.data.order import Endless, Sampled, SampledBatches, Shuffled, Source, Task
 from etude.data.pool import Pool
@@ -193,13 +194,11 @@ class Loader:
             state["stream"] = self._stream_state
         else:
             state["samples"] = len(self.dataset) if hasattr(self.dataset, "__len__") else None
-        fingerprint = self._fingerprint()
-        return state | ({"fingerprint": fingerprint} if fingerprint else {})
+        return state | ({"fingerprint": self._fingerprint} if self._fingerprint else {})
 
+    @cached_property
     def _fingerprint(self) -> str:
-        """What a dataset answers to ``fingerprint`` (a text, or a method that gives one): a version, a checksum."""
-        given = getattr(self.dataset, "fingerprint", "")
-        return str(given() if callable(given) else given)
+        return fingerprint_of(self.dataset)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration begin where ``state`` stood."""
@@ -210,7 +209,7 @@ class Loader:
                 at=self.at,
                 hint="--allow-change data accepts this",
             )
-        before, now = state.get("fingerprint", ""), self._fingerprint()
+        before, now = state.get("fingerprint", ""), self._fingerprint
         if before and now != before and not self.allow_change:
             raise ConfigError(
                 f"the dataset is another one than the checkpoint was made with: its fingerprint is {now or 'none'}, "

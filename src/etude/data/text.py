@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from etude.data.fingerprint import checksum_of_tensors
 from etude.errors import ConfigError, suggest
 
 
@@ -30,6 +31,9 @@ class Characters:
 
     def __len__(self) -> int:
         return max(0, (len(self.text) - self.length - 1) // self.stride + 1)
+
+    def fingerprint(self) -> str:
+        return checksum_of_tensors([self.text])
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         inputs, targets = self.fetch(torch.tensor([index]))
