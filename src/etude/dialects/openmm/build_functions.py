@@ -74,7 +74,7 @@ def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Any = N
         kind = args.pop("type")
         if not args.get("by_epoch", True):
             raise AssertionError(
-                "convert_to_iter_based turns an epoch-based scheduler into an iteration-based one: set `by_epoch=True`"
+                "Only epoch-based parameter scheduler can be converted to iter-based: set `by_epoch=True`"
             )
         scheduler = found_in.get(kind) if isinstance(kind, str) else kind
         if scheduler is None:

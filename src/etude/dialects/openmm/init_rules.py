@@ -133,7 +133,7 @@ class KaimingInit(BaseInit):
 
     def _said(self) -> dict[str, Any]:
         return {
-            "a": self.a, "mode": self.mode, "nonlinearity": self.nonlinearity, "distribution": self.distribution
+            "a": self.a, "mode": self.mode, "nonlinearity": self.nonlinearity, "distribution ": self.distribution
         }  # fmt: skip
 
 

@@ -145,9 +145,9 @@ class _InfiniteDataloaderIterator:
     def _next_pass(self) -> None:
         if self._epoch == 0:
             print_log(
-                "the dataloader is exhausted and starts again; an InfiniteSampler would avoid the restart",
+                "Reach the end of the dataloader, it starts again; an InfiniteSampler would avoid the restart",
                 logger="current",
-                level=logging.INFO,
+                level=logging.WARNING,
             )
         self._epoch += 1
         set_epoch(self._dataloader, self._epoch)

@@ -29,4 +29,4 @@ def get_priority(priority: int | str | Priority) -> int:
         return int(priority.value)
     if isinstance(priority, str):
         return int(Priority[priority.upper()].value)
-    raise TypeError(f"priority must be an integer, a name or a Priority, but got {type(priority).__name__}")
+    raise TypeError(f"priority must be an integer or Priority enum value, but got {type(priority).__name__}")

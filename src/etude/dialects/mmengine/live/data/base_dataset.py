@@ -122,7 +122,9 @@ class BaseDataset(Dataset[Any]):
         """The annotations of all samples, from ``ann_file``; to be overridden for other formats."""
         annotations = read_annotations(self.ann_file or "")
         if not isinstance(annotations, dict):
-            raise TypeError(f"The annotations loaded from annotation file should be a dict, got {type(annotations)}!")
+            raise TypeError(
+                f"The annotations loaded from annotation file should be a dict, but got {type(annotations)}!"
+            )
         if "data_list" not in annotations or "metainfo" not in annotations:
             raise ValueError("Annotation must have data_list and metainfo keys")
         for key, value in annotations["metainfo"].items():
@@ -132,7 +134,9 @@ class BaseDataset(Dataset[Any]):
             info = self.parse_data_info(raw)
             if isinstance(info, dict):
                 parsed.append(info)
-            elif isinstance(info, list) and all(isinstance(item, dict) for item in info):
+            elif isinstance(info, list):
+                if not all(isinstance(item, dict) for item in info):
+                    raise TypeError(f"data_info must be list of dict, but got {[type(item) for item in info]}")
                 parsed.extend(info)
             else:
                 raise TypeError(f"data_info should be a dict or list of dict, but got {type(info)}")

@@ -16,7 +16,12 @@ class Compose:
         for transform in transforms or ():
             made = TRANSFORMS.build(transform) if isinstance(transform, dict) else transform
             if not callable(made):
-                raise TypeError(f"transform must be a callable object or dict, but got {type(made)}")
+                wanted = (
+                    "should be a callable object"
+                    if isinstance(transform, dict)
+                    else "must be a callable object or dict"
+                )
+                raise TypeError(f"transform {wanted}, but got {type(made)}")
             self.transforms.append(made)
 
     def __call__(self, data: dict[str, Any]) -> dict[str, Any] | None:

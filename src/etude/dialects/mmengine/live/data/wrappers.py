@@ -30,7 +30,7 @@ class ConcatDataset(TorchConcatDataset[Any]):
         self.datasets: list[Any] = [_built(dataset, "elements in datasets sequence") for dataset in datasets]
         self.ignore_keys = _keys(ignore_keys)
         self._metainfo: dict[str, Any] = self.datasets[0].metainfo
-        for number, dataset in enumerate(self.datasets[1:], 2):
+        for number, dataset in enumerate(self.datasets[1:], 1):
             self._check(number, dataset.metainfo)
         self._fully_initialized = False
         if not lazy_init:
@@ -200,7 +200,7 @@ class ClassBalancedDataset(_Resampled):
         return len(self.repeat_indices)
 
 
-_NO_SUBSET = "`{}` does not support `get_subset` and `get_subset_`: take the subset of the datasets inside it"
+_NO_SUBSET = "`{}` dose not support `get_subset` and `get_subset_`: take the subset of the datasets inside it"
 
 
 def _built(dataset: Any, what: str) -> Any:

@@ -220,7 +220,7 @@ def cast_data_device(data: Any, device: torch.device | str, out: Any = None) -> 
         if type(data) is not type(out):
             raise TypeError(f"out should be the same type with data, but got {type(out)} and {type(data)}")
         if not isinstance(data, Tensor) and len(data) != len(out):
-            raise ValueError("length of data and out should be same")
+            raise ValueError(f"length of data and out should be same, but got {len(data)} and {len(out)}")
     if isinstance(data, Tensor):
         moved = data if get_data_device(data) == torch.device(device) else data.to(device)
         if out is not None:

@@ -38,8 +38,10 @@ class BestRules(Hook):
             f'"save_best" should be a str or list of str or None, but got {type(save_best)}'
         )
         names = [save_best] if isinstance(save_best, str) else list(save_best)
-        assert len(set(names)) == len(names), f'duplicate element in "save_best": {names}'
-        assert len(names) == 1 or "auto" not in names, 'only one "auto", and nothing beside it, can be in "save_best"'
+        assert len(set(names)) == len(names), f'Find duplicate element in "save_best": {names}'
+        assert len(names) == 1 or "auto" not in names, (
+            'Only support one "auto" in "save_best" list, and nothing beside it'
+        )
         assert rule is None or isinstance(rule, str) or _all_text(rule), (
             f'"rule" should be a str or list of str or None, but got {type(rule)}'
         )
@@ -51,7 +53,7 @@ class BestRules(Hook):
         names = [key_indicators] if isinstance(key_indicators, str) else key_indicators
         given = [rules] if rules is None or isinstance(rules, str) else list(rules)
         assert len(given) in (1, len(names)), (
-            f'the number of "rule" must be 1 or that of "save_best", but got {len(given)}'
+            f'Number of "rule" must be 1 or the same as number of "save_best", but got {len(given)}.'
         )
         given = given * len(names) if len(given) == 1 else given
         self.rules, self.is_better_than = [], {}
@@ -68,9 +70,7 @@ class BestRules(Hook):
         if rule is None and name != "auto":
             rule = guess(name, self.greater_keys, self.less_keys)
             if rule is None:
-                raise ValueError(
-                    f"Cannot infer the rule for key {name}: is a greater or a less one better? Say rule=..."
-                )
+                raise ValueError(f"Cannot infer the rule for key {name}, thus rule must be specified: greater or less")
         return rule
 
 

@@ -40,7 +40,7 @@ class EarlyStoppingHook(Hook):
             raise ValueError(f'`rule` should be either "greater" or "less", but got {rule}')
         rule = rule or guess(monitor, self._default_greater_keys, self._default_less_keys)
         if rule is None:
-            raise ValueError(f"Cannot infer the rule for {monitor}: is a greater or a less one better? Say rule=...")
+            raise ValueError(f"Cannot infer the rule for {monitor}, thus rule must be specified: greater or less")
         self.monitor, self.rule = monitor, rule
         self.min_delta = min_delta if rule == "greater" else -1 * min_delta
         self.strict = strict
@@ -52,7 +52,7 @@ class EarlyStoppingHook(Hook):
 
     def before_run(self, runner: Any) -> None:
         assert hasattr(runner.train_loop, "stop_training"), (
-            "the train loop has no attribute 'stop_training', which early stopping needs"
+            "`train_loop` should contain `stop_training` variable: early stopping sets it"
         )
 
     def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:

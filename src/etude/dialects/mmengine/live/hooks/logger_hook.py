@@ -14,7 +14,10 @@ import torch
 
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch, Hook
+from etude.dialects.openmm.fileio import FileClient
 from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.storage import get_file_backend
+from etude.dialects.openmm.utils.misc import is_seq_of
 
 SUFFIX_TYPE = Sequence[str] | str
 
@@ -40,15 +43,16 @@ class LoggerHook(Hook):
         backend_args: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(interval, int):
-            raise TypeError(f"interval should be an integer, got {interval!r}")
+            raise TypeError(f"interval must be an integer, got {interval!r}")
         if interval <= 0:
-            raise ValueError(f"interval should be more than 0, got {interval}")
-        if not isinstance(ignore_last, bool) or not isinstance(keep_local, bool):
-            raise TypeError("ignore_last and keep_local should be bool")
+            raise ValueError(f"interval must be greater than 0, got {interval}")
+        for name, flag in (("ignore_last", ignore_last), ("keep_local", keep_local)):
+            if not isinstance(flag, bool):
+                raise TypeError(f"{name} must be a boolean, got {flag!r}")
         if not isinstance(interval_exp_name, int):
-            raise TypeError(f"interval_exp_name should be an integer, got {interval_exp_name!r}")
+            raise TypeError(f"interval_exp_name must be an integer, got {interval_exp_name!r}")
         if interval_exp_name <= 0:
-            raise ValueError(f"interval_exp_name should be more than 0, got {interval_exp_name}")
+            raise ValueError(f"interval_exp_name must be greater than 0, got {interval_exp_name}")
         if out_dir is not None and not isinstance(out_dir, str | Path):
             raise TypeError(f"out_dir must be a str or Path object, but got {out_dir!r}")
         if file_client_args is not None and backend_args is not None:
@@ -56,7 +60,12 @@ class LoggerHook(Hook):
         if file_client_args is not None:
             print_log(OUTDATED, "current", logging.WARNING)
         if out_dir is None and file_client_args is not None:
-            raise ValueError('file_client_args should be "None" when `out_dir` is not given')
+            raise ValueError('file_client_args should be "None" when `out_dir` is notspecified')
+        if not isinstance(out_suffix, str) and not is_seq_of(out_suffix, str):
+            raise TypeError(f"out_suffix should be a string or a sequence of string, but got {type(out_suffix)}")
+        if out_dir is not None:
+            self.file_client = FileClient.infer_client(file_client_args, str(out_dir))
+            self.file_backend = get_file_backend(str(out_dir), backend_args=backend_args)
         self.interval, self.ignore_last, self.interval_exp_name = interval, ignore_last, interval_exp_name
         self.out_dir, self.out_suffix, self.keep_local = out_dir, out_suffix, keep_local
         self.file_client_args, self.backend_args = file_client_args, backend_args

@@ -44,4 +44,7 @@ def _schedulers(runner: Any) -> list[Any]:
         return [scheduler for scheduler in schedulers if hasattr(scheduler, "step")]
     if isinstance(schedulers, dict):
         return [scheduler for one in schedulers.values() for scheduler in one if hasattr(scheduler, "step")]
-    raise TypeError(f"param_schedulers should be a list or a dict of lists, got {type(schedulers).__name__}")
+    raise TypeError(
+        "runner.param_schedulers should be list of ParamScheduler or a dict containing list of ParamScheduler, "
+        f"but got {type(schedulers).__name__}"
+    )

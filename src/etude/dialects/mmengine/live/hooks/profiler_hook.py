@@ -38,14 +38,14 @@ class ProfilerHook(Hook):
         with_flops: bool = False,
         json_trace_path: str | None = None,
     ) -> None:
-        assert isinstance(by_epoch, bool), "by_epoch should be a bool"
+        assert isinstance(by_epoch, bool), "``by_epoch`` should be a boolean."
         if profile_times < 1:
-            raise ValueError(f"profile_times should be at least 1, got {profile_times}")
+            raise ValueError(f"profile_iters should be greater than 0, but got {profile_times}")
         if by_epoch and profile_times > 1:
             raise ValueError(f"one epoch can be profiled, got profile_times={profile_times}; use by_epoch=False")
-        assert isinstance(activity_with_cpu, bool), "activity_with_cpu should be a bool"
-        assert isinstance(activity_with_cuda, bool), "activity_with_cuda should be a bool"
-        assert schedule is None or isinstance(schedule, dict), "schedule should be a dict"
+        assert isinstance(activity_with_cpu, bool), "``activity_with_cpu`` should be a boolean."
+        assert isinstance(activity_with_cuda, bool), "``activity_with_cuda`` should be a boolean."
+        assert schedule is None or isinstance(schedule, dict), "``schedule`` should be a dict."
         self.by_epoch, self.profile_times = by_epoch, profile_times
         self.activities = []
         if activity_with_cpu:
@@ -79,14 +79,14 @@ class ProfilerHook(Hook):
         if chosen is None or callable(chosen):
             return chosen
         if not isinstance(chosen, dict):
-            raise ValueError(f"on_trace_ready should be a function, a dict or None, got {chosen!r}")
+            raise ValueError(f"``on_trace_ready`` should be a handler, or dict, or None, but got {chosen!r}")
         options = dict(chosen)
         kind = options.pop("type")
         if kind == "log_trace":
             return _log_trace(runner, **options)
         if kind == "tb_trace":
             return _tensorboard_trace(runner, **options)
-        raise ValueError(f"the type of on_trace_ready should be 'log_trace' or 'tb_trace', got {kind!r}")
+        raise ValueError(f'trace_type should be "log_trace" or "tb_trace", but got {kind!r}')
 
     @master_only
     def after_train_epoch(self, runner: Any) -> None:

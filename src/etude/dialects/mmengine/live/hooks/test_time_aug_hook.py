@@ -28,7 +28,8 @@ class PrepareTTAHook(Hook):
 
 def build_runner_with_tta(cfg: Any) -> Any:
     """A runner whose test data go through ``cfg.tta_pipeline`` and whose model is wrapped by ``cfg.tta_model``."""
-    assert "tta_model" in cfg and "tta_pipeline" in cfg, "test-time augmentation needs tta_model and tta_pipeline"
+    for key in ("tta_model", "tta_pipeline"):
+        assert key in cfg, f"please make sure {key} is defined in your config."
     cfg = copy.deepcopy(cfg)
     dataset = cfg["test_dataloader"]["dataset"]
     while "dataset" in dataset:

@@ -28,7 +28,7 @@ class HistoryBuffer:
         self, log_history: Sequence[Any] = (), count_history: Sequence[Any] = (), max_length: int = 1000000
     ) -> None:
         if len(log_history) != len(count_history):
-            raise AssertionError("The lengths of log_history and count_history should be equal")
+            raise AssertionError("The lengths of log_history and count_histroy should be equal")
         if len(log_history) > max_length:
             warnings.warn(
                 f"The length of history buffer({len(log_history)}) exceeds the max_length({max_length}): only the last "
@@ -40,7 +40,15 @@ class HistoryBuffer:
         self._values, self._counts = array("d", _floats(log_history)), array("d", _floats(count_history))
         self._waiting: list[Any] = []
         self._waiting_counts: list[float] = []
+        self._whole = bool(len(log_history)) and _all_whole(log_history)
         self._trim()
+
+    @classmethod
+    def of_first_kind(cls) -> HistoryBuffer:
+        """An empty buffer whose numbers stay whole as long as whole ones are added."""
+        made = cls()
+        made._whole = True
+        return made
 
     @classmethod
     def _set_default_statistics(cls) -> None:
@@ -65,6 +73,7 @@ class HistoryBuffer:
         if type(value) is float and not self._waiting:
             self._values.append(value)
             self._counts.append(count)
+            self._whole = False
             if len(self._values) > self._max_length:
                 self._trim()
             return
@@ -88,7 +97,7 @@ class HistoryBuffer:
     @property
     def _log_history(self) -> np.ndarray:
         settle((self,))
-        return np.array(self._values)
+        return np.array(self._values, dtype=np.int64 if self._whole and self._values else np.float64)
 
     @property
     def _count_history(self) -> np.ndarray:
@@ -117,23 +126,28 @@ class HistoryBuffer:
         return float(np.add.reduce(np.array(self._values[last])) / np.add.reduce(np.array(self._counts[last])))
 
     def max(self, window_size: int | None = None) -> float:
-        return max(self._values[self._last(window_size)])
+        return self._kind(max(self._values[self._last(window_size)]))
 
     def min(self, window_size: int | None = None) -> float:
-        return min(self._values[self._last(window_size)])
+        return self._kind(min(self._values[self._last(window_size)]))
 
     def current(self) -> float:
         """The newest value."""
         settle((self,))
         if not self._values:
-            raise ValueError("HistoryBuffer is empty: call update first")
-        return self._values[-1]
+            raise ValueError("HistoryBuffer._log_history is an empty array: call update first")
+        return self._kind(self._values[-1])
+
+    def _kind(self, value: float) -> float:
+        """``value`` as what was added: a count stays a count in log lines and rows."""
+        return int(value) if self._whole else value
 
     def statistics(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """The statistic of that name: ``mean``, ``max``, ``min``, ``current`` or one that was registered."""
         if method_name not in self._statistics_methods:
             raise KeyError(
-                f"{method_name} has not been registered in HistoryBuffer; known: {', '.join(self._statistics_methods)}"
+                f"{method_name} has not been registered in HistoryBuffer._statistics_methods; "
+                f"known: {', '.join(self._statistics_methods)}"
             )
         return self._statistics_methods[method_name](self, *args, **kwargs)
 
@@ -142,7 +156,7 @@ class HistoryBuffer:
         """Make ``method(buffer, ...)`` available to :meth:`statistics` and to log configs, under its own name."""
         name = method.__name__
         if name in cls._statistics_methods:
-            raise AssertionError(f"method_name {name} has already been registered")
+            raise AssertionError(f"method_name cannot be registered twice, but {name} is known already")
         cls._statistics_methods[name] = method
         return method
 
@@ -172,11 +186,20 @@ def settle(buffers: Iterable[HistoryBuffer]) -> None:
         for (waiting, index), number in zip(places, numbers, strict=True):
             waiting[index] = number
     for buffer in unsettled:
+        buffer._whole = buffer._whole and _all_whole(buffer._waiting)
         buffer._values.extend(buffer._waiting)
         buffer._counts.extend(buffer._waiting_counts)
         buffer._waiting.clear()
         buffer._waiting_counts.clear()
         buffer._trim()
+
+
+def _all_whole(history: Sequence[Any]) -> bool:
+    if isinstance(history, np.ndarray):
+        return bool(history.dtype.kind in "iu")
+    if isinstance(history, torch.Tensor):
+        return not history.is_floating_point() and history.dtype is not torch.bool
+    return all(type(value) is int or isinstance(value, np.integer) for value in history)
 
 
 def _floats(history: Sequence[Any]) -> list[float]:

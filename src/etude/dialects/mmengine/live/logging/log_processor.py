@@ -44,7 +44,7 @@ class LogProcessor:
         for entry in self.custom_cfg:
             assert "data_src" in entry, f"custom_cfg entries need a `data_src`, but got {entry}"
             name = entry.get("log_name", entry["data_src"])
-            assert name not in names, f"{name} cannot be logged twice: give one of them another log_name"
+            assert name not in names, f"Found duplicate log_name for {name}: give one of them another log_name"
             names.add(name)
             assert self.by_epoch or entry.get("window_size") != "epoch", (
                 "window_size cannot be epoch if LoggerHook.by_epoch is False"

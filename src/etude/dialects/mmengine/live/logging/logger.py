@@ -51,8 +51,8 @@ class MMFormatter(Formatter):
 
     def __init__(self, color: bool = True, blink: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        assert color or not blink, "blink is only possible with color"
-        self.color, self.blink = color, blink
+        assert color or not blink, "blink should only be available when color is True"
+        self.color, self.blink = color and _shows_colours(), blink
 
     def _level(self, name: str) -> str:
         code = _COLOURS.get(name)
@@ -132,6 +132,18 @@ class MMLogger(Logger, ManagerMixin):
 
 
 use_manager(MMLogger)
+
+
+def _shows_colours() -> bool:
+    """Whether the console shows colours: a terminal that nobody has forbidden them, or that they are forced on."""
+    if os.environ.get("NO_COLOR") or os.environ.get("ANSI_COLORS_DISABLED"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    try:
+        return os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
+    except (AttributeError, ValueError):
+        return False
 
 
 def _distributed() -> bool:

@@ -36,7 +36,9 @@ class MessageHub(ManagerMixin):
         self._runtime_info = self._parse_input("runtime_info", runtime_info)
         self._resumed_keys = self._parse_input("resumed_keys", resumed_keys)
         for value in self._log_scalars.values():
-            assert isinstance(value, HistoryBuffer), f"log_scalars hold HistoryBuffer, but got {type(value)}"
+            assert isinstance(value, HistoryBuffer), (
+                f"The type of log_scalars'value must be HistoryBuffer, but got {type(value)}"
+            )
         for key in self._resumed_keys:
             assert key in self._log_scalars or key in self._runtime_info, (
                 f"{key!r} of resumed_keys is neither among log_scalars nor runtime_info"
@@ -77,7 +79,7 @@ class MessageHub(ManagerMixin):
         """The history of ``key``, made when it is new. Who adds to it every iteration may hold on to it."""
         found: HistoryBuffer | None = self._log_scalars.get(key)
         if found is None:
-            found = self._log_scalars[key] = HistoryBuffer()
+            found = self._log_scalars[key] = HistoryBuffer.of_first_kind()
         if self._resumed_keys.get(key) is not resumed:
             self._set_resumed_keys(key, resumed)
         return found
@@ -85,7 +87,7 @@ class MessageHub(ManagerMixin):
     def get_scalar(self, key: str) -> HistoryBuffer:
         """The history of ``key``."""
         if key not in self._log_scalars:
-            raise KeyError(f"{key} is not found in MessageHub.log_scalars: instance name is {self.instance_name}")
+            raise KeyError(f"{key} is not found in Messagehub.log_buffers: instance name is: {self.instance_name}")
         buffer: HistoryBuffer = self._log_scalars[key]
         return buffer
 

@@ -185,7 +185,8 @@ class ExponentialMovingAverage(BaseAveragedModel):
         assert 0.0 < momentum < 1.0, f"momentum must be in range (0.0, 1.0), but got {momentum}"
         if momentum > 0.5:
             print_log(
-                f"momentum {momentum} is the share of the *new* weights; it is usually small, 0.0002 for example",
+                "The value of momentum in EMA is usually a small number, 0.0002 for example: it is the share of the "
+                f"*new* weights, and is {momentum} here",
                 logger="current",
                 level=logging.WARNING,
             )

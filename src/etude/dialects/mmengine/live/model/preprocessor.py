@@ -90,7 +90,7 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
         self._enable_normalize = mean is not None
         if mean is not None and std is not None:
             for name, values in (("mean", mean), ("std", std)):
-                assert len(values) in (1, 3), f"`{name}` should have 1 or 3 values, but got {len(values)}"
+                assert len(values) in (1, 3), f"`{name}` should have 1 or 3 values, but got {len(values)} values"
                 self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(-1, 1, 1), False)
         self._channel_conversion = rgb_to_bgr or bgr_to_rgb
         self.pad_size_divisor, self.pad_value = pad_size_divisor, pad_value
@@ -100,7 +100,8 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
         inputs = data["inputs"]
         if isinstance(inputs, Tensor):
             assert inputs.dim() == 4, (
-                f"The input of `ImgDataPreprocessor` should be NCHW or a list of CHW, but got {tuple(inputs.shape)}"
+                "The input of `ImgDataPreprocessor` should be a NCHW tensor or a list of tensor, "
+                f"but got a tensor with shape: {tuple(inputs.shape)}"
             )
             data["inputs"] = self._padded(self._normalised(inputs, channels=1))
         elif isinstance(inputs, (list, tuple)) and all(isinstance(image, Tensor) for image in inputs):
@@ -108,7 +109,8 @@ class ImgDataPreprocessor(BaseDataPreprocessor):
             data["inputs"] = stack_batch(images, self.pad_size_divisor, self.pad_value)
         else:
             raise TypeError(
-                f"Output of `cast_data` should be a dict with a tensor or a list of tensors, not {type(inputs)}"
+                "Output of `cast_data` should be a dict of list/tuple with inputs and data_samples, "
+                f"but got {type(inputs)}"
             )
         data.setdefault("data_samples", None)
         return data

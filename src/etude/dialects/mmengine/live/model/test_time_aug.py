@@ -22,7 +22,9 @@ class BaseTTAModel(BaseModel):
             self.module = MODELS.build(module)
         else:
             raise TypeError(f"The type of module should be a `nn.Module` instance or a dict, but got {module}")
-        assert hasattr(self.module, "test_step"), f"{type(self.module).__name__} has no test_step"
+        assert hasattr(self.module, "test_step"), (
+            f"Model wrapped by BaseTTAModel must implement `test_step`, {type(self.module).__name__} has none"
+        )
 
     @abstractmethod
     def merge_preds(self, data_samples_list: list[list[Any]]) -> list[Any]:
@@ -34,7 +36,7 @@ class BaseTTAModel(BaseModel):
         return self.merge_preds(list(zip(*predictions, strict=True)))  # type: ignore[arg-type]
 
     def forward(self, inputs: Any, data_samples: Any = None, mode: str = "tensor") -> Any:
-        raise NotImplementedError("a test-time augmentation model is used by test_step alone")
+        raise NotImplementedError("`BaseTTAModel.forward` is not called in training or testing: call `test_step`")
 
 
 def _by_view(data: Any) -> list[Any]:

@@ -15,7 +15,7 @@ def merge_dict(*args: dict[Any, Any]) -> dict[Any, Any]:
     """All dicts in one; later ones win."""
     output: dict[Any, Any] = {}
     for item in args:
-        assert isinstance(item, dict), f"merge_dict takes dicts only, got {type(item).__name__}"
+        assert isinstance(item, dict), f"all arguments of merge_dict should be a dict, but got {type(item)}"
         output.update(item)
     return output
 

@@ -32,7 +32,7 @@ class AmpOptimWrapper(OptimWrapper):
     ) -> None:
         if isinstance(dtype, torch.dtype):
             dtype = str(dtype).removeprefix("torch.")
-        assert dtype is None or dtype in _DTYPES, f"dtype should be one of {_DTYPES}, got {dtype!r}"
+        assert dtype is None or dtype in _DTYPES, f"dtype should be any of {_DTYPES}, got {dtype!r}"
         super().__init__(**kwargs)
         self._scale_update_param: float | None = None
         self.loss_scaler = self._scaler(loss_scale, use_fsdp)
@@ -50,7 +50,7 @@ class AmpOptimWrapper(OptimWrapper):
             return scaler(device, init_scale=float(loss_scale))
         if isinstance(loss_scale, Mapping):
             return scaler(device, **loss_scale)
-        raise TypeError(f"loss_scale should be 'dynamic', a number or a dict, got {loss_scale!r}")
+        raise TypeError(f'loss_scale must be of type float, dict, or "dynamic", but got {loss_scale!r}')
 
     @property
     def dtype(self) -> torch.dtype | None:

@@ -54,7 +54,7 @@ class OptimWrapper(BaseOptimWrapper):
         kind = options.pop("type", "norm")
         if kind not in _CLIPS:
             raise ValueError(f'type of clip_grad should be "norm" or "value" but got {kind}')
-        assert options, "clip_grad should contain more than its type"
+        assert options, "`clip_grad` should contain other arguments besides `type`"
         self.clip_func, self.grad_name = _CLIPS[kind]
         self.clip_grad_kwargs = options
 
@@ -141,7 +141,9 @@ class OptimWrapper(BaseOptimWrapper):
         factor = self._accumulative_counts
         if self._max_counts != -1 and self._inner_count >= self._max_counts - self._remainder_counts:
             factor = self._remainder_counts
-            assert factor > 0, "more iterations than initialize_count_status was told of"
+            assert factor > 0, (
+                "loss_factor should be larger than zero: more iterations than initialize_count_status was told of"
+            )
         return loss / factor
 
     @property

@@ -36,17 +36,17 @@ class OneCycleParamScheduler(Recurrence):
         by_epoch: bool = True,
         verbose: bool = False,
     ) -> None:
-        assert param_name == "lr", f"OneCycle only works for the learning rate, but got param_name={param_name!r}"
+        assert param_name == "lr", f"OneCycle only works for learning rate updating, but got {param_name!r}"
         if not hasattr(optimizer, "param_groups"):
             raise TypeError(f"``optimizer`` should be an Optimizer, but got {type(optimizer).__name__}")
         if total_steps is None:
             total_steps = end - begin
         elif not isinstance(total_steps, int) or total_steps <= 0:
-            raise ValueError(f"total_steps must be a positive integer, but got {total_steps!r}")
+            raise ValueError(f"Expected positive integer total_steps, but got {total_steps!r}")
         if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
-            raise ValueError(f"pct_start must be a float between 0 and 1, but got {pct_start!r}")
+            raise ValueError(f"Expected float between 0 and 1 pct_start, but got {pct_start!r}")
         if anneal_strategy not in ("cos", "linear"):
-            raise ValueError(f"anneal_strategy must be 'cos' or 'linear', but got {anneal_strategy!r}")
+            raise ValueError(f'anneal_strategy must by one of "cos" or "linear", but got {anneal_strategy!r}')
         self.param_name, self.total_steps, self.anneal_strategy = param_name, total_steps, anneal_strategy
         self._schedule_phases = self._phases(pct_start, three_phase)
         if last_step == -1:

@@ -41,7 +41,7 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
         verbose: bool = False,
     ) -> None:
         if not by_epoch:
-            raise AssertionError(f"{type(self).__name__} only works with by_epoch=True: it needs validations")
+            raise AssertionError(f"Now {type(self).__name__} only support by_epoch=True: it needs validations")
         if factor >= 1.0:
             raise ValueError(f"Factor should be < 1.0, but got {factor}.")
         self.factor = factor
@@ -65,7 +65,7 @@ class ReduceOnPlateauParamScheduler(_ParamScheduler):
             return [min_value] * groups
         real = len(getattr(self.optimizer, "optimizer", self.optimizer).param_groups)
         if len(min_value) != real:
-            raise ValueError(f"expected {real} min_values, got {len(min_value)}")
+            raise ValueError(f"expected {real} min_lrs, got {len(min_value)}")
         return list(min_value) + [min_value[-1]] * (groups - real)
 
     def _init_is_better(self, rule: str, threshold: float, threshold_rule: str) -> None:

@@ -32,7 +32,7 @@ class ConstantParamScheduler(Recurrence):
         verbose: bool = False,
     ) -> None:
         if not 0 <= factor <= 1.0:
-            raise ValueError(f"Constant multiplicative factor should be between 0 and 1, but got {factor}.")
+            raise ValueError(f"Constant multiplicative factor should between 0 and 1, but got {factor}.")
         self.factor = factor
         self.total_iters = end - begin - 1
         super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)
@@ -59,9 +59,9 @@ class LinearParamScheduler(Recurrence):
         by_epoch: bool = True,
         verbose: bool = False,
     ) -> None:
-        for name, factor in (("start", start_factor), ("end", end_factor)):
+        for name, factor in (("Starting", start_factor), ("Ending", end_factor)):
             if not 0 <= factor <= 1.0:
-                raise ValueError(f"{name}_factor should be between 0 and 1, but got {factor}.")
+                raise ValueError(f"{name} multiplicative factor should between 0 and 1, but got {factor}.")
         self.start_factor, self.end_factor = start_factor, end_factor
         self.total_iters = end - begin - 1
         super().__init__(optimizer, param_name, begin, end, last_step, by_epoch, verbose)

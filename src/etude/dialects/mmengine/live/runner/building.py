@@ -33,7 +33,8 @@ from etude.dialects.mmengine.live.registry import (
     PARAM_SCHEDULERS,
     VISUALIZERS,
 )
-from etude.dialects.mmengine.live.runner.dataloaders import build_dataloader
+from etude.dialects.mmengine.live.runner.dataloaders import _get_batch_size, build_dataloader
+from etude.dialects.mmengine.live.runner.features import compile_method
 from etude.dialects.mmengine.live.runner.views import Views
 from etude.dialects.mmengine.live.visualization import Visualizer
 from etude.dialects.openmm.logging import print_log
@@ -61,7 +62,7 @@ class Building(Views):
     def build_message_hub(self, message_hub: dict[str, Any] | None = None) -> MessageHub:
         """The hub of this run."""
         if not isinstance(message_hub, dict | None):
-            raise TypeError(f"message_hub should be a dict or None, got {message_hub!r}")
+            raise TypeError(f"message_hub should be dict or None, but got {message_hub!r}")
         return MessageHub.get_instance(**{"name": self._experiment_name, **(message_hub or {})})
 
     def build_visualizer(self, visualizer: Visualizer | dict[str, Any] | None = None) -> Visualizer:
@@ -72,7 +73,7 @@ class Building(Views):
         if visualizer is None:
             return Visualizer.get_instance(vis_backends=[{"type": "LocalVisBackend"}], **known)
         if not isinstance(visualizer, dict):
-            raise TypeError(f"visualizer should be a Visualizer, a dict or None, got {visualizer!r}")
+            raise TypeError(f"visualizer should be Visualizer object, a dict or None, but got {visualizer!r}")
         made: Visualizer = VISUALIZERS.build({"type": "Visualizer", **known, **visualizer})
         return made
 
@@ -82,7 +83,7 @@ class Building(Views):
             made: LogProcessor = LOG_PROCESSORS.build({"type": "LogProcessor", **log_processor})
             return made
         if not isinstance(log_processor, LogProcessor):
-            raise TypeError(f"log processor should be a LogProcessor object or dict, got {log_processor!r}")
+            raise TypeError(f"log processor should be a LogProcessor object or dict, but got {log_processor!r}")
         return log_processor
 
     def build_evaluator(self, evaluator: Evaluator | dict[str, Any] | list[Any]) -> Evaluator:
@@ -94,7 +95,7 @@ class Building(Views):
             return made
         if isinstance(evaluator, dict | list):
             return Evaluator(evaluator)
-        raise TypeError(f"evaluator should be an Evaluator, a dict or a list, got {evaluator!r}")
+        raise TypeError(f"evaluator should be one of dict, list of dict, and Evaluator, but got {evaluator!r}")
 
     # -- model ---------------------------------------------------------------------------------------------------
 
@@ -105,13 +106,15 @@ class Building(Views):
         if isinstance(model, dict):
             made: nn.Module = MODELS.build(model)
             return made
-        raise TypeError(f"model should be a nn.Module object or dict, got {model!r}")
+        raise TypeError(f"model should be a nn.Module object or dict, but got {model!r}")
 
     def wrap_model(self, model_wrapper_cfg: dict[str, Any] | None, model: nn.Module) -> nn.Module:
         """The model on its device; with several processes inside a wrapper that unites their gradients."""
         if is_model_wrapper(model):
             if model_wrapper_cfg is not None:
-                raise TypeError(f"the model is wrapped already, model_wrapper_cfg should be None: {model_wrapper_cfg}")
+                raise TypeError(
+                    f'model has been wrapped and "model_wrapper_cfg" should be None, but got {model_wrapper_cfg}'
+                )
             return model
         model = model.to(default_device())
         if not self.distributed:
@@ -143,7 +146,7 @@ class Building(Views):
         if isinstance(loop, BaseLoop):
             return loop
         if not isinstance(loop, dict):
-            raise TypeError(f"train_loop should be a Loop object or dict, got {loop!r}")
+            raise TypeError(f"train_loop should be a Loop object or dict, but got {loop!r}")
         options = dict(loop)
         if "type" in options and "by_epoch" in options:
             raise RuntimeError("Only one of `type` or `by_epoch` can exist in `loop_cfg`.")
@@ -168,7 +171,7 @@ class Building(Views):
         if isinstance(loop, BaseLoop):
             return loop
         if not isinstance(loop, dict):
-            raise TypeError(f"{name} should be a Loop object or dict, got {loop!r}")
+            raise TypeError(f"{name} should be a Loop object or dict, but got {loop!r}")
         known = {"runner": self, "dataloader": dataloader, "evaluator": evaluator}
         made: BaseLoop = LOOPS.build(loop, default_args=known) if "type" in loop else default(**loop, **known)
         return made
@@ -206,12 +209,20 @@ class Building(Views):
         """Every learning rate times real batch size / ``base_batch_size``; before schedulers remember them."""
         if auto_scale_lr is None or not auto_scale_lr.get("enable", False):
             return
-        assert "base_batch_size" in auto_scale_lr, "auto_scale_lr needs a base_batch_size"
+        assert "base_batch_size" in auto_scale_lr, "Lack of `base_batch_size` in `auto_scale_lr`."
         if _built(self.param_schedulers):
-            raise RuntimeError("scale_lr should be called before the schedulers are built: they remember the first lr")
-        loader = self._train_dataloader
-        size = loader["batch_size"] if isinstance(loader, dict) else loader.batch_size
-        multiply_lr(optim_wrapper, size * self.world_size, auto_scale_lr["base_batch_size"])
+            raise RuntimeError("`scale_lr` should be called before building ParamScheduler: it remembers the first lr")
+        assert isinstance(optim_wrapper, OptimWrapper), "`scale_lr should be called after building OptimWrapper"
+        real = _get_batch_size(self._train_dataloader) * self.world_size
+        multiply_lr(optim_wrapper, real, auto_scale_lr["base_batch_size"])
+
+    @staticmethod
+    def _check_scheduler_cfg(param_scheduler: Any) -> None:
+        check_scheduler_cfg(param_scheduler)
+
+    def _maybe_compile(self, target: str) -> None:
+        """Compile a method of the model, if the config asks for it."""
+        compile_method(self.model, target, self.cfg.get("compile"))
 
 
 def multiply_lr(optim_wrapper: OptimWrapper, real: int, base: int) -> None:
@@ -240,8 +251,8 @@ def optim_wrapper_of(model: nn.Module, optim_wrapper: Any) -> OptimWrapper | Opt
     for name, wrapper in optim_wrapper.items():
         if not isinstance(wrapper, OptimWrapper):
             raise ValueError(
-                "each item mush be an optimizer object without `optimizer` and `constructor` in optim_wrapper, "
-                f"{name} is {wrapper!r}"
+                'each item mush be an optimizer object when "type" and "constructor" are not in optimizer, '
+                f"but got {name}={wrapper!r}"
             )
     return OptimWrapperDict(**optim_wrapper)
 

@@ -85,7 +85,7 @@ def _get_batch_size(dataloader: dict[str, Any] | Any) -> int:
 
 def _worker_init(options: dict[str, Any], seed: int | None) -> Any:
     silent = options.pop("disable_subprocess_warning", False)
-    assert isinstance(silent, bool), f"disable_subprocess_warning should be a bool, got {silent!r}"
+    assert isinstance(silent, bool), f"disable_subprocess_warning should be a bool, but got {type(silent)}"
     given = options.pop("worker_init_fn", None)
     if given is None:
         if seed is None:

@@ -16,6 +16,7 @@ def compile_method(model: nn.Module, target: str, options: bool | dict[str, Any]
     """``torch.compile`` of one method of the model; ``options`` is True or the arguments."""
     if not options and not isinstance(options, dict):
         return
+    assert isinstance(options, bool | dict), f"`compile` should be a dict or bool, got {type(options)}"
     arguments = {} if isinstance(options, bool) else dict(options)
     target = arguments.pop("target", target)
     setattr(model, target, torch.compile(getattr(model, target), **arguments))

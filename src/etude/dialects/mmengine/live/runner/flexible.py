@@ -35,7 +35,7 @@ class FlexibleRunner(Runner):
     ) -> None:
         if isinstance(resume, str):
             if load_from is not None:
-                raise ValueError(f"resume is a path ({resume}), so load_from should be None, got {load_from}")
+                raise ValueError(f"If resume is a str, load_from should be None, but got {load_from}")
             load_from, resume = resume, True
         self._strategy_cfg, self._compile = strategy, compile
         super().__init__(

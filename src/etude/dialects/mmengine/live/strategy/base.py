@@ -70,13 +70,13 @@ class BaseStrategy(metaclass=ABCMeta):
         if isinstance(model, dict):
             made: nn.Module = MODELS.build(model)
             return made
-        raise TypeError(f"model should be an nn.Module or a dict, got {model!r}")
+        raise TypeError(f"model should be a nn.Module object or dict, but got {model!r}")
 
     def build_optim_wrapper(self, optim_wrapper: Any, model: nn.Module) -> OptimWrapper | OptimWrapperDict:
         """The optim wrapper that a config describes, and how many updates it will see."""
         made = optim_wrapper_of(model, optim_wrapper)
         if getattr(made, "_accumulative_counts", 1) > 1 and "max_iters" not in self.dispatch_kwargs:
-            raise ValueError("accumulating gradients needs max_iters in dispatch_kwargs")
+            raise ValueError('"max_iters" must be specified in dispatch_kwargs: gradients are accumulated')
         made.initialize_count_status(model, 0, self.dispatch_kwargs.get("max_iters", -1))
         return made
 
@@ -99,7 +99,7 @@ class BaseStrategy(metaclass=ABCMeta):
     def _scale_lr(self) -> None:
         options = self._auto_scale_lr
         if options and options.get("enable", False):
-            assert "base_batch_size" in options, "auto_scale_lr needs a base_batch_size"
+            assert "base_batch_size" in options, "Lack of `base_batch_size` in `auto_scale_lr`."
             size = self.dispatch_kwargs.get("train_micro_batch_size_per_gpu", 1) * self.world_size
             multiply_lr(self.optim_wrapper, size, options["base_batch_size"])
 

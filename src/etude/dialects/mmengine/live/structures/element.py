@@ -89,7 +89,7 @@ class BaseDataElement:
 
     def update(self, instance: BaseDataElement) -> None:
         """Take over all fields of ``instance``."""
-        assert isinstance(instance, BaseDataElement), f"instance should be a BaseDataElement, got {type(instance)}"
+        assert isinstance(instance, BaseDataElement), f"instance should be a `BaseDataElement` but got {type(instance)}"
         self.set_metainfo(dict(instance.metainfo_items()))
         self.set_data(dict(instance.items()))
 

@@ -47,7 +47,10 @@ class InstanceData(BaseDataElement):
     def _at(self, index: torch.Tensor) -> Self:
         assert index.dim() == 1, "Only support to get the values along the first dimension."
         if index.dtype in (torch.bool, torch.uint8):
-            assert len(index) == len(self), "The shape of the mask does not match the number of instances"
+            assert len(index) == len(self), (
+                f"The shape of the input(BoolTensor) {len(index)} does not match the shape of the indexed tensor "
+                f"{len(self)} at first dimension."
+            )
         return self._chosen({name: _taken(name, value, index) for name, value in self.items()})
 
     def _chosen(self, fields: dict[str, Any]) -> Self:

@@ -15,7 +15,7 @@ class LabelData(BaseDataElement):
         """The numbers of the ones."""
         assert isinstance(onehot, torch.Tensor)
         if onehot.ndim != 1 or onehot.max().item() > 1 or onehot.min().item() < 0:
-            raise ValueError("`onehot` is not one-hot and cannot convert to label")
+            raise ValueError("input is not one-hot and can not convert to label")
         return onehot.nonzero().squeeze(-1)
 
     @staticmethod

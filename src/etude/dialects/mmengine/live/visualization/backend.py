@@ -144,7 +144,7 @@ class LocalVisBackend(BaseVisBackend):
         if file_path is not None:
             assert file_path.split(".")[-1] == "json"
             beside = below(self._save_dir, file_path)
-            assert beside != self._scalar_save_file, "`file_path` and `scalar_save_file` have the same name"
+            assert beside != self._scalar_save_file, "``file_path`` and ``scalar_save_file`` have the same name"
             self._dump(row, beside)
         self._dump(row, self._scalar_save_file)
 

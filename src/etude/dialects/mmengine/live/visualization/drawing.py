@@ -245,7 +245,7 @@ class Drawing:
         assert isinstance(featmap, torch.Tensor), f"`featmap` should be torch.Tensor, but got {type(featmap)}"
         assert featmap.ndim == 3, f"Input dimension must be 3, but got {featmap.ndim}"
         assert channel_reduction in (None, "squeeze_mean", "select_max"), (
-            f"Mode only support squeeze_mean, select_max, got {channel_reduction}"
+            f'Mode only support "squeeze_mean", "select_max", but got {channel_reduction}'
         )
         featmap = featmap.detach().cpu().float()
         if overlaid_image is not None and overlaid_image.shape[:2] != featmap.shape[1:]:
