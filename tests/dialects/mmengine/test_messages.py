@@ -113,6 +113,7 @@ def test_a_model_without_a_step_is_told_for_what_it_is_needed(tmp_path: Any) -> 
 
 
 def test_momentum_that_looks_turned_around_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    MMLogger.get_instance("momentum")
     ExponentialMovingAverage(nn.Linear(1, 1), momentum=0.9)
     assert "The value of momentum in EMA is usually a small number" in capsys.readouterr().out
 
