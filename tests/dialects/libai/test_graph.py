@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from etude.errors import ConfigError
 
@@ -61,9 +63,27 @@ def test_a_scalar_can_be_put_from_inside_a_compiled_model() -> None:
         assert len(storage.history("mean").values()) == 3
 
 
+@pytest.mark.parametrize("tells", [False, True])
+def test_the_model_is_compiled_once(config: Path, trainer_of: Callable[..., Any], tells: bool) -> None:
+    """A scalar that is put cuts the graph in two; nothing is compiled again from iteration to iteration."""
+    told = "        get_event_storage().put_scalar('mean', predicted.mean())\n" if tells else ""
+    parts = (
+        Path("line_parts.py").read_text().replace("        if not self.training", f"{told}        if not self.training")
+    )
+    Path("line_parts.py").write_text(f"from libai.utils.events import get_event_storage\n{parts}")
+    torch._dynamo.reset()
+    counters.clear()
+    trainer = trainer_of("train.train_iter=6", "train.evaluation.enabled=false", "model.dropout=0.3", *FAST)
+    trainer.train()
+    assert counters["stats"]["unique_graphs"] == 1 + tells
+    assert sum(counters["graph_break"].values()) == int(tells)
+    assert not tells or len(trainer.storage.history("mean").values()) == 6
+
+
 def test_the_compiler_itself_ends_the_same(trainer_of: Callable[..., Any]) -> None:
-    """With inductor, the default backend; evaluation stays out, so that only one graph is compiled."""
-    options = ("train.train_iter=3", "train.evaluation.enabled=false")
+    """With inductor, the default backend, also where the model draws random numbers; evaluation stays out, so that only
+    one graph is compiled."""
+    options = ("train.train_iter=3", "train.evaluation.enabled=false", "model.dropout=0.5")
     eager = trained(trainer_of(*options, "train.output_dir=eager"))
     graph = trained(trainer_of(*options, "train.output_dir=graph", "graph.enabled=true"))
     for name, value in eager.items():

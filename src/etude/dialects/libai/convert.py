@@ -123,6 +123,8 @@ def _require_convertible(tree: Tree) -> None:
 def _notes(tree: Tree) -> list[str]:
     notes = ["evaluation and the best checkpoint are left out: LiBai's evaluators are not native metrics"]
     notes.append("what a sample draws at random depends on seed, epoch and index in the native form, not on the order")
+    if tree.get("graph", "enabled", default=True):
+        notes.append("the native form compiles with the compiler's own random numbers: dropout draws others")
     if tree.get("train", "dist", "data_parallel_size", default=1) not in (None, 1):
         notes.append("the number of processes is said when they are started")
     return notes
