@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
@@ -18,9 +19,11 @@ import pytest
 import torch
 from detectron2.checkpoint import DetectionCheckpointer
 from detectron2.checkpoint.c2_model_loading import align_and_update_state_dicts
-from detectron2.config import CfgNode, get_cfg
+from detectron2.config import CfgNode, LazyConfig, get_cfg
+from detectron2.config.instantiate import dump_dataclass
 from detectron2.data.common import DatasetFromList, MapDataset, set_default_dataset_from_list_serialize_method
 from detectron2.engine import SimpleTrainer, hooks
+from detectron2.evaluation import inference_on_dataset, print_csv_format, verify_results
 from detectron2.solver.build import (
     _create_gradient_clipper,
     _generate_optimizer_class_with_gradient_clipping,
@@ -337,3 +340,37 @@ def test_tests_for_oneflow_run_where_there_are_as_many_processes() -> None:
 
     result = unittest.TextTestRunner(stream=io.StringIO()).run(unittest.defaultTestLoader.loadTestsFromTestCase(Some))
     assert (result.testsRun, len(result.skipped), result.wasSuccessful()) == (2, 1, True)
+
+
+# -- names of arguments ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("called", "names"),
+    [
+        (LazyConfig.apply_overrides, "cfg overrides"),
+        (dump_dataclass, "obj"),
+        (hooks.TorchProfiler, "enable_predicate output_dir activities save_tensorboard"),
+        (hooks.AutogradProfiler, "enable_predicate output_dir use_cuda"),
+        (hooks.BestCheckpointer._update_best, "self val iteration"),
+        (verify_results, "cfg results"),
+        (print_csv_format, "results"),
+    ],
+)
+def test_arguments_have_the_names_they_are_called_by(called: Any, names: str) -> None:
+    assert " ".join(inspect.signature(called).parameters) == names
+
+
+def test_the_originals_tell_their_versions() -> None:
+    import detectron2
+    import fvcore
+    import libai
+
+    assert all(module.__version__ for module in (detectron2, fvcore, libai))
+
+
+def test_the_end_of_an_evaluation_tells_its_time(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    inference_on_dataset(nn.Identity(), [1, 2, 3], None)
+    assert "Start inference on 3 batches" in caplog.messages
+    assert any(message.startswith("Total inference time: 0:00:00") for message in caplog.messages)

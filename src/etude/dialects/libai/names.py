@@ -5,6 +5,7 @@ from __future__ import annotations
 _LAZY = "etude.dialects.libai.lazy"
 _LIVE = "etude.dialects.libai.live"
 _D2 = "etude.dialects.libai.live.detectron"
+_ORIGINALS = "etude.dialects.libai.originals"
 
 
 def _from(module: str, names: str) -> dict[str, str]:
@@ -69,7 +70,7 @@ _EVALUATION = (
 _GRAPH = _from(f"{_LIVE}.graph", "GraphBase")
 
 _LIBAI: dict[str, dict[str, str]] = {
-    "libai": {},
+    "libai": _as(__version__=f"{_ORIGINALS}:LIBAI"),
     "libai.config": _CONFIG,
     "libai.config.lazy": _from(f"{_LAZY}.call", "LazyCall") | _from(f"{_LAZY}.load", "LazyConfig"),
     "libai.config.instantiate": _from(f"{_LAZY}.instantiate", "instantiate")
@@ -140,7 +141,8 @@ _FLOW = _from(
     "equal erf eye flatten flip from_numpy full full_like gather half int is_tensor isinf isnan linspace "
     "logical_and logical_not logical_or masked_fill max mean median min mm norm numel ones_like permute pow prod "
     "rand_like randint randn_like randperm relu repeat_interleave reshape roll round rsqrt scatter sin sort split sqrt "
-    "square squeeze std sum topk transpose tril triu uint8 unbind unsqueeze var zeros_like set_grad_enabled enable_grad",
+    "square squeeze std sum topk transpose tril triu uint8 unbind unsqueeze var zeros_like "
+    "set_grad_enabled enable_grad",
 )
 _ONEFLOW: dict[str, dict[str, str]] = {
     "oneflow": _FLOW | {"nn": "torch.nn", "cuda": "torch.cuda"},
@@ -224,7 +226,7 @@ _D2_SAMPLERS = _from(
 )
 
 _DETECTRON2: dict[str, dict[str, str]] = {
-    "detectron2": {},
+    "detectron2": _as(__version__=f"{_ORIGINALS}:DETECTRON2"),
     "detectron2.config": _D2_CONFIG,
     "detectron2.config.lazy": _from(f"{_LAZY}.call", "LazyCall") | _as(LazyConfig=f"{_LAZY}.load:DetectronLazyConfig"),
     "detectron2.config.config": _D2_NODES,
@@ -274,7 +276,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.modeling": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
     "detectron2.modeling.meta_arch": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
     "detectron2.modeling.meta_arch.build": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
-    "fvcore": {},
+    "fvcore": _as(__version__=f"{_ORIGINALS}:FVCORE"),
     "fvcore.common": {},
     "fvcore.common.param_scheduler": _PARAM_SCHEDULERS,
     "fvcore.common.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer PeriodicCheckpointer")

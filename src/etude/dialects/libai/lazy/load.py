@@ -11,9 +11,10 @@ from typing import Any
 
 import yaml
 
-from etude.dialects.libai.lazy import overrides, python_text, saving
+from etude.dialects.libai.lazy import python_text, saving
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.origins import ORIGINS
+from etude.dialects.libai.lazy.overrides import apply
 from etude.dialects.libai.lazy.relative import DETECTRON2, LIBAI, Flavour, compiled, config_imports, fresh_package
 from etude.dialects.libai.lazy.telling import tell_reading
 
@@ -62,9 +63,9 @@ class LazyConfig:
         return namespace
 
     @staticmethod
-    def apply_overrides(cfg: Any, given: list[str]) -> Any:
+    def apply_overrides(cfg: Any, overrides: list[str]) -> Any:
         """``["train.seed=1", …]`` into ``cfg``, in order; returns ``cfg``."""
-        return overrides.apply(cfg, given)
+        return apply(cfg, overrides)
 
     @classmethod
     def save(cls, cfg: Any, filename: str) -> None:

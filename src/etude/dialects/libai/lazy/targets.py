@@ -98,13 +98,13 @@ def _served_names() -> dict[str, str]:
     return names
 
 
-def dump_dataclass(value: Any) -> dict[str, Any]:
+def dump_dataclass(obj: Any) -> dict[str, Any]:
     """A dataclass instance as the nested ``_target_`` mapping that makes it again."""
-    if not is_dataclass(value) or isinstance(value, type):
+    if not is_dataclass(obj) or isinstance(obj, type):
         raise TypeError("dump_dataclass() requires an instance of a dataclass.")
-    made: dict[str, Any] = {"_target_": name_of(type(value))}
-    for field in fields(value):
-        made[field.name] = _dump(getattr(value, field.name))
+    made: dict[str, Any] = {"_target_": name_of(type(obj))}
+    for field in fields(obj):
+        made[field.name] = _dump(getattr(obj, field.name))
     return made
 
 

@@ -79,7 +79,7 @@ def inference_on_dataset(
     wanted = min(batches * batch_size, samples)
     logger.info(f"with eval_iter {eval_iter}, reset total samples {samples} to {wanted}")
     logger.info(f"Start inference on {wanted} samples")
-    watch = _Watch(batches)
+    watch = Watch(batches, logger)
     seen = 0
     with inference_context(model), torch.no_grad():
         for data in islice(data_loader, batches):
@@ -109,11 +109,11 @@ def inference_context(model: Any) -> Iterator[None]:
         model.train(training)
 
 
-class _Watch:
+class Watch:
     """Progress at most every five seconds, and the times at the end."""
 
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
+    def __init__(self, total: int, log: logging.Logger) -> None:
+        self.total, self.done, self.log = total, 0, log
         self.start = self.last = time.perf_counter()
 
     def tick(self) -> None:
@@ -124,12 +124,12 @@ class _Watch:
         self.last = now
         each = (now - self.start) / self.done
         left = timedelta(seconds=int(each * (self.total - self.done)))
-        logger.info(f"Inference done {self.done}/{self.total}. {each:.4f} s/iter. ETA={left}")
+        self.log.info(f"Inference done {self.done}/{self.total}. {each:.4f} s/iter. ETA={left}")
 
     def report(self) -> None:
         passed = time.perf_counter() - self.start
         shown = timedelta(seconds=math.floor(passed))
-        logger.info(f"Total inference time: {shown} ({passed / max(self.done, 1):.6f} s / iter per device)")
+        self.log.info(f"Total inference time: {shown} ({passed / max(self.done, 1):.6f} s / iter per device)")
 
 
 def _as_evaluator(evaluator: Any) -> DatasetEvaluator:

@@ -189,6 +189,10 @@ class LRScheduler(HookBase):
         self._scheduler = self._scheduler or self.trainer.lr_scheduler
         self._best_param_group_id = self.get_best_param_group_id(self._optimizer)
 
+    @property
+    def scheduler(self) -> Any:
+        return self._scheduler or self.trainer.lr_scheduler
+
     @staticmethod
     def get_best_param_group_id(optimizer: Any) -> int:
         """The group whose lr stands for all: the one with most parameters, or the commonest lr if all have one."""

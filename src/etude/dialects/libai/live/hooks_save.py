@@ -64,8 +64,14 @@ class BestCheckpointer(HookBase):
     def _keep(self, message: str, value: float, iteration: int) -> None:
         self._logger.info(message)
         self._save(iteration)
-        if not (math.isnan(value) or math.isinf(value)):
-            self.best_metric, self.best_iter = value, iteration
+        self._update_best(value, iteration)
+
+    def _update_best(self, val: float, iteration: int) -> bool:
+        """Remember the best value, unless it is none to compare with."""
+        if math.isnan(val) or math.isinf(val):
+            return False
+        self.best_metric, self.best_iter = val, iteration
+        return True
 
     def _decide(self) -> tuple[str, float, int] | None:
         """What to say, the value and its iteration, when the latest value is the best; else the reason is logged."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from etude.dialects.libai.live.evaluation import DatasetEvaluator, DatasetEvaluators, inference_context
+from etude.dialects.libai.live.evaluation import DatasetEvaluator, DatasetEvaluators, Watch, inference_context
 
 __all__ = ["DatasetEvaluator", "DatasetEvaluators", "inference_context", "inference_on_dataset"]
 
@@ -32,6 +32,7 @@ def inference_on_dataset(
         name: (callbacks or {}).get(name, lambda: None)
         for name in ("on_start", "before_inference", "after_inference", "on_end")
     }
+    watch = Watch(total, logger)
     with inference_context(model) if isinstance(model, torch.nn.Module) else nullcontext(), torch.no_grad():
         calls["on_start"]()
         for inputs in data_loader:
@@ -39,6 +40,8 @@ def inference_on_dataset(
             outputs = model(inputs)
             calls["after_inference"]()
             looks.process(inputs, outputs)
+            watch.tick()
         calls["on_end"]()
+    watch.report()
     results = looks.evaluate()
     return {} if results is None else results

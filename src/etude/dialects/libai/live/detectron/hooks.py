@@ -103,17 +103,17 @@ class PreciseBN(HookBase):
 
 
 class TorchProfiler(HookBase):
-    """Profiles the iterations for which ``predicate(trainer)`` is true."""
+    """Profiles the iterations for which ``enable_predicate(trainer)`` is true."""
 
     def __init__(
-        self, predicate: Predicate, output_dir: str, *, activities: Any = None, save_tensorboard: bool = True
+        self, enable_predicate: Predicate, output_dir: str, *, activities: Any = None, save_tensorboard: bool = True
     ) -> None:
-        self._predicate, self._output_dir = predicate, output_dir
+        self._enable_predicate, self._output_dir = enable_predicate, output_dir
         self._activities, self._save_tensorboard = activities, save_tensorboard
         self._profiler: Any = None
 
     def before_step(self) -> None:
-        if not self._predicate(self.trainer):
+        if not self._enable_predicate(self.trainer):
             self._profiler = None
             return
         handler = None
@@ -143,13 +143,13 @@ class TorchProfiler(HookBase):
 class AutogradProfiler(TorchProfiler):
     """The older profiler of torch's autograd; one trace file per profiled iteration."""
 
-    def __init__(self, predicate: Predicate, output_dir: str, *, use_cuda: bool = True) -> None:
-        super().__init__(predicate, output_dir)
+    def __init__(self, enable_predicate: Predicate, output_dir: str, *, use_cuda: bool = True) -> None:
+        super().__init__(enable_predicate, output_dir)
         self._use_cuda = use_cuda and torch.cuda.is_available()
 
     def before_step(self) -> None:
         self._profiler = None
-        if self._predicate(self.trainer):
+        if self._enable_predicate(self.trainer):
             self._profiler = torch.autograd.profiler.profile(use_device="cuda" if self._use_cuda else None)
             self._profiler.__enter__()
 
