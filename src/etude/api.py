@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import sys
 import time
@@ -113,6 +114,8 @@ def train(
     if trial is not None:
         plan = apply_trial(plan, trial)
     quiet = options.quiet or (trial is not None and trial.shortens)
+    if tree is not None and plan.builder != "native" and os.environ.get("RANK", "0") == "0":
+        _raise_or_say([f for f in dialects.survey(plan.dialect, tree)[1] if f.severity == "warning"], quiet)
     plan = require_sound(plan, quiet=quiet)
     began, fresh = time.monotonic(), _absent_folders(plan, options)
     try:

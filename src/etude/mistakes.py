@@ -12,6 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from etude.config.files import display
@@ -25,7 +26,12 @@ _OURS = os.path.dirname(os.path.abspath(__file__))
 
 def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     """The error to report instead, or None where the exception is not about a config."""
-    if plan is None or plan.builder == "native" or isinstance(error, EtudeError) or not isinstance(error, REFUSALS):
+    if plan is None or plan.builder == "native":
+        return None
+    if isinstance(error, ConfigError) and not any(finding.at for finding in error.findings):
+        at = next(filter(None, (_place_of(name, plan) for name in _being_made(error))), "")
+        return ConfigError([replace(finding, at=at) for finding in error.findings]) if at else None
+    if isinstance(error, EtudeError) or not isinstance(error, REFUSALS):
         return None
     if any(not is_library(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
         return None

@@ -162,3 +162,25 @@ def test_the_plan_foretells_the_size_of_small_checkpoints(
     told = re.search(r"checkpoints of about (\d+) kB", capsys.readouterr().out)
     train(config, tmp_path / "work")
     assert told and 0.6 < int(told[1]) * 1000 / (tmp_path / "work" / "epoch_2.pth").stat().st_size < 1.6
+
+
+def test_a_start_says_the_warnings_of_check_and_places_what_is_found_late(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(f"{CONFIG}lr_config = dict(policy='step')\n")
+    words = ["train", str(config), "--work-dir", str(tmp_path / "work")]
+    assert main(words) == 0
+    assert "net.py:10: warning: unknown key lr_config: nothing reads it; MMEngine reads param_scheduler" in said(capsys)
+    config.write_text(CONFIG.replace('"RegisteredNet")', '"RegisteredNet", data_preprocessor=dict(type="Nothing"))'))
+    assert main([*words, "-q"]) == 2
+    assert re.search(r"net\.py:3: .*Nothing", said(capsys))
+    config.write_text(CONFIG.replace('"RegisteredNumbers")', '"RegisteredNumbers", length=0)'))
+    assert main([*words, "-q"]) == 5
+    assert "train_dataloader gives no batch" in said(capsys)
+    config.write_text(f"{CONFIG}launcher = 'pytorch'\n")
+    assert main([*words, "-q"]) == 2
+    assert "needs torchrun" in said(capsys)
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err

@@ -201,6 +201,7 @@ def _loader(low: Lowering, split: str) -> Loader:
         if key not in _LOADER_KEYS:
             low.error(low.place(section, key), f"unknown key {section}.{key}", suggest(str(key), _LOADER_KEYS))
     _shuffling(low, section, given)
+    _workers(low, section)
     sampler = low.spec((section, "sampler"), "sampler") if low.tree.get(section, "sampler") is not None else None
     if sampler is not None and sampler.name:
         low.bind(sampler, _table("DATA_SAMPLERS"), table="DATA_SAMPLERS", given=("dataset", "seed"), also=("seed",))
@@ -222,6 +223,13 @@ def _shuffling(low: Lowering, section: str, given: Any) -> None:
     if isinstance(low.tree.get(section, "sampler"), str):
         name = low.tree.get(section, "sampler")
         low.error(low.place(section, "sampler"), f"{section}.sampler must be a dict", f"write dict(type={name!r})")
+
+
+def _workers(low: Lowering, section: str) -> None:
+    if low.tree.get(section, "num_workers", default=0) == 0:
+        for key in ("persistent_workers", "prefetch_factor"):
+            if low.tree.get(section, key):
+                low.error(low.place(section, key), f"{section}.{key} needs num_workers of at least 1")
 
 
 def _optimizers(low: Lowering) -> dict[str, Optimizer]:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from etude.build import Options
 
 
+_TORCHRUN = "torchrun --nproc-per-node 2 -m etude train CONFIG --launcher pytorch"
+
+
 def build(plan: Plan, options: Options) -> Run:
     """The runner that the config describes, with the command line's wishes; its ``loop`` trains."""
     imports.install()
@@ -126,6 +129,8 @@ def apply_options(cfg: Any, options: Options, file: str | None) -> None:
     if extras.get("launcher", "none") != "none":
         cfg.launcher = extras["launcher"]
         os.environ.setdefault("LOCAL_RANK", str(extras.get("local_rank") or 0))
+    if cfg.get("launcher") == "pytorch" and "RANK" not in os.environ:
+        raise ConfigError("launcher 'pytorch' needs torchrun: RANK and WORLD_SIZE are not set", hint=_TORCHRUN)
     if extras.get("seed") is not None:
         cfg.randomness = {**(cfg.get("randomness") or {}), "seed": extras["seed"]}
     if extras.get("amp"):

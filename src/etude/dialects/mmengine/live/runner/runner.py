@@ -22,6 +22,7 @@ from etude.dialects.mmengine.live.runner.hooking import Hooking
 from etude.dialects.mmengine.live.runner.names import unique_name
 from etude.dialects.openmm.config import Config
 from etude.dialects.openmm.scope import DefaultScope
+from etude.errors import DataError
 
 _ARGUMENTS = (
     "train_dataloader", "val_dataloader", "test_dataloader", "train_cfg", "val_cfg", "test_cfg", "auto_scale_lr",
@@ -244,6 +245,13 @@ class Runner(Building, Checkpoints, Hooking):
         if self._val_loop is not None:
             self._val_loop = self.build_val_loop(self._val_loop)
         self._tell_the_run()
+        self._require_data()
+
+    def _require_data(self) -> None:
+        """A command that trains on nothing has a mistake in its config; a script may know what it does."""
+        loader: Any = self.train_dataloader
+        if self.core_run.plan is not None and _is_empty(loader):
+            raise DataError("train_dataloader gives no batch: its dataset is empty, or drop_last leaves nothing of it")
 
     def _tell_the_run(self) -> None:
         """What the engine should know of parts that are built late."""
@@ -289,6 +297,13 @@ class Runner(Building, Checkpoints, Hooking):
         if several:
             together.wait_for_save(self)
         return name
+
+
+def _is_empty(loader: Any) -> bool:
+    try:
+        return len(loader) == 0
+    except TypeError:
+        return False
 
 
 def _all_or_none(**parts: Any) -> None:
