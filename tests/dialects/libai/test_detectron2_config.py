@@ -16,6 +16,7 @@ from detectron2.config import LazyCall as L
 from detectron2.data import MapDataset, build_detection_test_loader, build_detection_train_loader
 from detectron2.data.samplers import InferenceSampler, RandomSubsetTrainingSampler, TrainingSampler
 from detectron2.engine import DefaultTrainer
+from detectron2.model_zoo import get_config
 from detectron2.modeling import META_ARCH_REGISTRY, build_model
 from detectron2.utils.testing import reload_lazy_config
 from fvcore.common.checkpoint import Checkpointer
@@ -188,3 +189,11 @@ def test_a_checkpointer_lets_its_subclasses_change_what_is_loaded(tmp_path: Path
     other = nn.Linear(1, 1)
     Quiet(other, str(tmp_path)).load(str(tmp_path / "one.pth"))
     assert torch.equal(other.weight, model.weight + 1)
+
+
+def test_the_schedules_of_papers_are_there() -> None:
+    common = get_config("common/coco_schedule.py")
+    for times, drops in ((1, (2 / 3, 8 / 9)), (3, (1 - 60 / 270, 1 - 20 / 270))):
+        curve = instantiate(common[f"lr_multiplier_{times}x"])
+        assert curve(0.0) == 0.001
+        assert [curve(drop + side) for drop in drops for side in (-1e-3, 1e-3)] == [1.0, 0.1, 0.1, 0.01]
