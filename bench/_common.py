@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import torch
 
@@ -43,6 +46,37 @@ def compare(contestants: dict[str, Callable[[], float | None]], *, rounds: int) 
 def ratio(times: dict[str, list[float]], name: str, reference: str) -> float:
     """The median over rounds of one contestant's time over the reference's in the same round."""
     return statistics.median(a / b for a, b in zip(times[name], times[reference], strict=True))
+
+
+def operations(make: Callable[[int], Callable[[], Any]], *, short: int = 256, long: int = 512) -> float:
+    """Operations of the Python interpreter per step: what a job of ``long`` steps takes beyond one of ``short``.
+
+    No clock is read, so a busy machine changes nothing. What torch does in C++ is not counted.
+    """
+    counts = []
+    for steps in (short, long):
+        work = make(steps)
+        work()
+        counts.append(_counted(work))
+    return (counts[1] - counts[0]) / (long - short)
+
+
+def _counted(work: Callable[[], Any]) -> int:
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            count += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return count
 
 
 def table(rows: list[tuple[str, ...]], heads: tuple[str, ...]) -> str:

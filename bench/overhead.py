@@ -3,7 +3,8 @@
     python bench/overhead.py [--steps 400] [--rounds 9] [--dialect mmcv1|mmengine]
 
 Features of both: 10 user hooks, a learning rate set every step, clipping by norm, the loss logged every 50 steps.
-The time is that of the steps; models, optimizers and runners are made before.
+The time is that of the steps; models, optimizers and runners are made before. Beside it the operations of the Python
+interpreter per step, which are counted and so do not depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from _common import compare, ratio, small_job, table
+from _common import compare, operations, ratio, small_job, table
 
 from etude.core.hook import Hook, HookTable
 from etude.core.loop import fit, steps
@@ -147,6 +149,24 @@ def points_of(idle: int) -> Callable[[], None]:
     return work
 
 
+def contestants(dialect: str | None) -> dict[str, Callable[[int], Callable[[], float]]]:
+    """Name → what makes the job of so many steps."""
+    found: dict[str, Callable[[int], Callable[[], float]]] = {
+        "by hand": by_hand,
+        "by hand, fused": partial(by_hand, fused=True),
+        "etude": native,
+    }
+    if dialect == "mmengine":
+        made = importlib.import_module("overhead_mmengine").contestant
+        sgd = {"type": "SGD", "lr": LR, "momentum": MOMENTUM}
+        found["mmengine"] = made
+        found["by hand, SGD"] = partial(by_hand, momentum=MOMENTUM)
+        found["mmengine, SGD"] = lambda count: made(count, sgd)
+    elif dialect == "mmcv1":
+        found |= importlib.import_module("overhead_mmcv1").CONTESTANTS
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=400)
@@ -154,29 +174,21 @@ def main() -> None:
     parser.add_argument("--dialect", choices=["mmcv1", "mmengine"])
     args = parser.parse_args()
     torch.set_num_threads(1)
-    contestants = {
-        "by hand": by_hand(args.steps),
-        "by hand, fused": by_hand(args.steps, fused=True),
-        "etude": native(args.steps),
-    }
-    if args.dialect == "mmengine":
-        made = importlib.import_module("overhead_mmengine").contestant
-        contestants["mmengine"] = made(args.steps)
-        contestants["by hand, SGD"] = by_hand(args.steps, momentum=MOMENTUM)
-        contestants["mmengine, SGD"] = made(args.steps, {"type": "SGD", "lr": LR, "momentum": MOMENTUM})
-    elif args.dialect == "mmcv1":
-        contestants |= importlib.import_module("overhead_mmcv1").contestants(args.steps)
-    times = compare(contestants, rounds=args.rounds)
+    makers = contestants(args.dialect)
+    times = compare({name: make(args.steps) for name, make in makers.items()}, rounds=args.rounds)
+    counts = {name: operations(make) for name, make in makers.items()}
     rows = []
     for name, seconds in times.items():
         per_step = statistics.median(seconds) / args.steps * 1e6
-        rows.append((name, f"{per_step:.1f}", f"{ratio(times, name, 'by hand'):.2f}"))
-    print(table(rows, ("loop", "µs CPU per step", "of the loop by hand")))
+        rows.append((name, f"{per_step:.1f}", f"{ratio(times, name, 'by hand'):.2f}", f"{counts[name]:.0f}"))
+    print(table(rows, ("loop", "µs CPU per step", "of the loop by hand", "Python operations per step")))
     for name, reference in SAME_KERNELS:
         if name in times:
             added = [a - b for a, b in zip(times[name], times[reference], strict=True)]
             per_step, share = statistics.median(added) / args.steps * 1e6, ratio(times, name, reference)
+            more = counts[name] - counts[reference]
             print(f"\n{name}: {share:.2f} of the loop with the same kernels ({reference}), {per_step:+.1f} µs", end="")
+            print(f", {more:+.0f} Python operations", end="")
     print()
     points = compare({"10 hooks": points_of(0), "110 hooks": points_of(100)}, rounds=args.rounds)
     extra = [a - b for a, b in zip(points["110 hooks"], points["10 hooks"], strict=True)]
