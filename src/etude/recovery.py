@@ -134,11 +134,20 @@ class Recovery:
     def restore(self) -> None:
         """Take over the state that was found, when the plan is still the same or its changes are allowed."""
         loaded, self._loaded = self._loaded, None
+        self._check_allowed(loaded)
         if loaded is None:
             self._start_warm()
         else:
             self._take_over(loaded)
         self._begin_attempt()
+
+    def _check_allowed(self, loaded: Loaded | None) -> None:
+        """A misspelt name would allow nothing, which is told before anything is compared."""
+        if self.run.plan is None:
+            return
+        parts = [*self.run.parts(), *(loaded.state if loaded is not None else ())]
+        before = (loaded.state.get("plan") or {}) if loaded is not None else {}
+        changes.require_known(self.options.allow_change, [*changes.facts(self.run.plan), *before, *parts])
 
     def _take_over(self, loaded: Loaded) -> None:
         state, run = loaded.state, self.run

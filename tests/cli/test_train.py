@@ -357,3 +357,11 @@ def test_train_names_all_the_mistakes_that_check_does(command):
     lines = [line for line in told.out.splitlines() if line.startswith("c.yaml:") and "mistakes" not in line]
     assert len(lines) >= 3
     assert [line.removeprefix("etude: error: ") for line in said.err.splitlines()] == lines
+
+
+def test_a_name_that_could_allow_nothing_is_refused(command):
+    assert command("train", "c.yaml", "-q").code == 0
+    said = command("train", "c.yaml", "--resume", "optim.lr=0.5", "--allow-change", "optim.lrr")
+    assert said.code == 2 and "--allow-change optim.lrr: no key is called that; did you mean 'optim.lr'?" in said.err
+    said = command("train", "c.yaml", "--dialect", "mmcv1", "--allow-change", "lr")
+    assert said.code == 2 and "--allow-change does nothing in a mmcv1 config" in said.err

@@ -226,12 +226,3 @@ def names(path: str) -> list[str]:
         return sorted(os.listdir(path))
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def free_bytes(path: str) -> int | None:
-    """Room left for this user where ``path`` is; None when nobody knows."""
-    try:
-        info = os.statvfs(path)
-    except OSError:
-        return None
-    return info.f_bavail * info.f_frsize

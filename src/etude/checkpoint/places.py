@@ -38,7 +38,6 @@ class Disk(Protocol):
     def names(self, path: str) -> list[str]: ...
     def open_file(self, path: str) -> IO[bytes]: ...
     def size(self, file: IO[bytes]) -> int: ...
-    def free_bytes(self, path: str) -> int | None: ...
     def write_atomically(self, path: str, write: Callable[[IO[bytes]], Any]) -> None: ...
 
 
@@ -66,7 +65,6 @@ class LocalDisk:
     remove_tree = staticmethod(local.remove_tree)
     names = staticmethod(local.names)
     open_file = staticmethod(local.open_file)
-    free_bytes = staticmethod(local.free_bytes)
     write_atomically = staticmethod(local.write_atomically)
 
     @staticmethod
@@ -140,9 +138,6 @@ class RemoteDisk:
         end = file.seek(0, os.SEEK_END)
         file.seek(here)
         return end
-
-    def free_bytes(self, path: str) -> int | None:
-        return None
 
     def write_atomically(self, path: str, write: Callable[[IO[bytes]], Any]) -> None:
         with self._fs.open(path, "wb") as file:

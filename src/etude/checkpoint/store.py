@@ -26,9 +26,10 @@ from typing import Any
 from etude import chaos
 from etude.checkpoint import load as reading
 from etude.checkpoint import manifest as manifests
+from etude.checkpoint import space
 from etude.checkpoint.disk import last_call
 from etude.checkpoint.load import Loaded
-from etude.checkpoint.manifest import Damaged, Manifest, human
+from etude.checkpoint.manifest import Damaged, Manifest
 from etude.checkpoint.places import locate
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.snapshot import Arena
@@ -106,7 +107,8 @@ class Store:
             step=step, epoch=epoch, kind=kind, tag=tag, metrics=dict(metrics or {}), world=world,
             parts=snapshot.parts,
         )  # fmt: skip
-        outcome = Outcome(step, size=snapshot.size, stall=time.perf_counter() - started)
+        sizes = tuple(file.size for file in snapshot.files)
+        outcome = Outcome(step, size=sum(sizes), sizes=sizes, stall=time.perf_counter() - started)
         prefix = tag or ("weights" if weights_only else "step")
         self._held = Job(snapshot, manifest, prefix, watch, outcome)
         if not hold:
@@ -169,9 +171,8 @@ class Store:
         error = outcome.error
         good = f"last good: {self.newest() or 'none yet'}"
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            have = self.disk.free_bytes(self.folder)
-            room = f", have {human(have)}" if have is not None else ""
-            return f"step {outcome.step} was not saved: no space: need {human(outcome.size)}{room}; {good}"
+            room = space.explain(self.folder, outcome.sizes, local=self.disk.RENAMES)
+            return f"step {outcome.step} was not saved: no space: {room}; {good}"
         code = f"{errno.errorcode.get(error.errno or 0, '')} " if isinstance(error, OSError) else ""
         return f"step {outcome.step} was not saved: {code}{printable(str(error))}; {good}"
 

@@ -46,6 +46,8 @@ class Outcome:
     step: int
     path: str = ""
     size: int = 0
+    #: Of each file.
+    sizes: tuple[int, ...] = ()
     #: Seconds that the caller waited for the copy, and that the background took.
     stall: float = 0.0
     seconds: float = 0.0

@@ -108,11 +108,12 @@ def run(args: argparse.Namespace) -> int:
     return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code
 
 
-#: Flags of other systems' train scripts → the dialects whose runs they change.
+#: Flags that not all runs know (most are of other systems' train scripts) → the dialects whose runs they change.
 _FLAGS = {
     "resume_from": ("mmcv1",), "auto_resume": ("mmcv1",), "no_validate": ("mmcv1",), "deterministic": ("mmcv1",),
     "diff_seed": ("mmcv1",),
     "load_from": ("mmcv1", "mmengine"), "amp": ("mmengine",), "auto_scale_lr": ("mmengine",), "eval_only": ("libai",),
+    "allow_change": ("native", "mcquic"),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from etude.checkpoint.changes import Change
+from etude.checkpoint.changes import Change, require_known
 from etude.dialects.mcquic.files import Saver
 from etude.dialects.mcquic.live.trainer import Trainer
 from etude.errors import ConfigError, Finding, ResumeError
@@ -53,6 +53,7 @@ def take_up(trainer: Trainer, paths: list[Path], *, allow: Iterable[str] = (), t
 def _tell_changes(before: Mapping[str, Any], after: Mapping[str, Any], allow: tuple[str, ...]) -> list[str]:
     """Print what differs; raise for what would lead elsewhere and nobody allowed."""
     old, new = _flat(before), _flat(after)
+    require_known(allow, [*old, *new])
     keys = [key for key in dict.fromkeys([*new, *old]) if old.get(key) != new.get(key)] if old else []
     changes = [Change(key, old.get(key), new.get(key)) for key in keys]
     for change in changes:

@@ -1,0 +1,42 @@
+"""Why a checkpoint did not fit: what it needs, counted in the blocks of the disk, and what the disk has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from etude.checkpoint.manifest import human
+
+#: Beside its files a checkpoint has a manifest and a folder, and ``latest`` is written anew.
+_BESIDE = 3
+
+
+def explain(folder: str, sizes: Iterable[int], *, local: bool = True) -> str:
+    """``need 412 MB, have 80 MB``; what else it may be, where there would have been room."""
+    sizes = list(sizes)
+    info = _where(folder) if local else None
+    if info is None:
+        return f"need {human(sum(sizes))}"
+    block = info.f_frsize or 1
+    need = sum(-(-size // block) * block for size in sizes) + _BESIDE * block
+    have = info.f_bavail * block
+    if have < need:
+        return f"need {_exact(need, have)}, have {_exact(have, need)}"
+    if info.f_files and not info.f_favail:
+        return f"need {len(sizes) + _BESIDE} more files, have room for none (no inodes are left)"
+    return f"need {human(need)}, have {human(have)} by now: a quota, or room that others had taken meanwhile"
+
+
+def _exact(size: int, other: int) -> str:
+    """As people read it; to the byte where that would look the same as ``other``."""
+    return human(size) if human(size) != human(other) else f"{size:,} bytes"
+
+
+def _where(folder: str) -> os.statvfs_result | None:
+    """The file system of ``folder``, or of what is above it as long as it is not there."""
+    while not os.path.exists(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    try:
+        return os.statvfs(folder)
+    except OSError:
+        return None

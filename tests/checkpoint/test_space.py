@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from etude.checkpoint import space
+
+
+def disk_with(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:
+    given = {"f_frsize": 4096, "f_bsize": 1 << 20, "f_bfree": 10_000, "f_files": 100, "f_favail": 50} | facts
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**given))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "facts", "said"),
+    [
+        ([412_000_000], {"f_bavail": 20_000}, "need 412 MB, have 81.9 MB"),
+        # thirty small files take a block each, and the folder, its manifest and `latest` three more
+        ([10] * 30, {"f_bavail": 32}, "need 135 kB, have 131 kB"),
+        ([1_000_000], {"f_bavail": 247}, "need 1,015,808 bytes, have 1,011,712 bytes"),
+        ([10], {"f_bavail": 10_000}, "need 16.4 kB, have 41.0 MB by now: a quota, or room that others had taken meanwhile"),
+        ([10, 10], {"f_bavail": 10_000, "f_favail": 0}, "need 5 more files, have room for none (no inodes are left)"),
+    ],
+)  # fmt: skip
+def test_need_and_room_are_counted_in_blocks(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int], facts: dict[str, int], said: str
+) -> None:
+    disk_with(monkeypatch, **facts)
+    assert space.explain("/nowhere/at/all", sizes) == said
+
+
+def test_nothing_is_said_of_room_that_nobody_knows() -> None:
+    assert space.explain("bucket/run", [1_000_000], local=False) == "need 1.0 MB"
