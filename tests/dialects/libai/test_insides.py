@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import oneflow as flow
 import oneflow.unittest
@@ -22,6 +23,7 @@ from detectron2.checkpoint.c2_model_loading import align_and_update_state_dicts
 from detectron2.config import CfgNode, LazyConfig, get_cfg
 from detectron2.config.instantiate import dump_dataclass
 from detectron2.data.common import DatasetFromList, MapDataset, set_default_dataset_from_list_serialize_method
+from detectron2.data.samplers import InferenceSampler
 from detectron2.engine import SimpleTrainer, hooks
 from detectron2.evaluation import inference_on_dataset, print_csv_format, verify_results
 from detectron2.solver.build import (
@@ -37,6 +39,7 @@ from fvcore.nn import update_bn_stats
 from iopath.common.file_io import LazyPath, PathHandler, PathManager
 from libai.data.samplers import CyclicSampler
 from libai.data.structures import DistTensorData
+from libai.engine.trainer import EagerTrainer
 from torch import nn
 
 
@@ -374,3 +377,31 @@ def test_the_end_of_an_evaluation_tells_its_time(caplog: pytest.LogCaptureFixtur
     inference_on_dataset(nn.Identity(), [1, 2, 3], None)
     assert "Start inference on 3 batches" in caplog.messages
     assert any(message.startswith("Total inference time: 0:00:00") for message in caplog.messages)
+
+
+# -- replacing parts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["detectron2.utils.comm", "detectron2.engine.train_loop.comm"])
+def test_what_is_replaced_in_a_module_is_replaced_where_it_is_used(where: str) -> None:
+    trainer = a_trainer()
+    with mock.patch(f"{where}.is_main_process", return_value=False):
+        trainer.train(0, 3)
+    assert set(trainer.storage.histories()) == {"rank_data_time"}
+    with mock.patch("detectron2.utils.comm.get_world_size", return_value=4):
+        assert len(list(InferenceSampler(16))) == 4
+    assert len(list(InferenceSampler(16))) == 16
+
+
+def test_a_storage_of_ones_own_takes_the_metrics() -> None:
+    trainer, own = a_trainer(), mock.Mock()
+    with mock.patch("detectron2.engine.train_loop.get_event_storage", return_value=own):
+        trainer.train(0, 2)
+    assert [call.args[0] for call in own.put_scalar.call_args_list] == ["rank_data_time", "data_time", "total_loss"] * 2
+
+
+@pytest.mark.parametrize("where", ["libai.utils.distributed", "libai.engine.trainer.dist"])
+def test_other_processes_of_libai_record_nothing(where: str) -> None:
+    with EventStorage() as storage, mock.patch(f"{where}.is_main_process", return_value=False):
+        EagerTrainer.write_metrics({"loss": 1.0}, 0.1)
+        assert not storage.histories()

@@ -59,6 +59,7 @@ _DIST = _from(
     "get_data_parallel_rank get_data_parallel_size get_tensor_parallel_size get_pipeline_parallel_size "
     "broadcast_py_object get_dist_util setup_dist_util convert_to_distributed_default_setting ttol tton",
 )
+_LIBAI_DIST = _as(dist="libai.utils.distributed")
 _LOGGER = _from(f"{_LIVE}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
 _CHECKPOINT = _from("etude.dialects.libai.files", "Checkpointer PeriodicCheckpointer")
 _EVALUATORS = _from(f"{_LIVE}.evaluators", "ClsEvaluator PPLEvaluator RegEvaluator BLEUEvaluator")
@@ -84,9 +85,10 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.engine.default": _DEFAULT
     | _as(
         _check_batch_size=f"{_LIVE}.setup:check_batch_size",
-    ),
-    "libai.engine.trainer": _TRAINER,
-    "libai.engine.hooks": _HOOKS | _from(f"{_LIVE}.trainer", "HookBase"),
+    )
+    | _LIBAI_DIST,
+    "libai.engine.trainer": _TRAINER | _LIBAI_DIST | _from(f"{_LIVE}.events", "EventStorage get_event_storage"),
+    "libai.engine.hooks": _HOOKS | _from(f"{_LIVE}.trainer", "HookBase") | _LIBAI_DIST,
     "libai.utils": {},
     "libai.utils.events": _EVENTS,
     "libai.utils.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
@@ -209,6 +211,8 @@ _PARAM_SCHEDULERS = _from(
     "CompositeParamScheduler",
 )
 _PATHS = _from(f"{_D2}.paths", "LazyPath NativePathHandler PathHandler")
+#: Modules that others of the originals import, and that tests replace parts of where they are used.
+_D2_COMM = _as(comm="detectron2.utils.comm")
 _PRECISE_BN = _from(f"{_D2}.precise_bn", "get_bn_modules update_bn_stats")
 _D2_CHECKPOINT = _from(f"{_D2}.checkpoint", "DetectionCheckpointer PeriodicCheckpointer")
 
@@ -235,10 +239,10 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.config.instantiate": _as(instantiate=f"{_LAZY}.instantiate:instantiate_detectron2")
     | _from(f"{_LAZY}.targets", "dump_dataclass"),
     "detectron2.engine": _D2_DEFAULTS | _D2_TRAINERS | _from(f"{_D2}.launch", "launch"),
-    "detectron2.engine.defaults": _D2_DEFAULTS | _from(f"{_D2}.default", "_try_get_key"),
-    "detectron2.engine.train_loop": _D2_TRAINERS,
+    "detectron2.engine.defaults": _D2_DEFAULTS | _from(f"{_D2}.default", "_try_get_key") | _D2_COMM,
+    "detectron2.engine.train_loop": _D2_TRAINERS | _D2_COMM | _from(f"{_D2}.events", "EventStorage get_event_storage"),
     "detectron2.engine.launch": _from(f"{_D2}.launch", "launch"),
-    "detectron2.engine.hooks": _D2_HOOKS,
+    "detectron2.engine.hooks": _D2_HOOKS | _D2_COMM,
     "detectron2.layers": _from(f"{_D2}.shapes", "ShapeSpec"),
     "detectron2.layers.shape_spec": _from(f"{_D2}.shapes", "ShapeSpec"),
     "detectron2.model_zoo": _from(f"{_D2}.default", "get_config"),
