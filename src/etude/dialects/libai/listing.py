@@ -35,7 +35,8 @@ def _entries(kind: str, modules: tuple[str, ...]) -> list[tuple[str, str]]:
     found = []
     for module in modules:
         for name, target in MODULES[module].items():
-            if name.startswith("_") or name in _OTHERS or not _fits(kind, name):
+            is_module = ":" not in target
+            if is_module or name.startswith("_") or name in _OTHERS or not _fits(kind, name):
                 continue
             found.append((f"{module}.{name}", _line(target) or _line(_elsewhere(name, modules)) or _of_torch(target)))
     return found
