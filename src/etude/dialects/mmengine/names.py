@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from etude.dialects.mmengine import names_common, names_engine, names_parts
+from etude.dialects.mmengine import names_common, names_engine, names_kinds, names_parts
 from etude.dialects.mmengine.names_imported import IMPORTED
 
-_PIECES = (names_common, names_parts, names_engine)
+_PIECES = (names_common, names_parts, names_engine, names_kinds)
 
 
 def _united(tables: list[Mapping[str, Mapping[str, str]]]) -> dict[str, dict[str, str]]:

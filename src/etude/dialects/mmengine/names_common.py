@@ -60,7 +60,7 @@ _HANDLER_TABLES = _from("fileio", "file_handlers register_handler _register_hand
 _FILE_IO = _from("storage", "_get_file_backend _parse_uri_prefix backend_instances")
 _BACKEND_FILES = {
     "base": "BaseStorageBackend",
-    "http_backend": "HTTPBackend",
+    "http_backend": "HTTPBackend urlopen",
     "lmdb_backend": "LmdbBackend",
     "local_backend": "LocalBackend",
     "memcached_backend": "MemcachedBackend",
@@ -68,7 +68,7 @@ _BACKEND_FILES = {
 }
 _HANDLER_FILES = {
     "base": "BaseFileHandler",
-    "json_handler": "JsonHandler",
+    "json_handler": "JsonHandler set_default",
     "pickle_handler": "PickleHandler",
     "yaml_handler": "YamlHandler",
 }
@@ -100,7 +100,7 @@ _PARROTS = _from(
 _DL_UTILS = _from(
     "torch_utils",
     "TORCH_VERSION TimeCounter collect_env has_batch_norm is_jit_tracing is_norm load_url mmcv_full_available "
-    "set_multi_processing torch_meshgrid",
+    "set_multi_processing tensor2imgs torch_meshgrid",
 )
 
 MODULES: dict[str, dict[str, str]] = {
@@ -129,23 +129,31 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.fileio.file_client": _FILES,
     "mmengine.fileio.backends": _FILES | _BACKEND_TABLES,
     "mmengine.fileio.backends.registry_utils": _BACKEND_TABLES,
-    **{f"mmengine.fileio.backends.{file}": _from("storage", name) for file, name in _BACKEND_FILES.items()},
+    **{
+        f"mmengine.fileio.backends.{file}": _from("storage", f"{name} BaseStorageBackend")
+        for file, name in _BACKEND_FILES.items()
+    },
     "mmengine.fileio.handlers": _FILES | _HANDLER_TABLES,
     "mmengine.fileio.handlers.registry_utils": _HANDLER_TABLES,
-    **{f"mmengine.fileio.handlers.{file}": _from("fileio", name) for file, name in _HANDLER_FILES.items()},
+    **{
+        f"mmengine.fileio.handlers.{file}": _from("fileio", f"{name} BaseFileHandler")
+        for file, name in _HANDLER_FILES.items()
+    },
     "mmengine.utils": _UTILS,
     "mmengine.utils.misc": _MISC,
-    "mmengine.utils.manager": _MANAGERS | _from("managers", "_accquire_lock _release_lock"),
+    "mmengine.utils.manager": _MANAGERS | _from("managers", "_accquire_lock _lock _release_lock"),
     "mmengine.utils.package_utils": _PACKAGE | _from("utils.package", "package2module"),
     "mmengine.utils.path": _PATH | _from("utils.path", "find_vcs_root"),
     "mmengine.utils.progressbar": _PROGRESS | _from("utils.progress", "init_pool"),
     "mmengine.utils.progressbar_rich": _PROGRESS_RICH,
-    "mmengine.utils.timer": _TIMER,
+    "mmengine.utils.timer": _TIMER | _from("utils.timer", "_g_timers"),
     "mmengine.utils.version_utils": _VERSION | _from("utils.version", "_minimal_ext_cmd"),
     "mmengine.utils.dl_utils": _DL_UTILS,
     "mmengine.utils.dl_utils.parrots_wrapper": _PARROTS,
     "mmengine.utils.dl_utils.collect_env": _from("torch_utils", "collect_env"),
-    "mmengine.utils.dl_utils.misc": _from("torch_utils", "has_batch_norm is_norm torch_meshgrid mmcv_full_available"),
+    "mmengine.utils.dl_utils.misc": _from(
+        "torch_utils", "has_batch_norm is_norm tensor2imgs torch_meshgrid mmcv_full_available"
+    ),
     "mmengine.utils.dl_utils.setup_env": _from("torch_utils", "set_multi_processing"),
     "mmengine.utils.dl_utils.hub": _from("torch_utils", "load_url"),
     "mmengine.utils.dl_utils.torch_ops": _from("torch_utils", "torch_meshgrid"),

@@ -109,7 +109,7 @@ class JsonHandler(BaseFileHandler):
         return json.load(file)
 
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("default", _json_default)
+        kwargs.setdefault("default", set_default)
         json.dump(obj, file, **kwargs)
 
 
@@ -355,7 +355,7 @@ def _args(file_client_args: Any, backend_args: Any) -> Any:
     return backend_args if backend_args is not None else file_client_args
 
 
-def _json_default(value: Any) -> Any:
+def set_default(value: Any) -> Any:
     """What json cannot say by itself: sets, ranges, and numbers of numpy."""
     if isinstance(value, set | range):
         return list(value)

@@ -37,7 +37,7 @@ class ManagerMixin(metaclass=ManagerMeta):
 
     def __init__(self, name: str = "", **kwargs: Any) -> None:
         if not isinstance(name, str) or not name:
-            raise AssertionError("name argument must be a non-empty string")
+            raise AssertionError("name argument must be an non-empty string.")
         self._instance_name = name
 
     @classmethod

@@ -41,7 +41,7 @@ class LocalBackend(BaseStorageBackend):
 
     _allow_symlink = True
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
     def get(self, filepath: Any) -> bytes:
@@ -73,11 +73,12 @@ class LocalBackend(BaseStorageBackend):
     def get_local_path(self, filepath: Any) -> Generator[str, None, None]:
         yield filepath
 
-    def copyfile(self, src: Any, dst: Any) -> str:
-        return str(shutil.copy(src, dst))
+    def copyfile(self, src: Any, dst: Any) -> Any:
+        """Copy to a file or into a folder; returns the file, as a path of the kind that was given."""
+        return shutil.copy(src, dst)
 
-    def copytree(self, src: Any, dst: Any) -> str:
-        return str(shutil.copytree(src, dst))
+    def copytree(self, src: Any, dst: Any) -> Any:
+        return shutil.copytree(src, dst)
 
     copyfile_from_local = copyfile_to_local = copyfile
     copytree_from_local = copytree_to_local = copytree

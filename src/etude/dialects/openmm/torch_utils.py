@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import platform
 import subprocess
@@ -10,8 +11,10 @@ import sys
 import time
 import warnings
 from collections import defaultdict
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -24,7 +27,7 @@ __all__ = [
     "TORCH_VERSION", "DataLoader", "SyncBatchNorm", "TimeCounter", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd",
     "_AvgPoolNd", "_BatchNorm", "_ConvNd", "_ConvTransposeMixin", "_InstanceNorm", "_MaxPoolNd", "collect_env",
     "has_batch_norm", "is_jit_tracing", "is_norm", "is_rocm_pytorch", "load_url", "mmcv_full_available",
-    "set_multi_processing", "torch_meshgrid",
+    "set_multi_processing", "tensor2imgs", "torch_meshgrid",
 ]  # fmt: skip
 
 TORCH_VERSION = torch.__version__
@@ -81,6 +84,8 @@ def set_multi_processing(mp_start_method: str = "fork", opencv_num_threads: int 
                 stacklevel=2,
             )
         torch.multiprocessing.set_start_method(mp_start_method, force=True)
+    if importlib.util.find_spec("cv2") is not None:
+        importlib.import_module("cv2").setNumThreads(opencv_num_threads)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         if distributed and name not in os.environ:
             os.environ[name] = "1"
@@ -91,7 +96,7 @@ def collect_env() -> dict[str, Any]:
     env: dict[str, Any] = {"sys.platform": sys.platform, "Python": sys.version.replace("\n", "")}
     env["CUDA available"] = torch.cuda.is_available()
     env["MUSA available"] = False
-    env["numpy_random_seed"] = int(__import__("numpy").random.get_state()[1][0])
+    env["numpy_random_seed"] = int(np.random.get_state()[1][0])
     if torch.cuda.is_available():
         devices: dict[str, list[str]] = defaultdict(list)
         for index in range(torch.cuda.device_count()):
@@ -101,7 +106,7 @@ def collect_env() -> dict[str, Any]:
     env["PyTorch"] = torch.__version__
     env["PyTorch compiling details"] = torch.__config__.show()
     env["OpenCV"] = _version("cv2")
-    env["MMEngine"] = "0.10.7, served by etude"
+    env["MMEngine"] = "0.10.7"
     return env
 
 
@@ -119,22 +124,59 @@ def _first_line(command: list[str]) -> str:
         return "n/a"
 
 
-class TimeCounter:
-    """Counts how long a block or a function takes, on the average of its calls; as a decorator or in ``with``."""
+def tensor2imgs(
+    tensor: torch.Tensor,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    to_bgr: bool = True,
+) -> list[np.ndarray]:
+    """The images of a batch (N, C, H, W) as arrays (H, W, C), with what was normalised turned back."""
+    assert torch.is_tensor(tensor) and tensor.ndim == 4, "a batch of images has four dimensions"
+    channels = tensor.size(1)
+    assert channels in (1, 3), f"an image has 1 or 3 channels, not {channels}"
+    mean, std = mean or (0,) * channels, std or (1,) * channels
+    assert len(mean) == len(std) == channels, f"{channels} channels need as many means and deviations"
+    assert channels == 3 or not to_bgr, "one channel cannot be turned around"
+    pictures = tensor.permute(0, 2, 3, 1) * tensor.new_tensor(std) + tensor.new_tensor(mean)
+    arrays = pictures.detach().cpu().numpy()
+    return [np.ascontiguousarray(array[..., ::-1] if to_bgr else array) for array in arrays]
 
-    def __init__(
-        self,
+
+class TimeCounter:
+    """Counts how long a block or a function takes, on the average of its calls; as a decorator or in ``with``.
+
+    There is one counter for a tag: a ``with`` that is entered again and again counts on.
+    """
+
+    instance_dict: ClassVar[dict[str, TimeCounter]] = {}
+
+    def __new__(
+        cls,
         log_interval: int = 1,
         warmup_interval: int = 1,
         with_sync: bool = True,
         tag: str | None = None,
         logger: Any = None,
-    ) -> None:
+    ) -> TimeCounter:
         if warmup_interval < 1:
             raise AssertionError("warmup_interval must be at least 1")
-        self.log_interval, self.warmup_interval, self.with_sync = log_interval, warmup_interval, with_sync
-        self.tag, self.logger = tag, logger
-        self._count, self._pure = 0, 0.0
+        if tag is not None and tag in cls.instance_dict:
+            return cls.instance_dict[tag]
+        made = super().__new__(cls)
+        made.log_interval, made.warmup_interval, made.with_sync = log_interval, warmup_interval, with_sync
+        made.tag, made.logger = tag, logger
+        made._count, made._pure = 0, 0.0
+        if tag is not None:
+            cls.instance_dict[tag] = made
+        return made
+
+    log_interval: int
+    warmup_interval: int
+    with_sync: bool
+    tag: str | None
+    logger: Any
+    _count: int
+    _pure: float
 
     def __call__(self, function: Any) -> Any:
         self.tag = self.tag or function.__name__
@@ -147,7 +189,9 @@ class TimeCounter:
 
     def __enter__(self) -> None:
         if self.tag is None:
-            raise AssertionError("In order to clearly distinguish printing information, a tag is needed")
+            raise AssertionError(
+                "In order to clearly distinguish printing information in different contexts, a tag is needed"
+            )
         self._sync()
         self._start = time.perf_counter()
 

@@ -138,7 +138,7 @@ def check_prerequisites(
             if missing:
                 message = msg_tmpl.format(", ".join(missing), func.__name__)
                 print(message)
-                raise RuntimeError(message)
+                raise RuntimeError(f"Prerequisites not meet. {message}")
             return func(*args, **kwargs)
 
         return wrapped  # type: ignore[return-value]

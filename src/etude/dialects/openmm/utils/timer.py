@@ -52,12 +52,13 @@ class Timer:
             raise TimerError("timer is not running")
 
 
-_timers: dict[str, Timer] = {}
+#: The timers of :func:`check_time`, by their ids.
+_g_timers: dict[str, Timer] = {}
 
 
 def check_time(timer_id: str) -> float:
     """Seconds since the last call with this id; 0 at the first."""
-    if timer_id not in _timers:
-        _timers[timer_id] = Timer()
+    if timer_id not in _g_timers:
+        _g_timers[timer_id] = Timer()
         return 0
-    return _timers[timer_id].since_last_check()
+    return _g_timers[timer_id].since_last_check()

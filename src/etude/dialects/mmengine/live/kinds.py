@@ -1,0 +1,48 @@
+"""Kinds of values under the names that MMEngine's files give them; users' type hints import these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Union
+
+import numpy as np
+import torch
+
+from etude.dialects.mmengine.live.device import (
+    get_device,
+    is_dipu_available,
+    is_mlu_available,
+    is_musa_available,
+    is_npu_available,
+)
+from etude.dialects.mmengine.live.optim_wrapper.base import BaseOptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
+from etude.dialects.mmengine.live.structures import BaseDataElement
+from etude.dialects.mmengine.live.visualization import BaseVisBackend
+from etude.dialects.openmm.config import Config, ConfigDict
+
+DATA_BATCH = dict | tuple | list | None
+
+ConfigType = dict | Config | ConfigDict
+ParamSchedulerType = list[_ParamScheduler] | dict[str, list[_ParamScheduler]]
+OptimWrapperType = OptimWrapper | dict[str, OptimWrapper]
+OptimizerType = BaseOptimWrapper | torch.optim.Optimizer
+
+MergedDataSamples = list[BaseDataElement]
+EnhancedBatchInputs = list[torch.Tensor | list[torch.Tensor]]
+EnhancedBatchDataSamples = list[list[BaseDataElement]]
+CastData = tuple | dict | BaseDataElement | torch.Tensor | list | bytes | str | None
+
+BoolTypeTensor = torch.BoolTensor
+LongTypeTensor = torch.LongTensor
+IndexType = Union[str, slice, int, list, LongTypeTensor, BoolTypeTensor, np.ndarray]  # noqa: UP007
+
+VisBackendsType = list[list | BaseVisBackend] | BaseVisBackend | dict | None
+SUFFIX_TYPE = Sequence[str] | str
+
+DEVICE = get_device()
+IS_NPU_AVAILABLE = is_npu_available()
+IS_MLU_AVAILABLE = is_mlu_available()
+IS_DIPU_AVAILABLE = is_dipu_available()
+IS_MUSA_AVAILABLE = is_musa_available()

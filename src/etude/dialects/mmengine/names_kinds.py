@@ -1,0 +1,48 @@
+"""Names of MMEngine: kinds of values for type hints, and small helpers that other files' code and tests import."""
+
+from __future__ import annotations
+
+from etude.dialects.mmengine.names_engine import _HOOK_FILES
+
+_LIVE = "etude.dialects.mmengine.live"
+
+
+def _from(module: str, names: str) -> dict[str, str]:
+    return {name: f"{_LIVE}.{module}:{name}" for name in names.split()}
+
+
+_BATCH = _from("kinds", "DATA_BATCH")
+_RUNNER = _from("kinds", "ConfigType OptimWrapperType ParamSchedulerType") | _from(
+    "runner.dataloaders", "_get_batch_size"
+)
+_DRAWING = _from(
+    "visualization.utils",
+    "check_type check_type_and_length color_str2rgb color_val_matplotlib convert_overlay_heatmap img_from_canvas "
+    "tensor2ndarray value2list",
+)
+
+MODULES: dict[str, dict[str, str]] = {
+    **{f"mmengine.hooks.{file}": dict(_BATCH) for file in _HOOK_FILES},
+    "mmengine.hooks.runtime_info_hook": _BATCH | _from("hooks.runtime_info_hook", "_is_scalar"),
+    "mmengine.runner.runner": _RUNNER,
+    "mmengine.runner._flexible_runner": _RUNNER,
+    "mmengine.runner.checkpoint": {"load_url": "etude.dialects.openmm.torch_utils:load_url"},
+    "mmengine._strategy.base": _from("kinds", "ParamSchedulerType"),
+    "mmengine.model.test_time_aug": _BATCH
+    | _from("kinds", "EnhancedBatchDataSamples EnhancedBatchInputs MergedDataSamples"),
+    "mmengine.model.base_model.data_preprocessor": _from("kinds", "CastData"),
+    "mmengine.model.weight_init": {
+        "_get_bases_name": "etude.dialects.openmm.init_rules:_get_bases_name",
+        "_no_grad_trunc_normal_": "etude.dialects.openmm.init:trunc_normal_",
+    },
+    "mmengine.optim.scheduler.param_scheduler": _from("kinds", "OptimizerType"),
+    "mmengine.structures.instance_data": _from("kinds", "BoolTypeTensor IndexType LongTypeTensor"),
+    "mmengine.visualization.vis_backend": _from("kinds", "SUFFIX_TYPE"),
+    "mmengine.visualization.visualizer": _DRAWING | _from("kinds", "VisBackendsType"),
+    "mmengine.device.utils": _from(
+        "kinds", "DEVICE IS_DIPU_AVAILABLE IS_MLU_AVAILABLE IS_MUSA_AVAILABLE IS_NPU_AVAILABLE"
+    ),
+    "mmengine.version": {"parse_version_info": "etude.dialects.openmm.utils.version:parse_version_info"},
+}
+
+OUT_OF_SCOPE: dict[str, str] = {}
