@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from etude import builtins
+from etude.config.imports import is_folder
 from etude.core.evaluation import Evaluation, metric_name
 from etude.core.hook import FunctionHook, Hook, HookTable, misspelt_points
 from etude.core.run import Run
@@ -109,6 +110,12 @@ def import_modules(plan: Plan) -> None:
             if path is None:
                 raise ConfigError(f"imports: there is no file {entry}", at=_file(plan))
             trust(_guarded(plan, entry, partial(import_file, str(path), path.stem)).__name__)
+            continue
+        if is_folder(entry):
+            there = [path for root in roots if (path := (root / entry).resolve()).is_dir()]
+            if not there:
+                raise ConfigError(f"imports: there is no folder {entry}", at=_file(plan))
+            roots += there[:1]
             continue
         for root in [str(root) for root in roots if str(root) not in sys.path]:
             sys.path.insert(0, root)

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
 
     name, tree = dialects.read(args.config, args.overrides, dialect=args.dialect)
     config, notes = converter(name)(tree)
+    if args.output:
+        config["imports"] = reachable(config.get("imports", []), list(tree.files), args.output)
     text = written(config, notes, args.config)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
@@ -46,6 +49,23 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.output} cannot be written: {error.strerror}") from error
     print(f"written to {args.output}")
     return 0
+
+
+def reachable(imports: Sequence[str], files: Sequence[str], output: str) -> list[str]:
+    """``imports`` with the folders in which the old config found its modules, where the new one is elsewhere."""
+    from etude.config.imports import locate
+    from etude.plan import Place
+
+    here, needed = os.path.dirname(os.path.abspath(output)), []
+    folders = list(dict.fromkeys([here, *(os.path.dirname(os.path.abspath(file)) for file in files), os.getcwd()]))
+    for module in [name for name in imports if not name.startswith("etude.")]:
+        for folder in folders:
+            found = locate(module, Place(""), folder)
+            if found is not None and found.file and found.file.startswith(folder + os.sep):
+                needed.append(f"{os.path.relpath(folder, here)}/")
+                break
+    own = [name for name in imports if name.startswith("etude.")]
+    return [*own, *dict.fromkeys(way for way in needed if way != "./"), *(name for name in imports if name not in own)]
 
 
 def converter(dialect: str) -> Any:

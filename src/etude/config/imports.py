@@ -31,13 +31,19 @@ def find_imports(
 ) -> tuple[list[Import], list[Finding]]:
     """Every entry of ``imports`` with the file it leads to, and a finding for each that leads nowhere.
 
-    ``files`` are those the config was read from: an import is looked for beside them.
+    ``files`` are those the config was read from: an import is looked for beside them, and in the folders that entries
+    before it name (``../parts/``).
     """
     found: list[Import] = []
     findings: list[Finding] = []
     folders = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in files)) or [os.getcwd()]
     for index, entry in enumerate(entries):
         place = places[index] if index < len(places) else Place(files[0] if files else "")
+        if is_folder(entry):
+            there = [path for folder in folders if os.path.isdir(path := os.path.abspath(os.path.join(folder, entry)))]
+            folders += there[:1]
+            findings += [] if there else [Finding(str(place), f"imports: there is no folder {entry}")]
+            continue
         located = next(filter(None, (locate(entry, place, folder) for folder in folders)), None)
         if located is None:
             hint = near_module(entry, folders)
@@ -46,6 +52,11 @@ def find_imports(
             found.append(located)
             findings += _broken(located.file, entry)
     return found, findings
+
+
+def is_folder(entry: str) -> bool:
+    """Whether an entry says where to look for those after it, and is no module itself."""
+    return entry.endswith("/")
 
 
 def _broken(file: str | None, entry: str) -> list[Finding]:

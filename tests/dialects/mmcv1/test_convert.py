@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from etude import api
+from etude.build import Options, build
 from etude.cli import main
 from etude.dialects.mmcv1 import lower
 from etude.dialects.mmcv1.convert import convert
 from etude.errors import ConfigError
-from tests.dialects.converting import prepare, require_same_bits
+from tests.dialects.converting import prepare, require_same_bits, weights
 
 PARTS = """\
+import random
+import numpy as np
 import torch
 from mmcls.models import CLASSIFIERS
 from mmcls.datasets import DATASETS
-from mmcv.runner import HOOKS, BaseModule, Hook
+from mmcv.runner import HOOKS, OPTIMIZER_BUILDERS, BaseModule, DefaultOptimizerConstructor, Hook
 
 
 @DATASETS.register_module(force=True)
 class ToyOfConvert(torch.utils.data.Dataset):
-    def __init__(self, n, offset=0, test_mode=False):
-        self.n, self.offset = n, offset
+    def __init__(self, n, offset=0, noisy=False, test_mode=False):
+        self.n, self.offset, self.noisy = n, offset, noisy
 
     def __len__(self):
         return self.n
 
     def __getitem__(self, i):
         x = torch.tensor([((7 * (i + self.offset)) % 11) / 11, ((3 * i) % 5) / 5])
+        if self.noisy:
+            x = x + 0.1 * torch.randn(2) + 0.1 * random.random() + 0.1 * float(np.random.rand())
         return dict(img=x, gt_label=torch.tensor([((i * i) % 7) / 7]))
 
-    def evaluate(self, results, logger=None, **kwargs):
-        return {'accuracy': 1.0}
+    def evaluate(self, results, metric='accuracy', logger=None, **kwargs):
+        return {metric: float(np.mean(results)) + 0.01 * float(torch.rand(())), 'text': 'no number'}
 
 
 @CLASSIFIERS.register_module(force=True)
 class NetOfConvert(BaseModule):
-    def __init__(self, hidden, norm=False, head=None, init_cfg=None):
+    def __init__(self, hidden, norm=False, head=None, dropout=0.0, conv=False, init_cfg=None):
         super().__init__(init_cfg)
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        self.conv = torch.nn.Conv2d(1, 1, 1) if conv else None
+        self.dropout = torch.nn.Dropout(dropout)
         self.fc1, self.norm, self.fc2 = torch.nn.Linear(2, hidden), torch.nn.LayerNorm(hidden), torch.nn.Linear(hidden, 1)
 
     def forward(self, img, gt_label=None, return_loss=True, **kwargs):
-        out = self.fc2(self.norm(torch.tanh(self.fc1(img))))
+        img = self.scale * (img if self.conv is None else self.conv(img[:, None, None])[:, 0, 0])
+        out = self.fc2(self.norm(self.dropout(torch.tanh(self.fc1(img)))))
         return ((out - gt_label) ** 2).mean() if return_loss else list(out.detach().numpy())
 
     def val_step(self, data, optimizer=None, **kwargs):
@@ -51,6 +65,14 @@ class NetOfConvert(BaseModule):
     def train_step(self, data, optimizer=None, **kwargs):
         loss = self(**data)
         return dict(loss=loss, log_vars=dict(loss=loss.item()), num_samples=len(data['img']))
+
+
+@OPTIMIZER_BUILDERS.register_module(force=True)
+class HalfOfConvert(DefaultOptimizerConstructor):
+    def __call__(self, model):
+        for group in (made := super().__call__(model)).param_groups:
+            group['lr'] *= 0.5
+        return made
 
 
 @HOOKS.register_module(force=True)
@@ -86,8 +108,14 @@ VARIANTS = {
     "cosine with warmup": "lr_config = dict(_delete_=True, policy='CosineAnnealing', min_lr=0.001, warmup='linear', warmup_iters=4, warmup_ratio=0.1)\n",
     "momentum and a hook of one's own": "momentum_config = dict(policy='step', step=2, gamma=0.8)\ncustom_hooks = [dict(type='ShrinkOfConvert', by=0.5, priority='LOW')]\n",
     "paramwise": "optimizer = dict(type='AdamW', betas=(0.8, 0.9), _delete_=True, lr=0.01, weight_decay=0.1, paramwise_cfg=dict(norm_decay_mult=0.0, bias_lr_mult=2.0, custom_keys={'fc1': dict(lr_mult=0.1)}))\n",
+    "paramwise rules that look at modules": "model = dict(conv=True)\noptimizer = dict(weight_decay=0.1, paramwise_cfg=dict(bias_decay_mult=0.0, dwconv_decay_mult=0.5, custom_keys={'.scale': dict(lr_mult=0.1, decay_mult=0.0)}))\n",
+    "an optimizer constructor of one's own": "optimizer = dict(constructor='HalfOfConvert')\n",
     "validation in the workflow and an average": "workflow = [('train', 2), ('val', 1)]\nmodel = dict(norm=True)\ncustom_hooks = [dict(type='EMAHook', momentum=0.2, warm_up=2, priority='ABOVE_NORMAL')]\n",
     "iterations": "runner = dict(_delete_=True, type='IterBasedRunner', max_iters=7)\nlr_config = dict(_delete_=True, policy='poly', power=0.9, by_epoch=False)\nevaluation = dict(interval=100, by_epoch=False)\ndata = dict(train_dataloader=dict(shuffle=False))\n",
+    "every kind of random number": "model = dict(dropout=0.4)\ndata = dict(train=dict(noisy=True), val=dict(noisy=True))\n",
+    "random numbers of workers": "model = dict(dropout=0.4)\ndata = dict(workers_per_gpu=2, train=dict(noisy=True))\n",
+    "random numbers by iterations": "runner = dict(_delete_=True, type='IterBasedRunner', max_iters=11)\nmodel = dict(dropout=0.4)\ndata = dict(train=dict(noisy=True))\nlr_config = dict(_delete_=True, policy='poly', by_epoch=False)\nevaluation = dict(interval=4)\ncheckpoint_config = dict(by_epoch=False, interval=5)\n",
+    "random validation epochs": "workflow = [('train', 2), ('val', 2)]\nmodel = dict(dropout=0.4)\ndata = dict(train=dict(noisy=True), val=dict(noisy=True))\n",
 }  # fmt: skip
 
 
@@ -106,6 +134,7 @@ def test_the_converted_config_trains_the_same_bits(folder: Path, variant: str) -
     [
         ("fp16 = dict(loss_scale=512.)\n", "loss scaling"),
         ("workflow = [('val', 1), ('train', 1)]\n", "workflow"),
+        ("evaluation = dict(start=2)\n", "starts late"),
         ("optimizer_config = dict(type='GradientCumulativeOptimizerHook', cumulative_iters=2)\n", "optimizer hook"),
     ],
 )
@@ -120,4 +149,57 @@ def test_an_existing_file_is_not_replaced(folder: Path, capsys: pytest.CaptureFi
     assert main(["convert", "base.py", "-o", "new.yaml"]) == 2
     assert (folder / "new.yaml").read_text() == "mine"
     assert main(["convert", "base.py"]) == 0
-    assert "evaluation is left out" in capsys.readouterr().err
+    assert "mmcv1.Model" in capsys.readouterr().out
+
+
+def test_evaluation_comes_along(folder: Path) -> None:
+    """With the numbers of the original, its interval and arguments, and what is best."""
+    (folder / "old.py").write_text(
+        "_base_ = './base.py'\nevaluation = dict(interval=2, metric='acc', save_best='acc', rule='less')\n"
+    )
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    run = build(api.load_plan("old.py")[0], Options(folder=folder / "a", quiet=True))
+    run.loop(run)
+    lines = [json.loads(line) for line in next((folder / "a").glob("*.log.json")).read_text().splitlines()]
+    theirs = [line["acc"] for line in lines if line.get("mode") == "val"]
+    native = api.train("new.yaml", options=Options(folder=folder / "b", quiet=True))
+    records = [json.loads(line) for line in (folder / "b" / "metrics.jsonl").read_text().splitlines()]
+    ours = [round(record["acc"], 5) for record in records if record.get("split") == "val"]
+    assert ours == theirs and len(ours) == 2
+    best = next(hook for hook in native.hooks if hook.name == "Checkpoint")
+    assert best.best_value == min(record["acc"] for record in records if "acc" in record)
+
+
+def test_the_new_config_may_stand_anywhere(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Its modules, one of them in a package, are found where the old config found them."""
+    (folder / "package_of_convert").mkdir()
+    (folder / "package_of_convert" / "__init__.py").write_text("")
+    (folder / "package_of_convert" / "data.py").write_text("from .more import SIZE\nassert SIZE\n")
+    (folder / "package_of_convert" / "more.py").write_text("SIZE = 3\n")
+    modules = "custom_imports = dict(imports=['parts_of_convert', 'package_of_convert.data'])\n"
+    (folder / "old.py").write_text("_base_ = './base.py'\n" + modules)
+    (folder / "deep" / "er").mkdir(parents=True)
+    assert main(["convert", "old.py", "-o", "deep/er/new.yaml"]) == 0
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    command = [sys.executable, "-m", "etude", "train", str(folder / "deep/er/new.yaml"), "--folder", "run", "-q"]
+    done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    check = [sys.executable, "-m", "etude", "check", str(folder / "deep/er/new.yaml")]
+    assert subprocess.run(check, cwd=elsewhere, check=False).returncode == 0
+
+
+def test_a_converted_run_resumes_exactly(folder: Path) -> None:
+    changes = (
+        VARIANTS["random numbers of workers"]
+        + VARIANTS["paramwise"]
+        + "evaluation = dict(interval=1, save_best='auto')\n"
+    )
+    (folder / "old.py").write_text("_base_ = './base.py'\n" + changes)
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    whole = weights("new.yaml", folder / "whole")
+    every = ["checkpoint.every=3step", "checkpoint.keep=null"]
+    stopped = Options(folder=folder / "parts", quiet=True, chaos="kill@step=8")
+    assert subprocess.run([sys.executable, "-m", "etude", "train", "new.yaml", *every, "--folder", "parts", "-q", "--chaos", stopped.chaos], check=False).returncode  # fmt: skip
+    run = api.train("new.yaml", every, options=Options(folder=folder / "parts", resume="", quiet=True))
+    for name, value in run.model.state_dict().items():
+        assert torch.equal(value, whole[name]), name

@@ -7,11 +7,20 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.dialects.mmcv1 import lower as lowering
+from etude.dialects.mmcv1.bounds import LESS
 from etude.dialects.openmm.raw import as_torch_does, hidden
 from etude.errors import ConfigError, Finding
 from etude.plan import PRIORITIES, Plan
 
-PARTS = "etude.dialects.mmcv1.live.converted"
+PARTS = ("etude.dialects.mmcv1.live.converted", "etude.dialects.mmcv1.live.converted_data")
+#: Loggers that have a native counterpart.
+_WRITERS = {"TensorboardLoggerHook": "tensorboard"}
+_SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
+#: Keys of ``evaluation`` that are the hook's own and no arguments of ``dataset.evaluate``.
+_NO_ARGUMENTS = (
+    "start", "interval", "by_epoch", "save_best", "rule", "test_fn", "greater_keys", "less_keys", "out_dir", "priority",
+    "file_client_args", "broadcast_bn_buffer", "tmpdir", "gpu_collect", "type",
+)  # fmt: skip
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
@@ -21,25 +30,28 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     notes: list[str] = []
     config: dict[str, Any] = {
         "name": plan.name,
-        "imports": [PARTS, *plan.imports],
+        "imports": [*PARTS, *plan.imports],
         "model": {"type": "mmcv1.Model", "config": hidden(tree.values["model"], "model")},
-        "data": {"train": _data(tree, plan)},
+        "data": _data(tree, plan),
         "optim": _optimizer(tree),
         "update": _update(tree),
         "train": _training(tree, plan, notes),
-        "log": {"every": f"{_interval(tree)}step"},
+        "log": _log(tree),
         "checkpoint": _checkpoint(tree),
     }
+    if _evaluates(tree):
+        config["metrics"] = [_metric(tree)]
     schedule = _schedule(tree)
     if schedule is not None:
         config["schedule"] = {"lr": [schedule]}
     hooks = [
+        _loaders(tree),
+        *_groups(tree),
         *([] if schedule is not None else _policy(tree, "lr_config")),
         *_policy(tree, "momentum_config"),
         *_custom(tree),
     ]
-    if hooks:
-        config["hooks"] = hooks
+    config["hooks"] = hooks
     if tree.get("load_from"):
         config["init_from"] = tree.get("load_from")
     _note_the_rest(tree, notes)
@@ -55,17 +67,12 @@ def _require_convertible(tree: Tree) -> None:
         wrong.append(("optimizer_config", "an optimizer hook of its own"))
     if "type" not in (tree.get("optimizer") or {}):
         wrong.append(("optimizer", "several optimizers"))
-    if set(tree.get("optimizer", "paramwise_cfg") or {}) - {
-        "custom_keys",
-        "norm_decay_mult",
-        "bias_lr_mult",
-        "bias_decay_mult",
-    }:
-        wrong.append(("optimizer", "these paramwise rules"))
-    if tree.get("optimizer", "constructor") not in (None, "DefaultOptimizerConstructor"):
-        wrong.append(("optimizer", "an optimizer constructor of its own"))
     if not _is_plain_workflow(tree):
         wrong.append(("workflow", "this workflow"))
+    if tree.get("evaluation", "start") is not None:
+        wrong.append(("evaluation", "an evaluation that starts late, or before training,"))
+    if tree.get("sampler") or tree.get("data", "sampler_cfg") or tree.get("data", "train_dataloader", "sampler_cfg"):
+        wrong.append(("sampler" if tree.get("sampler") else "data", "a sampler of its own"))
     if wrong:
         raise ConfigError(
             [
@@ -76,55 +83,82 @@ def _require_convertible(tree: Tree) -> None:
 
 
 def _is_plain_workflow(tree: Tree) -> bool:
-    """Epochs of training, and at most one of validation after so many of them."""
+    """Training, or epochs of training and validation in turn; validation first would train on the other data."""
     flow = [tuple(entry) for entry in tree.get("workflow") or [("train", 1)]]
     modes = [mode for mode, _ in flow]
-    return modes == ["train"] or (
-        modes == ["train", "val"] and flow[1][1] == 1 and "max_iters" not in tree.get("runner", default={})
-    )
+    by_epochs = "max_iters" not in tree.get("runner", default={}) and tree.get("data", "val") is not None
+    return modes == ["train"] or (modes == ["train", "val"] and by_epochs)
 
 
 def _data(tree: Tree, plan: Plan) -> dict[str, Any]:
-    loader = plan.data["train"]
-    data: dict[str, Any] = {
-        "dataset": {"type": "mmcv1.Dataset", "config": hidden(tree.values["data"]["train"], "data.train")},
-        "batch_size": loader.batch_size,
-        "workers": loader.workers,
-        "collate": {"type": "mmcv1.Collate", "samples": loader.batch_size},
-        "shuffle": False,
-    }
-    if loader.shuffle:
-        flow = tree.get("workflow") or [("train", 1)]
-        data["sampler"] = {
-            "type": "mmcv1.Order",
-            "evaluate_every": _evaluations(tree),
-            "validate_every": flow[0][1] if len(flow) == 2 else 0,
-        }
-    return data
+    """The splits in native words; the hook ``mmcv1.Data`` puts the original's loaders in their place."""
+    found: dict[str, Any] = {"train": _split(tree, plan, "train")}
+    if _evaluates(tree):
+        found["val"] = _split(tree, plan, "val")
+    return found
 
 
-def _evaluations(tree: Tree) -> int:
-    """After every how many epochs the original evaluates; 0: never."""
-    if tree.get("data", "val") is None or not tree.get("evaluation", "by_epoch", default=True):
-        return 0
-    return int(tree.get("evaluation", "interval", default=1))
+def _split(tree: Tree, plan: Plan, split: str) -> dict[str, Any]:
+    loader, settings = plan.data[split], _settings(tree, split)
+    dataset = {"type": "mmcv1.Dataset", "config": hidden(tree.values["data"][split], f"data.{split}")}
+    if split == "val":
+        dataset["test_mode"] = True
+    sizes = {"batch_size": loader.batch_size, "workers": loader.workers, "shuffle": bool(settings["shuffle"])}
+    return {"dataset": dataset, **sizes, "drop_last": bool(settings.get("drop_last", False))}
+
+
+def _settings(tree: Tree, split: str) -> dict[str, Any]:
+    """What mmclassification's ``build_dataloader`` is called with."""
+    data = tree.values["data"]
+    common = {key: value for key, value in data.items() if key not in _SPLITS}
+    own = {"shuffle": split == "train", **({"drop_last": False} if split == "val" else {})}
+    return {"dist": False, **common, **own, **dict(data.get(f"{split}_dataloader") or {})}
+
+
+def _loaders(tree: Tree) -> dict[str, Any]:
+    hook: dict[str, Any] = {"type": "mmcv1.Data", "priority": 0, "train": hidden(_settings(tree, "train"), "data")}
+    if _evaluates(tree):
+        hook["val"] = hidden(_settings(tree, "val"), "data")
+    if len(tree.get("workflow") or []) == 2:
+        hook["validate"] = hidden(_validation(tree), "data.val")
+    return hook
+
+
+def _metric(tree: Tree) -> dict[str, Any]:
+    given = tree.get("evaluation") or {}
+    arguments = {key: value for key, value in given.items() if key not in _NO_ARGUMENTS}
+    metric: dict[str, Any] = {"type": "mmcv1.Results", "arguments": hidden(arguments, "evaluation")}
+    return metric | ({"name": given["save_best"]} if given.get("save_best") else {})
+
+
+def _validation(tree: Tree) -> Any:
+    """The validation split with the pipeline of training, as the train script gives it to the workflow."""
+    train, val = tree.values["data"]["train"], tree.values["data"]["val"]
+    return {**val, "pipeline": train["pipeline"]} if "pipeline" in train else val
+
+
+def _evaluates(tree: Tree) -> bool:
+    return tree.get("data", "val") is not None
+
+
+def _evaluations(tree: Tree) -> str:
+    """How often the original evaluates."""
+    unit = "step" if tree.get("runner", "type") == "IterBasedRunner" else "ep"
+    return f"{int(tree.get('evaluation', 'interval', default=1))}{unit}"
 
 
 def _optimizer(tree: Tree) -> dict[str, Any]:
     given = tree.values["optimizer"]
     optimizer = {key: _plain(value) for key, value in given.items() if key not in ("paramwise_cfg", "constructor")}
-    rules = dict(given.get("paramwise_cfg") or {})
-    keys = rules.get("custom_keys") or {}
-    groups = [
-        {"match": f"*{key}*", **{name: value for name, value in keys[key].items() if name in ("lr_mult", "decay_mult")}}
-        for key in sorted(sorted(keys), key=len, reverse=True)
-    ]
-    if "norm_decay_mult" in rules:
-        groups.append({"kind": "norm", "decay_mult": rules["norm_decay_mult"]})
-    bias = {f"{name}_mult": rules[f"bias_{name}_mult"] for name in ("lr", "decay") if f"bias_{name}_mult" in rules}
-    if bias:
-        groups.append({"kind": "bias", **bias})
-    return {**optimizer, **as_torch_does(str(given["type"])), **({"groups": groups} if groups else {})}
+    return {**optimizer, **as_torch_does(str(given["type"]))}
+
+
+def _groups(tree: Tree) -> list[dict[str, Any]]:
+    """Rules for parameters look at the modules that hold them: mmcv's own constructor follows them."""
+    given = tree.values["optimizer"]
+    if not given.get("paramwise_cfg") and given.get("constructor") in (None, "DefaultOptimizerConstructor"):
+        return []
+    return [{"type": "mmcv1.Groups", "priority": 0, "config": hidden(given, "optimizer")}]
 
 
 def _update(tree: Tree) -> dict[str, Any]:
@@ -136,11 +170,27 @@ def _training(tree: Tree, plan: Plan, notes: list[str]) -> dict[str, Any]:
     if tree.get("seed") is None:
         notes.append("the config has no seed, so the original draws one; this one takes 0")
     length = {"epochs": plan.train.epochs} if plan.train.steps is None else {"steps": plan.train.steps}
-    return {**length, "seed": plan.train.seed, "deterministic": plan.train.deterministic}
+    flow = [list(entry) for entry in tree.get("workflow") or []]
+    return {
+        **length,
+        **({"workflow": flow} if len(flow) == 2 else {}),
+        **({"validate": _evaluations(tree)} if _evaluates(tree) else {}),
+        "seed": plan.train.seed,
+        "deterministic": plan.train.deterministic,
+    }
 
 
 def _interval(tree: Tree) -> int:
     return int(tree.get("log_config", "interval", default=10))
+
+
+def _log(tree: Tree) -> dict[str, Any]:
+    writers = [_WRITERS[name] for name in _loggers(tree) if name in _WRITERS]
+    return {"every": f"{_interval(tree)}step", **({"to": writers} if writers else {})}
+
+
+def _loggers(tree: Tree) -> list[str]:
+    return [str(hook.get("type")) for hook in tree.get("log_config", "hooks", default=[]) or []]
 
 
 def _checkpoint(tree: Tree) -> Any:
@@ -149,7 +199,17 @@ def _checkpoint(tree: Tree) -> Any:
         return False
     unit = "ep" if given.get("by_epoch", True) else "step"
     most = given.get("max_keep_ckpts", -1)
-    return {"every": f"{max(int(given.get('interval', 1)), 1)}{unit}", "keep": most if most > 0 else None}
+    kept = {"every": f"{max(int(given.get('interval', 1)), 1)}{unit}", "keep": most if most > 0 else None}
+    best = tree.get("evaluation", "save_best") if _evaluates(tree) else None
+    return {**kept, "best": best, "mode": _mode(tree, best)} if best else kept
+
+
+def _mode(tree: Tree, best: str) -> str:
+    """Which way is better: by the rule, else by the name; of results that only an evaluation names, by the metric."""
+    rule = tree.get("evaluation", "rule")
+    name = str(tree.get("evaluation", "metric", default="")) if best == "auto" else best
+    shrinks = rule == "less" if rule else any(word in name.casefold() for word in LESS)
+    return "min" if shrinks else "max"
 
 
 def _schedule(tree: Tree) -> dict[str, Any] | None:
@@ -190,15 +250,8 @@ def _hook(tree: Tree, config: dict[str, Any], path: str, priority: int) -> dict[
 
 
 def _note_the_rest(tree: Tree, notes: list[str]) -> None:
-    if "groups" in _optimizer(tree):
-        notes.append("rules of `optim.groups` that fit no parameter are mistakes here: drop those that training names")
-    if len(tree.get("workflow") or []) == 2:
-        notes.append("the validation epochs of the workflow are left out: they change no weight")
-    if tree.get("data", "val") is not None:
-        notes.append("evaluation is left out: it changes no weight; give `data.val` and `metrics` to have it")
-    loggers = [hook.get("type") for hook in tree.get("log_config", "hooks", default=[]) or []]
-    for name in loggers:
-        if name != "TextLoggerHook":
+    for name in _loggers(tree):
+        if name not in ("TextLoggerHook", *_WRITERS):
             notes.append(f"{name} is left out: name a writer under `log.to`")
     if tree.get("resume_from"):
         notes.append("resume_from is left out: a checkpoint of mmcv can start weights (`init_from`), not go on")

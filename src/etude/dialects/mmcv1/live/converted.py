@@ -7,7 +7,7 @@ result, they name one of these.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,9 +18,9 @@ from etude.dialects.mmcv1.live.hook import HOOKS as MMCV_HOOKS
 from etude.dialects.mmcv1.live.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.mmcls.data import build_dataset
 from etude.dialects.mmcv1.live.mmcls.models import build_classifier
-from etude.dialects.mmcv1.live.parallel import collate, scatter
+from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.openmm.raw import restored
-from etude.registry import COLLATES, DATASETS, HOOKS, MODELS, SAMPLERS, UPDATES
+from etude.registry import DATASETS, HOOKS, MODELS, UPDATES
 
 
 @MODELS.register(name="mmcv1.Model")
@@ -33,60 +33,9 @@ def model(config: Mapping[str, Any]) -> Any:
 
 
 @DATASETS.register(name="mmcv1.Dataset")
-def dataset(config: Mapping[str, Any]) -> Any:
-    return build_dataset(restored(config))
-
-
-@COLLATES.register(name="mmcv1.Collate")
-class Collate:
-    """mmcv's way to make a batch, its containers unpacked."""
-
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-
-    def __call__(self, batch: Sequence[Any]) -> Any:
-        return scatter(collate(batch, samples_per_gpu=self.samples), [-1])[0]
-
-
-@SAMPLERS.register(name="mmcv1.Order")
-class Order:
-    """The order in which torch's shuffling loader would have gone through the data.
-
-    That loader draws from the global generator: one number for its workers and one for the order at every epoch, two
-    more at a validation epoch of the workflow (after every ``validate_every`` epochs), and one at every evaluation
-    (``evaluate_every``). The draws are repeated here from the state that
-    the generator had when the model was built, so that an epoch can be asked for by its number.
-    """
-
-    def __init__(self, dataset: Any, evaluate_every: int = 0, validate_every: int = 0) -> None:
-        self.size, self.epoch = len(dataset), 0
-        self.evaluate_every, self.validate_every = evaluate_every, validate_every
-        self._state = torch.get_rng_state()
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator()
-        generator.set_state(self._state)
-        before = sum(self._draws(epoch + 1) for epoch in range(self.epoch)) + 1
-        for _ in range(before):
-            _draw(generator)
-        order = torch.Generator().manual_seed(_draw(generator))
-        yield from torch.randperm(self.size, generator=order).tolist()
-
-    def _draws(self, done: int) -> int:
-        """How many numbers an epoch takes, with what follows it; ``done`` counts it already."""
-        evaluated = bool(self.evaluate_every) and done % self.evaluate_every == 0
-        validated = bool(self.validate_every) and done % self.validate_every == 0
-        return 2 + evaluated + 2 * validated
-
-
-def _draw(generator: torch.Generator) -> int:
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+def dataset(config: Mapping[str, Any], test_mode: bool = False) -> Any:
+    """The data of mmcls' registries; ``test_mode`` as an evaluation builds them."""
+    return build_dataset(restored(config), {"test_mode": True} if test_mode else None)
 
 
 @UPDATES.register(name="mmcv1.TrainStep")
@@ -120,6 +69,20 @@ class TrainStep:
         parameters = [p for p in self.model.parameters() if p.requires_grad and p.grad is not None]
         if parameters:
             run.events.put("grad_norm", torch.nn.utils.clip_grad_norm_(parameters, **(self.grad_clip or {})))
+
+
+@HOOKS.register(name="mmcv1.Groups")
+class Groups(EngineHook):
+    """The optimizer made by mmcv's constructor, whose rules look at modules, from the ``config`` of the original."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = restored(config)
+
+    def attach(self, run: Run) -> None:
+        """Before anybody has looked at the groups."""
+        made = build_optimizer(run.model, self.config)
+        run.optimizers[next(iter(run.optimizers))] = made
+        run.update.optimizer = made  # type: ignore[attr-defined]
 
 
 class View:
@@ -217,6 +180,11 @@ class Hook(EngineHook):
             method(self._view)
 
         return call
+
+    def call(self, stage: str, run: Run) -> None:
+        """A stage that is no point of the engine, such as those of validation epochs."""
+        if self.hook.acts_at(stage):
+            self._caller(stage)(run)
 
     def state_dict(self) -> dict[str, Any]:
         return dict(self.hook.state_dict()) if hasattr(self.hook, "state_dict") else {}
