@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 #: Packages that Étude serves when the original is not installed.
-SERVED = ("libai", "detectron2", "fvcore", "oneflow", "hydra")
+SERVED = ("libai", "detectron2", "fvcore", "oneflow", "hydra", "iopath", "yacs")
 
 
 def locate(name: str) -> Any:
