@@ -13,18 +13,18 @@ SOURCE = Path(__file__).parent.parent / "src" / "etude"
 #: Highest first. The longest matching prefix of a module decides; ``*`` stands for one component.
 LAYERS = [
     ["cli", "__main__"],
-    ["api", "session", "recovery", "trainer", "facts", "compat", "mistakes"],
+    ["api", "session", "recovery", "trainer", "facts", "compat", "mistakes", "measuring"],
     ["build"],
     ["hooks", "dialects.*.live", "dialects.*.files"],
     ["core", "rehearsal"],
     ["checkpoint", "data", "events", "metrics", "losses", "models", "optim", "dist", "folder"],
     ["dialects", "schedules", "check", "explain", "index", "scan", "schema", "draw"],
     ["config", "plan"],
-    ["registry", "units", "builtins", "chaos"],
+    ["registry", "units", "builtins", "chaos", "trust"],
     ["errors", "__init__"],
 ]
 TORCH_FREE = (
-    "errors", "units", "registry", "builtins", "plan", "check", "explain", "draw", "config", "schedules",
+    "errors", "units", "registry", "builtins", "trust", "plan", "check", "explain", "draw", "config", "schedules",
     "dialects.__init__", "dialects.imports", "dialects.native.lower", "dialects.mmcv1.lower", "dialects.mmengine.lower",
     "dialects.libai.lower", "dialects.mcquic.lower", "cli",
 )  # fmt: skip

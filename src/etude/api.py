@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude import builtins, dialects, folder
 from etude.config.tree import Tree
-from etude.errors import ConfigError, Finding, place_of, printable
+from etude.errors import ConfigError, Finding, place_of, printable, suggest
 from etude.mistakes import as_mistake
 from etude.plan import Plan, Training
 
@@ -133,6 +133,30 @@ def train(
     with Session(run, options, tree=tree, lasting=not _is_passing(trial, options), began=began, fresh=fresh) as session:
         session.train()
     return run
+
+
+def measure(
+    config: str | Path,
+    checkpoint: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    split: str = "",
+    dialect: str = "",
+    options: Options | None = None,
+) -> dict[str, float]:
+    """What the weights of ``checkpoint`` are worth on the config's test data, or its validation data where there is no
+    other: the results of one evaluation. Nothing is trained."""
+    from etude.build import Options
+    from etude.checkpoint.find import find
+    from etude.measuring import measure
+
+    options = options or Options()
+    plan, _ = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))
+    plan, path = require_sound(plan), find(str(checkpoint))
+    split = split or ("test" if "test" in plan.data else "val")
+    if split not in plan.data:
+        raise ConfigError(f"the config has no {split} data", at=plan.files[0], hint=suggest(split, plan.data))
+    return measure(plan, options, path, split)
 
 
 def _absent_folders(plan: Plan, options: Options) -> set[Path]:

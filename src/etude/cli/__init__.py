@@ -18,6 +18,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: verb → (module, one line for --help), in the order a new user meets them.
 VERBS = {
     "train": ("train", "train what a config says"),
+    "test": ("test", "measure a checkpoint on the config's test data"),
     "check": ("check", "find every mistake in a config; nothing is built"),
     "plan": ("plan", "what exactly will happen: steps, curves, hooks, saves"),
     "config": ("config", "the resolved config, and where a value came from"),

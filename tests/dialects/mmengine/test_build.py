@@ -184,3 +184,22 @@ def test_a_start_says_the_warnings_of_check_and_places_what_is_found_late(
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
+
+
+def test_a_checkpoint_is_measured_on_the_test_data_or_on_that_of_validation(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluated = """
+{0}_dataloader = dict(batch_size=2, sampler=dict(type="DefaultSampler", shuffle=False), dataset=dict(type="RegisteredNumbers", length=6))
+{0}_cfg = dict()
+{0}_evaluator = dict(type="RegisteredScore", values=({1},))
+"""
+    config.write_text(f"{CONFIG}{evaluated.format('val', 0.25)}{evaluated.format('test', 0.75)}")
+    folder = tmp_path / "work"
+    train(config, folder)
+    before = sorted(folder.rglob("*.pth"))
+    assert main(["test", str(config), str(folder / "epoch_2.pth"), "--work-dir", str(folder), "-q"]) == 0
+    assert "acc  0.75\n" in capsys.readouterr().out
+    assert main(["test", str(config), str(folder), "--work-dir", str(folder), "-q", "--split", "val"]) == 0
+    assert "acc  0.25\n" in capsys.readouterr().out
+    assert sorted(folder.rglob("*.pth")) == before

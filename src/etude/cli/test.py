@@ -1,0 +1,53 @@
+"""``etude test CONFIG CHECKPOINT``: what saved weights are worth on the test data of their config."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from etude.errors import printable
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "test",
+        help="measure a checkpoint on the config's test data",
+        description="Build what CONFIG says, take the weights of CHECKPOINT, go once over the test data (validation "
+        "data where there is no other) and print the results, one per line. Nothing is trained or saved.",
+    )
+    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="a checkpoint, a weights file, or a run for its newest"
+    )
+    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this once")
+    parser.add_argument("--split", default="", metavar="NAME", help="the data to measure on (default: test, else val)")
+    parser.add_argument("--out", metavar="FILE", help="write the results to FILE, as JSON")
+    parser.add_argument("--folder", "--work-dir", metavar="DIR", help="where another system's logs go")
+    parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
+    parser.add_argument("--launcher", default="none", choices=["none", "pytorch", "slurm", "mpi"])
+    parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--trust", action="store_true", help="load a file that holds code; it will be executed")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but the results")
+    parser.add_argument("--dialect", default="", help=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude import compat
+    from etude.api import measure
+    from etude.build import Options
+
+    compat.install()
+    options = Options(
+        folder=Path(args.folder) if args.folder else None, quiet=args.quiet, trust=args.trust, extras=vars(args)
+    )
+    results = measure(
+        args.config, args.checkpoint, args.overrides, split=args.split, dialect=args.dialect, options=options
+    )
+    for name, value in results.items():
+        print(f"{printable(name)}  {value:.6g}")
+    if args.out:
+        Path(args.out).write_text(json.dumps(results) + "\n", encoding="utf-8")
+    return 0

@@ -1,0 +1,67 @@
+"""``etude test``: a run that is built, given the weights of a checkpoint, and evaluated once."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any
+
+import torch
+
+from etude.build import Options, build
+from etude.checkpoint import manifest
+from etude.checkpoint.store import Store
+from etude.checkpoint.warm import init_from
+from etude.core.hook import HookTable
+from etude.core.loop import evaluate
+from etude.core.run import Run, named_hooks
+from etude.core.state import check_weights
+from etude.errors import UserError
+from etude.plan import Plan
+from etude.registry import BUILDERS
+
+Measure = Callable[[Plan, Options, str, str], Mapping[str, Any]]
+
+
+def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
+    """The results that are numbers, of one pass over ``split`` with the weights of ``checkpoint``."""
+    found = (_native if plan.builder == "native" else _foreign(plan))(plan, options, checkpoint, split)
+    return {str(name): float(value) for name, value in found.items() if _is_number(value)}
+
+
+def _native(plan: Plan, options: Options, checkpoint: str, split: str) -> Mapping[str, Any]:
+    run = build(plan, options)
+    hooks, run.hooks = run.hooks, HookTable()
+    if os.path.isfile(os.path.join(checkpoint, manifest.NAME)):
+        _take(run, hooks, Store(os.path.dirname(os.path.abspath(checkpoint)), write=False).load(checkpoint).state)
+    else:
+        init_from(run.model, checkpoint, strict=True, trust=options.trust)
+    return evaluate(run, run.data[split], run.evaluation)
+
+
+def _take(run: Run, hooks: HookTable, state: Mapping[str, Any]) -> None:
+    """Weights, and of the hooks those that put something in their place for an evaluation: an average, say."""
+    check_weights(run.model, state["model"])
+    run.model.load_state_dict(state["model"])
+    for name, hook in named_hooks(hooks):
+        part, load = state.get(f"hook.{name}"), getattr(hook, "load_state_dict", None)
+        if part is not None and load is not None and "before_eval" in hook.calls():
+            load(part)
+            run.hooks.add(hook)
+
+
+def _foreign(plan: Plan) -> Measure:
+    """The ``measure`` beside the builder of a dialect."""
+    name = BUILDERS.get(plan.builder).__module__.rpartition(".")[0] + ".measure"
+    if importlib.util.find_spec(name) is None:
+        instead = "; `etude train CONFIG --eval-only --resume CHECKPOINT` does" if plan.dialect == "libai" else ""
+        raise UserError(f"`etude test` does not measure {plan.dialect} configs{instead}")
+    found: Measure = importlib.import_module(name).measure
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) or (isinstance(value, torch.Tensor) and value.numel() == 1)
