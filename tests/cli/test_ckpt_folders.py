@@ -211,6 +211,6 @@ def test_a_hostile_file_is_refused_in_plain_words_and_not_run(etude: Run, tmp_pa
         assert "refused: global os.system" in out + err and not marker.exists()
     code, _, said = etude("show", folder / "epoch_3.pth")
     assert code == 7 and "epoch_3.pth: refused: global os.system" in said
-    assert "nothing in it was run" in said and "--trust would let it run" in said
+    assert "nothing in it was run" in said and "--trust, or ETUDE_TRUST=1, would let it run" in said
     assert (folder / "epoch_3.pth").exists()
     assert etude("show", folder / "epoch_3.pth", "--trust")[0] == 0 and marker.exists()

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import torch
 
+from etude import trust as trusting
 from etude.checkpoint import disk, inert, tensors
 from etude.checkpoint.places import LocalDisk, locate
 from etude.errors import ResumeError, printable
@@ -33,7 +34,7 @@ def read(path: str | os.PathLike[str], *, trust: bool = False) -> dict[Any, Any]
     Raises :class:`~etude.errors.ResumeError` for a file that is damaged, of no known kind, or names something outside
     the table (``refused: global os.system``).
     """
-    if trust:
+    if trust or trusting.is_given():
         return _as_dict(_opened(path, lambda file: torch.load(file, map_location="cpu", weights_only=False)), path)
     return _as_dict(_opened(path, lambda file: _reader(file)(file)), path)
 
@@ -65,8 +66,7 @@ def _opened(path: str | os.PathLike[str], use: Callable[[IO[bytes]], Any]) -> An
 
 
 _REFUSED = (
-    "A checkpoint needs no such thing, so the file was not read further and nothing in it was run; "
-    "--trust would let it run: only for a file whose origin you know"
+    "A checkpoint needs no such thing, so the file was not read further and nothing in it was run. " + trusting.ADVICE
 )
 
 

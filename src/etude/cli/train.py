@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from etude import trust
 from etude.errors import UserError
 from etude.units import parse
 
@@ -48,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
     safety.add_argument(
         "--allow-change", action="append", default=[], metavar="KEY", help="accept a changed KEY on resume"
     )
-    safety.add_argument("--trust", action="store_true", help="load checkpoints that hold code; it will be executed")
+    safety.add_argument("--trust", action="store_true", help="load pickles that hold code; it will be executed")
     safety.add_argument("--trust-owner", action="store_true", help="resume from files that belong to another user")
     safety.add_argument("--no-python-config", action="store_true", help="refuse configs that are programs")
     foreign = parser.add_argument_group("flags of other systems' train scripts")
@@ -105,7 +106,8 @@ def run(args: argparse.Namespace) -> int:
         grace=_seconds("--grace", args.grace),
         extras=vars(args),
     )
-    return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code
+    with trust.given(args.trust):
+        return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code
 
 
 #: Flags that not all runs know (most are of other systems' train scripts) → the dialects whose runs they change.

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from etude.dialects.openmm import pickles
 from etude.dialects.openmm.config_base import jsonable
 from etude.dialects.openmm.storage import (
     BaseStorageBackend,
@@ -122,12 +123,12 @@ class YamlHandler(BaseFileHandler):
 
 
 class PickleHandler(BaseFileHandler):
-    """Pickles of the user's own data; checkpoints are read elsewhere, without running anything."""
+    """Pickles, read as data: see :mod:`etude.dialects.openmm.pickles`."""
 
     str_like = False
 
     def load_from_fileobj(self, file: Any, **kwargs: Any) -> Any:
-        return pickle.load(file, **kwargs)
+        return pickles.load(file, **kwargs)
 
     def dump_to_fileobj(self, obj: Any, file: Any, **kwargs: Any) -> None:
         kwargs.setdefault("protocol", 2)
@@ -182,7 +183,10 @@ def load(
         raise TypeError('"file" must be a filepath str or a file-object')
     backend = get_file_backend(file, backend_args=_args(file_client_args, backend_args))
     stream: Any = StringIO(backend.get_text(file)) if handler.str_like else BytesIO(backend.get(file))
-    return handler.load_from_fileobj(stream, **kwargs)
+    try:
+        return handler.load_from_fileobj(stream, **kwargs)
+    except pickles.RefusedPickle as error:
+        raise pickles.RefusedPickle(f"{os.fspath(file)}: {error}") from None
 
 
 def dump(

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from torch.utils.data import Dataset
 
-from etude.dialects.mmengine.live.data.annotations import read_annotations
 from etude.dialects.mmengine.live.data.compose import Compose
 from etude.dialects.mmengine.live.data.full_init import force_full_init, initialise
-from etude.dialects.openmm.fileio import list_from_file
+from etude.dialects.openmm.fileio import list_from_file, load
 from etude.dialects.openmm.logging import print_log
 
 _ANNOTATIONS = ("data_list", "data_address", "data_bytes")
@@ -120,7 +119,7 @@ class BaseDataset(Dataset[Any]):
 
     def load_data_list(self) -> list[dict[str, Any]]:
         """The annotations of all samples, from ``ann_file``; to be overridden for other formats."""
-        annotations = read_annotations(self.ann_file or "")
+        annotations = load(self.ann_file or "")
         if not isinstance(annotations, dict):
             raise TypeError(
                 f"The annotations loaded from annotation file should be a dict, but got {type(annotations)}!"
