@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import yaml
 
+from etude.dialects.libai.lazy.yacs_places import telling
+
 BASE_KEY = "_BASE_"
 _VALID: tuple[type, ...] = (tuple, list, str, int, float, bool, type(None))
 _HIDDEN = ("_frozen", "_new_allowed", "_deprecated", "_renamed")
@@ -147,7 +149,8 @@ class CfgNode(dict[str, Any]):
 
     def merge_from_file(self, cfg_filename: str, allow_unsafe: bool = False) -> None:
         """Values of a YAML file, and of those it builds on, over this one."""
-        self.merge_from_other_cfg(type(self)(self.load_yaml_with_base(cfg_filename, allow_unsafe=allow_unsafe)))
+        with telling(self, file=cfg_filename):
+            self.merge_from_other_cfg(type(self)(self.load_yaml_with_base(cfg_filename, allow_unsafe=allow_unsafe)))
 
     def merge_from_other_cfg(self, cfg_other: Mapping[str, Any]) -> None:
         assert BASE_KEY not in cfg_other, f"The reserved key '{BASE_KEY}' can only be used in files!"
@@ -155,6 +158,10 @@ class CfgNode(dict[str, Any]):
 
     def merge_from_list(self, cfg_list: list[Any]) -> None:
         """``["SOLVER.BASE_LR", 0.1, …]`` into this one."""
+        with telling(self, pairs=cfg_list):
+            self._merge_pairs(cfg_list)
+
+    def _merge_pairs(self, cfg_list: list[Any]) -> None:
         assert BASE_KEY not in cfg_list[::2], f"The reserved key '{BASE_KEY}' can only be used in files!"
         assert len(cfg_list) % 2 == 0, f"Override list has odd length: {cfg_list}; it must be a list of pairs"
         for full_key, value in zip(cfg_list[::2], cfg_list[1::2], strict=True):

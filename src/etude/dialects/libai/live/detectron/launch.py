@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import os
+import pickle
+import runpy
 import socket
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
+from torch.multiprocessing.spawn import ProcessExitedException
+
+from etude.errors import EtudeError, printable
+
+#: Seconds that the other processes leave the first one to say what is wrong.
+_FIRST_WORD = 5.0
 
 
 def launch(
@@ -27,12 +40,68 @@ def launch(
     if dist_url in (None, "auto"):
         assert num_machines == 1, "dist_url=auto not supported in multi-machine jobs."
         dist_url = f"tcp://127.0.0.1:{_free_port()}"
-    torch.multiprocessing.spawn(  # type: ignore[attr-defined,no-untyped-call]
-        _worker,
-        nprocs=num_gpus_per_machine,
-        args=(main_func, world, num_gpus_per_machine, machine_rank, dist_url, args),
-        daemon=False,
-    )
+    called = _Call(*_origin(main_func), pickle.dumps(args))
+    given = (called, world, num_gpus_per_machine, machine_rank, dist_url)
+    with _nameless_main():
+        started: Any = torch.multiprocessing.spawn(  # type: ignore[attr-defined,no-untyped-call]
+            _worker, nprocs=num_gpus_per_machine, args=given, daemon=False, join=False
+        )
+    try:
+        while not started.join():
+            pass
+    except ProcessExitedException as ended:
+        if ended.exit_code and ended.exit_code > 1:  # it has said why
+            raise SystemExit(ended.exit_code) from ended
+        raise
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A function of a script or a module, and its arguments, for a process that knows neither yet."""
+
+    file: str
+    module: str
+    name: str
+    args: bytes
+
+    def __call__(self) -> None:
+        from etude.dialects import imports
+
+        imports.install()
+        module = _script(self.file) if self.file else __import__(self.module, fromlist=["*"])
+        found: Any = module
+        for part in self.name.split("."):
+            found = getattr(found, part)
+        found(*pickle.loads(self.args))
+
+
+def _origin(function: Callable[..., Any]) -> tuple[str, str, str]:
+    """File (of a script), module and name of a function."""
+    main = sys.modules["__main__"]
+    file = os.path.abspath(getattr(main, "__file__", None) or "") if function.__module__ == "__main__" else ""
+    return file, function.__module__, function.__qualname__
+
+
+@contextmanager
+def _nameless_main() -> Iterator[None]:
+    """New processes would run the script again as the first thing, before the names that it imports are served."""
+    main = sys.modules["__main__"]
+    file = main.__dict__.pop("__file__", None)
+    spec, main.__spec__ = main.__spec__, None
+    try:
+        yield
+    finally:
+        main.__spec__ = spec
+        if file is not None:
+            main.__file__ = file
+
+
+def _script(path: str) -> ModuleType:
+    """The script as a module, its guarded part left out; pickled things that name ``__main__`` mean this one."""
+    module = ModuleType("__mp_main__")
+    module.__dict__.update(runpy.run_path(path, run_name="__mp_main__"))
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+    return module
 
 
 def _free_port() -> int:
@@ -41,15 +110,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _worker(
-    local_rank: int,
-    main_func: Callable[..., Any],
-    world: int,
-    per_machine: int,
-    machine_rank: int,
-    dist_url: str,
-    args: tuple[Any, ...],
-) -> None:
+def _worker(local_rank: int, called: _Call, world: int, per_machine: int, machine_rank: int, dist_url: str) -> None:
     rank = machine_rank * per_machine + local_rank
     os.environ |= {
         "RANK": str(rank),
@@ -63,6 +124,14 @@ def _worker(
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank)
     try:
-        main_func(*args)
+        called()
+    except Exception as error:
+        told = getattr(error, "etude_told", error)
+        if not isinstance(told, EtudeError):
+            raise
+        if local_rank:  # what ends all processes is said by the first, which ends the others with it
+            time.sleep(_FIRST_WORD)
+        print("\n".join(f"etude: error: {printable(line)}" for line in str(told).splitlines()), file=sys.stderr)
+        sys.exit(told.exit_code)
     finally:
         torch.distributed.destroy_process_group()

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from etude.dialects.libai.lazy import nodes
+from etude.dialects.libai.lazy.yacs_places import telling
 
 logger = logging.getLogger("detectron2.config.config")
 
@@ -45,6 +46,10 @@ class CfgNode(nodes.CfgNode):
     """A node whose files may say for which version of detectron2's keys they were written."""
 
     def merge_from_file(self, cfg_filename: str, allow_unsafe: bool = True) -> None:
+        with telling(self, file=cfg_filename):
+            self._merge_file(cfg_filename, allow_unsafe)
+
+    def _merge_file(self, cfg_filename: str, allow_unsafe: bool) -> None:
         assert os.path.isfile(cfg_filename), f"Config file '{cfg_filename}' does not exist!"
         loaded = type(self)(self.load_yaml_with_base(cfg_filename, allow_unsafe=allow_unsafe))
         newest = self.get("VERSION", VERSION)

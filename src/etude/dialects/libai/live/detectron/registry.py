@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from etude.dialects.libai.lazy.targets import locate
+from etude.dialects.libai.lazy.telling import near, put_on
+from etude.errors import ConfigError
 
 __all__ = ["Registry", "locate"]
 
@@ -35,7 +37,9 @@ class Registry:
     def get(self, name: str) -> Any:
         found = self._obj_map.get(name)
         if found is None:
-            raise KeyError(f"No object named '{name}' found in '{self._name}' registry!")
+            error = KeyError(f"No object named '{name}' found in '{self._name}' registry!")
+            put_on(error, ConfigError(error.args[0], hint=near(name, self._obj_map)))
+            raise error
         return found
 
     def __contains__(self, name: str) -> bool:
