@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import call, patch
 
 import numpy as np
 import pytest
@@ -265,3 +266,42 @@ def test_feature_maps_become_colours() -> None:
         42,
         3,
     )
+
+
+def test_a_window_shows_the_image_until_it_may_go_on() -> None:
+    visualizer = Visualizer("window")
+    image = np.ones((2, 2, 3), dtype=np.uint8)
+    with patch("mmengine.visualization.visualizer.wait_continue", return_value=0) as waited:
+        visualizer.show(image, win_name="one", wait_time=1)
+        first = visualizer.manager
+        visualizer.show(image, win_name="two")
+    assert visualizer.manager is first
+    assert waited.call_args_list == [
+        call(first.canvas.figure, timeout=1, continue_key=" "),
+        call(first.canvas.figure, timeout=0.0, continue_key=" "),
+    ]
+    with pytest.raises(ValueError, match='backend should be "matplotlib" or "cv2"'):
+        visualizer.show(image, backend="unknown")
+
+
+def test_subclasses_draw_on_the_axes_themselves() -> None:
+    visualizer = Visualizer("axes", image=np.zeros((8, 8, 3), dtype=np.uint8))
+    visualizer.ax_save.fill([0, 8, 8, 0], [0, 0, 8, 8], color="white")
+    assert visualizer.fig_save_canvas is visualizer.fig_save.canvas
+    assert (visualizer.get_image()[2:6, 2:6] == 255).all()
+
+
+def test_masks_are_coloured_by_names_too() -> None:
+    visualizer = Visualizer("masks", image=np.zeros((2, 2, 3), dtype=np.uint8))
+    masks = np.array([[[True, False], [False, False]], [[False, False], [False, True]]])
+    visualizer.draw_binary_masks(masks, colors=["red", (0, 255, 0)], alphas=1.0)
+    assert visualizer.get_image()[0, 0].tolist() == [255, 0, 0]
+    assert visualizer.get_image()[1, 1].tolist() == [0, 255, 0]
+
+
+def test_what_is_outside_of_the_image_is_warned_of_and_wrong_backends_are_refused() -> None:
+    visualizer = Visualizer("outside", image=np.zeros((4, 4, 3), dtype=np.uint8))
+    with pytest.warns(UserWarning, match="Warning: The bbox is out of bounds"):
+        visualizer.draw_bboxes(np.array([1, 1, 9, 2]))
+    with pytest.raises(TypeError, match="vis_backends must be a list of dicts"):
+        Visualizer("wrong", vis_backends="local")

@@ -38,7 +38,10 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.optim.scheduler.param_scheduler": _from("kinds", "OptimizerType"),
     "mmengine.structures.instance_data": _from("kinds", "BoolTypeTensor IndexType LongTypeTensor"),
     "mmengine.visualization.vis_backend": _from("kinds", "SUFFIX_TYPE"),
-    "mmengine.visualization.visualizer": _DRAWING | _from("kinds", "VisBackendsType"),
+    "mmengine.visualization.visualizer": _DRAWING
+    | _from("kinds", "VisBackendsType")
+    | _from("visualization.drawing", "wait_continue"),
+    "mmengine.visualization.utils": _from("visualization.drawing", "wait_continue"),
     "mmengine.device.utils": _from(
         "kinds", "DEVICE IS_DIPU_AVAILABLE IS_MLU_AVAILABLE IS_MUSA_AVAILABLE IS_NPU_AVAILABLE"
     ),

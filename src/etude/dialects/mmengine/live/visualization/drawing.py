@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Sequence
 from typing import Any, Self
@@ -21,6 +22,9 @@ class Drawing:
 
     def __init__(self, figure_options: dict[str, Any] | None = None) -> None:
         self._figure_options = figure_options or {}
+        self.fig_show_cfg: dict[str, Any] = {"frameon": False}
+        self.manager: Any = None
+        self.dpi = 100
         self._image: np.ndarray | None = None
         self._figure: Any = None
 
@@ -52,15 +56,46 @@ class Drawing:
         continue_key: str = " ",
         backend: str = "matplotlib",
     ) -> None:
-        """Open a window with the image; ``wait_time`` 0 waits until it is closed."""
+        """Show the image in a window, or with ``backend="cv2"`` in OpenCV's.
+
+        It stays for ``wait_time`` seconds (0: until it is closed), or until ``continue_key`` is pressed.
+        """
+        if backend not in ("matplotlib", "cv2"):
+            raise ValueError(f'backend should be "matplotlib" or "cv2", but got {backend} instead')
+        image = self.get_image() if drawn_img is None else drawn_img
+        if backend == "cv2":
+            _show_in_opencv(str(id(self)), win_name, image, wait_time)
+            return
+        self._init_manager(win_name)
+        figure = self.manager.canvas.figure
+        figure.clear()
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.axis("off")
+        axes.imshow(image)
+        self.manager.canvas.draw()
+        wait_continue(figure, timeout=wait_time, continue_key=continue_key)
+
+    def _init_manager(self, win_name: str) -> None:
+        """The window, made when it is first needed and again when it was closed."""
         pyplot = needed("matplotlib.pyplot", "showing images", extra="plot")
-        figure = pyplot.figure(win_name)
-        figure.add_axes((0, 0, 1, 1)).imshow(self.get_image() if drawn_img is None else drawn_img)
-        if wait_time:
-            pyplot.pause(wait_time)
-        else:
-            pyplot.show()
-        pyplot.close(figure)
+        if self.manager is None or not pyplot.fignum_exists(self.manager.num):
+            self.manager = pyplot.figure(win_name, **self.fig_show_cfg).canvas.manager
+        self.manager.set_window_title(win_name)
+
+    @property
+    def fig_save(self) -> Any:
+        """The figure over the image, for what subclasses draw by themselves."""
+        return self._axes.figure
+
+    @property
+    def fig_save_canvas(self) -> Any:
+        """The canvas of :attr:`fig_save`."""
+        return self.fig_save.canvas
+
+    @property
+    def ax_save(self) -> Any:
+        """The axes over the image."""
+        return self._axes
 
     @property
     def _axes(self) -> Any:
@@ -84,7 +119,9 @@ class Drawing:
     def _check_inside(self, points: np.ndarray, what: str) -> None:
         xs, ys = points[..., 0], points[..., 1]
         if (xs < 0).any() or (xs > self.width).any() or (ys < 0).any() or (ys > self.height).any():
-            warnings.warn(f"The {what} is out of bounds, the drawn {what} may not be in the image", stacklevel=3)
+            warnings.warn(
+                f"Warning: The {what} is out of bounds, the drawn {what} may not be in the image", stacklevel=3
+            )
 
     # -- shapes --------------------------------------------------------------------------------------------------
 
@@ -204,7 +241,7 @@ class Drawing:
         masks = masks[None] if masks.ndim == 2 else masks
         image = self.get_image().astype(np.float32)
         assert image.shape[:2] == masks.shape[1:], "`binary_masks` must have the same shape with image"
-        tints = _spread(list(colors) if isinstance(colors, list) else tuple(colors), len(masks))
+        tints = [_rgb(colour) for colour in _spread(colors, len(masks))]
         for mask, tint, alpha in zip(masks, tints, _spread(alphas, len(masks)), strict=True):
             image[mask] = image[mask] * (1 - alpha) + np.asarray(tint, dtype=np.float32) * alpha
         self.set_image(image.clip(0, 255))
@@ -320,5 +357,48 @@ def _spread(value: Several, count: int) -> list[Any]:
     """One value per drawn thing."""
     if not isinstance(value, list):
         return [value] * count
-    assert len(value) == count, f"there are {len(value)} values for {count} things to draw"
-    return value
+    assert len(value) >= count, f"there are {len(value)} values for {count} things to draw"
+    return value[:count]
+
+
+def _rgb(colour: Any) -> Any:
+    """A colour as three numbers of 0 to 255."""
+    if not isinstance(colour, str):
+        return colour
+    converted = needed("matplotlib.colors", "drawing on images", extra="plot").to_rgb(colour)
+    return tuple(int(channel * 255) for channel in converted)
+
+
+def wait_continue(figure: Any, timeout: float = 0, continue_key: str = " ") -> int:
+    """Wait for ``timeout`` seconds (0: without end), the key, or the end of the window; 1 if it was closed."""
+    pyplot = needed("matplotlib.pyplot", "showing images", extra="plot")
+    if "inline" in pyplot.get_backend():
+        return 0
+    if figure.canvas.manager:
+        figure.show()
+    seen: list[Any] = []
+
+    def note(event: Any) -> None:
+        seen.append(event)
+        figure.canvas.stop_event_loop()
+
+    connected = [figure.canvas.mpl_connect(name, note) for name in ("key_press_event", "close_event")]
+    try:
+        while True:
+            seen.clear()
+            figure.canvas.start_event_loop(timeout)
+            if not seen or getattr(seen[-1], "key", None) == continue_key:
+                return 0
+            if seen[-1].name == "close_event":
+                return 1
+    finally:
+        for number in connected:
+            figure.canvas.mpl_disconnect(number)
+
+
+def _show_in_opencv(window: str, title: str, image: np.ndarray, seconds: float) -> None:
+    opencv = importlib.import_module("cv2")
+    opencv.namedWindow(winname=window)
+    opencv.setWindowTitle(window, title)
+    opencv.imshow(window, image)
+    opencv.waitKey(int(np.ceil(seconds * 1000)))

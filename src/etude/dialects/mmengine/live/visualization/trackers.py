@@ -135,8 +135,12 @@ class MLflowVisBackend(BaseVisBackend):
         keys = self._tracked_config_keys
         whole = config.to_dict()
         chosen = whole if keys is None else {key: whole[key] for key in keys}
-        self._mlflow.log_params(flattened(chosen))
+        self._mlflow.log_params(self._flatten(chosen))
         self._mlflow.log_text(config.pretty_text, "config.py")
+
+    @staticmethod
+    def _flatten(config: dict[str, Any]) -> dict[str, Any]:
+        return flattened(config)
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:

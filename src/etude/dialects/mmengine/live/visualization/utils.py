@@ -30,7 +30,9 @@ def check_type(name: str, value: Any, valid_type: Types) -> None:
 def check_length(name: str, value: Any, valid_length: int) -> None:
     """A list must have an item for everything that is drawn."""
     if isinstance(value, list) and len(value) < valid_length:
-        raise AssertionError(f"The length of {name} must be at least {valid_length}, but is {len(value)}")
+        raise AssertionError(
+            f"The length of {name} must equal with or greater than {valid_length}, but got {len(value)}"
+        )
 
 
 def check_type_and_length(name: str, value: Any, valid_type: Types, valid_length: int) -> None:

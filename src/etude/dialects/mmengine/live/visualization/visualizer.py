@@ -18,6 +18,7 @@ from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend
 from etude.dialects.mmengine.live.visualization.drawing import Drawing
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.managers import ManagerMixin
+from etude.dialects.openmm.utils.misc import is_seq_of
 
 
 @VISUALIZERS.register_module()
@@ -31,18 +32,23 @@ class Visualizer(Drawing, ManagerMixin):
         self,
         name: str = "visualizer",
         image: np.ndarray | None = None,
-        vis_backends: Sequence[dict[str, Any] | BaseVisBackend] | None = None,
+        vis_backends: Sequence[dict[str, Any] | BaseVisBackend] | dict[str, Any] | BaseVisBackend | None = None,
         save_dir: str | None = None,
         fig_save_cfg: dict[str, Any] | None = None,
         fig_show_cfg: dict[str, Any] | None = None,
     ) -> None:
         ManagerMixin.__init__(self, name)
         Drawing.__init__(self, fig_save_cfg or {"frameon": False})
+        self.fig_save_cfg = fig_save_cfg or {"frameon": False}
         self.fig_show_cfg = fig_show_cfg or {"frameon": False}
         self._dataset_meta: dict[str, Any] | None = None
         self._vis_backends: dict[str, BaseVisBackend] = {}
         self._lost: set[str] = set()
         folder = None if save_dir is None else os.path.join(save_dir, "vis_data")
+        if isinstance(vis_backends, dict | BaseVisBackend):
+            vis_backends = [vis_backends]
+        if not is_seq_of(vis_backends or [], (dict, BaseVisBackend)):
+            raise TypeError("vis_backends must be a list of dicts or a list of BaseBackend instances")
         for backend in vis_backends or ():
             self._add_backend(backend, folder)
         if image is not None:
