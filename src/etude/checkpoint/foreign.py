@@ -87,8 +87,8 @@ def _reader(file: IO[bytes], *, skim: bool = False) -> Callable[[IO[bytes]], Any
 def _about_folder(name: str) -> str:
     if os.path.exists(os.path.join(name, ".metadata")):
         return (
-            "a folder of torch.distributed.checkpoint, whose .metadata is a pickle; turn it into one file with "
-            "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+            "a folder of torch.distributed.checkpoint, where a file is needed; "
+            "`etude ckpt convert` makes one of it without running its .metadata, which is a pickle"
         )
     return "a folder, where a file is needed"
 
