@@ -18,6 +18,7 @@ import oneflow as flow
 import oneflow.unittest
 import pytest
 import torch
+from detectron2 import model_zoo
 from detectron2.checkpoint import DetectionCheckpointer
 from detectron2.checkpoint.c2_model_loading import align_and_update_state_dicts
 from detectron2.config import CfgNode, LazyConfig, get_cfg
@@ -33,6 +34,7 @@ from detectron2.solver.build import (
 )
 from detectron2.solver.lr_scheduler import _get_warmup_factor_at_iter
 from detectron2.utils import events
+from detectron2.utils.env import TORCH_VERSION
 from detectron2.utils.events import CommonMetricPrinter, EventStorage, JSONWriter
 from fvcore.common.checkpoint import Checkpointer
 from fvcore.nn import update_bn_stats
@@ -405,3 +407,11 @@ def test_other_processes_of_libai_record_nothing(where: str) -> None:
     with EventStorage() as storage, mock.patch(f"{where}.is_main_process", return_value=False):
         EagerTrainer.write_metrics({"loss": 1.0}, 0.1)
         assert not storage.histories()
+
+
+def test_what_the_model_zoo_does_not_have_is_said() -> None:
+    assert model_zoo.get_config_file("common/train.py").endswith("train.py")
+    for ask in (model_zoo.get, model_zoo.get_config, model_zoo.get_config_file, model_zoo.get_checkpoint_url):
+        with pytest.raises(RuntimeError, match=r"Invalid/config.yaml not available in Model Zoo!"):
+            ask("Invalid/config.yaml")
+    assert TORCH_VERSION >= (2, 0)

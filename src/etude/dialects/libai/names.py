@@ -213,6 +213,7 @@ _PARAM_SCHEDULERS = _from(
 _PATHS = _from(f"{_D2}.paths", "LazyPath NativePathHandler PathHandler")
 #: Modules that others of the originals import, and that tests replace parts of where they are used.
 _D2_COMM = _as(comm="detectron2.utils.comm")
+_ZOO = _from(f"{_D2}.default", "get get_checkpoint_url get_config get_config_file")
 _PRECISE_BN = _from(f"{_D2}.precise_bn", "get_bn_modules update_bn_stats")
 _D2_CHECKPOINT = _from(f"{_D2}.checkpoint", "DetectionCheckpointer PeriodicCheckpointer")
 
@@ -245,7 +246,8 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.engine.hooks": _D2_HOOKS | _D2_COMM,
     "detectron2.layers": _from(f"{_D2}.shapes", "ShapeSpec"),
     "detectron2.layers.shape_spec": _from(f"{_D2}.shapes", "ShapeSpec"),
-    "detectron2.model_zoo": _from(f"{_D2}.default", "get_config"),
+    "detectron2.model_zoo": _ZOO,
+    "detectron2.model_zoo.model_zoo": _ZOO,
     "detectron2.solver": _D2_LR | _D2_BUILD,
     "detectron2.solver.build": _D2_BUILD,
     "detectron2.solver.lr_scheduler": _D2_LR | _from(f"{_D2}.schedule", "_get_warmup_factor_at_iter"),
@@ -271,7 +273,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
         "shared_random_seed reduce_dict",
     ),
     "detectron2.utils.logger": _from(f"{_D2}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds"),
-    "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng"),
+    "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng TORCH_VERSION"),
     "detectron2.utils.file_io": _from(f"{_D2}.paths", "PathHandler") | _as(PathManager=f"{_D2}.paths:DETECTRON2"),
     "detectron2.utils.serialize": _from(f"{_D2}.data", "PicklableWrapper"),
     "detectron2.utils.testing": _from(f"{_D2}.testing", "reload_lazy_config"),

@@ -87,6 +87,10 @@ def _write_config(cfg: Any, path: str) -> None:
     logging.getLogger("detectron2").info(f"Full config saved to {path}")
 
 
+#: What code compares with to know what torch can do.
+TORCH_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
 def seed_all_rng(seed: int | None = None) -> None:
     """Every random generator from one seed; without one, from process, time and the system."""
     if seed is None:
@@ -122,12 +126,27 @@ def create_ddp_model(model: torch.nn.Module, *, fp16_compression: bool = False, 
     return ddp
 
 
-def get_config(config_path: str, trained: bool = False) -> Any:
-    """A common lazy config: ``get_config("common/train.py").train``."""
+def get_config_file(config_path: str) -> str:
+    """The file of a common config; those of detection models are not there."""
     path = os.path.join(CONFIGS, "detectron2", config_path)
     if not os.path.isfile(path):
         raise RuntimeError(f"{config_path} not available in Model Zoo!")
-    return DetectronLazyConfig.load(path)
+    return path
+
+
+def get_config(config_path: str, trained: bool = False) -> Any:
+    """A common lazy config: ``get_config("common/train.py").train``."""
+    return DetectronLazyConfig.load(get_config_file(config_path))
+
+
+def get_checkpoint_url(config_path: str) -> str:
+    """Trained detection models are not part of the engine; there is none for any config."""
+    raise RuntimeError(f"{config_path} not available in Model Zoo!")
+
+
+def get(config_path: str, trained: bool = False, device: str | None = None) -> Any:
+    """The model that a config of the zoo describes; there is none, see :func:`get_checkpoint_url`."""
+    return get_checkpoint_url(config_path)
 
 
 class DefaultPredictor:
