@@ -415,3 +415,14 @@ def test_what_the_model_zoo_does_not_have_is_said() -> None:
         with pytest.raises(RuntimeError, match=r"Invalid/config.yaml not available in Model Zoo!"):
             ask("Invalid/config.yaml")
     assert TORCH_VERSION >= (2, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["detectron2.evaluation.COCOEvaluator", "detectron2.layers.Conv2d", "fvcore.nn.FlopCountAnalysis",
+     "detectron2.utils.visualizer.Visualizer"],
+)  # fmt: skip
+def test_what_belongs_to_detection_is_refused_with_the_reason(name: str) -> None:
+    module, _, attribute = name.rpartition(".")
+    with pytest.raises(ImportError, match="not part of the engine|is part of the engine"):
+        exec(f"from {module} import {attribute}")

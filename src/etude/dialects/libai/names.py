@@ -321,5 +321,24 @@ OUT_OF_SCOPE: dict[str, str] = {
     "detectron2.modeling": f"detection models are not part of the engine; {_BRING}",
     "detectron2.structures": f"detection structures are not part of the engine; {_BRING}",
     "detectron2.export": "use torch.export on the trained model",
+    "detectron2.layers": f"layers of detection models are not part of the engine; use torch.nn, or {_BRING}",
+    "detectron2.tracking": f"tracking is not part of the engine; {_BRING}",
+    "detectron2.utils.visualizer": f"drawing of detections is not part of the engine; {_BRING}",
+    "detectron2.utils.video_visualizer": f"drawing of detections is not part of the engine; {_BRING}",
+    **{
+        f"detectron2.evaluation.{name}": f"evaluators of detections are not part of the engine; {_BRING}"
+        for name in (
+            "COCOEvaluator",
+            "COCOPanopticEvaluator",
+            "CityscapesInstanceEvaluator",
+            "CityscapesSemSegEvaluator",
+            "LVISEvaluator",
+            "PascalVOCDetectionEvaluator",
+            "RotatedCOCOEvaluator",
+            "SemSegEvaluator",
+        )
+    },
+    "fvcore.nn": f"of fvcore's layers and counts only precise_bn is part of the engine; {_BRING}",
+    "fvcore.transforms": "use torchvision.transforms",
     "detectron2.projects": f"projects of detectron2 are not part of the engine; {_BRING}",
 }
