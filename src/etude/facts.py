@@ -42,7 +42,7 @@ def checkpoint_bytes(run: Run) -> int:
         for group in optimizer.param_groups
         for p in group["params"]
     )
-    return int(weights + remembered + _BESIDE)
+    return int(weights + remembered + getattr(run.face, "bytes_beside", _BESIDE))
 
 
 def _with_header(tensor: torch.Tensor) -> int:

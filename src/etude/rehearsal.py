@@ -46,6 +46,8 @@ class Record:
     saves: list[tuple[int, str]] = field(default_factory=list)
     #: Saved names that are deleted again later.
     pruned: set[str] = field(default_factory=set)
+    #: Names that are saved, too, if the results are so.
+    perhaps: list[str] = field(default_factory=list)
     #: The value that the update of a step uses, as (step, value), from step 0 on.
     values: dict[Driven, list[tuple[int, float]]] = field(default_factory=dict)
     #: What cannot be told, and why.

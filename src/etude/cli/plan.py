@@ -133,8 +133,9 @@ def _kept(record: Record, facts: Facts) -> list[str]:
     if not record.saves:
         return ["disk       no checkpoints are planned"]
     kept = record.kept
-    lines = _room(len(kept), facts)
-    return [*lines, f"           {_abridged(kept)}"]
+    lines = _room(len(kept) + len(record.perhaps), facts)
+    perhaps = f", perhaps {' '.join(record.perhaps)}" if record.perhaps else ""
+    return [*lines, f"           {_abridged(kept)}{perhaps}"]
 
 
 def _driven(record: Record, facts: Facts) -> Curves:

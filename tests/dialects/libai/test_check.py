@@ -71,6 +71,14 @@ def test_a_sound_config_is_read_without_the_paths_of_the_engine(
     ]
 
 
+def test_milestones_are_shares_of_the_length(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "config.py", "train.scheduler.milestones=[3,7]"]) == 2
+    assert "train.scheduler.milestones is [3, 7]: less than 1 is needed" in capsys.readouterr().out
+    cut = config.read_text() + "\nfrom libai.scheduler import WarmupMultiStepLR\n"
+    config.write_text(f"{cut}train.scheduler = LazyCall(WarmupMultiStepLR)(warmup_factor=0.1, milestones=[0.3, 0.7])\n")
+    assert main(["check", "config.py"]) == 0
+
+
 def test_the_schema_knows_keys_types_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "--dialect", "libai"]) == 0
     train = json.loads(capsys.readouterr().out)["properties"]["train"]["properties"]

@@ -204,6 +204,22 @@ def test_the_command_tells_times_files_and_curves(config: Path, capsys: pytest.C
     assert main(["plan", "config.py", "dataloader.train.num_workers=2"]) == 0
     said = capsys.readouterr().out
     assert "evaluation       4 8 12  (3 times)" in said
-    assert "model_0000004 model_0000009 model_final" in said
+    assert "model_0000004 model_0000009 model_final, perhaps model_best" in said
     assert "curve      lr" in said
     assert {path for path in set(Path().rglob("*")) - before if "__pycache__" not in str(path)} == set()
+
+
+@pytest.mark.parametrize("kind", ["libai", "detectron2"])
+def test_the_room_that_is_told_is_the_room_that_is_taken(
+    kind: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request.getfixturevalue("config" if kind == "libai" else "detectron2_config")
+    assert main(["plan", "config.py"]) == 0
+    told = re.search(r"disk +(\d+) checkpoints of about (\d+) kB", capsys.readouterr().out)
+    assert told is not None
+    assert main(["train", "config.py", "--folder", "run"]) == 0
+    made = list(Path("run").glob("model_*"))
+    files = [file for path in made for file in (path.rglob("*") if path.is_dir() else [path])]
+    taken = sum(file.stat().st_size for file in files) / len(made) / 1000
+    assert int(told[1]) == len(made)
+    assert 0.9 * taken < int(told[2]) < 1.5 * taken

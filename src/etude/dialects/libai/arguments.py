@@ -48,6 +48,9 @@ _RANGES: dict[Path, Mapping[str, Mapping[str, Any]]] = {
     ("dataloader", "test"): _LOADER,
 }
 
+#: Shares of a length that is known later; their target takes the numbers that are made of them.
+_SCALED: tuple[Path, ...] = (("train", "scheduler", "milestones"),)
+
 
 def arguments(tree: Tree) -> list[Finding]:
     """Every value of a lazy call that its target cannot take; in a class of the user's own only a warning."""
@@ -58,7 +61,7 @@ def arguments(tree: Tree) -> list[Finding]:
             continue
         ranges = _RANGES.get(tuple(key for key in way if not isinstance(key, int)), {})
         for name, parameter in _parameters(target).items():
-            if name in node and _is_plain(node[name]):
+            if name in node and _is_plain(node[name]) and (*way, name) not in _SCALED:
                 found += _of_kind(tree, (*way, name), node[name], parameter, severity=_severity(target))
         for name, wanted in ranges.items():
             if name in node and not any(finding.at == str(tree.place(*way, name)) for finding in found):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 #: So many values of a metric go into a checkpoint; no writer looks further back.
-_KEPT = 1000
+KEPT = 1000
 
 
 class HistoryBuffer:
@@ -48,7 +48,7 @@ class HistoryBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         """The newest values, and the mean of all."""
-        kept = np.array(self._data[-_KEPT:], dtype=np.float64).reshape(-1, 2)
+        kept = np.array(self._data[-KEPT:], dtype=np.float64).reshape(-1, 2)
         return {"data": torch.from_numpy(kept), "count": self._count, "mean": self._global_avg}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

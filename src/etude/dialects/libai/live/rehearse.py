@@ -40,7 +40,9 @@ def _rehearsed(hook: Any, record: Record) -> HookBase:
     elif isinstance(hook, hooks.EvalHook):
         hook._func = lambda: record.did(EVALUATION)
     elif isinstance(hook, hooks_save.BestCheckpointer):
+        best = f"{hook._file_prefix}{'.pth' if isinstance(hook._checkpointer, OneFile) else ''}"
         hook._best_checking = lambda: record.did("best, maybe")  # type: ignore[method-assign]
+        record.perhaps.append(best)
         record.note(f"{hook._file_prefix} is saved when {hook._val_metric} is the best so far: that depends on results")
     elif isinstance(hook, hooks.PeriodicWriter):
         hook._writers = [_Lines(record)]

@@ -25,6 +25,7 @@ from etude.core.loop import fit, train_step
 from etude.core.run import Run
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.events import EventStorage, get_event_storage
+from etude.dialects.libai.live.history import KEPT
 from etude.dialects.libai.live.optim import clip_grad
 from etude.dialects.libai.live.position import Batches, batches_of
 from etude.dialects.libai.live.state import take_up
@@ -86,6 +87,13 @@ class TrainerBase:
             made.hooks = HookTable([FaceHook(self)])
             self.__dict__["_engine"] = made
         return made
+
+    @property
+    def bytes_beside(self) -> int:
+        """About what a checkpoint holds beside model and optimizer: generators and data of every process,
+        the ends of the histories, what hooks remember."""
+        histories = 8 * (16 * min(KEPT, self.engine.total_steps or KEPT) + 400)
+        return 10_000 + histories + 45_000 * dist.get_world_size()
 
     def _update(self, run: Run, batch: Any) -> None:
         self.run_step()
