@@ -164,3 +164,34 @@ def test_what_the_clock_says_is_no_difference(etude: Run, tmp_path: Path) -> Non
 def test_convert_wants_the_name_of_a_file(etude: Run, run_folder: Path, tmp_path: Path) -> None:
     code, _, said = etude("convert", run_folder / "checkpoints" / "step-000000001", tmp_path)
     assert code == 2 and "is a folder" in said
+
+
+def test_prune_never_counts_a_damaged_one_as_kept(etude: Run, run_folder: Path) -> None:
+    victim = run_folder / "checkpoints" / "step-000000003" / "model.safetensors"
+    victim.write_bytes(victim.read_bytes()[:100])
+    _, out, _ = etude("prune", run_folder, "--keep", 1)
+    assert "left alone step-000000003: model.safetensors has" in out and out.endswith("deleted step-000000001\n")
+    assert Store(run_folder / "checkpoints", write=False).load("step-000000002").manifest.step == 2
+
+
+def test_what_is_damaged_is_named_whatever_is_asked_of_it(etude: Run, run_folder: Path, tmp_path: Path) -> None:
+    folder = run_folder / "checkpoints" / "step-000000003"
+    (folder / "model.safetensors").write_bytes(b"")
+    whole = run_folder / "checkpoints" / "step-000000001"
+    asked = [("show", run_folder), ("diff", whole, folder), ("convert", folder, tmp_path / "x.pth"),
+             ("average", whole, folder, "-o", tmp_path / "x.pth")]  # fmt: skip
+    for words in asked:
+        code, _, said = etude(*words)
+        assert (
+            code == 7 and "step-000000003: model.safetensors has 0 B of" in said and not (tmp_path / "x.pth").exists()
+        )
+    (folder / "manifest.json").unlink()
+    for words in (*asked[1:], ("show", folder)):
+        code, _, said = etude(*words)
+        assert code == 7 and "step-000000003: it has no manifest.json" in said
+    assert etude("verify", folder)[:2] == (7, "step-000000003  it has no manifest.json\n")
+    for file in folder.iterdir():
+        file.unlink()
+    (run_folder / "checkpoints" / "notes.txt").write_text("mine")
+    out = etude("verify", run_folder)[1].splitlines()
+    assert out == ["step-000000001  ok", "step-000000002  ok", "step-000000003  it has no manifest.json"]

@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import folders, load, warm
-from etude.checkpoint import manifest as manifests
+from etude.checkpoint import folders, warm
 from etude.checkpoint.elsewhere import steps_in
-from etude.checkpoint.find import find
-from etude.checkpoint.places import locate
+from etude.checkpoint.find import find, is_native
 
 NATIVE = "etude"
 #: Parts whose entries are independent facts, so that each is compared on its own, and how deep they lie.
@@ -67,9 +65,8 @@ class Content:
 def read(path: str, *, trust: bool = False) -> Content:
     """The checkpoint at ``path``; of a run or a folder of checkpoints the newest one."""
     path = find(path)
-    place, where = locate(path)
-    if manifests.NAME in place.names(where):
-        loaded = load.load(place, where, trust_owner=trust)
+    if is_native(path):
+        loaded = warm.load_native(path, trust_owner=trust)
         counted = loaded.state.get("counters", {})
         step, epoch = (counted.get(word, getattr(loaded.manifest, word)) for word in ("step", "epoch"))
         return Content(path, NATIVE, loaded.state, step, epoch)

@@ -34,6 +34,14 @@ def find(path: str, *, beside: str = "") -> str:
     return text
 
 
+def is_native(path: str) -> bool:
+    """Whether ``path`` is one checkpoint of Étude: it has a manifest, or a name that only such a one has."""
+    disk, where = locate(path)
+    names = disk.names(where)
+    called_so = STEP.fullmatch(os.path.basename(where.rstrip("/"))) is not None
+    return manifests.NAME in names or (called_so and (bool(names) or os.path.isdir(where)))
+
+
 def _pointed_at(path: str) -> str:
     """What ``latest`` names; whatever it says, it is a checkpoint beside it or nothing."""
     with open(path, "rb") as file:
@@ -47,7 +55,7 @@ def _pointed_at(path: str) -> str:
 def _newest(folder: str) -> str:
     """A checkpoint is itself; a folder without any is left to whoever can say more about it."""
     disk, where = locate(folder)
-    if manifests.NAME in disk.names(where):
+    if is_native(folder):
         return folder
     for place in (disk.join(folder, FOLDER), folder):
         entries = Store(place, write=False).entries()

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from etude.checkpoint import disk, folders
 from etude.checkpoint import load as reading
-from etude.checkpoint import manifest as manifests
-from etude.checkpoint.find import FOLDER, find
+from etude.checkpoint.find import FOLDER, find, is_native
 from etude.checkpoint.folders import Found
 from etude.checkpoint.manifest import human
 from etude.checkpoint.places import LocalDisk, local_path, locate
 from etude.checkpoint.retention import Retention
-from etude.checkpoint.store import STEP, Store
+from etude.checkpoint.store import Store
 from etude.errors import ResumeError, UserError, printable, suggest
 
 #: Where notes about an mmcv checkpoint lie beside it.
@@ -32,20 +31,10 @@ def store_folder(path: str) -> str:
     return inner if place.names(locate(inner)[1]) else path
 
 
-def is_checkpoint(path: str) -> bool:
-    """Whether ``path`` is one native checkpoint, not a folder of them or a file."""
-    place, where = locate(path)
-    return manifests.NAME in place.names(where)
-
-
 def native_names(folder: str) -> list[str]:
     """The checkpoints of Étude in ``folder``: whatever has a manifest, or the name of one."""
     place, where = locate(folder)
-    return [
-        name
-        for name in place.names(where)
-        if not name.startswith(".") and (STEP.fullmatch(name) or manifests.NAME in place.names(place.join(where, name)))
-    ]
+    return [name for name in place.names(where) if not name.startswith(".") and is_native(place.join(folder, name))]
 
 
 def rows(path: str) -> list[tuple[str, ...]]:
@@ -59,7 +48,7 @@ def listed(path: str) -> tuple[list[str], list[Found]]:
     path = local_path(path).rstrip("/") or path
     if os.path.basename(path) == "latest" and os.path.isfile(path):
         path = find(path)
-    if is_checkpoint(path):
+    if is_native(path):
         return [path], []
     single = folders.one(path)
     if single is not None:
@@ -146,7 +135,7 @@ class Pruned:
 
 def prune(folder: str, rule: Retention, *, aside: bool = False, dry: bool = False) -> Pruned:
     """Delete what ``rule`` does not keep. What is damaged neither counts as kept nor goes: it is told of."""
-    if is_checkpoint(folder) or folders.one(folder):
+    if is_native(folder) or folders.one(folder):
         raise UserError(f"{printable(folder)} is one checkpoint; prune takes the folder that it lies in")
     store = Store(folder, retention=rule, write=False)
     entries = store.entries()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from etude.checkpoint import folders, load
-from etude.checkpoint.find import find
+from etude.checkpoint.find import find, is_native
 from etude.checkpoint.places import locate
 from etude.errors import ConfigError, ResumeError, nearest, printable
 
@@ -103,11 +103,18 @@ def _heads(name: str) -> list[str]:
 def read_weights(path: str | os.PathLike[str], *, key: str = "", trust: bool = False) -> dict[str, torch.Tensor]:
     """The weights in a file or checkpoint, or in the newest one of a run, whatever system wrote it."""
     path = find(os.fspath(path))
-    disk, place = locate(path)
-    if "manifest.json" in disk.names(place):
-        return dict(load.load(disk, place, need=["model"], only=["model"]).state["model"])
+    if is_native(path):
+        return dict(load_native(path, need=["model"], only=["model"]).state["model"])
     content = folders.read(path, trust=trust)
     return weights_in(content, key=key, at=os.fspath(path))
+
+
+def load_native(path: str, **options: Any) -> load.Loaded:
+    """A checkpoint of Étude, verified; what is wrong is said of its path."""
+    try:
+        return load.load(*locate(path), **options)
+    except ResumeError as error:
+        raise ResumeError(f"{printable(path)}: {error}") from error
 
 
 def weights_in(content: Mapping[Any, Any], *, key: str = "", at: str = "") -> dict[str, torch.Tensor]:
