@@ -271,7 +271,8 @@ def _with_init(own: Signature, init: ast.FunctionDef | ast.AsyncFunctionDef, par
     if not is_open or call is None or parent is None:
         return replace(own, parameters=tuple(parameters), open=is_open)
     taken = {parameter.name for parameter in parameters} | {word.arg for word in call.keywords}
-    by_position = len([argument for argument in call.args if ast.unparse(argument) != "self"])
+    given = [argument for argument in call.args if not isinstance(argument, ast.Starred)]
+    by_position = len([argument for argument in given if ast.unparse(argument) != "self"])
     more = [p for p in parent.parameters[by_position:] if p.name not in taken and p.word]
     return replace(own, parameters=(*parameters, *more), open=parent.open)
 

@@ -209,3 +209,21 @@ def test_a_misspelt_option_names_itself(project: Path, capsys: pytest.CaptureFix
 def test_names_that_cannot_all_be_known_are_left_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "parts_of_check.py").write_text(f"import some_package_that_may_register\n{PARTS}")
     assert told(TEXT.replace("type='Acc', topk=1", "type='FarAway'"), capsys) == []
+
+
+def test_what_classes_hand_on_to_their_bases_is_known(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    handed = "class ToySet(BaseDataset):\n    def __init__(self, length=16, *args, **kwargs):\n        super().__init__(*args, **kwargs)\n"
+    parts = PARTS.replace("class ToySet(Dataset):\n    def __init__(self, length=16, noise=0.0): ...\n", handed)
+    (project / "parts_of_check.py").write_text(f"from mmengine.dataset import BaseDataset\n{parts}")
+    text = TEXT.replace("length=16", "length=16, ann_file='a.json', pipeline=[], lazy_init=True")
+    assert told(text, capsys) == []
+    wrong = "c.py:7: ToySet has no parameter 'ann_fil'; did you mean 'ann_file'?"
+    assert told(text.replace("ann_file", "ann_fil"), capsys) == [wrong]
+
+
+def test_modules_that_import_by_a_function_may_register_anything(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "parts_of_check.py").write_text(f"def more():\n    from . import others\n{PARTS}")
+    assert told(TEXT.replace("type='Acc', topk=1", "type='FarAway'"), capsys) == []
+    assert told("tta_model = dict(type='BaseTTAModel')\n" + TEXT, capsys) == []

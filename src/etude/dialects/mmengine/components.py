@@ -7,6 +7,7 @@ which may add or take away some: there a slip of the fingers is a mistake and th
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -50,6 +51,7 @@ _BESIDE = ("type", "_scope_", "_delete_", "by_epoch")
 #: Names in a config that are no dicts with a type → their registries.
 _NAMES = {("optim_wrapper", "constructor"): "OPTIM_WRAPPER_CONSTRUCTORS"}
 _BROUGHT = ("MODELS", "DATASETS", "METRICS", "FUNCTIONS")
+_IMPORTING = ("import_module", "__import__", "iter_modules", "walk_packages")
 _WORDS = {"AVERAGED": "averaged model"}
 _CONSTRUCTORS = {"LearningRateDecayOptimWrapperConstructor", "LayerDecayOptimWrapperConstructor"}
 
@@ -185,7 +187,9 @@ class Components:
         foreign = {top for source in sources for top in _imported_tops(source)} - INSTALLED - tops
         return (
             len({source.module for source in sources} & set(self.low.modules)) == len(set(self.low.modules))
-            and not any(scan.registers_unreadably(source.module, source.file) for source in sources)
+            and not any(
+                scan.registers_unreadably(source.module, source.file) or _imports_late(source) for source in sources
+            )
             and all(imports.is_served(top) for top in foreign)
         )
 
@@ -242,7 +246,7 @@ def _is_scalar(want: Want) -> bool:
 def _role(path: Path) -> tuple[str, ...] | None:
     exact = ".".join(str(part) for part in path)
     general = ".".join("*" if isinstance(part, int) else str(part) for part in path)
-    if path[0] == "default_hooks" and len(path) == 2:
+    if path[:1] == ("default_hooks",) and len(path) == 2:
         general = "default_hooks.*"
     return _ROLES.get(exact) or _ROLES.get(general)
 
@@ -256,9 +260,18 @@ def _last(name: Any) -> str:
     return name.rpartition(".")[2] if isinstance(name, str) else ""
 
 
-def _imported_tops(source: scan.Source) -> Iterator[str]:
-    import ast
+def _imports_late(source: scan.Source) -> bool:
+    """Whether a file imports by a function, which may bring in modules that its top does not show."""
+    top = {id(statement) for statement in scan.statements(source.body)}
+    for node in [node for statement in source.body for node in ast.walk(statement)]:
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in top:
+            return True
+        if isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).rpartition(".")[2] in _IMPORTING:
+            return True
+    return False
 
+
+def _imported_tops(source: scan.Source) -> Iterator[str]:
     for statement in scan.statements(source.body):
         if isinstance(statement, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in statement.names)
