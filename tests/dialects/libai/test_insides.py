@@ -41,7 +41,7 @@ from fvcore.nn import update_bn_stats
 from iopath.common.file_io import LazyPath, PathHandler, PathManager
 from libai.data.samplers import CyclicSampler
 from libai.data.structures import DistTensorData
-from libai.engine.trainer import EagerTrainer
+from libai.engine.trainer import EagerTrainer, TrainerBase
 from torch import nn
 
 
@@ -426,3 +426,8 @@ def test_what_belongs_to_detection_is_refused_with_the_reason(name: str) -> None
     module, _, attribute = name.rpartition(".")
     with pytest.raises(ImportError, match="not part of the engine|is part of the engine"):
         exec(f"from {module} import {attribute}")
+
+
+def test_a_trainer_that_has_not_begun_is_at_iteration_0() -> None:
+    trainer = TrainerBase()
+    assert (trainer.iter, trainer.start_iter, trainer._hooks) == (0, 0, [])

@@ -62,8 +62,8 @@ class TrainerBase:
     hook_class: type[Any] = HookBase
     logger_name = "libai.engine.trainer"
 
-    iter: int
-    start_iter: int
+    iter: int = 0
+    start_iter: int = 0
     max_iter: int
     storage: Any
     cfg: Any
