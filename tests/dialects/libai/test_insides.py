@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import io
 import json
@@ -109,6 +110,15 @@ def test_what_is_inside_a_storage_is_up_to_date() -> None:
         storage.put_scalar("a", torch.tensor(4.0))
         assert storage._history["a"].latest() == 4.0
         assert events._CURRENT_STORAGE_STACK[-1] is storage
+
+
+def test_a_storage_can_be_copied_and_sent() -> None:
+    storage = EventStorage(5)
+    storage.put_scalar("a", torch.tensor(3.0))
+    for other in (copy.deepcopy(storage), pickle.loads(pickle.dumps(storage))):
+        other.put_scalar("a", 4.0)
+        assert [value for value, _ in other.history("a").values()] == [3.0, 4.0]
+    assert storage.latest()["a"] == (3.0, 5)
 
 
 def test_the_time_that_is_left_can_be_asked_for() -> None:

@@ -199,6 +199,14 @@ class EventStorage:
         finally:
             self._current_prefix = before
 
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
     def __enter__(self) -> Any:
         _STACK.append(self)
         return self
