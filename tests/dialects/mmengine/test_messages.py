@@ -14,12 +14,13 @@ import torch
 
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
 from mmengine.dataset import BaseDataset, Compose
+from mmengine.dist import cast_data_device
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, LoggerHook, ParamSchedulerHook, ProfilerHook
 from mmengine.logging import HistoryBuffer, MessageHub, MMLogger
 from mmengine.model import BaseTTAModel, ExponentialMovingAverage, ImgDataPreprocessor, merge_dict
 from mmengine.optim import AmpOptimWrapper, ConstantLR, LinearLR, OneCycleLR, OptimWrapper
 from mmengine.registry import PARAM_SCHEDULERS, TRANSFORMS
-from mmengine.runner import get_priority
+from mmengine.runner import FlexibleRunner, get_priority
 from mmengine.structures import LabelData
 from torch import nn
 
@@ -70,6 +71,12 @@ _PARTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: LabelData.onehot_to_label(torch.tensor([2, 0])), ValueError, "not one-hot and can not convert"),
     (lambda: HistoryBuffer().current(), ValueError, "_log_history is an empty array"),
     (lambda: HistoryBuffer().statistics("x"), KeyError, "has not been registered in HistoryBuffer._statistics_methods"),
+    (
+        lambda: cast_data_device({torch.ones(1)}, torch.device("cpu"), out={torch.ones(1)}),
+        TypeError,
+        "out should not be a set",
+    ),
+    (lambda: FlexibleRunner(model=nn.Linear(1, 1), compile="yes"), TypeError, "compile should be a bool or dict"),
     (lambda: get_priority([]), TypeError, "priority must be an integer or Priority enum value"),
 ]
 

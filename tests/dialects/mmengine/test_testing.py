@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -46,6 +47,19 @@ class TestTwoProcesses(MultiProcessTestCase):
 
     def test_both_have_a_rank(self) -> None:
         assert self.rank in (0, 1) and self.world_size == 2
+
+
+class TestPreparedProcesses(MultiProcessTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self._spawn_processes()
+
+    def run_test(self, test_name: str, parent_pipe: Any) -> None:
+        self.prepared = test_name
+        super().run_test(test_name, parent_pipe)
+
+    def test_every_process_is_prepared(self) -> None:
+        assert self.prepared == "test_every_process_is_prepared"
 
 
 def test_a_process_that_fails_is_told_of() -> None:

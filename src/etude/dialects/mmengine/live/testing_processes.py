@@ -84,7 +84,7 @@ class MultiProcessTestCase(TestCase):
         code = self.TEST_ERROR_EXIT_CODE
         try:
             self.prepare_subprocess()
-            getattr(self, self._testMethodName)()
+            self.run_test(self._testMethodName, None)
             code = 0
         except SkipTest as skipped:
             print(f"process {rank} skips {self._testMethodName}: {skipped}", flush=True)
@@ -93,6 +93,13 @@ class MultiProcessTestCase(TestCase):
             traceback.print_exc()
         finally:
             os._exit(code)
+
+    def run_test(self, test_name: str, parent_pipe: Any) -> None:
+        """Run the test in its process. Overridden to prepare what every process needs; ``parent_pipe`` is not used."""
+        getattr(self, test_name)()
+
+    def _current_test_name(self) -> str:
+        return self.id().split(".")[-1]
 
     def _join_or_run(self, method: Callable[[], None]) -> Callable[[], None]:
         def join_or_run() -> None:

@@ -219,6 +219,8 @@ def cast_data_device(data: Any, device: torch.device | str, out: Any = None) -> 
     if out is not None:
         if type(data) is not type(out):
             raise TypeError(f"out should be the same type with data, but got {type(out)} and {type(data)}")
+        if isinstance(out, set):
+            raise TypeError("out should not be a set: its items have no places")
         if not isinstance(data, Tensor) and len(data) != len(out):
             raise ValueError(f"length of data and out should be same, but got {len(data)} and {len(out)}")
     if isinstance(data, Tensor):

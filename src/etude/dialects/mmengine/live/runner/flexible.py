@@ -33,6 +33,8 @@ class FlexibleRunner(Runner):
         compile: bool | dict[str, Any] = False,
         **kwargs: Any,
     ) -> None:
+        if not isinstance(compile, bool | dict):
+            raise TypeError(f"compile should be a bool or dict, but got {type(compile)}")
         if isinstance(resume, str):
             if load_from is not None:
                 raise ValueError(f"If resume is a str, load_from should be None, but got {load_from}")
