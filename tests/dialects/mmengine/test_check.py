@@ -121,6 +121,7 @@ def test_a_right_config_is_left_alone(project: Path, capsys: pytest.CaptureFixtu
         ("num_classes=2", "classes=2", "c.py:4: ToyNet has no parameter 'classes'; did you mean 'num_classes'?"),
         ("depth=3", "dept=3", "c.py:4: Tower has no parameter 'dept'; did you mean 'depth'?"),
         ("depth=3", "layers=3", "c.py:4: warning: Tower has no parameter 'layers'; known: depth, init_cfg, width"),
+        ("width=8, ", "width=8, norm_cfg=dict(type='torch.nn.BatchNorm2d'), ", "c.py:4: warning: Tower has no parameter 'norm_cfg'; did you mean 'init_cfg'?"),
         ("width=8, ", "", "c.py:4: warning: Tower needs the parameter 'width'"),
         ("type='ToyNet'", "type='SimCLR'", "c.py:3: no model is called 'SimCLR'; parts_of_check registers Tower, ToyNet"),
         ("'ToySet', length=16", "'ToyData'", "c.py:7: no dataset is called 'ToyData'; did you mean 'ToySet'?"),

@@ -76,6 +76,23 @@ VARIANTS = {
     "iterations": "train_cfg = dict(_delete_=True, by_epoch=False, max_iters=7)\ntrain_dataloader = dict(sampler=dict(type='InfiniteSampler'))\nparam_scheduler = [dict(type='PolyLR', by_epoch=False, power=0.9, end=7)]\n",
     "mixed": "optim_wrapper = dict(type='AmpOptimWrapper', loss_scale='dynamic', dtype='bfloat16', accumulative_counts=2)\n",
 }  # fmt: skip
+PURE = """\
+from mmengine.dataset import DefaultSampler
+from mmengine.model import MomentumAnnealingEMA
+from mmengine.hooks import EMAHook
+from mmengine.optim import AmpOptimWrapper, LinearLR
+from torch.optim import SGD
+
+from parts_of_convert_mme import NetOfConvert
+
+model = dict(type=NetOfConvert, hidden=5)
+train_dataloader = dict(batch_size=4, sampler=dict(type=DefaultSampler, shuffle=True), dataset=dict(type='ToyOfConvert', n=18))
+train_cfg = dict(by_epoch=True, max_epochs=2)
+optim_wrapper = dict(type=AmpOptimWrapper, optimizer=dict(type=SGD, lr=0.1))
+param_scheduler = dict(type=LinearLR, start_factor=0.1, by_epoch=False, end=4)
+custom_hooks = [dict(type=EMAHook, ema_type=MomentumAnnealingEMA)]
+randomness = dict(seed=5)
+"""
 VALIDATED = """
 val_dataloader = dict(batch_size=4, sampler=dict(type='DefaultSampler', shuffle=False), dataset=dict(type='ToyOfConvert', n=9))
 val_cfg = dict()
@@ -100,6 +117,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_converted_config_trains_the_same_bits(folder: Path, variant: str) -> None:
     require_same_bits(folder, VARIANTS[variant])
+
+
+def test_a_pure_python_config_brings_its_modules_along(folder: Path) -> None:
+    (folder / "old.py").write_text(PURE)
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    require_equal(
+        trained("old.py", folder / "a").model.state_dict(), trained("new.yaml", folder / "b").model.state_dict()
+    )
 
 
 @pytest.mark.parametrize("variant", HOOKED)

@@ -131,6 +131,7 @@ class Components:
         self._values(path, value, signature, own=target.partition(":")[0] in self.low.modules)
         if not bound and not signature.open:
             self._arguments(path, value, signature, str(name), tables)
+            self._required(path, value, signature, str(name), tables)
 
     def _name(self, path: Path, name: Any, tables: tuple[str, ...], also: Iterable[str] = ()) -> None:
         """A name that nothing is called by, where all names can be known; and a dotted one that leads nowhere."""
@@ -200,24 +201,32 @@ class Components:
     ) -> None:
         given = _GIVEN.get(tables[0], ()) if tables else ()
         takes = [p.key for p in signature.parameters if p.word]
-        shown, meant = _bare(name), set()
         for key in value:
             if key in takes or key in _BESIDE or not isinstance(key, str) or self.low.has_error((*path, key)):
                 continue
             near = nearest(key, [word for word in takes if word not in value]) or nearest(key, [*takes, "_delete_"])
-            meant |= {near} if near else set()
             sure = tables is not None or bool(near and is_slip(key, near))
             tell = self.low.error if sure else self.low.warning
             hint = f"did you mean {near!r}?" if near else suggest(key, takes) if takes else "it takes none"
             if key not in given:
-                tell(self.low.place(*path, key), f"{shown} has no parameter {key!r}", hint)
-        for parameter in signature.parameters:
-            missing = parameter.required and parameter.key not in (*value, *meant, *given)
-            if missing and not (tables is None and self._is_added(path)):
-                tell = self.low.error if tables is not None else self.low.warning
-                tell(self.low.place(*path), f"{shown} needs the parameter {parameter.key!r}")
+                tell(self.low.place(*path, key), f"{_bare(name)} has no parameter {key!r}", hint)
 
-    def _is_added(self, path: Path) -> bool:
+    def _required(
+        self, path: Path, value: Mapping[Any, Any], signature: scan.Signature, name: str, tables: tuple[str, ...] | None
+    ) -> None:
+        """What a class needs. Of parts in a part only those are asked for that nobody is known to complete: settings
+        like ``norm_cfg`` get the rest where they are used."""
+        if tables is None and (self._is_completed(path) or str(path[-1]).endswith("_cfg")):
+            return
+        given = _GIVEN.get(tables[0], ()) if tables else ()
+        unknown = [str(key) for key in value if key not in [p.key for p in signature.parameters]]
+        for parameter in signature.parameters:
+            misspelt = nearest(parameter.key, unknown) is not None
+            if parameter.required and parameter.key not in (*value, *given) and not misspelt:
+                tell = self.low.error if tables is not None else self.low.warning
+                tell(self.low.place(*path), f"{_bare(name)} needs the parameter {parameter.key!r}")
+
+    def _is_completed(self, path: Path) -> bool:
         """Nothing inside a part of a package that is not read is held against what its owner may add."""
         owner = self.low.tree.get(*path[:-1])
         return not (isinstance(owner, Mapping) and self.target(owner.get("type"), _role(path[:-1]) or ()))

@@ -7,6 +7,7 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.dialects.mmengine import lower as lowering
+from etude.dialects.openmm.lowering import Lowering
 from etude.dialects.openmm.raw import as_torch_does, hidden
 from etude.errors import ConfigError, Finding
 from etude.plan import Plan
@@ -29,7 +30,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     scope = tree.get("default_scope") or "mmengine"
     config: dict[str, Any] = {
         "name": plan.name,
-        "imports": [PARTS, *plan.imports],
+        "imports": [PARTS, *Lowering(tree).modules],
         "model": {
             "type": "mmengine.Model",
             "config": hidden(_model(tree), "model"),
