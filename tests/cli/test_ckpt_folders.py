@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import fsspec
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from etude.checkpoint import folders, foreign
+from etude.checkpoint.compare import differences
 from etude.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -214,3 +220,46 @@ def test_a_hostile_file_is_refused_in_plain_words_and_not_run(etude: Run, tmp_pa
     assert "nothing in it was run" in said and "--trust, or ETUDE_TRUST=1, would let it run" in said
     assert (folder / "epoch_3.pth").exists()
     assert etude("show", folder / "epoch_3.pth", "--trust")[0] == 0 and marker.exists()
+
+
+def test_what_is_missing_in_such_a_folder_is_said(etude: Run, tmp_path: Path) -> None:
+    folder = libai_folder(tmp_path / "libai")
+    (folder / "model_0000019" / "model").unlink()
+    (folder / "model_0000999" / "trainer").write_bytes(b"")
+    out = etude("verify", folder)[1].splitlines()
+    assert "model_0000019  it has no entry 'model'" in out and "model_0000999  trainer: the file is empty" in out
+    assert "it has no entry 'model'" in etude("show", folder / "model_0000019")[2]
+    folder = mmcv_folder(tmp_path / "mmcv")
+    (folder / "epoch_10.pth").unlink()
+    assert "latest.pth  no such file" in etude("verify", folder)[1].splitlines()
+
+
+@settings(max_examples=40, deadline=None)
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_changed_bit_is_found_or_changes_nothing(where: float, bit: int) -> None:
+    with TemporaryDirectory() as name:
+        path = Path(name) / "epoch_1.pth"
+        mm_file(path, 1)
+        before = foreign.read(path)
+        data = bytearray(path.read_bytes())
+        data[int(where * len(data))] ^= 1 << bit
+        path.write_bytes(data)
+        assert folders.fault(str(path)) or not differences(before, foreign.read(path))
+
+
+def test_paths_on_other_file_systems(etude: Run, tmp_path: Path) -> None:
+    fs = fsspec.filesystem("memory")
+    mmengine_folder(tmp_path / "work")
+    for file in ("iter_50.pth", "iter_100.pth", "last_checkpoint"):
+        fs.put(str(tmp_path / "work" / file), f"/elsewhere/work/{file}")
+    assert [line.split()[:2] for line in etude("ls", "memory://elsewhere/work")[1].splitlines()[1:]] == [
+        ["iter_50.pth", "50"], ["iter_100.pth", "100"],
+    ]  # fmt: skip
+    assert etude("verify", "memory://elsewhere/work")[:2] == (0, "iter_50.pth  ok\niter_100.pth  ok\n")
+    assert etude("diff", "memory://elsewhere/work", tmp_path / "work")[:2] == (0, "the same\n")
+    assert etude("ls", f"file://{tmp_path}/work")[1] == etude("ls", tmp_path / "work")[1]
+    for words, text in ((("ls", "nosuch://x"), "Protocol not known"), (("ls", "memory://nothing"), "no checkpoint in")):
+        code, _, said = etude(*words)
+        assert code == 2 and text in said
+    code, _, said = etude("prune", "memory://elsewhere/work", "--keep", 1)
+    assert code == 2 and "on the local disk alone" in said

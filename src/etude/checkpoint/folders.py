@@ -32,6 +32,8 @@ SUFFIXES = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")
 POINTERS = ("last_checkpoint", "latest.pth")
 _BEST = re.compile(r"best_(?P<metric>.+)_(?:epoch|iter)_\d+\.pth|(?:model_)?best(?:\..*)?")
 _PERIODIC = re.compile(r"(?P<word>\w+?)_(?P<number>\d+)(?:\.(?:pth|pt|ckpt|bin))?")
+#: Folders that LiBai calls so are its checkpoints, whole or not.
+_LIBAI = re.compile(r"model_(?:\d{7,}|best|final)")
 _OLDER_RUN = re.compile(r"\d{6}-\d{6}|latest")
 _LONGEST_POINTER = 4096
 
@@ -90,15 +92,15 @@ class Found:
 
     @property
     def size(self) -> int:
-        return sum(_size(path) for path in _files(self.path))
+        return sum(_size(path) for path in _files(self.path) if "://" in path or os.path.exists(path))
 
     @property
     def saved(self) -> str:
         """By the file's time: the systems themselves write local times, each in a form of its own."""
         if "://" in self.path:
             return ""
-        moment = max((os.path.getmtime(path) for path in _files(self.path)), default=0.0)
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+        moment = max((os.path.getmtime(path) for path in _files(self.path) if os.path.exists(path)), default=None)
+        return "" if moment is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
 def read(path: str, *, skim: bool = False, trust: bool = False) -> dict[Any, Any]:
@@ -109,6 +111,8 @@ def read(path: str, *, skim: bool = False, trust: bool = False) -> dict[Any, Any
         return sharded.read(path, skim=skim)
     if not is_of_parts(path):
         raise ResumeError(f"{printable(path)}: a folder, where a checkpoint is needed")
+    if not os.path.isfile(os.path.join(path, "model")):
+        raise ResumeError(f"{printable(path)}: it has no entry 'model'")
     return {os.path.basename(entry): read(entry, skim=skim, trust=trust) for entry in _files(path)}
 
 
@@ -120,7 +124,7 @@ def checkpoints(folder: str) -> list[Found]:
     found = []
     for name in names:
         path = place.join(where, name)
-        if name.startswith(".") or (name in pointed and pointed[name] != name):
+        if name.startswith(".") or pointed.get(name, name) in set(names) - {name}:
             continue
         if name.endswith(SUFFIXES) or (isinstance(place, LocalDisk) and is_of_parts(path)):
             leading = tuple(pointer for pointer, target in pointed.items() if target == name and pointer != name)
@@ -153,27 +157,44 @@ def fault(path: str) -> str:
     try:
         if sharded.is_sharded(path):
             sharded.read(path)
-            return ""
-        for file in _files(path):
-            label = f"{os.path.basename(file)}: " if file != path else ""
-            if zipfile.is_zipfile(file):
-                with zipfile.ZipFile(file) as archive:
-                    damaged = archive.testzip()
-                if damaged:
-                    return f"{label}the checksum of {printable(damaged)} differs"
-                foreign.skim(file)
-            else:
-                foreign.read(file)
+        elif os.path.isdir(path):
+            read(path, skim=True)
+        damaged = [wrong for file in _files(path) if (wrong := _fault_of_file(file))]
     except ResumeError as error:
-        return str(error).removeprefix(f"{printable(path)}: ")
+        return without(path, str(error))
     except Exception as error:  # whatever a damaged archive makes zipfile trip over
         return f"damaged ({printable(str(error) or type(error).__name__)[:120]})"
+    return damaged[0] if damaged else ""
+
+
+def _fault_of_file(path: str) -> str:
+    if path.endswith(".distcp"):
+        return ""
+    if not zipfile.is_zipfile(path):
+        foreign.read(path)
+        return ""
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged:
+        return f"the checksum of {printable(damaged)} differs"
+    foreign.skim(path)
     return ""
+
+
+def without(path: str, text: str) -> str:
+    """A message without the path that it is about; of what lies below it, the name stays."""
+    return text.removeprefix(f"{printable(path)}: ").replace(f"{printable(path.rstrip('/'))}/", "", 1)
 
 
 def has_checksums(path: str) -> bool:
     """Whether a changed bit would be noticed: torch's zip files have a checksum per entry, the others have none."""
-    return not sharded.is_sharded(path) and all(zipfile.is_zipfile(file) for file in _files(path))
+    return not sharded.is_sharded(path) and all(_begins(file, b"PK") for file in _files(path))
+
+
+def _begins(path: str, start: bytes) -> bool:
+    place, where = locate(path)
+    with place.open_file(os.path.realpath(where) if isinstance(place, LocalDisk) else where) as file:
+        return file.read(len(start)) == start
 
 
 def _of_runs(folder: str, names: list[str]) -> Iterator[Found]:
@@ -203,7 +224,10 @@ def _pointed_at(place: Disk, folder: str, pointer: str) -> str:
 
 def is_of_parts(path: str) -> bool:
     """A folder with a file for each part, as LiBai writes it, or one of torch.distributed.checkpoint."""
-    return sharded.is_sharded(path) or os.path.isfile(os.path.join(path, "model"))
+    called_so = _LIBAI.fullmatch(os.path.basename(path.rstrip("/"))) is not None
+    return sharded.is_sharded(path) or (
+        os.path.isdir(path) and (called_so or os.path.isfile(os.path.join(path, "model")))
+    )
 
 
 def _files(path: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import IO, Any, Protocol, TypeVar
 
 from etude.checkpoint import disk as local
-from etude.errors import MissingExtra
+from etude.errors import MissingExtra, UserError, printable
 
 T = TypeVar("T")
 _TRIES = 4
@@ -195,7 +195,10 @@ def locate(folder: str | os.PathLike[str]) -> tuple[Disk, str]:
         import fsspec
     except ImportError:
         raise MissingExtra("fsspec", "torch", f"the path {text}") from None
-    fs, path = fsspec.core.url_to_fs(text)
+    try:
+        fs, path = fsspec.core.url_to_fs(text)
+    except (ValueError, ImportError) as error:
+        raise UserError(f"{printable(text)}: {printable(str(error))}") from None
     return RemoteDisk(fs), str(path)
 
 

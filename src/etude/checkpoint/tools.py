@@ -83,7 +83,7 @@ def _foreign_row(one: Found) -> tuple[str, ...]:
     try:
         epoch = "" if one.epoch is None else str(one.epoch)
     except ResumeError as error:
-        return (one.name, "", "", human(one.size), one.saved, str(error).removeprefix(f"{printable(one.path)}: "))
+        return (one.name, "", "", human(one.size), one.saved, folders.without(one.path, str(error)))
     return (one.name, str(one.step or ""), epoch, human(one.size), one.saved, ", ".join(notes))
 
 
