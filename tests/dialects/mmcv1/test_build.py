@@ -200,6 +200,22 @@ def test_an_evaluation_that_fails_costs_nothing_that_was_trained(
     assert list(Path("out").glob("best_acc_epoch_*.pth"))
 
 
+@pytest.mark.parametrize("file", ["epoch_1.pth", "epoch_2.pth", "iter_8"])
+def test_workers_that_outlive_an_epoch_are_resumed_exactly(config: Any, file: str) -> None:
+    """They give what workers give that are started anew each epoch, also after a resume in the middle of one."""
+    lasting = "data['workers_per_gpu'] = 2\ndata['persistent_workers'] = True\nrunner['max_epochs'] = 3\n"
+    whole = weights(_train(config(lasting), folder="whole").face)
+    anew = _train(config(lasting.replace("True", "False")), folder="anew")
+    assert_same_bits(whole, weights(anew.face))
+    if file == "iter_8":
+        stopped = config(lasting + "custom_hooks = [dict(type='SignalHook')]\n")
+        assert _train(stopped, folder="parts").exit_code == 143
+        file = "stopped_iter_9.pth"
+    else:
+        _train(config(lasting.replace("3", "2")), folder="parts")
+    assert_same_bits(whole, weights(_train(config(lasting), folder="rest", resume_from=f"parts/{file}").face))
+
+
 def test_hooks_stand_as_mmclassification_registers_them(config: Any) -> None:
     _train(config())
     import toy_parts_of_build

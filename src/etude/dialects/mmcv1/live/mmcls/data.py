@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +18,8 @@ from etude.dialects.mmcv1.live.mmcls.models import accuracy
 from etude.dialects.mmcv1.live.mmcls.scores import precision_recall_f1, support
 from etude.dialects.mmcv1.live.mmcls.wrappers import ConcatDataset, wrapped
 from etude.dialects.mmcv1.live.parallel import DataContainer, collate
+from etude.dialects.mmcv1.live.workers import follow_torch as worker_init_fn
+from etude.dialects.mmcv1.live.workers import keep_workers, stay_seeded
 from etude.dialects.openmm.registry_v1 import Registry, build_from_cfg
 from etude.errors import suggest
 
@@ -49,13 +50,14 @@ def build_dataloader(
     round_up: bool = True,
     seed: int | None = None,
     pin_memory: bool = True,
-    persistent_workers: bool = False,
+    persistent_workers: bool = True,
     sampler_cfg: Any = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
     """A loader of torch: ``samples_per_gpu`` samples a batch, times the devices when they share one process.
 
-    Workers start anew each epoch, seeded by what the main process draws then, so that a resumed run can repeat it.
+    Workers are seeded each epoch by what the main process draws then, also those that outlive one, so that a resumed
+    run can repeat it.
     """
     rank, world_size = get_dist_info()
     sampler: Any = None
@@ -68,7 +70,8 @@ def build_dataloader(
         )
     share = 1 if dist else max(num_gpus, 1)
     workers = share * workers_per_gpu
-    return DataLoader(
+    lasting = persistent_workers and workers > 0
+    loader: DataLoader[Any] = DataLoader(
         dataset,
         batch_size=share * samples_per_gpu,
         sampler=sampler,
@@ -76,17 +79,11 @@ def build_dataloader(
         num_workers=workers,
         collate_fn=kwargs.pop("collate_fn", partial(collate, samples_per_gpu=samples_per_gpu)),
         pin_memory=pin_memory and torch.cuda.is_available(),
-        worker_init_fn=worker_init_fn if workers else None,
-        persistent_workers=persistent_workers and workers > 0,
+        worker_init_fn=(stay_seeded if lasting else worker_init_fn) if workers else None,
+        persistent_workers=lasting,
         **kwargs,
     )
-
-
-def worker_init_fn(worker_id: int) -> None:
-    """Torch has seeded itself for this worker and epoch; the other generators follow it."""
-    number = torch.initial_seed() % 2**32
-    np.random.seed(number)
-    random.seed(number)
+    return keep_workers(loader) if lasting else loader
 
 
 class Compose:

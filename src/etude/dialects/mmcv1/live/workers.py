@@ -1,0 +1,77 @@
+"""Workers that outlive an epoch and can be resumed all the same.
+
+A worker's generators go on from epoch to epoch, in states that nobody outside can save. Here they are seeded at every
+epoch with a number that the main process draws when torch would draw it for new workers: so workers that stay give
+the same samples as workers that are started anew, and a resumed run repeats them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data._utils import fetch
+
+
+def follow_torch(worker_id: int) -> None:
+    """Torch has seeded itself for this worker and epoch; the other generators follow it."""
+    number = torch.initial_seed() % 2**32
+    np.random.seed(number)
+    random.seed(number)
+
+
+def keep_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Let the lasting workers of ``loader`` draw as new ones would. It must have been made with :func:`stay_seeded`."""
+    loader.__dict__["batch_sampler"] = EpochSeeds(loader.batch_sampler)
+    return loader
+
+
+class Batch(list[int]):
+    """The indices of a batch, and what the worker that makes it is to be seeded with; None: as it is."""
+
+    seed: int | None = None
+
+
+class EpochSeeds:
+    """A batch sampler whose batches say, from the second pass on, what this pass is seeded with."""
+
+    def __init__(self, batches: Any) -> None:
+        self.batches = batches
+        self._passes = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        seed = int(torch.empty((), dtype=torch.int64).random_().item()) if self._passes else None
+        self._passes += 1
+        for indices in self.batches:
+            batch = Batch(indices)
+            batch.seed = seed
+            yield batch
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "batches":  # asked for before there is one: while being copied
+            raise AttributeError(name)
+        return getattr(self.batches, name)
+
+
+def stay_seeded(worker_id: int) -> None:
+    """In a worker: seed all generators, now and whenever batches come that say so."""
+    follow_torch(worker_id)
+    make, current = fetch._MapDatasetFetcher.fetch, None
+
+    def seeded(self: Any, indices: Any) -> Any:
+        nonlocal current
+        seed = getattr(indices, "seed", None)
+        if seed is not None and seed != current:
+            current = seed
+            torch.manual_seed(seed + worker_id)
+            follow_torch(worker_id)
+        return make(self, indices)
+
+    fetch._MapDatasetFetcher.fetch = seeded  # type: ignore[method-assign]
