@@ -195,3 +195,8 @@ def test_what_is_damaged_is_named_whatever_is_asked_of_it(etude: Run, run_folder
     (run_folder / "checkpoints" / "notes.txt").write_text("mine")
     out = etude("verify", run_folder)[1].splitlines()
     assert out == ["step-000000001  ok", "step-000000002  ok", "step-000000003  it has no manifest.json"]
+
+
+def test_a_folder_of_runs_is_answered_with_the_newest(etude: Run, run_folder: Path) -> None:
+    code, _, said = etude("ls", run_folder.parent)
+    assert code == 2 and f"it holds runs, the newest is {run_folder}" in said

@@ -229,6 +229,8 @@ def test_what_is_missing_in_such_a_folder_is_said(etude: Run, tmp_path: Path) ->
     out = etude("verify", folder)[1].splitlines()
     assert "model_0000019  it has no entry 'model'" in out and "model_0000999  trainer: the file is empty" in out
     assert "it has no entry 'model'" in etude("show", folder / "model_0000019")[2]
+    (folder / "model_0000019" / "model").mkdir()
+    assert "flow.save wrote" in etude("show", folder / "model_0000019")[2]
     folder = mmcv_folder(tmp_path / "mmcv")
     (folder / "epoch_10.pth").unlink()
     assert "latest.pth  no such file" in etude("verify", folder)[1].splitlines()

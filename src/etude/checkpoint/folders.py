@@ -111,6 +111,11 @@ def read(path: str, *, skim: bool = False, trust: bool = False) -> dict[Any, Any
         return sharded.read(path, skim=skim)
     if not is_of_parts(path):
         raise ResumeError(f"{printable(path)}: a folder, where a checkpoint is needed")
+    if os.path.isdir(os.path.join(path, "model")):
+        raise ResumeError(
+            f"{printable(path)}: its entry 'model' is a folder that OneFlow's flow.save wrote; save it again from "
+            "OneFlow as numpy arrays, and those with torch"
+        )
     if not os.path.isfile(os.path.join(path, "model")):
         raise ResumeError(f"{printable(path)}: it has no entry 'model'")
     return {os.path.basename(entry): read(entry, skim=skim, trust=trust) for entry in _files(path)}
