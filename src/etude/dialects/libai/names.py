@@ -225,6 +225,8 @@ _D2_LOADERS = _from(
     "build_batch_data_loader build_detection_train_loader build_detection_test_loader trivial_batch_collator "
     "worker_init_reset_seed",
 )
+_D2_CATALOGS = _from(f"{_D2}.catalog", "DatasetCatalog MetadataCatalog Metadata")
+_D2_DICTS = _from(f"{_D2}.catalog", "get_detection_dataset_dicts")
 _D2_SAMPLERS = _from(
     f"{_D2}.samplers",
     "TrainingSampler RandomSubsetTrainingSampler RepeatFactorTrainingSampler InferenceSampler GroupedBatchSampler",
@@ -259,8 +261,9 @@ _DETECTRON2: dict[str, dict[str, str]] = {
         f"{_D2}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset inference_context"
     ),
     "detectron2.evaluation.testing": _from(f"{_D2}.results", "flatten_results_dict print_csv_format verify_results"),
-    "detectron2.data": _D2_LOADERS | _D2_DATASETS,
-    "detectron2.data.build": _D2_LOADERS,
+    "detectron2.data": _D2_LOADERS | _D2_DATASETS | _D2_CATALOGS | _D2_DICTS,
+    "detectron2.data.build": _D2_LOADERS | _D2_DICTS,
+    "detectron2.data.catalog": _D2_CATALOGS,
     "detectron2.data.common": _D2_DATASETS | _from(f"{_D2}.data", "set_default_dataset_from_list_serialize_method"),
     "detectron2.data.samplers": _D2_SAMPLERS,
     "detectron2.data.samplers.distributed_sampler": _D2_SAMPLERS,

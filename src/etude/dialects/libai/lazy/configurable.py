@@ -67,4 +67,4 @@ def _given_config(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _is_config(value: Any) -> bool:
-    return type(value).__name__ in ("DictConfig", "CfgNode")
+    return any(kind.__name__ in ("DictConfig", "CfgNode") for kind in type(value).__mro__)

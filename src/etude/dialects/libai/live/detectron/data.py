@@ -14,10 +14,11 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from etude.data.seeds import kept_generators, mix, seed_process
+from etude.dialects.libai.lazy.configurable import configurable
 from etude.dialects.libai.live.detectron import comm
+from etude.dialects.libai.live.detectron.catalog import test_loader_from_config, train_loader_from_config
 from etude.dialects.libai.live.detectron.default import seed_all_rng
 from etude.dialects.libai.live.detectron.samplers import InferenceSampler, TrainingSampler
-from etude.errors import OutOfScope
 
 Collate = Callable[[list[Any]], Any]
 _GIVE_UP_AFTER = 3
@@ -293,6 +294,7 @@ def _as_it_is(sample: Any) -> Any:
     return sample
 
 
+@configurable(from_config=train_loader_from_config)  # type: ignore[untyped-decorator]
 def build_detection_train_loader(
     dataset: Any,
     *,
@@ -304,7 +306,10 @@ def build_detection_train_loader(
     collate_fn: Collate | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Endless batches of a list of dicts (or a data set), each sample through ``mapper``."""
+    """Endless batches of a list of dicts (or a data set), each sample through ``mapper``.
+
+    Given a yacs config, the data sets that it names are taken from the catalog: ``(cfg, mapper=…)``.
+    """
     dataset = _data_set(dataset, mapper)
     if not isinstance(dataset, IterableDataset) and sampler is None:
         sampler = TrainingSampler(len(dataset))
@@ -319,6 +324,7 @@ def build_detection_train_loader(
     )
 
 
+@configurable(from_config=test_loader_from_config)  # type: ignore[untyped-decorator]
 def build_detection_test_loader(
     dataset: Any,
     *,
@@ -328,7 +334,7 @@ def build_detection_test_loader(
     num_workers: int = 0,
     collate_fn: Collate | None = None,
 ) -> DataLoader[Any]:
-    """Every sample once, in batches of ``batch_size``."""
+    """Every sample once, in batches of ``batch_size``; ``(cfg, name, mapper=…)`` takes a data set of the catalog."""
     dataset = _data_set(dataset, mapper)
     if not isinstance(dataset, IterableDataset) and sampler is None:
         sampler = InferenceSampler(len(dataset))
@@ -343,7 +349,5 @@ def build_detection_test_loader(
 
 
 def _data_set(dataset: Any, mapper: Callable[[Any], Any] | None) -> Any:
-    if type(dataset).__name__ in ("CfgNode", "DictConfig"):
-        raise OutOfScope("detectron2's registered data sets are out of Étude's scope: give the loader a list of dicts")
     made = DatasetFromList(dataset, copy=False) if isinstance(dataset, list) else dataset
     return made if mapper is None else MapDataset(made, mapper)
