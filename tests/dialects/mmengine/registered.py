@@ -42,3 +42,13 @@ class TerminateValidation(toy.Hook):
         if runner.iter == self.at and batch_idx == 0:
             os.kill(os.getpid(), signal.SIGTERM)
         type(self).batches += runner.iter == self.at
+
+
+@HOOKS.register_module(force=True)
+class Stuck(toy.Hook):
+    """Asks its own process to stop, and never comes back."""
+
+    def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            signal.pause()

@@ -16,6 +16,7 @@ import etude
 from etude.build import Options
 from etude.cli import main
 from etude.errors import ConfigError, ResumeError, UserError
+from tests.dialects.mmengine import lives
 
 CONFIG = """
 custom_imports = dict(imports=["tests.dialects.mmengine.registered"], allow_failed_imports=False)
@@ -203,3 +204,10 @@ def test_a_checkpoint_is_measured_on_the_test_data_or_on_that_of_validation(
     assert main(["test", str(config), str(folder), "--work-dir", str(folder), "-q", "--split", "val"]) == 0
     assert "acc  0.25\n" in capsys.readouterr().out
     assert sorted(folder.rglob("*.pth")) == before
+
+
+def test_a_hook_that_does_not_come_back_has_the_grace_that_was_asked_for(config: Path, tmp_path: Path) -> None:
+    config.write_text(f"{CONFIG}custom_hooks = [dict(type='Stuck')]\n")
+    words = ["train", str(config), "--work-dir", str(tmp_path / "work"), "-q", "--grace", "1s"]
+    assert lives.command(words, world=1) == 143
+    assert not list((tmp_path / "work").glob("*.pth"))

@@ -40,7 +40,7 @@ def build(plan: Plan, options: Options) -> Run:
     _shorten(cfg, plan, options.extras)
     with _silence(options.quiet):
         runner = RUNNERS.build(cfg)
-    return _as_run(runner, plan)
+    return _as_run(runner, plan, grace=options.grace)
 
 
 def _import_user_modules(plan: Plan, file: str | None) -> None:
@@ -51,12 +51,12 @@ def _import_user_modules(plan: Plan, file: str | None) -> None:
     import_custom(dict(plan.source), file or "")
 
 
-def _as_run(runner: Any, plan: Plan) -> Run:
+def _as_run(runner: Any, plan: Plan, *, grace: float) -> Run:
     """The runner's run, with what the command line promises around it: signals and a time limit."""
     run: Run = runner.core_run
     run.plan, run.folder = plan, Path(runner.work_dir)
     run.world = World(rank=runner.rank, size=runner.world_size, local_rank=int(os.environ.get("LOCAL_RANK", 0)))
-    signals = Signals()
+    signals = Signals(grace=grace)
     run.hooks.add(_Stops(signals, max_seconds=plan.train.max_seconds))
 
     def train(_: Run) -> None:
