@@ -43,7 +43,7 @@ def _work(rank: int, port: int, folder: str) -> None:
         runner.register_training_hooks({"policy": "fixed"}, {}, checkpoint, custom_hooks_config=hooks)
         data, val = Noisy(), Noisy()
         loaders = [DataLoader(one, batch_size=4, sampler=DistributedSampler(one)) for one in (data, val)]
-        runner.register_hook(DistEvalHook(loaders[1], save_best="acc"), priority="LOW")
+        runner.register_hook(DistEvalHook(loaders[1], save_best="acc", rule="less"), priority="LOW")
         if resume:
             runner.resume(resume)
         runner.run(loaders[:1], [("train", 1)])
@@ -53,10 +53,12 @@ def _work(rank: int, port: int, folder: str) -> None:
     init_dist("pytorch", backend="gloo")
     net, val = train(folder, interval=1)
     again, _ = train(f"{folder}/again", f"{folder}/epoch_1.pth", interval=1)
+    best = Path(folder, "best_acc_epoch_1.pth")  # the score is drawn: with this seed the first one is the least
+    from_best = train(f"{folder}/best", str(best), interval=1)[0].fc1.weight.tolist()
     train(f"{folder}/inside", interval=2, by_epoch=False)
     inside, _ = train(f"{folder}/more", f"{folder}/inside/epoch_1.pth", interval=2, by_epoch=False)
     told = {"weight": net.fc1.weight.tolist(), "mean": net.bn.running_mean.tolist()}
-    told |= {"again": again.fc1.weight.tolist(), "inside": inside.fc1.weight.tolist()}
+    told |= {"again": again.fc1.weight.tolist(), "inside": inside.fc1.weight.tolist(), "best": from_best}
     Path(folder, f"rank{rank}.json").write_text(json.dumps({**told, "evaluations": val.evaluations}))
     dist.destroy_process_group()
 
@@ -71,5 +73,5 @@ def test_two_processes_train_one_model(tmp_path: Path) -> None:
     assert first["mean"] == second["mean"]
     assert (first["evaluations"], second["evaluations"]) == (2, 0)
     assert {"epoch_1.pth", "epoch_2.pth", "latest.pth"} <= {path.name for path in tmp_path.iterdir()}
-    assert first["weight"] == first["again"] == second["again"]
+    assert first["weight"] == first["again"] == second["again"] == first["best"] == second["best"]
     assert first["weight"] == first["inside"] == second["inside"]

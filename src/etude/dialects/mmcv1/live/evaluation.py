@@ -262,8 +262,22 @@ class DistEvalHook(EvalHook):
                     dist.broadcast(module.running_mean, 0)  # type: ignore[arg-type]
         folder = self.tmpdir if self.tmpdir is not None else os.path.join(runner.work_dir or ".", ".eval_hook")
         results = self.test_fn(runner.model, self.dataloader, tmpdir=folder, gpu_collect=self.gpu_collect)
+        before = self.best_ckpt_path
         if runner.rank == 0:
             self._take(runner, results)
+        if self.save_best is not None:
+            self._save_own_parts(runner, self.best_ckpt_path if self.best_ckpt_path != before else None)
+
+    def _save_own_parts(self, runner: BaseRunner, saved: str | None) -> None:
+        """The first rank knows whether this was the best; the others keep beside the file what only they know."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return
+        told = [saved]
+        dist.broadcast_object_list(told, src=0)
+        if told[0] is not None and runner.rank != 0:
+            self.best_ckpt_path = told[0]
+            folder, name = os.path.split(told[0])
+            runner.save_own_part(folder, filename_tmpl=name, create_symlink=False)
 
 
 def _check_when(start: Any, interval: Any, by_epoch: Any, save_best: Any) -> None:
