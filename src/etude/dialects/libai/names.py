@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from etude.dialects.libai import names_oneflow
+
 _LAZY = "etude.dialects.libai.lazy"
 _LIVE = "etude.dialects.libai.live"
 _D2 = "etude.dialects.libai.live.detectron"
@@ -58,7 +60,7 @@ _DIST = _from(
     "get_rank get_local_rank get_world_size get_num_nodes is_main_process is_last_process synchronize "
     "get_data_parallel_rank get_data_parallel_size get_tensor_parallel_size get_pipeline_parallel_size "
     "broadcast_py_object get_dist_util setup_dist_util convert_to_distributed_default_setting ttol tton",
-)
+) | _from(f"{_LIVE}.flow", "get_nd_sbp get_layer_placement")
 _LIBAI_DIST = _as(dist="libai.utils.distributed")
 _LOGGER = _from(f"{_LIVE}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
 _CHECKPOINT = _from("etude.dialects.libai.files", "Checkpointer PeriodicCheckpointer")
@@ -122,39 +124,6 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.models.utils.graph_base": _GRAPH,
     "libai.tokenizer": _from(f"{_LIVE}.default", "build_tokenizer"),
     "libai.tokenizer.build": _from(f"{_LIVE}.default", "build_tokenizer"),
-}
-
-# -- OneFlow, as far as configs name it --------------------------------------------------------------------------------
-
-_NN = _from(
-    "torch.nn",
-    "AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d BatchNorm1d BatchNorm2d BatchNorm3d BCELoss "
-    "BCEWithLogitsLoss Conv1d Conv2d Conv3d ConvTranspose2d CrossEntropyLoss Dropout ELU Embedding Flatten GELU GRU "
-    "GroupNorm Hardsigmoid Hardswish Hardtanh Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d KLDivLoss L1Loss "
-    "LSTM LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax MSELoss MaxPool1d MaxPool2d Mish Module ModuleDict "
-    "ModuleList NLLLoss PReLU Parameter ParameterDict ParameterList ReLU ReLU6 RNN RMSNorm SELU Sequential SiLU "
-    "Sigmoid SmoothL1Loss Softmax Softplus Tanh Unfold Upsample functional init",
-)
-_FLOW = _from(
-    "torch",
-    "Tensor tensor zeros ones rand randn arange cat stack float16 float32 float64 bfloat16 int8 int32 int64 bool "
-    "long float no_grad device manual_seed Size save load sigmoid tanh exp log softmax matmul where argmax "
-    "Generator abs all allclose any argmin argsort as_tensor bmm chunk clamp clip cos cumsum diag dtype einsum empty "
-    "equal erf eye flatten flip from_numpy full full_like gather half int is_tensor isinf isnan linspace "
-    "logical_and logical_not logical_or masked_fill max mean median min mm norm numel ones_like permute pow prod "
-    "rand_like randint randn_like randperm relu repeat_interleave reshape roll round rsqrt scatter sin sort split sqrt "
-    "square squeeze std sum topk transpose tril triu uint8 unbind unsqueeze var zeros_like "
-    "set_grad_enabled enable_grad",
-)
-_ONEFLOW: dict[str, dict[str, str]] = {
-    "oneflow": _FLOW | {"nn": "torch.nn", "cuda": "torch.cuda"},
-    "oneflow.env": _from(f"{_LIVE}.distributed", "get_rank get_local_rank get_world_size")
-    | _as(get_node_size=f"{_LIVE}.distributed:get_num_nodes"),
-    "oneflow.nn": _NN | {"functional": "torch.nn.functional", "init": "torch.nn.init"},
-    "oneflow.optim": _from(f"{_LIVE}.optimizers", "SGD Adam AdamW Adagrad RMSprop"),
-    "oneflow.unittest": _from(f"{_LIVE}.flow_tests", "TestCase skip_unless_1n1d skip_unless_1n2d skip_unless_1n4d"),
-    "oneflow.utils": {},
-    "oneflow.utils.data": _from("torch.utils.data", "Dataset DataLoader ConcatDataset Subset"),
 }
 
 # -- detectron2 and fvcore ---------------------------------------------------------------------------------------------
@@ -309,10 +278,11 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     ),
 }
 
-MODULES: dict[str, dict[str, str]] = {**_LIBAI, **_ONEFLOW, **_DETECTRON2}
+MODULES: dict[str, dict[str, str]] = {**_LIBAI, **names_oneflow.MODULES, **_DETECTRON2}
 
 _BRING = "bring the class as a file of your own and import it from there"
 OUT_OF_SCOPE: dict[str, str] = {
+    **names_oneflow.OUT_OF_SCOPE,
     "libai.models": f"models of LiBai are written for OneFlow; {_BRING}",
     "libai.tokenizer": f"tokenizers of LiBai are not part of the engine; {_BRING}",
     "libai.layers": f"OneFlow's parallel layers have no counterpart; use torch.nn, or {_BRING}",

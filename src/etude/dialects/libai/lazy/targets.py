@@ -91,6 +91,8 @@ def _served_names() -> dict[str, str]:
     names: dict[str, str] = {}
     for module, table in MODULES.items():
         for attribute, target in table.items():
+            if target.startswith("torch"):  # goes by its own name
+                continue
             dotted = f"{module}.{attribute}"
             known = names.get(target)
             if known is None or dotted.count(".") < known.count("."):
