@@ -322,3 +322,12 @@ def test_places_follow_assignments_updates_and_attributes() -> None:
     assert found[("model", "b", 0, "c")] == 7
     assert found[("model", "d")] == 6
     assert found[("x", "y")] == 8
+
+
+def test_only_outermost_components_of_another_package_carry_its_scope() -> None:
+    values = {"model": {"type": "Net", "head": {"type": "Head"}}, "several": [{"type": "One"}, ({"a": 1},)]}
+    scoped = config.Config._dict_to_config_dict(values, "other")
+    assert scoped.model._scope_ == scoped.several[0]._scope_ == "other"
+    assert "_scope_" not in scoped.model.head and "_scope_" not in scoped
+    assert isinstance(scoped.several[1][0], config.ConfigDict)
+    assert "_scope_" not in config.Config._dict_to_config_dict({"type": "Net"})

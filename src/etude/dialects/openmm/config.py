@@ -15,7 +15,7 @@ from etude.dialects.openmm.merge import merge
 from etude.dialects.openmm.pretty import pretty
 from etude.dialects.openmm.source import Source, filled, parsed, read_text, with_environment, with_placeholders
 from etude.dialects.openmm.source import with_predefined as _with_predefined
-from etude.dialects.openmm.textstyle import Style, base_file, read_chain
+from etude.dialects.openmm.textstyle import Style, base_file, read_chain, scoped
 
 __all__ = [
     "RESERVED_KEYS", "Config", "ConfigDict", "ConfigParsingError", "DictAction", "LazyAttr", "LazyObject", "add_args",
@@ -148,6 +148,15 @@ class Config(ConfigBase):
             lazy_import=lazy_import,
         )
         return source.values, source.text, source.env
+
+    @staticmethod
+    def _dict_to_config_dict(cfg: Any, scope: str | None = None, has_scope: bool = True) -> Any:
+        values = ConfigDict._hook(cfg)
+        return values if scope is None else scoped(values, scope, has_scope)
+
+    @staticmethod
+    def _dict_to_config_dict_lazy(cfg: Any) -> Any:
+        return ConfigDict._hook(cfg)
 
     @staticmethod
     def _merge_a_into_b(a: dict[Any, Any], b: Any, allow_list_keys: bool = False) -> Any:
