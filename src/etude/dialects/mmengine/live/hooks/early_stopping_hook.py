@@ -79,7 +79,11 @@ class EarlyStoppingHook(Hook):
         text, hint = missing_result("monitor of EarlyStoppingHook", self.monitor, metrics)
         if self.strict:
             raise ConfigRuntimeError(text, hint=hint)
-        warnings.warn(f"Skip early stopping process since {text}; {hint}", stacklevel=3)
+        warnings.warn(
+            f"Skip early stopping process since the evaluation results ({list(metrics)}) do not include `monitor` "
+            f"({self.monitor}); {hint}",
+            stacklevel=3,
+        )
 
     def _check_stop_condition(self, current_score: float) -> tuple[bool, str]:
         compare = BETTER[self.rule]
