@@ -15,8 +15,10 @@ from etude.build import Options
 from etude.checkpoint import changes
 from etude.checkpoint.attempts import Attempts
 from etude.checkpoint.find import FOLDER, find
+from etude.checkpoint.folders import is_of_parts
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.lock import Lock
+from etude.checkpoint.places import local_path
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm import describe, init_from
 from etude.core.run import Run
@@ -114,19 +116,21 @@ class Recovery:
             if loaded is None:
                 self.say(f"no checkpoint yet, starting at step 0{_mention_weights(store)}")
             return loaded
-        text = os.path.abspath(find(path, beside=store.folder)) if "://" not in path else path
-        if os.path.isfile(text):
+        path = local_path(path)
+        found = find(path, beside=store.folder).rstrip("/")
+        text = found if "://" in found else os.path.abspath(found)
+        if os.path.isfile(text) or is_of_parts(text):
             raise ResumeError(
-                f"{printable(path)} is a file, not a checkpoint of Étude; to start from its weights write init_from"
+                f"{printable(path)} is no checkpoint of Étude to go on from; to start from its weights write "
+                f"`init_from: {printable(os.path.relpath(text))}`"
             )
-        if os.path.isdir(os.path.join(path, FOLDER)) or os.path.basename(path.rstrip("/")) == FOLDER:
-            whole = os.path.dirname(text)
-            other = store if whole == store.folder else Store(whole, write=False, say=self.say)
+        whole, _, name = text.rpartition("/")
+        other = store if whole == store.folder else Store(whole, write=False, say=self.say)
+        is_remote_run = "://" in path and found != path.rstrip("/")
+        if is_remote_run or os.path.isdir(os.path.join(path, FOLDER)) or os.path.basename(path.rstrip("/")) == FOLDER:
             return other.resume(need=needed(self.run))
-        inside = os.path.dirname(text) == store.folder
-        loaded = (store if inside else Store(os.path.dirname(text), write=False, say=self.say)).load(
-            text, need=needed(self.run)
-        )
+        inside = other is store
+        loaded = other.load(name, need=needed(self.run))
         if inside:
             store.rewind(loaded.manifest.step)
         return loaded

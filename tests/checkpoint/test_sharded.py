@@ -106,3 +106,21 @@ def test_damage_is_said_and_paths_do_not_lead_out(saved: tuple[Path, dict[str, A
     metadata.write_bytes(b"\x80\x04N.")
     with pytest.raises(ResumeError, match="not one of torch's"):
         sharded.read(str(folder))
+
+
+def test_a_run_does_not_go_on_from_it_and_says_what_can_be_done(
+    saved: tuple[Path, dict[str, Any]], workdir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from tests.cli.commands import CONFIG
+
+    (workdir / "c.yaml").write_text(CONFIG)
+    marker = workdir / "marker"
+    (workdir / "evil").mkdir()
+    (workdir / "evil" / ".metadata").write_bytes(pickle.dumps(Hostile(marker)))
+    for folder in (str(saved[0]), "evil"):
+        assert main(["train", "c.yaml", "--resume", folder]) == 7
+        said = capfd.readouterr().err
+        assert "is no checkpoint of Étude to go on from" in said and "`init_from: " in said
+    assert main(["train", "c.yaml", "+init_from=evil"]) == 7
+    assert "refused: global os.system" in capfd.readouterr().err
+    assert not marker.exists() and not (workdir / "runs").exists()

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from etude.api import Trial, train
 from etude.build import Options
 from etude.checkpoint.store import Store
 from etude.core.run import Run
-from etude.errors import ConfigError, ResumeError
+from etude.errors import ConfigError, ResumeError, UserError
 
 CONFIG = """
 model: {type: MLP, sizes: [64, 16, 10], dropout: 0.1}
@@ -164,3 +165,19 @@ def test_a_misspelt_name_of_an_allowed_change_is_refused(config: Path, tmp_path:
                 run(config, folder, "optim.lr=0.5", resume=resume, allow_change=("lr", name))
     for name in ("lr", "optim", "optim.lr", "all", "data", "model", "hook.Ema", "Ema"):
         run(config, tmp_path / "a", "optim.lr=0.01", chaos="sigterm@step=7", resume="", allow_change=(name,))
+
+
+def test_a_checkpoint_on_another_file_system_is_gone_on_from(config: Path, tmp_path: Path) -> None:
+    run(config, tmp_path / "a", chaos="sigterm@step=6")
+    whole = run(config, tmp_path / "a", resume="")
+    entry = Store(tmp_path / "a/checkpoints", write=False).entries()[0]
+    fsspec.filesystem("memory").put(entry.path, f"/resumed/checkpoints/{entry.name}", recursive=True)
+    for number, path in enumerate(
+        ["memory://resumed", "memory://resumed/checkpoints", f"memory://resumed/checkpoints/{entry.name}",
+         f"file://{entry.path}"]
+    ):  # fmt: skip
+        again = run(config, tmp_path / f"b{number}", resume=path)
+        assert again.step == whole.step
+        assert all(torch.equal(a, b) for a, b in zip(weights(whole), weights(again), strict=True))
+    with pytest.raises(UserError, match="Protocol not known"):
+        run(config, tmp_path / "c", resume="nosuch://x")
