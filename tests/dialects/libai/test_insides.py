@@ -37,7 +37,7 @@ from detectron2.solver.lr_scheduler import _get_warmup_factor_at_iter
 from detectron2.utils import events
 from detectron2.utils.env import TORCH_VERSION
 from detectron2.utils.events import CommonMetricPrinter, EventStorage, JSONWriter
-from fvcore.common.checkpoint import Checkpointer
+from fvcore.common.checkpoint import Checkpointer, get_missing_parameters_message
 from fvcore.nn import update_bn_stats
 from iopath.common.file_io import LazyPath, PathHandler, PathManager
 from libai.data.samplers import CyclicSampler
@@ -441,3 +441,13 @@ def test_what_belongs_to_detection_is_refused_with_the_reason(name: str) -> None
 def test_a_trainer_that_has_not_begun_is_at_iteration_0() -> None:
     trainer = TrainerBase()
     assert (trainer.iter, trainer.start_iter, trainer._hooks) == (0, 0, [])
+
+
+def test_weights_without_a_place_are_told_layer_by_layer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    torch.save(
+        {"model": nn.ModuleDict({"fc": nn.Linear(2, 2), "more": nn.Linear(1, 1)}).state_dict()}, tmp_path / "a.pth"
+    )
+    Checkpointer(nn.ModuleDict({"fc": nn.Linear(2, 2), "other": nn.Linear(1, 1)})).load(str(tmp_path / "a.pth"))
+    assert "not found in the checkpoint:\nother.{bias, weight}" in caplog.text
+    assert "not used by the model:\n  more.{bias, weight}" in caplog.text
+    assert get_missing_parameters_message(["a.b.c", "d"]).splitlines()[1:] == ["a.b.c", "d"]

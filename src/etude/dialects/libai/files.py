@@ -25,6 +25,7 @@ import torch
 from etude.checkpoint import disk, foreign
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.live import sound
+from etude.dialects.libai.misfits import get_missing_parameters_message, get_unexpected_parameters_message
 from etude.errors import ResumeError, SaveError
 
 LAST = "last_checkpoint"
@@ -296,14 +297,9 @@ def tell_misfits(found: IncompatibleKeys, logger: logging.Logger) -> None:
             f"{here} in the model! You might want to double check if this is expected."
         )
     if found.missing_keys:
-        logger.warning(
-            "Some model parameters or buffers are not found in the checkpoint:\n" + "\n".join(found.missing_keys)
-        )
+        logger.warning(get_missing_parameters_message(found.missing_keys))
     if found.unexpected_keys:
-        logger.warning(
-            "The checkpoint state_dict contains keys that are not used by the model:\n"
-            + "\n".join(found.unexpected_keys)
-        )
+        logger.warning(get_unexpected_parameters_message(found.unexpected_keys))
 
 
 def take(model: torch.nn.Module, state: Mapping[str, Any]) -> IncompatibleKeys:

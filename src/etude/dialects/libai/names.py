@@ -63,6 +63,9 @@ _DIST = _from(
 ) | _from(f"{_LIVE}.flow", "get_nd_sbp get_layer_placement")
 _LIBAI_DIST = _as(dist="libai.utils.distributed")
 _LOGGER = _from(f"{_LIVE}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
+_MISFITS = _from(
+    "etude.dialects.libai.misfits", "get_missing_parameters_message get_unexpected_parameters_message"
+)
 _CHECKPOINT = _from("etude.dialects.libai.files", "Checkpointer PeriodicCheckpointer")
 _EVALUATORS = _from(f"{_LIVE}.evaluators", "ClsEvaluator PPLEvaluator RegEvaluator BLEUEvaluator")
 _EVALUATION = (
@@ -94,7 +97,7 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.utils": {},
     "libai.utils.events": _EVENTS,
     "libai.utils.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
-    "libai.utils.checkpoint": _CHECKPOINT,
+    "libai.utils.checkpoint": _CHECKPOINT | _MISFITS,
     "libai.utils.distributed": _DIST,
     "libai.utils.file_io": _as(PathManager=f"{_D2}.paths:LIBAI", PathManagerBase=f"{_D2}.paths:PathManager"),
     "libai.utils.logger": _LOGGER,
@@ -258,7 +261,8 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "fvcore.common": {},
     "fvcore.common.param_scheduler": _PARAM_SCHEDULERS,
     "fvcore.common.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer PeriodicCheckpointer")
-    | _as(_IncompatibleKeys="etude.dialects.libai.files:IncompatibleKeys"),
+    | _as(_IncompatibleKeys="etude.dialects.libai.files:IncompatibleKeys")
+    | _MISFITS,
     "fvcore.common.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
     "fvcore.common.timer": _from(f"{_LIVE}.timer", "Timer"),
     "fvcore.common.config": _from(f"{_LAZY}.nodes", "CfgNode"),
