@@ -64,9 +64,8 @@ def listed(path: str) -> tuple[list[str], list[Found]]:
 
 def _none_in(path: str) -> UserError:
     """Nothing is there; of a folder of runs the newest is named."""
-    runs = (
-        sorted(Path(path).glob(f"*/{FOLDER}")) + sorted(Path(path).glob(f"*/*/{FOLDER}")) if "://" not in path else []
-    )
+    levels = () if "://" in path else (f"*/{FOLDER}", f"*/*/{FOLDER}")
+    runs = [found for level in levels for found in Path(path).glob(level)]
     newest = max(runs, key=lambda one: one.parent.name, default=None)
     hint = f"; it holds runs, the newest is {printable(str(newest.parent))}" if newest else ""
     return UserError(f"no checkpoint in {printable(path)}, of Étude or of a system that it knows{hint}")
