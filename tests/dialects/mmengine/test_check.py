@@ -184,6 +184,19 @@ def test_the_same_in_pure_python(
     assert told(PURE.replace(old, new, 1), capsys) == [finding]
 
 
+def test_what_is_added_to_a_list_of_the_base_stands_where_it_is_added(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "base.py").write_text(PURE)
+    child = "from mmengine.config import read_base\nwith read_base():\n    from .base import *\n"
+    wrong = "no hook is called 'MyHok'; did you mean 'MyHook'?"
+    assert told(f"{child}custom_hooks.append(dict(type='MyHok'))\n", capsys) == [f"c.py:4: {wrong}"]
+    assert told(f"{child}\ncustom_hooks += [dict(type='MyHok')]\n", capsys) == [f"c.py:5: {wrong}"]
+    (project / "base.py").write_text(PURE.replace("every=2", "evry=2"))
+    at_home = "base.py:22: parts_of_check.MyHook has no parameter 'evry'; did you mean 'every'?"
+    assert told(f"{child}custom_hooks.append(dict(type=MyHook))\n", capsys) == [at_home]
+
+
 def test_a_variable_that_only_the_base_used_is_set_too_late(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = "optimizer = dict(type='SGD', lr=0.1)\n" + TEXT.replace(
         "optimizer=dict(type='SGD', lr=0.1, momentum=0.9)", "optimizer=optimizer"

@@ -83,9 +83,9 @@ def read_lazy(filename: str | os.PathLike[str], seen: tuple[str, ...] = ()) -> S
 
 def _places_after(text: str, path: str, base: places.Places) -> places.Places:
     """An assignment to a whole name replaces what a base said of it; a change of an inner key leaves the rest."""
-    own = places.places_in(text, path)
+    own, grown = places.places_in(text, path), places.grown_in(text, path)
     kept = {where: place for where, place in base.items() if (where[0],) not in own}
-    return {**kept, **own}
+    return {**kept, **grown, **own}
 
 
 def _same(imported: dict[str, Any], name: str, value: Any) -> bool:

@@ -12,6 +12,7 @@ from etude.config.tree import Path
 from etude.plan import Place
 
 Places = dict[Path, Place]
+_GROWING = ("append", "extend", "insert")
 
 
 def places_in(text: str, file: str) -> Places:
@@ -27,6 +28,24 @@ def places_in(text: str, file: str) -> Places:
         for path, line in _assigned(statement):
             places[path] = Place(file, line, ".".join(str(part) for part in path))
     return places
+
+
+def grown_in(text: str, file: str) -> Places:
+    """Lists that ``text`` adds items to (``custom_hooks.append(…)``, ``custom_hooks += […]``), and where."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return {}
+    found: Places = {}
+    for statement in _statements(body):
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        grown = statement.target if isinstance(statement, ast.AugAssign) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _GROWING:
+            grown = call.func.value
+        path = _path_of(grown) if grown is not None else ()
+        if path:
+            found[path] = Place(file, statement.lineno, ".".join(map(str, path)))
+    return found
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
