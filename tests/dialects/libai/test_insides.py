@@ -28,6 +28,7 @@ from detectron2.data.common import DatasetFromList, MapDataset, set_default_data
 from detectron2.data.samplers import InferenceSampler
 from detectron2.engine import SimpleTrainer, hooks
 from detectron2.evaluation import inference_on_dataset, print_csv_format, verify_results
+from detectron2.solver import LRMultiplier, WarmupParamScheduler
 from detectron2.solver.build import (
     _create_gradient_clipper,
     _generate_optimizer_class_with_gradient_clipping,
@@ -451,3 +452,24 @@ def test_weights_without_a_place_are_told_layer_by_layer(tmp_path: Path, caplog:
     assert "not found in the checkpoint:\nother.{bias, weight}" in caplog.text
     assert "not used by the model:\n  more.{bias, weight}" in caplog.text
     assert get_missing_parameters_message(["a.b.c", "d"]).splitlines()[1:] == ["a.b.c", "d"]
+
+
+def test_a_curve_of_an_installed_fvcore_is_one_too() -> None:
+    class ParamScheduler:
+        def __call__(self, where: float) -> float:
+            raise NotImplementedError
+
+    class Falling(ParamScheduler):
+        def __call__(self, where: float) -> float:
+            return 1.0 - where
+
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
+    scheduler = LRMultiplier(optimizer, WarmupParamScheduler(Falling(), 0.5, 0.25), 4)
+    rates = [optimizer.param_groups[0]["lr"]]
+    for _ in range(3):
+        optimizer.step()
+        scheduler.step()
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == [1.0, 1.5, 1.0, 0.5]
+    with pytest.raises(ValueError, match="must be an instance of fvcore ParamScheduler"):
+        LRMultiplier(optimizer, lambda where: where, 4)

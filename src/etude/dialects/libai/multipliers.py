@@ -21,6 +21,11 @@ class ParamScheduler:
         raise NotImplementedError("Param schedulers must override __call__")
 
 
+def is_param_scheduler(value: Any) -> bool:
+    """Whether ``value`` maps progress to a value; also one of fvcore's own, where that is installed."""
+    return any(kind.__name__ == ParamScheduler.__name__ for kind in type(value).__mro__)
+
+
 class ConstantParamScheduler(ParamScheduler):
     """One value for all of training."""
 

@@ -63,9 +63,7 @@ _DIST = _from(
 ) | _from(f"{_LIVE}.flow", "get_nd_sbp get_layer_placement")
 _LIBAI_DIST = _as(dist="libai.utils.distributed")
 _LOGGER = _from(f"{_LIVE}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
-_MISFITS = _from(
-    "etude.dialects.libai.misfits", "get_missing_parameters_message get_unexpected_parameters_message"
-)
+_MISFITS = _from("etude.dialects.libai.misfits", "get_missing_parameters_message get_unexpected_parameters_message")
 _CHECKPOINT = _from("etude.dialects.libai.files", "Checkpointer PeriodicCheckpointer")
 _EVALUATORS = _from(f"{_LIVE}.evaluators", "ClsEvaluator PPLEvaluator RegEvaluator BLEUEvaluator")
 _EVALUATION = (

@@ -18,7 +18,7 @@ from etude.dialects.libai.live.detectron.events import EventStorage
 from etude.dialects.libai.live.detectron.precise_bn import get_bn_modules, update_bn_stats
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
 from etude.dialects.libai.live.detectron.trainer import HookBase
-from etude.dialects.libai.multipliers import ParamScheduler
+from etude.dialects.libai.multipliers import is_param_scheduler
 
 Predicate = Callable[[Any], bool]
 
@@ -48,7 +48,7 @@ class LRScheduler(shared.LRScheduler, HookBase):
 
     def before_train(self) -> None:
         self._optimizer = self._optimizer or self.trainer.optimizer
-        if isinstance(self.scheduler, ParamScheduler):
+        if is_param_scheduler(self.scheduler):
             self._scheduler = LRMultiplier(
                 self._optimizer, self.scheduler, self.trainer.max_iter, last_iter=self.trainer.iter - 1
             )

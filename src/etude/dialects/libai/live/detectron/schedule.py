@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from etude.dialects.libai.multipliers import ParamScheduler, WarmupParamScheduler
+from etude.dialects.libai.multipliers import ParamScheduler, WarmupParamScheduler, is_param_scheduler
 
 __all__ = ["LRMultiplier", "WarmupCosineLR", "WarmupMultiStepLR", "WarmupParamScheduler"]
 
@@ -20,7 +20,7 @@ class LRMultiplier(torch.optim.lr_scheduler.LRScheduler):
     def __init__(
         self, optimizer: torch.optim.Optimizer, multiplier: ParamScheduler, max_iter: int, last_iter: int = -1
     ) -> None:
-        if not isinstance(multiplier, ParamScheduler):
+        if not is_param_scheduler(multiplier):
             raise ValueError(
                 f"_LRMultiplier(multiplier=) must be an instance of fvcore ParamScheduler. Got {multiplier} instead."
             )
