@@ -124,3 +124,14 @@ def test_a_run_does_not_go_on_from_it_and_says_what_can_be_done(
     assert main(["train", "c.yaml", "+init_from=evil"]) == 7
     assert "refused: global os.system" in capfd.readouterr().err
     assert not marker.exists() and not (workdir / "runs").exists()
+
+
+def test_scripts_of_other_systems_are_told_how_to_make_a_file_of_it(tmp_path: Path) -> None:
+    from etude.dialects.openmm.live.loader import load_from_local
+
+    marker = tmp_path / "marker"
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / ".metadata").write_bytes(pickle.dumps(Hostile(marker)))
+    with pytest.raises(ResumeError, match=r"a folder of torch\.distributed\.checkpoint.*`etude ckpt convert`"):
+        load_from_local(str(tmp_path / "evil"))
+    assert not marker.exists()

@@ -54,7 +54,7 @@ class Loader:
 def load_from_local(filename: str, map_location: Any = None) -> Any:
     """A file on this machine, read as data."""
     path = os.path.expanduser(filename)
-    if not os.path.isfile(path):
+    if not os.path.exists(path):
         raise FileNotFoundError(f"{path} can not be found.")
     return _moved(foreign.read(path), map_location)
 
