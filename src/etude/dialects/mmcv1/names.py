@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from etude.dialects.mmcv1.names_imported import IMPORTED
+
 _LIVE = "etude.dialects.mmcv1.live"
 _COMMON = "etude.dialects.openmm"
 
@@ -59,7 +61,11 @@ _CHECKPOINT = _at(
     "CheckpointLoader _load_checkpoint _load_checkpoint_with_prefix load_checkpoint load_state_dict save_checkpoint "
     "weights_to_cpu get_state_dict",
 )
-_LOADERS = _at(f"{_COMMON}.live.loader", "load_from_local load_from_http")
+_LOADERS = _at(
+    f"{_COMMON}.live.loader",
+    "load_from_local load_from_http load_from_torchvision load_from_openmmlab load_from_mmcls load_from_pavi "
+    "load_from_ceph",
+)
 _DIST = _at(f"{_LIVE}.dist_utils", "get_dist_info init_dist master_only allreduce_grads allreduce_params")
 _FP16 = _at(f"{_LIVE}.fp16_utils", "auto_fp16 force_fp32 wrap_fp16_model cast_tensor_type")
 _PRIORITY = _at(f"{_LIVE}.priority", "Priority get_priority")
@@ -299,6 +305,10 @@ _MMTRACK: dict[str, dict[str, str]] = {
     "mmtrack.utils.logger": _at(f"{_LIVE}.mmtrack.train", "get_root_logger"),
 }
 
+_HOMES = _TRACKERS | _CURVES | _PARALLEL | _BACKENDS | _MMCV["mmcv.utils"] | _MMCV["mmcv.runner"]
+for _module, _names in IMPORTED.items():
+    _MMCV[_module] = {name: _HOMES[name] for name in _names.split()} | _MMCV.get(_module, {})
+
 MODULES: dict[str, dict[str, str]] = _MMCV | _MMCLS | _MMTRACK
 
 _VISION = "it works on images; use torchvision, Pillow or OpenCV directly"
@@ -332,13 +342,21 @@ OUT_OF_SCOPE: dict[str, str] = {
        for name in ("BuildExtension", "CUDAExtension", "CppExtension", "_get_cuda_home", "get_build_config",
                     "ext_loader")},
     "mmcv.runner.LossScaler": "half precision scales losses by torch.amp.GradScaler",
-    "mmcv.runner.default_constructor": "it is served as mmcv.runner.DefaultRunnerConstructor",
     **{f"mmcls.apis.{name}": "inference is not part of training; call the model"
        for name in ("inference_model", "init_model", "show_result_pyplot")},
     **{f"mmcv.{name}": _VISION
        for name in ("imread", "imwrite", "imresize", "imrescale", "imflip", "impad", "imcrop", "imnormalize", "imshow",
                     "imfrombytes", "bgr2rgb", "rgb2bgr", "VideoReader", "flow2rgb", "Color", "color_val",
-                    "imdenormalize", "imrotate", "imshow_bboxes", "imshow_det_bboxes")},
+                    "imdenormalize", "imrotate", "imshow_bboxes", "imshow_det_bboxes", "Cache", "adjust_brightness",
+                    "adjust_color", "adjust_contrast", "adjust_hue", "adjust_lighting", "adjust_sharpness",
+                    "auto_contrast", "bgr2gray", "bgr2hls", "bgr2hsv", "bgr2ycbcr", "clahe", "concat_video",
+                    "convert_video", "cut_video", "cutout", "dequantize", "dequantize_flow", "flow_from_bytes",
+                    "flow_warp", "flowread", "flowshow", "flowwrite", "frames2video", "gray2bgr", "gray2rgb", "hls2bgr",
+                    "hsv2bgr", "imconvert", "imequalize", "imflip_", "iminvert", "imnormalize_", "impad_to_multiple",
+                    "imresize_like", "imresize_to_multiple", "imshear", "imtranslate", "lut_transform",
+                    "make_color_wheel", "posterize", "quantize", "quantize_flow", "rescale_size", "resize_video",
+                    "rgb2gray", "rgb2ycbcr", "solarize", "sparse_flow_from_bytes", "supported_backends", "tensor2imgs",
+                    "use_backend", "ycbcr2bgr", "ycbcr2rgb")},
     "mmcls.models.backbones.ResNet": _LAYERS,
     "mmcls.core.visualization": _VISION,
     "mmcls.core.export": "exports are not part of training; use torch.onnx",
