@@ -162,12 +162,9 @@ MODULES: dict[str, dict[str, str]] = {
 }
 
 OUT_OF_SCOPE: dict[str, str] = {
-    "mmengine.infer": "inferencers; call the model, or `etude evaluate`",
     "mmengine.runner.get_torchvision_models": "the model zoo; download a checkpoint and give its path",
     "mmengine.runner.get_external_models": "the model zoo; download a checkpoint and give its path",
     "mmengine.runner.get_mmcls_models": "the model zoo; download a checkpoint and give its path",
     "mmengine.runner.get_deprecated_model_names": "the model zoo; download a checkpoint and give its path",
-    "mmengine.hub": "the model zoo; download a checkpoint and give its path",
     "mmengine.analysis": "counting operations; use torch.utils.flop_counter",
-    "mmengine.model.efficient_conv_bn_eval": "a trick for evaluating convolutions; torch.compile does it",
 }

@@ -1,4 +1,4 @@
-"""Names of MMEngine: kinds of values for type hints, and small helpers that other files' code and tests import."""
+"""Names of MMEngine: inferencers, configs of other packages, kinds of values for type hints, and small helpers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,24 @@ _DRAWING = _from(
     "tensor2ndarray value2list",
 )
 
+_INFERENCER = _from("inference", "BaseInferencer")
+_HUB = _from("hub", "get_config get_model")
+_CONV_BN = _from("model.conv_bn", "turn_on_efficient_conv_bn_eval")
+
 MODULES: dict[str, dict[str, str]] = {
+    "mmengine.infer": _INFERENCER,
+    "mmengine.infer.infer": _INFERENCER | _from("inference", "InferencerMeta"),
+    "mmengine.hub": _HUB,
+    "mmengine.hub.hub": _HUB,
+    "mmengine.model.efficient_conv_bn_eval": _CONV_BN
+    | _from(
+        "model.conv_bn",
+        "efficient_conv_bn_eval_control efficient_conv_bn_eval_forward efficient_conv_bn_eval_graph_transform "
+        "turn_on_efficient_conv_bn_eval_for_single_model",
+    ),
     **{f"mmengine.hooks.{file}": dict(_BATCH) for file in _HOOK_FILES},
     "mmengine.hooks.runtime_info_hook": _BATCH | _from("hooks.runtime_info_hook", "_is_scalar"),
-    "mmengine.runner.runner": _RUNNER,
+    "mmengine.runner.runner": _RUNNER | _CONV_BN,
     "mmengine.runner._flexible_runner": _RUNNER,
     "mmengine.runner.checkpoint": {"load_url": "etude.dialects.openmm.torch_utils:load_url"},
     "mmengine._strategy.base": _from("kinds", "ParamSchedulerType"),

@@ -157,7 +157,7 @@ KEYS: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "compile": (_BOOL_OR_DICT, "torch.compile of train_step, with arguments"),
     "activation_checkpointing": (_or_null(_one_or_many(_TEXT)), "parts of the model whose activations are recomputed"),
     "strategy": (_or_null(_use("STRATEGIES")), "of a FlexibleRunner"),
-    "efficient_conv_bn_eval": ({}, "left out: it changes no result"),
+    "efficient_conv_bn_eval": ({}, "names of parts whose convolutions take in the fixed norms behind them"),
     "init_weights_for_test_or_val": (_FLAG, "of a FlexibleRunner"),
     "tta_model": (_DICT, "test-time augmentation: the model around"),
     "tta_pipeline": ({"type": "array"}, "test-time augmentation: the transforms"),

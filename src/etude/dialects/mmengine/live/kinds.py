@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 import torch
@@ -22,9 +22,9 @@ from etude.dialects.mmengine.live.structures import BaseDataElement
 from etude.dialects.mmengine.live.visualization import BaseVisBackend
 from etude.dialects.openmm.config import Config, ConfigDict
 
-DATA_BATCH = dict | tuple | list | None
+DATA_BATCH = dict[Any, Any] | tuple[Any, ...] | list[Any] | None
 
-ConfigType = dict | Config | ConfigDict
+ConfigType = dict[str, Any] | Config | ConfigDict
 ParamSchedulerType = list[_ParamScheduler] | dict[str, list[_ParamScheduler]]
 OptimWrapperType = OptimWrapper | dict[str, OptimWrapper]
 OptimizerType = BaseOptimWrapper | torch.optim.Optimizer
@@ -32,13 +32,13 @@ OptimizerType = BaseOptimWrapper | torch.optim.Optimizer
 MergedDataSamples = list[BaseDataElement]
 EnhancedBatchInputs = list[torch.Tensor | list[torch.Tensor]]
 EnhancedBatchDataSamples = list[list[BaseDataElement]]
-CastData = tuple | dict | BaseDataElement | torch.Tensor | list | bytes | str | None
+CastData = tuple[Any, ...] | dict[Any, Any] | BaseDataElement | torch.Tensor | list[Any] | bytes | str | None
 
 BoolTypeTensor = torch.BoolTensor
 LongTypeTensor = torch.LongTensor
-IndexType = Union[str, slice, int, list, LongTypeTensor, BoolTypeTensor, np.ndarray]  # noqa: UP007
+IndexType = Union[str, slice, int, list[Any], LongTypeTensor, BoolTypeTensor, np.ndarray]  # noqa: UP007
 
-VisBackendsType = list[list | BaseVisBackend] | BaseVisBackend | dict | None
+VisBackendsType = list[dict[str, Any] | BaseVisBackend] | BaseVisBackend | dict[str, Any] | None
 SUFFIX_TYPE = Sequence[str] | str
 
 DEVICE = get_device()

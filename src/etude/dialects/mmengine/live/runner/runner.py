@@ -13,6 +13,7 @@ from etude.dialects.mmengine.live import exact, together
 from etude.dialects.mmengine.live.dist.collectives import broadcast
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
 from etude.dialects.mmengine.live.loops import BaseLoop
+from etude.dialects.mmengine.live.model.conv_bn import turn_on_efficient_conv_bn_eval
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.runner import environment
 from etude.dialects.mmengine.live.runner.building import Building
@@ -270,8 +271,9 @@ class Runner(Building, Checkpoints, Hooking):
 
     def _turn_on_features(self) -> None:
         recompute_activations(self._bare_model(), self.cfg.get("activation_checkpointing"))
-        if self.cfg.get("efficient_conv_bn_eval"):
-            self.logger.warning("efficient_conv_bn_eval is left out: it changes no result; compile=True saves more")
+        joined = self.cfg.get("efficient_conv_bn_eval")
+        if joined:
+            turn_on_efficient_conv_bn_eval(self._bare_model(), joined)
 
     def _save_if_stopped(self) -> None:
         """A run that was told to stop (by a signal, say) leaves a file to resume from, inside an epoch too."""
