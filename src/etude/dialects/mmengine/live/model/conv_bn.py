@@ -23,7 +23,7 @@ def efficient_conv_bn_eval_forward(bn: _BatchNorm, conv: _ConvNd, x: Tensor) -> 
     shift = -bn.running_mean if conv.bias is None else conv.bias - bn.running_mean
     bias = scale * shift if bn.bias is None else bn.bias + scale * shift
     kernel = conv.weight * scale.reshape(-1, *[1] * (conv.weight.dim() - 1))
-    out: Tensor = conv._conv_forward(x, kernel, bias)  # type: ignore[operator]
+    out: Tensor = conv._conv_forward(x, kernel, bias)
     return out
 
 
@@ -31,7 +31,7 @@ def efficient_conv_bn_eval_control(bn: _BatchNorm, conv: _ConvNd, x: Tensor) -> 
     """One operation while the norm's statistics are fixed, the two as they were while they are learnt."""
     if not bn.training and bn.running_var is not None:
         return efficient_conv_bn_eval_forward(bn, conv, x)
-    out: Tensor = bn(conv._conv_forward(x, conv.weight, conv.bias))  # type: ignore[operator]
+    out: Tensor = bn(conv._conv_forward(x, conv.weight, conv.bias))
     return out
 
 
