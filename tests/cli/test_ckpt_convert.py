@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.checkpoint import content, tensors
+from etude.checkpoint import content, tensors, warm
 from etude.checkpoint.store import Store
 from etude.cli import main
 from tests.checkpoint.conftest import small_state
@@ -184,3 +184,21 @@ def test_a_target_on_another_file_system(native: Path) -> None:
     assert etude("convert", f"file://{native}", f"file://{native.parent}/w.pth")[0] == 0
     assert etude("average", "memory://tools/run", f"file://{native.parent}/w.pth", "-o", "memory://tools/m.pth")[0] == 0
     assert etude("diff", "memory://tools/m.pth", native)[0] == 0
+
+
+def test_averaged_weights_are_taken_by_their_place(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run")
+    average = {"w": torch.full((2,), 7.0)}
+    store.save({"model": {"w": torch.ones(2)}, "hook.Ema": {"updates": 3, "average": average}}, step=1)
+    store.close()
+    for target, flags in (("a.pth", ()), ("b", ("--to", "etude"))):
+        assert etude("convert", tmp_path / "run", tmp_path / target, "--key", "hook.Ema.average", *flags)[0] == 0
+        assert content.read(str(tmp_path / target)).weights()["w"].tolist() == [7, 7]
+    sources = (tmp_path / "run", tmp_path / "run")
+    assert etude("average", *sources, "-o", tmp_path / "m.pth", "--key", "hook.Ema.average")[0] == 0
+    assert content.read(str(tmp_path / "m.pth")).weights()["w"].tolist() == [7, 7]
+    model = torch.nn.Module()
+    model.w = torch.nn.Parameter(torch.zeros(2))
+    assert warm.init_from(model, tmp_path / "run", key="hook.Ema.average").exact and model.w.tolist() == [7, 7]
+    code, _, said = etude("convert", tmp_path / "run", tmp_path / "c.pth", "--key", "hook.Emma")
+    assert code == 7 and "no 'hook.Emma' in it; it has model, hook.Ema" in said

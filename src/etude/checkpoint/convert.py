@@ -26,9 +26,9 @@ ENDINGS = {
 
 
 def convert(
-    source: str, target: str, *, layout: str = "", optimizer: bool = False, trust: bool = False
+    source: str, target: str, *, layout: str = "", key: str = "", optimizer: bool = False, trust: bool = False
 ) -> tuple[str, str]:
-    """Weights of ``source`` into ``target``; returns what was written and its layout."""
+    """Weights of ``source`` (those at ``key``) into ``target``; returns what was written and its layout."""
     layout = choose_layout(target, layout)
     if optimizer and layout not in ("mmcv", "mmengine", NATIVE):
         raise UserError(f"{layout} holds weights alone; --optimizer goes with --to mmcv, mmengine or {NATIVE}")
@@ -38,8 +38,8 @@ def convert(
     if optimizer and state is None:
         raise ConfigError(f"{printable(source)} has no optimizer state to convert")
     if layout == NATIVE:
-        return write_native(target, found, state), layout
-    write(target, found.weights(), layout=layout, meta=_meta(found), optimizer=state)
+        return write_native(target, found, key, state), layout
+    write(target, found.weights(key), layout=layout, meta=_meta(found), optimizer=state)
     return target, layout
 
 
@@ -104,9 +104,9 @@ def write(
     _put(target, lambda file: torch.save(made, file))
 
 
-def write_native(folder: str, found: Content, optimizer: Any = None) -> str:
+def write_native(folder: str, found: Content, key: str = "", optimizer: Any = None) -> str:
     """The weights as a checkpoint ``weights-N`` below ``folder``, with checksums: to start from, not to go on from."""
-    parts = {"model": found.weights()} | ({"optimizer": optimizer} if optimizer is not None else {})
+    parts = {"model": found.weights(key)} | ({"optimizer": optimizer} if optimizer is not None else {})
     snapshot = Arena().take(parts)
     manifest = Manifest(step=found.step or 0, epoch=found.epoch or 0, kind="weights", parts=snapshot.parts)
     disk, where = locate(folder)
@@ -138,7 +138,7 @@ def _meta(found: Content) -> dict[str, Any]:
     return {"epoch": found.epoch or 0, "iter": found.step or 0}
 
 
-def average(sources: Sequence[str], target: str, *, trust: bool = False) -> int:
+def average(sources: Sequence[str], target: str, *, key: str = "", trust: bool = False) -> int:
     """The mean of the weights of several checkpoints; returns how many tensors were averaged.
 
     Sums are kept in double precision. What is no floating-point number (a counter) is taken from the last one.
@@ -150,7 +150,7 @@ def average(sources: Sequence[str], target: str, *, trust: bool = False) -> int:
     total: dict[str, torch.Tensor] = {}
     last: dict[str, torch.Tensor] = {}
     for source in sources:
-        before, last = last, warm.read_weights(source, trust=trust)
+        before, last = last, warm.read_weights(source, key=key, trust=trust)
         if before:
             _require_same_names(before, last, sources[0], source)
         for name, value in last.items():

@@ -103,8 +103,10 @@ def _heads(name: str) -> list[str]:
 def read_weights(path: str | os.PathLike[str], *, key: str = "", trust: bool = False) -> dict[str, torch.Tensor]:
     """The weights in a file or checkpoint, or in the newest one of a run, whatever system wrote it."""
     path = find(os.fspath(path))
-    if is_native(path):
+    if is_native(path) and not key:
         return dict(load_native(path, need=["model"], only=["model"]).state["model"])
+    if is_native(path):
+        return weights_in(load_native(path).state, key=key, at=path)
     content = folders.read(path, trust=trust)
     return weights_in(content, key=key, at=os.fspath(path))
 
@@ -137,10 +139,14 @@ def weights_place(content: Mapping[Any, Any]) -> str:
 
 
 def _inside(content: Mapping[Any, Any], place: str) -> Mapping[Any, Any] | None:
-    for step in place.split(".") if place else ():
-        if not isinstance(content, Mapping) or step not in content:
+    """What lies at the dotted ``place``; names may hold dots themselves (``hook.Ema``)."""
+    steps = place.split(".") if place else []
+    while steps:
+        names = [".".join(steps[:count]) for count in range(len(steps), 0, -1)]
+        name = next((name for name in names if isinstance(content, Mapping) and name in content), None)
+        if name is None:
             return None
-        content = content[step]
+        content, steps = content[name], steps[name.count(".") + 1 :]
     return content if isinstance(content, Mapping) else None
 
 

@@ -55,6 +55,12 @@ def _add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help="load files that hold code; it will be executed")
 
 
+def _add_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--key", default="", help="where the weights are, when not the model's own: hook.Ema.average, ema_state_dict"
+    )
+
+
 def ls(args: argparse.Namespace) -> int:
     from etude.checkpoint.tools import rows
 
@@ -145,13 +151,16 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
         help="safetensors, state_dict, mmcv, mmengine or etude (default: told by the ending .safetensors or .pth)",
     )  # fmt: skip
     parser.add_argument("--optimizer", action="store_true", help="with the optimizer's state (mmcv, mmengine, etude)")
+    _add_key(parser)
     _add_trust(parser)
 
 
 def convert(args: argparse.Namespace) -> int:
     from etude.checkpoint.convert import convert as work
 
-    written, layout = work(args.source, args.target, layout=args.to, optimizer=args.optimizer, trust=args.trust)
+    written, layout = work(
+        args.source, args.target, layout=args.to, key=args.key, optimizer=args.optimizer, trust=args.trust
+    )
     print(f"wrote {printable(written)} ({layout})")
     return 0
 
@@ -194,13 +203,14 @@ def prune(args: argparse.Namespace) -> int:
 def _add_average(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="+", help="checkpoints or files, two or more")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help=".safetensors or .pth")
+    _add_key(parser)
     _add_trust(parser)
 
 
 def average(args: argparse.Namespace) -> int:
     from etude.checkpoint.convert import average as work
 
-    count = work(args.sources, args.output, trust=args.trust)
+    count = work(args.sources, args.output, key=args.key, trust=args.trust)
     print(f"wrote {printable(args.output)}: {count} tensors averaged over {len(args.sources)}")
     return 0
 
