@@ -8,6 +8,8 @@ import io
 import json
 import os
 import pickle
+import subprocess
+import sys
 import unittest
 from collections.abc import Iterator
 from itertools import islice
@@ -473,3 +475,36 @@ def test_a_curve_of_an_installed_fvcore_is_one_too() -> None:
     assert rates == [1.0, 1.5, 1.0, 0.5]
     with pytest.raises(ValueError, match="must be an instance of fvcore ParamScheduler"):
         LRMultiplier(optimizer, lambda where: where, 4)
+
+
+def test_a_node_of_an_installed_yacs_becomes_one_of_ours() -> None:
+    foreign = type("CfgNode", (dict,), {})
+    cfg = get_cfg()
+    cfg.MINE = foreign({"A": 1, "B": foreign({"C": 2})})
+    cfg.merge_from_list(["MINE.B.C", "3"])
+    assert (cfg.MINE.B.C, type(cfg.MINE.B)) == (3, CfgNode)
+    with pytest.raises(AssertionError, match="Invalid type"):
+        cfg.MORE = {"A": 1}
+
+
+def test_the_errors_of_an_installed_hydra_are_raised(tmp_path: Path) -> None:
+    package = tmp_path / "hydra"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "errors.py").write_text(
+        "class HydraException(Exception): ...\n"
+        "class CompactHydraException(HydraException): ...\n"
+        "class OverrideParseException(CompactHydraException):\n"
+        "    def __init__(self, override, message): super().__init__(message)\n"
+        "class InstantiationException(CompactHydraException): ...\n"
+    )
+    code = (
+        "import hydra.errors as theirs; from etude.dialects.libai.lazy import errors as ours\n"
+        "for name in ('HydraException', 'CompactHydraException', 'InstantiationException'):\n"
+        "    assert isinstance(getattr(ours, name)('text'), getattr(theirs, name))\n"
+        "error = ours.OverrideParseException('a=b=c', 'text')\n"
+        "assert isinstance(error, theirs.OverrideParseException) and str(error) == 'text' and error.override == 'a=b=c'\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr

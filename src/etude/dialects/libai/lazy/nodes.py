@@ -50,7 +50,7 @@ class CfgNode(dict[str, Any]):
             return
         if self.is_frozen():
             raise AttributeError(f"Attempted to set {name} to {value}, but CfgNode is immutable")
-        self[name] = _valid(value, name)
+        self[name] = type(self)(value) if _is_foreign_node(value) else _valid(value, name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({super().__repr__()})"
@@ -195,6 +195,11 @@ def _rebuilt(kind: type[CfgNode], items: dict[str, Any], hidden: dict[str, Any])
 
 def _is_plain_dict(value: Any) -> bool:
     return isinstance(value, Mapping) and not isinstance(value, CfgNode)
+
+
+def _is_foreign_node(value: Any) -> bool:
+    """Whether a node is one of an installed yacs or fvcore; it becomes one of ours."""
+    return _is_plain_dict(value) and any(kind.__name__ == "CfgNode" for kind in type(value).__mro__)
 
 
 def _valid(value: Any, name: str) -> Any:
