@@ -205,6 +205,8 @@ def test_checkpoints_go_through_a_path_manager_of_ones_own(tmp_path: Path) -> No
     manager.register_handler(InFolder(tmp_path))
     with pytest.raises(KeyError, match="already registered"):
         manager.register_handler(InFolder(tmp_path))
+    with pytest.raises(AssertionError):
+        manager.register_handler(object())
     saved, loaded = a_deep_model(), a_deep_model()
     for model in (saved, loaded):
         checkpointer = DetectionCheckpointer(model, "test://")

@@ -204,7 +204,9 @@ class PathManager:
 
     def register_handler(self, handler: PathHandler, allow_override: bool = False) -> None:
         """Give the paths of a handler's prefixes to it; longer prefixes are asked first."""
-        assert isinstance(handler, PathHandler), handler
+        assert any(kind.__name__ == "PathHandler" for kind in type(handler).__mro__), (
+            handler
+        )  # an installed iopath's, too
         for prefix in handler._get_supported_prefixes():
             if prefix in self._path_handlers and not allow_override:
                 raise KeyError(f"Prefix '{prefix}' already registered by {self._path_handlers[prefix]}!")
