@@ -19,7 +19,7 @@ _WRITES = ("path", "file", "filename")
 def contradictions(plan: Plan) -> list[Finding]:
     """Everything in the plan that contradicts something else in it."""
     if plan.builder != "native":
-        return [*_length(plan)]
+        return [*_length(plan)] if "train" in plan.data or not plan.data else []
     return [
         *_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
     ]  # fmt: skip

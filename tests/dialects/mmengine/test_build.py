@@ -211,3 +211,22 @@ def test_a_hook_that_does_not_come_back_has_the_grace_that_was_asked_for(config:
     words = ["train", str(config), "--work-dir", str(tmp_path / "work"), "-q", "--grace", "1s"]
     assert lives.command(words, world=1) == 143
     assert not list((tmp_path / "work").glob("*.pth"))
+
+
+def test_a_config_that_only_tests_can_be_measured(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(config, tmp_path / "work")
+    config.write_text(
+        """
+custom_imports = dict(imports=["tests.dialects.mmengine.registered"], allow_failed_imports=False)
+model = dict(type="RegisteredNet")
+test_dataloader = dict(batch_size=2, sampler=dict(type="DefaultSampler", shuffle=False), dataset=dict(type="RegisteredNumbers", length=6))
+test_cfg = dict()
+test_evaluator = dict(type="RegisteredScore", values=(0.75,))
+"""
+    )
+    assert main(["test", str(config), str(tmp_path / "work"), "--work-dir", str(tmp_path / "w"), "-q"]) == 0
+    assert "acc  0.75\n" in capsys.readouterr().out
+    assert main(["train", str(config), "--work-dir", str(tmp_path / "w"), "-q"]) == 2
+    assert "train_dataloader, train_cfg" in said(capsys)

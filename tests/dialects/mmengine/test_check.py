@@ -148,6 +148,11 @@ def test_a_right_config_is_left_alone(project: Path, capsys: pytest.CaptureFixtu
         ("every=2", "evry=2", "c.py:19: MyHook has no parameter 'evry'; did you mean 'every'?"),
         ("sampler=dict(type='DefaultSampler', shuffle=True)", "shuffle=True", "c.py:6: train_dataloader.shuffle is a matter of the sampler; write sampler=dict(type='DefaultSampler', shuffle=True)"),
         ("randomness =", "optimizer = dict(lr=1)\nrandomness =", "c.py:20: warning: unknown key optimizer: nothing reads it; MMEngine reads optim_wrapper.optimizer"),
+        ("clip_grad=", "accumulative_counts='4', clip_grad=", "c.py:15: optim_wrapper.accumulative_counts must be a whole number, not the string '4'; write 4 without quotes"),
+        ("dict(type='Acc', topk=1)", "'Acc'", "c.py:11: val_evaluator must be a dict or a list of dicts, not 'Acc'; write dict(type='Acc')"),
+        ("val_cfg = dict()", "val_cfg = True", "c.py:10: val_cfg must be a dict, not True"),
+        ("dict(type='MyHook', every=2)", "'MyHook'", "c.py:19: custom_hooks.0: a hook is a dict, not 'MyHook'; write dict(type='MyHook')"),
+        ("optimizer=dict(type='SGD', lr=0.1, momentum=0.9)", "optimizer='SGD'", "c.py:14: optim_wrapper.optimizer must be a dict; write dict(type='SGD', …)"),
         ("'toy/acc'", "'toy/acuracy'", "c.py:18: default_hooks.checkpoint.save_best: no metric of val_evaluator gives 'toy/acuracy'; did you mean 'toy/acc'?"),
         ("'toy/acc'", "'acc'", "c.py:18: default_hooks.checkpoint.save_best: no metric of val_evaluator gives 'acc'; did you mean 'toy/acc'?"),
         ("by_epoch=False, begin=0, end=3)]", "end=3), dict(type='ReduceOnPlateauLR', monitor='toy/ac')]", "c.py:16: param_scheduler.1.monitor: no metric of val_evaluator gives 'toy/ac'; did you mean 'toy/acc'?"),
@@ -218,6 +223,30 @@ def test_a_loop_by_iterations_has_its_own_keys(project: Path, capsys: pytest.Cap
 def test_a_misspelt_option_names_itself(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = "override 'trian_cfg.max_epochs=3': unknown key trian_cfg; did you mean 'train_cfg'?"
     assert told(TEXT, capsys, "--cfg-options", "trian_cfg.max_epochs=3") == [wrong]
+
+
+def test_several_optimizers_are_held_against_their_classes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = "from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as C\n@C.register_module()\nclass Both: ...\n"
+    (project / "parts_of_check.py").write_text(PARTS + more)
+    old = "type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1, momentum=0.9),\n    clip_grad=dict(max_norm=1.0))"
+    two = "constructor='Both', a=dict(optimizer=dict(type='SGD', lr=0.1)), b=dict(optimizer=dict(type='Adam', lr=0.1)))"
+    scheduled = (
+        TEXT.replace(old, two)
+        .replace("param_scheduler = [", "param_scheduler = dict(a=[")
+        .replace("end=3)]", "end=3)])")
+    )
+    assert told(scheduled, capsys) == []
+    wrong = "c.py:14: Adam has no parameter 'lrr'; did you mean 'lr'?"
+    assert told(scheduled.replace("'Adam', lr", "'Adam', lrr"), capsys) == [wrong]
+
+
+def test_numbers_that_yaml_takes_for_text_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("c.yaml").write_text("model: {type: X}\noptim_wrapper:\n  optimizer: {type: SGD, lr: 1e-3}\n")
+    main(["check", "c.yaml"])
+    assert (
+        "c.yaml:3: optim_wrapper.optimizer.lr must be a number, not the string '1e-3'; YAML reads this as text: write 0.001"
+        in capsys.readouterr().out
+    )
 
 
 def test_names_that_cannot_all_be_known_are_left_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -244,8 +244,18 @@ class Components:
                 try:
                     conform(value, annotation)
                 except Misfit as misfit:
-                    tell = self.low.warning if own else self.low.error
-                    tell(self.low.place(*where), f"{dotted(where)} must be {misfit}", misfit.hint)
+                    tell, at = self.low.warning if own else self.low.error, self.low.place(*where)
+                    tell(at, f"{dotted(where)} must be {misfit}", _as_yaml(value, at.file) or misfit.hint)
+
+
+def _as_yaml(value: Any, file: str) -> str:
+    """YAML takes a number with an exponent for text unless it has a point and a sign."""
+    if not file.endswith((".yaml", ".yml")) or not isinstance(value, str) or "e" not in value.lower():
+        return ""
+    try:
+        return f"YAML reads this as text: write {float(value)!r}"
+    except ValueError:
+        return ""
 
 
 def _is_scalar(want: Want) -> bool:
@@ -257,6 +267,10 @@ def _role(path: Path) -> tuple[str, ...] | None:
     general = ".".join("*" if isinstance(part, int) else str(part) for part in path)
     if path[:1] == ("default_hooks",) and len(path) == 2:
         general = "default_hooks.*"
+    if path[:1] == ("param_scheduler",):
+        general = "param_scheduler"
+    if path[:1] == ("optim_wrapper",) and len(path) == 3 and path[2] == "optimizer":
+        general = "optim_wrapper.optimizer"
     return _ROLES.get(exact) or _ROLES.get(general)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etude.config.tree import Path, Tree
+from etude.config.tree import Path, Tree, dotted
 from etude.dialects.mmengine import names, names_engine, names_parts
 from etude.dialects.mmengine.components import Components
 from etude.dialects.mmengine.results import tell_results
@@ -19,7 +19,7 @@ from etude.dialects.openmm.lowering import Lowering, number
 from etude.dialects.openmm.reading import told_by_line
 from etude.dialects.openmm.slips import Words, tell_slips
 from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
-from etude.errors import ConfigError, Finding, suggest
+from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
 
@@ -190,7 +190,8 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 
 def _model(low: Lowering) -> Spec:
     if "model" not in low.tree.values:
-        low.error(low.place(), "the key `model` is missing", suggest("model", map(str, low.tree.values)))
+        near = nearest("model", [str(key) for key in low.tree.values])
+        low.error(low.place(), "the key `model` is missing", f"did you mean {near!r}?" if near else "")
     return low.spec(("model",), "model")
 
 
@@ -233,23 +234,36 @@ def _workers(low: Lowering, section: str) -> None:
 
 
 def _optimizers(low: Lowering) -> dict[str, Optimizer]:
+    """The optimizer, or several by name where a constructor of the user's own makes something of them."""
     given = low.tree.get("optim_wrapper")
     if not isinstance(given, Mapping):
         return {}
-    wrapper = low.spec(("optim_wrapper",), "update", default="OptimWrapper")
+    names = [str(key) for key, value in given.items() if isinstance(value, Mapping) and "optimizer" in value]
+    several = names if "constructor" in given and "optimizer" not in given else [""]
+    made = {name: _optimizer(low, ("optim_wrapper", name) if name else ("optim_wrapper",)) for name in several}
+    return {name: optimizer for name, optimizer in made.items() if optimizer is not None}
+
+
+def _optimizer(low: Lowering, path: Path) -> Optimizer | None:
+    given = low.tree.get(*path)
+    wrapper = low.spec(path, "update", default="OptimWrapper")
+    if given.get("optimizer") is None:
+        hint = suggest("optimizer", map(str, given)) if given else ""
+        low.error(wrapper.at, f"{dotted(path)} has no `optimizer`", hint)
+        return None
     low.bind(
         wrapper, _table("OPTIM_WRAPPERS"), table="OPTIM_WRAPPERS", word="optim wrapper",
         also=("optimizer", "constructor", "paramwise_cfg"),
     )  # fmt: skip
-    clip = low.tree.get("optim_wrapper", "clip_grad") or {}
-    norm = clip.get("max_norm") if isinstance(clip, Mapping) else None
-    optimizer = low.tree.get("optim_wrapper", "optimizer")
-    if optimizer is None and "constructor" not in given:
-        low.error(wrapper.at, "optim_wrapper has no `optimizer`", suggest("optimizer", map(str, given)))
-        return {}
-    spec = low.spec(("optim_wrapper", "optimizer"), "optimizer")
+    if not isinstance(given["optimizer"], Mapping):
+        low.error(
+            low.place(*path, "optimizer"), f"{dotted(path)}.optimizer must be a dict", "write dict(type='SGD', …)"
+        )
+        return None
+    clip = given.get("clip_grad")
+    spec = low.spec((*path, "optimizer"), "optimizer")
     low.bind(spec, _table("OPTIMIZERS"), table="OPTIMIZERS", given=("params",))
-    return {"": Optimizer(spec=spec, clip_norm=norm)}
+    return Optimizer(spec=spec, clip_norm=clip.get("max_norm") if isinstance(clip, Mapping) else None)
 
 
 def _schedulers(low: Lowering) -> None:
@@ -368,7 +382,11 @@ def _custom_hooks(low: Lowering) -> list[HookPlan]:
 
 def _hook(low: Lowering, path: Path, default: str, priority: int) -> HookPlan:
     spec = low.spec(path, "hook", default=default, leave_out=("priority",))
-    if not spec.name:
+    given = low.tree.get(*path, default={})
+    if isinstance(given, str | int | float | list | tuple):
+        hint = f"write dict(type={given!r})" if isinstance(given, str) else ""
+        low.error(spec.at, f"{dotted(path)}: a hook is a dict, not {given!r}", hint)
+    elif not spec.name:
         low.error(spec.at, "a hook needs a `type`")
     else:
         low.bind(spec, _table("HOOKS"), table="HOOKS")

@@ -46,8 +46,20 @@ _FORMER = {
 }  # fmt: skip
 
 
+#: Sections, and what each has to be.
+_DICTS = (
+    "model", "data_preprocessor", "train_cfg", "val_cfg", "test_cfg", "optim_wrapper", "default_hooks", "env_cfg",
+    "auto_scale_lr", "log_processor", "visualizer", "model_wrapper_cfg",
+    "train_dataloader", "val_dataloader", "test_dataloader",
+)  # fmt: skip
+_TYPED = ("model", "data_preprocessor", "visualizer", "param_scheduler", "val_evaluator", "test_evaluator")
+_DICTS_OR_LISTS = ("param_scheduler", "val_evaluator", "test_evaluator")
+
+
 def tell_values(low: Lowering) -> None:
     """Add to the findings of ``low``."""
+    for key in (*_DICTS, *_DICTS_OR_LISTS):
+        _kind(low, key)
     _former(low)
     for keys in TOGETHER:
         _together(low, keys)
@@ -67,6 +79,15 @@ def tell_values(low: Lowering) -> None:
     _no_slip_of(low, ("env_cfg", "dist_cfg", "backend"), _BACKENDS)
     _whole(low, ("randomness", "seed"))
     _loop(low)
+
+
+def _kind(low: Lowering, key: str) -> None:
+    value = low.tree.get(key)
+    listed = isinstance(value, list | tuple) and key in _DICTS_OR_LISTS
+    if isinstance(value, str | int | float | list | tuple) and not listed:
+        words = "a dict or a list of dicts" if key in _DICTS_OR_LISTS else "a dict"
+        hint = f"write dict(type={value!r})" if isinstance(value, str) and key in _TYPED else ""
+        low.error(low.place(key), f"{key} must be {words}, not {value!r}", hint)
 
 
 def _former(low: Lowering) -> None:

@@ -39,7 +39,7 @@ def grown_in(text: str, file: str) -> Places:
     found: Places = {}
     for statement in _statements(body):
         call = statement.value if isinstance(statement, ast.Expr) else None
-        grown = statement.target if isinstance(statement, ast.AugAssign) else None
+        grown: ast.expr | None = statement.target if isinstance(statement, ast.AugAssign) else None
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _GROWING:
             grown = call.func.value
         path = _path_of(grown) if grown is not None else ()
