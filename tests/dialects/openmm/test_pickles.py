@@ -8,8 +8,6 @@ import decimal
 import fractions
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import pytest
 import torch
 
 from etude import trust
+from etude.cli import main
 from etude.dialects import imports
 from etude.errors import DataError
 
@@ -109,17 +108,19 @@ def test_a_file_cannot_change_the_types_that_it_is_given(tmp_path: Path) -> None
     assert collections.Counter("aab").most_common(1) == [("a", 2)]
 
 
-def test_the_flag_of_the_command_reaches_the_users_code(tmp_path: Path) -> None:
-    (tmp_path / "parts.py").write_text(
-        "import os, pickle, mmengine\n"
+@pytest.mark.parametrize(("flags", "code", "words"), [([], 5, "refused: global"), (["--trust"], 0, "loaded Box")])
+def test_the_flag_of_the_command_reaches_the_users_code(
+    workdir: Path, capfd: pytest.CaptureFixture[str], flags: list[str], code: int, words: str
+) -> None:
+    (workdir / f"box{code}.py").write_text(
+        "import pickle, mmengine\n"
         "class Box: pass\n"
         "pickle.dump(Box(), open('box.pkl', 'wb'))\n"
         "print('loaded', type(mmengine.load('box.pkl')).__name__)\n"
     )
-    (tmp_path / "c.yaml").write_text("imports: [parts.py]\nmodel: {type: MLP, sizes: [64, 10]}\nloss: CrossEntropyLoss\n"
-                                     "data: {train: {dataset: Digits, batch_size: 256}}\noptim: {type: SGD, lr: 0.1}\n"
-                                     "train: {steps: 1}\n")  # fmt: skip
-    for flags, code, words in (([], 5, "refused: global"), (["--trust"], 0, "loaded Box")):
-        command = [sys.executable, "-m", "etude", "train", "c.yaml", *flags]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == code and words in done.stdout + done.stderr, done.stderr
+    (workdir / "c.yaml").write_text(
+        f"imports: [box{code}.py]\nmodel: {{type: MLP, sizes: [64, 10]}}\nloss: CrossEntropyLoss\n"
+        "data: {train: {dataset: Digits, batch_size: 256}}\noptim: {type: SGD, lr: 0.1}\ntrain: {steps: 1}\n"
+    )
+    assert main(["train", "c.yaml", *flags]) == code and words in "".join(capfd.readouterr())
+    assert not trust.is_given()
