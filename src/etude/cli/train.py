@@ -66,6 +66,7 @@ def add_parser(subparsers: Any) -> None:
         "--launcher", default="none", choices=["none", "pytorch", "slurm", "mpi"], help="mmcv, MMEngine"
     )
     foreign.add_argument("--eval-only", action="store_true", help="LiBai, detectron2")
+    foreign.add_argument("--config-file", metavar="FILE", help="LiBai, detectron2: the config, instead of CONFIG")
     foreign.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
     foreign.add_argument("--gpus", type=int, help=argparse.SUPPRESS)
     foreign.add_argument("--gpu-ids", type=int, nargs="+", help=argparse.SUPPRESS)
@@ -81,6 +82,8 @@ def positive(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.config_file is not None:  # what stands where CONFIG would is the first key=value
+        args.config, args.overrides = args.config_file, [*filter(None, [args.config]), *args.overrides]
     if args.config is None:
         raise UserError("which config? `etude train CONFIG`; `etude init DIR` makes one")
     if args.retry and args.resume is None:

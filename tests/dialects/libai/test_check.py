@@ -45,6 +45,11 @@ SLIPS = {
     "dataloader.train.num_workers=two": "dataloader.train.num_workers must be a whole number",
     "dataloader.test.0.num_workers=-2": "dataloader.test.0.num_workers is -2: at least 0 is needed",
     "dataloader.train.sampler.shuffle=maybe": "must be true or false",
+    "train.train_iter=0": "nothing says how long to train",
+    "train.scheduler=null": "train has no scheduler; begin with",
+    "model=null": "`model` is None",
+    "train.seed=${train.seeed}": "Interpolation key 'train.seeed' not found; did you mean train.seed?",
+    "train.zero_optimization.enabled=true": "has no effect: every process holds the whole state of the optimizer",
     "list[0]=3": "write list.0=3",
     "~train": "cannot delete a key",
 }

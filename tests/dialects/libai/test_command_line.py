@@ -66,6 +66,11 @@ def test_a_resume_by_the_command_line_goes_on(config: Path) -> None:
     assert "Starting training from iteration 3" in log
 
 
+def test_the_config_may_be_named_as_the_scripts_have_it(config: Path) -> None:
+    assert main(["train", "--config-file", "config.py", "train.train_iter=1", "train.evaluation.enabled=false"]) == 0
+    assert (config.parent / "out" / "last_checkpoint").read_text() == "model_final"
+
+
 def test_a_fast_dev_run_leaves_nothing_behind(config: Path) -> None:
     before = sorted(path.name for path in config.parent.iterdir())
     assert main(["train", str(config), "--fast-dev-run"]) == 0

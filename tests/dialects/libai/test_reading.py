@@ -58,6 +58,26 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     ),
 }  # fmt: skip
 
+#: What a config ends with → what is said; the line is its last one.
+SHAPES = {
+    "optim.params = dict(weight_decay_norm=0.0)": "optim.params is a mapping without a target, not a lazy call",
+    "dataloader['test'] = dataloader['test'][0]": "dataloader.test is one loader; write a list: [LazyCall(…)(…)]",
+    "train.evaluation.evaluator = Error": "train.evaluation.evaluator is the class Error, not a lazy call",
+    "train = dict(train_iter=3, output_dir='out')": 'begin with train = get_config("common/train.py").train',
+    "dataloader['train'] = dict(num_workers=0)": "dataloader.train is a mapping without a target, not a lazy call",
+}
+
+
+@pytest.mark.parametrize("line", SHAPES)
+def test_what_is_not_of_the_shape_that_its_place_asks_for_is_told(
+    config: Path, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(f"{CONFIG}{line}\n")
+    assert main(["check", "config.py"]) == 2
+    told = capsys.readouterr().out
+    assert "config.py:37: " in told
+    assert SHAPES[line] in told
+
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_cannot_be_read_is_told_with_its_line(

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.arguments import arguments
 from etude.dialects.libai.known import KEYS, NAMESPACES
@@ -21,12 +20,13 @@ from etude.dialects.libai.lazy.telling import told
 from etude.dialects.libai.places import survey_files
 from etude.dialects.libai.schema import json_schema, markdown_schema
 from etude.dialects.libai.slips import closed, slips, takes_of_loader
+from etude.dialects.libai.structure import is_detectron2, structure
 from etude.dialects.libai.values import misfits, missing_targets
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
 
-__all__ = ["json_schema", "lower", "markdown_schema", "read", "recognise", "survey"]
+__all__ = ["is_detectron2", "json_schema", "lower", "markdown_schema", "read", "recognise", "survey"]
 
 _SPEAKS = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
 _RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
@@ -103,7 +103,7 @@ def lower(tree: Tree) -> Plan:
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
-    wrong = (_missing, unknown, misfits, missing_targets, calls, slips, arguments, _sizes)
+    wrong = (structure, unknown, misfits, missing_targets, calls, slips, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
     own = "optim" if tree.get("optim") is not None else "optimizer"
     plan = Plan(
@@ -130,11 +130,6 @@ def _mode(tree: Tree) -> str:
     if is_detectron2(tree.values):
         return "SimpleTrainer"
     return "GraphTrainer" if tree.get("graph", "enabled", default=True) else "EagerTrainer"
-
-
-def is_detectron2(values: Mapping[str, Any]) -> bool:
-    """detectron2's lazy configs say ``optimizer`` where LiBai's say ``optim``."""
-    return "optimizer" in values and "optim" not in values
 
 
 def _training(tree: Tree) -> Training:
@@ -242,25 +237,6 @@ def target_name(target: Any) -> str:
 
 
 # -- findings ----------------------------------------------------------------------------------------------------------
-
-
-def _missing(tree: Tree) -> list[Finding]:
-    if is_detectron2(tree.values):
-        wanted: tuple[str, ...] = ("model", "optimizer", "train", "dataloader")
-    else:
-        wanted = ("model", "optim", "train", "dataloader", "graph")
-    return [_lacking(tree, name) for name in wanted if tree.get(name) is None]
-
-
-def _lacking(tree: Tree, name: str) -> Finding:
-    if (name,) in tree.places and name not in tree.values:
-        at, text = (
-            str(tree.place(name)),
-            f"`{name}` is neither a lazy call nor a mapping, and a config holds nothing else",
-        )
-        return Finding(at, text, f"write {name} = LazyCall(…)(…): it is made when training begins")
-    near = suggest(name, tree.values) if nearest(name, list(tree.values)) else ""
-    return Finding(display(next(iter(tree.files), "")), f"the config has no `{name}`", near)
 
 
 def unknown(tree: Tree) -> list[Finding]:

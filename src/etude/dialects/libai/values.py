@@ -36,6 +36,10 @@ def _together(tree: Tree) -> list[Finding]:
     if isinstance(micro, int) and isinstance(total, int) and micro > 0 and total % micro:
         text = f"train.global_batch_size is {total}: a multiple of train_micro_batch_size ({micro}) is needed"
         found.append(Finding(str(tree.place("train", "global_batch_size")), text))
+    if tree.get("train", "zero_optimization", "enabled") is True:
+        at = str(tree.place("train", "zero_optimization", "enabled"))
+        text = "train.zero_optimization.enabled has no effect: every process holds the whole state of the optimizer"
+        found.append(Finding(at, text, "results are the same, memory is not saved", "warning"))
     method = tree.get("train", "scheduler", "warmup_method")
     if isinstance(method, str) and (wrong := misfit(method, {"enum": ["linear", "constant"]})):
         way = ("train", "scheduler", "warmup_method")

@@ -9,20 +9,29 @@ from __future__ import annotations
 import logging
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai import arguments, lower, slips, values
+from etude.dialects.libai import arguments, lower, slips, structure, values
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.telling import is_users, put_on, says
-from etude.errors import ConfigError, EtudeError, UserCodeError
+from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
 
 #: What parts refuse values with.
 _REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError)
+#: What can make a part fail; keys that nobody reads and sections that a script does without cannot.
+_CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
+    structure.not_calls,
+    structure.not_loaders,
+    values.misfits,
+    values.missing_targets,
+    arguments.arguments,
+    lower.calls,
+)
 
 
 @contextmanager
@@ -46,7 +55,7 @@ def explain(error: Exception, cfg: Any) -> None:
     if any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
         return
     tree = tree_of(cfg)
-    wrong = [finding for finding in lower.survey(tree)[1] if finding.severity == "error"]
+    wrong = [finding for look in _CAUSES for finding in look(tree) if finding.severity == "error"]
     fields = re.search(r"(\w+)\.forward\(\) (?:got an unexpected keyword|missing \d+ required)", str(error))
     if fields is not None:
         put_on(error, UserCodeError(f"{says(error)}: a batch's fields are the arguments of {fields[1]}.forward"))
@@ -74,8 +83,7 @@ def require_sound(cfg: Any, args: Any, logger: logging.Logger) -> None:
     given = getattr(args, "opts", None) or []
     added = slips.new_keys({text: way for text, way in ORIGINS.new.items() if text in given})
     tree = tree_of(cfg)
-    looks = (values.misfits, values.missing_targets, arguments.arguments, lower.calls)
-    findings = [*added, *(finding for look in looks for finding in look(tree))]
+    findings = [*added, *(finding for look in _CAUSES for finding in look(tree))]
     wrong = [finding for finding in findings if finding.severity == "error"]
     if wrong:
         raise ConfigError(wrong)

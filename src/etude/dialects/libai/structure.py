@@ -1,0 +1,131 @@
+"""What has to be there, and what has to be a lazy call: the shape of a config before its values. No torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etude.config.files import display
+from etude.config.tree import Path, Tree, dotted
+from etude.dialects.libai.known import KEYS
+from etude.dialects.libai.lazy.extra import dict_config, omegaconf
+from etude.dialects.libai.lazy.origins import way_of
+from etude.errors import Finding, nearest, suggest
+
+#: What the parts of a config are called, in LiBai's and in detectron2's.
+_LIBAI = ("model", "optim", "train", "dataloader", "graph")
+_DETECTRON2 = ("model", "optimizer", "train", "dataloader")
+#: Keys of ``train`` that LiBai's trainer reads without asking whether they are there.
+_OF_TRAIN = (
+    "output_dir", "train_iter", "warmup_ratio", "seed", "log_period", "load_weight", "test_micro_batch_size",
+    "checkpointer", "evaluation", "scheduler", "dist",
+)  # fmt: skip
+_CALLS: tuple[Path, ...] = (
+    ("model",), ("optim",), ("optimizer",), ("optim", "params"), ("optimizer", "params"), ("lr_multiplier",),
+    ("train", "scheduler"), ("train", "evaluation", "evaluator"), ("dataloader", "train"),
+)  # fmt: skip
+_NOT_THERE = re.compile(r"'([^']+)' not found")
+
+
+def structure(tree: Tree) -> list[Finding]:
+    """Everything that is missing, or is not of the shape that its place asks for."""
+    return [*_missing(tree), *not_calls(tree), *not_loaders(tree), *_interpolations(tree)]
+
+
+def is_detectron2(values: Mapping[str, Any]) -> bool:
+    """detectron2's lazy configs say ``optimizer`` where LiBai's say ``optim``."""
+    return "optimizer" in values and "optim" not in values
+
+
+# -- what is missing ---------------------------------------------------------------------------------------------------
+
+
+def _missing(tree: Tree) -> Iterator[Finding]:
+    libai = not is_detectron2(tree.values)
+    for name in _LIBAI if libai else _DETECTRON2:
+        if tree.get(name) is None:
+            yield _lacking(tree, name)
+    train = tree.get("train")
+    absent = [key for key in _OF_TRAIN if train.get(key) is None] if libai and isinstance(train, Mapping) else []
+    if absent:
+        near = [found for key in absent if (found := nearest(key, [k for k in train if k not in KEYS[("train",)]]))]
+        hint = f"did you mean {near[0]!r}?" if near else 'begin with train = get_config("common/train.py").train'
+        own = tree.place("train", absent[0])
+        place = own if own.file.startswith("override") else tree.place("train")
+        yield Finding(str(place), f"train has no {', '.join(absent)}", hint)
+
+    if libai and tree.get("train", "train_iter") == 0 and not tree.get("train", "train_epoch"):
+        text = "nothing says how long to train: train.train_iter and train.train_epoch are 0"
+        yield Finding(str(tree.place("train", "train_iter")), text)
+
+
+def _lacking(tree: Tree, name: str) -> Finding:
+    if name in tree.values:
+        return Finding(str(tree.place(name)), f"`{name}` is None")
+    if (name,) in tree.places:
+        text = f"`{name}` is neither a lazy call nor a mapping, and a config holds nothing else"
+        return Finding(str(tree.place(name)), text, f"write {name} = LazyCall(…)(…): it is made when training begins")
+    near = suggest(name, tree.values) if nearest(name, list(tree.values)) else ""
+    return Finding(display(next(iter(tree.files), "")), f"the config has no `{name}`", near)
+
+
+# -- what is a lazy call -----------------------------------------------------------------------------------------------
+
+
+def not_calls(tree: Tree) -> Iterator[Finding]:
+    """Places of lazy calls where something else stands."""
+    for way in _CALLS:
+        value = tree.get(*way)
+        if isinstance(value, type):
+            hint = f"write LazyCall({value.__name__})(…)"
+            yield Finding(str(tree.place(*way)), f"{dotted(way)} is the class {value.__name__}, not a lazy call", hint)
+        elif isinstance(value, Mapping) and "_target_" not in value:
+            hint = "write LazyCall(…)(…), or give it a _target_"
+            yield Finding(str(tree.place(*way)), f"{dotted(way)} is a mapping without a target, not a lazy call", hint)
+
+
+def not_loaders(tree: Tree) -> Iterator[Finding]:
+    """Test data that is no list of lazy calls."""
+    test, libai = tree.get("dataloader", "test"), not is_detectron2(tree.values)
+    if libai and isinstance(test, Mapping):
+        yield Finding(
+            str(tree.place("dataloader", "test")), "dataloader.test is one loader", "write a list: [LazyCall(…)(…)]"
+        )
+    for index, loader in enumerate(test if isinstance(test, list) else []):
+        if isinstance(loader, Mapping) and "_target_" not in loader:
+            way = ("dataloader", "test", index)
+            yield Finding(str(tree.place(*way)), f"{dotted(way)} is a mapping without a target, not a lazy call")
+
+
+# -- what refers to what is there --------------------------------------------------------------------------------------
+
+
+def _interpolations(tree: Tree) -> Iterator[Finding]:
+    """``${…}`` that lead nowhere; those to keys that are filled in later are left alone."""
+    held = [(way, value) for way, value in tree.walk() if isinstance(value, str) and "${" in value]
+    config = dict_config(dict(tree.values)) if held else None
+    for way, value in held:
+        try:
+            omegaconf().OmegaConf.select(config, _key(way))
+        except Exception as error:
+            said = (str(error).splitlines() or [""])[0]
+            there = _NOT_THERE.search(said)
+            if there is not None and _is_filled_in(way_of(there[1])):
+                continue
+            hint = _near(tree, way_of(there[1])) if there is not None else ""
+            yield Finding(str(tree.place(*way)), f"{dotted(way)} is {value!r}: {said}", hint)
+
+
+def _key(way: Path) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in way).lstrip(".")
+
+
+def _is_filled_in(way: Path) -> bool:
+    return way[-1:] != () and way[-1] in KEYS.get(way[:-1], ())
+
+
+def _near(tree: Tree, way: Path) -> str:
+    above = tree.get(*way[:-1]) if way else None
+    found = nearest(str(way[-1]), list(map(str, above))) if isinstance(above, Mapping) else None
+    return f"did you mean {dotted((*way[:-1], found))}?" if found else ""
