@@ -21,7 +21,7 @@ from mmengine.model import BaseTTAModel, ExponentialMovingAverage, ImgDataPrepro
 from mmengine.optim import AmpOptimWrapper, ConstantLR, LinearLR, OneCycleLR, OptimWrapper
 from mmengine.registry import PARAM_SCHEDULERS, TRANSFORMS
 from mmengine.runner import FlexibleRunner, get_priority
-from mmengine.structures import LabelData
+from mmengine.structures import LabelData, PixelData
 from torch import nn
 
 
@@ -164,3 +164,8 @@ class _Keeping(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.seen.append(record)
+
+
+def test_a_plane_that_becomes_a_channel_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"The shape of value will convert from \(2, 3\) to \(1, 2, 3\)"):
+        PixelData(mask=torch.ones(2, 3))

@@ -179,7 +179,7 @@ def test_labels_and_one_hot() -> None:
     assert onehot.tolist() == [1, 0, 0, 1, 0]
     assert LabelData.onehot_to_label(onehot).tolist() == [0, 3]
     assert LabelData.label_to_onehot(torch.tensor([], dtype=torch.int64), 3).tolist() == [0, 0, 0]
-    with pytest.raises(ValueError, match="`onehot` is not one-hot and cannot convert to label"):
+    with pytest.raises(ValueError, match="input is not one-hot and can not convert to label"):
         LabelData.onehot_to_label(torch.tensor([2]))
     for wrong in ("text", torch.tensor([11])):
         with pytest.raises(AssertionError):

@@ -331,3 +331,11 @@ def test_only_outermost_components_of_another_package_carry_its_scope() -> None:
     assert "_scope_" not in scoped.model.head and "_scope_" not in scoped
     assert isinstance(scoped.several[1][0], config.ConfigDict)
     assert "_scope_" not in config.Config._dict_to_config_dict({"type": "Net"})
+
+
+def test_python_that_is_called_something_else_is_warned_of() -> None:
+    with (
+        pytest.warns(UserWarning, match='Please check "file_format"'),
+        pytest.raises(Exception),
+    ):
+        config.Config.fromstring("a = dict(b=1)", ".json")

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -64,6 +65,8 @@ class ConfigBase:
         """A config from text of the given format (``.py``, ``.json``, ``.yaml``, ``.yml``, with the dot)."""
         if file_format not in SUFFIXES:
             raise ConfigFileError("Only py/yml/yaml/json type are supported now!", hint=f"not {file_format!r}")
+        if file_format != ".py" and "dict(" in cfg_str:
+            warnings.warn('Please check "file_format", the file format may be .py', stacklevel=2)
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, f"config{file_format}")
             with open(file, "w", encoding="utf-8") as stream:

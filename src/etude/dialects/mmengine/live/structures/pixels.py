@@ -24,7 +24,11 @@ class PixelData(BaseDataElement):
                     f"this :obj:`PixelData` {self.shape}"
                 )
             if value.ndim == 2:
-                warnings.warn(f"The shape of {name} is made 3-dimensional: {(1, *value.shape)}", stacklevel=2)
+                warnings.warn(
+                    f"The shape of value will convert from {tuple(value.shape)} to {(1, *value.shape)}: {name} is made "
+                    "3-dimensional",
+                    stacklevel=2,
+                )
                 value = value[None]
         super().__setattr__(name, value)
 
