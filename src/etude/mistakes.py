@@ -16,16 +16,20 @@ from dataclasses import replace
 from typing import Any
 
 from etude.config.files import display
-from etude.errors import ConfigError, EtudeError, ResumeError, printable
+from etude.errors import ConfigError, DataError, EtudeError, ResumeError, printable
 from etude.plan import Plan
 
 #: What the parts of the other systems refuse values with.
 REFUSALS = (TypeError, ValueError, AssertionError, KeyError, AttributeError, RuntimeError, ZeroDivisionError, OSError)
+_LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
 _OURS = os.path.dirname(os.path.abspath(__file__))
 
 
 def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     """The error to report instead, or None where the exception is not about a config."""
+    known: EtudeError | None = getattr(error, "etude_told", None)
+    if known is not None:
+        return known
     if plan is None or plan.builder == "native":
         return None
     if isinstance(error, ConfigError) and not any(finding.at for finding in error.findings):
@@ -43,6 +47,13 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     told = f"{made[0]} cannot be made: {message}" if made else f"{type(error).__name__}: {message}"
     places = filter(None, (_place_of(name, plan) for name in made))
     return ConfigError(told, at=next(places, display(plan.files[0]) if plan.files else ""))
+
+
+def lost_worker(error: BaseException) -> DataError | None:
+    """A process of torch's loader that died: wherever the news arrives, it is the data that failed."""
+    if not isinstance(error, RuntimeError) or not _LOST.search(str(error)):
+        return None
+    return DataError(f"{printable(str(error)).strip()} Out of memory, or of /dev/shm? Fewer workers need less of both")
 
 
 def is_library(filename: str) -> bool:

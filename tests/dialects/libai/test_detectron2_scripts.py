@@ -322,3 +322,22 @@ def test_a_misspelt_override_of_a_lazy_config_is_refused(capsys: pytest.CaptureF
     assert main([*LAZY, "train.max_itr=3"]) == 2
     assert "unknown key train.max_itr; did you mean 'max_iter'?" in capsys.readouterr().err
     assert not Path("output").exists()
+
+
+TRAINED = {
+    "model.scal=2": "takes no argument 'scal'; did you mean 'scale'?",
+    "optimizer.lr=-1": "optimizer.lr is -1: at least 0 is needed",
+    "lr_multiplier.warmup_length=3": "lr_multiplier.warmup_length is 3: at most 1 is needed",
+    "lr_multiplier=null": "`lr_multiplier` is None",
+    "dataloader.train.total_batch_size=0": "at least 1 is needed",
+    "train.init_checkpoint=nowhere.pth": "Checkpoint nowhere.pth not found!",
+}
+
+
+@pytest.mark.parametrize("override", TRAINED)
+def test_a_mistake_in_a_lazy_config_is_told_with_its_place(override: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "config.py", override]) == 2
+    told = capsys.readouterr().err
+    assert f"etude: error: override '{override}': " in told
+    assert TRAINED[override] in told
+    assert not Path("output").exists()

@@ -15,7 +15,7 @@ from etude.errors import Finding, nearest, suggest
 
 #: What the parts of a config are called, in LiBai's and in detectron2's.
 _LIBAI = ("model", "optim", "train", "dataloader", "graph")
-_DETECTRON2 = ("model", "optimizer", "train", "dataloader")
+_DETECTRON2 = ("model", "optimizer", "lr_multiplier", "train", "dataloader")
 #: Keys of ``train`` that LiBai's trainer reads without asking whether they are there.
 _OF_TRAIN = (
     "output_dir", "train_iter", "warmup_ratio", "seed", "log_period", "load_weight", "test_micro_batch_size",
@@ -23,7 +23,7 @@ _OF_TRAIN = (
 )  # fmt: skip
 _CALLS: tuple[Path, ...] = (
     ("model",), ("optim",), ("optimizer",), ("optim", "params"), ("optimizer", "params"), ("lr_multiplier",),
-    ("train", "scheduler"), ("train", "evaluation", "evaluator"), ("dataloader", "train"),
+    ("train", "scheduler"), ("train", "evaluation", "evaluator"), ("dataloader", "train"), ("dataloader", "evaluator"),
 )  # fmt: skip
 _NOT_THERE = re.compile(r"'([^']+)' not found")
 

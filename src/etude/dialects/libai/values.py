@@ -44,10 +44,11 @@ def _together(tree: Tree) -> list[Finding]:
     if isinstance(method, str) and (wrong := misfit(method, {"enum": ["linear", "constant"]})):
         way = ("train", "scheduler", "warmup_method")
         found.append(Finding(str(tree.place(*way)), f"{dotted(way)} is {method!r}: {wrong}"))
-    weights = tree.get("train", "load_weight")
-    if isinstance(weights, str) and weights and "${" not in weights and not os.path.isdir(weights):
-        at = str(tree.place("train", "load_weight"))
-        found.append(Finding(at, f"train.load_weight is {weights!r}: there is no such folder", "", "warning"))
+    for key, kind, is_there in (("load_weight", "folder", os.path.isdir), ("init_checkpoint", "file", os.path.isfile)):
+        weights = tree.get("train", key)
+        if isinstance(weights, str) and weights and not re.search(r"\$\{|://", weights) and not is_there(weights):
+            at = str(tree.place("train", key))
+            found.append(Finding(at, f"train.{key} is {weights!r}: there is no such {kind}", "", "warning"))
     return found
 
 

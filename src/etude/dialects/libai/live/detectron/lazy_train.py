@@ -12,6 +12,8 @@ import torch
 from etude.core.run import Run
 from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
 from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.lazy.origins import ORIGINS
+from etude.dialects.libai.lazy.telling import put_on
 from etude.dialects.libai.live.detectron import comm, hooks, hooks_save
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.default import announce, create_ddp_model, default_writers, seed_from
@@ -21,6 +23,7 @@ from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTraine
 from etude.dialects.libai.live.distributed import join
 from etude.dialects.libai.live.resume import keep_state
 from etude.dist.world import World
+from etude.errors import ConfigError
 
 
 def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
@@ -81,7 +84,11 @@ def _load(cfg: Any, arguments: Namespace, checkpointer: DetectionCheckpointer) -
     if arguments.named:
         checkpointer.load(arguments.named)
         return True
-    checkpointer.resume_or_load(cfg.train.init_checkpoint, resume=arguments.resume)
+    try:
+        checkpointer.resume_or_load(cfg.train.init_checkpoint, resume=arguments.resume)
+    except AssertionError as error:
+        put_on(error, ConfigError(str(error), at=str(ORIGINS.place(("train", "init_checkpoint")))))
+        raise
     return bool(arguments.resume and checkpointer.has_checkpoint())
 
 
