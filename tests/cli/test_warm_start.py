@@ -46,7 +46,16 @@ def test_mistakes_in_the_section_are_found_by_check(command, workdir: Path) -> N
         "{prefix: a}": "init_from.path",
         "{path: w.pth, strict: maybe}": "init_from.strict must be",
         "{path: w.pth, rename: [a, b]}": "init_from.rename must be pairs",
+        "{path: w.pth, rename: [['(', b]]}": "'(' is no regular expression",
         "[a]": "init_from must be",
     }.items():
         said = command("check", "w.yaml", w_yaml=config(text))
         assert said.code == 2 and words in said.out + said.err, (text, said)
+
+
+def test_a_file_that_is_not_there_is_told_before_anything_is_built(command, workdir: Path) -> None:
+    (workdir / "weights.pth").touch()
+    for text in ("wieghts.pth", "{path: wieghts.pth}"):
+        said = command("check", "w.yaml", w_yaml=config(text))
+        assert said.code == 0 and "there is no wieghts.pth; did you mean 'weights.pth'?" in said.out
+    assert "there is no" not in command("check", "w.yaml", w_yaml=config("s3://bucket/w.pth")).out

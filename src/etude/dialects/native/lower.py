@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config import read as read_files
 from etude.config.reader import Fields, spec_at
 from etude.config.tree import Path, Tree, dotted
-from etude.errors import ConfigError, Finding, suggest
+from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import Group, HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
 from etude.units import Amount, parse
 
@@ -311,16 +313,39 @@ def _init_from(tree: Tree, root: Fields) -> dict[str, Any]:
     """Weights to start from: a path, or a mapping. That a file may run code is never a config's to say."""
     value = root.take("init_from", "str | dict", default=None)
     if not isinstance(value, Mapping):
+        _look_for(root, "init_from", value)
         return {"path": value} if value else {}
     fields = Fields(tree, ("init_from",), root.findings)
     given = {"path": fields.take("path", str), "prefix": fields.take("prefix", "str | dict", default=None)}
     given |= _taken(fields, {"to": str, "strict": bool, "key": str})
+    _look_for(fields, "path", given["path"])
+    pairs = _renames(fields)
+    fields.done()
+    return {key: value for key, value in given.items() if value is not None} | ({"rename": pairs} if pairs else {})
+
+
+def _look_for(fields: Fields, key: str, path: str | None) -> None:
+    """A file that is not there may be there where the run will be: a warning."""
+    if not path or "://" in path or os.path.exists(path):
+        return
+    folder, name = os.path.split(path)
+    near = nearest(name, os.listdir(folder or ".")) if os.path.isdir(folder or ".") else None
+    hint = f"did you mean {os.path.join(folder, near)!r}?" if near else ""
+    fields.error(f"{fields.name(key)}: there is no {path}", key=key, hint=hint, severity="warning")
+
+
+def _renames(fields: Fields) -> list[Any]:
     rename = fields.take("rename", "list | dict", default=None)
     pairs = list(rename.items()) if isinstance(rename, Mapping) else list(rename or [])
     if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         fields.error("init_from.rename must be pairs", key="rename", hint=r"as [['^module\.', '']]")
-    fields.done()
-    return {key: value for key, value in given.items() if value is not None} | ({"rename": pairs} if pairs else {})
+        return []
+    for pattern, _ in pairs:
+        try:
+            re.compile(str(pattern))
+        except re.error as error:
+            fields.error(f"init_from.rename: {pattern!r} is no regular expression: {error}", key="rename")
+    return pairs
 
 
 def _strings(fields: Fields, key: str) -> list[str]:
