@@ -40,7 +40,7 @@ def launch(
     if dist_url in (None, "auto"):
         assert num_machines == 1, "dist_url=auto not supported in multi-machine jobs."
         dist_url = f"tcp://127.0.0.1:{_free_port()}"
-    called = _Call(*_origin(main_func), pickle.dumps(args))
+    called = _Call.of(main_func, args)
     given = (called, world, num_gpus_per_machine, machine_rank, dist_url)
     with _nameless_main():
         started: Any = torch.multiprocessing.spawn(  # type: ignore[attr-defined,no-untyped-call]
@@ -57,29 +57,24 @@ def launch(
 
 @dataclass(frozen=True)
 class _Call:
-    """A function of a script or a module, and its arguments, for a process that knows neither yet."""
+    """A function and its arguments, for a process that has not run the script yet that they come from."""
 
     file: str
-    module: str
-    name: str
-    args: bytes
+    pickled: bytes
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], args: tuple[Any, ...]) -> _Call:
+        pickled, script = pickle.dumps((function, args)), getattr(sys.modules["__main__"], "__file__", None)
+        return cls(os.path.abspath(script) if script and b"__main__" in pickled else "", pickled)
 
     def __call__(self) -> None:
         from etude.dialects import imports
 
         imports.install()
-        module = _script(self.file) if self.file else __import__(self.module, fromlist=["*"])
-        found: Any = module
-        for part in self.name.split("."):
-            found = getattr(found, part)
-        found(*pickle.loads(self.args))
-
-
-def _origin(function: Callable[..., Any]) -> tuple[str, str, str]:
-    """File (of a script), module and name of a function."""
-    main = sys.modules["__main__"]
-    file = os.path.abspath(getattr(main, "__file__", None) or "") if function.__module__ == "__main__" else ""
-    return file, function.__module__, function.__qualname__
+        if self.file:
+            _run_script(self.file)
+        function, args = pickle.loads(self.pickled)
+        function(*args)
 
 
 @contextmanager
@@ -96,12 +91,11 @@ def _nameless_main() -> Iterator[None]:
             main.__file__ = file
 
 
-def _script(path: str) -> ModuleType:
-    """The script as a module, its guarded part left out; pickled things that name ``__main__`` mean this one."""
+def _run_script(path: str) -> None:
+    """The script without its guarded part; pickled things that name ``__main__`` mean what it defines."""
     module = ModuleType("__mp_main__")
     module.__dict__.update(runpy.run_path(path, run_name="__mp_main__"))
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
-    return module
 
 
 def _free_port() -> int:
