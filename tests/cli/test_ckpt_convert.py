@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -202,3 +203,13 @@ def test_averaged_weights_are_taken_by_their_place(tmp_path: Path) -> None:
     assert warm.init_from(model, tmp_path / "run", key="hook.Ema.average").exact and model.w.tolist() == [7, 7]
     code, _, said = etude("convert", tmp_path / "run", tmp_path / "c.pth", "--key", "hook.Emma")
     assert code == 7 and "no 'hook.Emma' in it; it has model, hook.Ema" in said
+
+
+def test_what_is_made_for_others_is_readable_as_the_umask_says(native: Path, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        etude("convert", native, tmp_path / "w.safetensors")
+        etude("average", native, native, "-o", tmp_path / "m.pth")
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("w.safetensors", "m.pth")] == [0o640, 0o640]

@@ -9,10 +9,10 @@ from typing import IO, Any
 
 import torch
 
-from etude.checkpoint import content, tensors, warm
+from etude.checkpoint import content, disk, tensors, warm
 from etude.checkpoint.content import NATIVE, Content
 from etude.checkpoint.manifest import Manifest
-from etude.checkpoint.places import local_path, locate
+from etude.checkpoint.places import LocalDisk, local_path, locate
 from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.write import Job, Outcome, write_checkpoint
 from etude.errors import ConfigError, SaveError, UserError, nearest, printable
@@ -109,16 +109,20 @@ def write_native(folder: str, found: Content, key: str = "", optimizer: Any = No
     parts = {"model": found.weights(key)} | ({"optimizer": optimizer} if optimizer is not None else {})
     snapshot = Arena().take(parts)
     manifest = Manifest(step=found.step or 0, epoch=found.epoch or 0, kind="weights", parts=snapshot.parts)
-    disk, where = locate(folder)
+    place, where = locate(folder)
     with _told(folder):
-        entry = write_checkpoint(disk, where, Job(snapshot, manifest, "weights", (), Outcome(manifest.step)))
-    return disk.join(folder, entry.name)
+        entry = write_checkpoint(place, where, Job(snapshot, manifest, "weights", (), Outcome(manifest.step)))
+    return place.join(folder, entry.name)
 
 
 def _put(target: str, fill: Callable[[IO[bytes]], Any]) -> None:
-    disk, where = locate(target)
+    """A file that others are to load: readable as the umask says, unlike a run's own."""
+    place, where = locate(target)
     with _told(target):
-        disk.write_atomically(where, fill)
+        if isinstance(place, LocalDisk):
+            disk.write_atomically(where, fill, mode=0o666)
+        else:
+            place.write_atomically(where, fill)
 
 
 @contextmanager
