@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
-from mmengine.dataset import BaseDataset, Compose
+from mmengine.dataset import BaseDataset, Compose, RepeatDataset
 from mmengine.dist import cast_data_device
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, LoggerHook, ParamSchedulerHook, ProfilerHook
 from mmengine.logging import HistoryBuffer, MessageHub, MMLogger
@@ -22,6 +22,7 @@ from mmengine.optim import AmpOptimWrapper, ConstantLR, LinearLR, OneCycleLR, Op
 from mmengine.registry import PARAM_SCHEDULERS, TRANSFORMS
 from mmengine.runner import FlexibleRunner, get_priority
 from mmengine.structures import LabelData, PixelData
+from mmengine.utils import deprecated_api_warning
 from torch import nn
 
 
@@ -64,6 +65,12 @@ _PARTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: EarlyStoppingHook(monitor="x"), ValueError, "thus rule must be specified"),
     (lambda: ProfilerHook(schedule="a"), AssertionError, "``schedule`` should be a dict"),
     (lambda: Compose([{"type": "NotCallable"}]), TypeError, "transform should be a callable object"),
+    (lambda: RepeatDataset(1, times=2), TypeError, "elements in datasets sequence should be config or"),
+    (
+        lambda: deprecated_api_warning({"old": "new"})(lambda new: new)(old=1, new=2),
+        AssertionError,
+        "The expected behavior is to replace the deprecated key `old`",
+    ),
     (lambda: Compose(["a"]), TypeError, "transform must be a callable object or dict"),
     (lambda: Tta(module=nn.Linear(1, 1)), AssertionError, "Model wrapped by BaseTTAModel must implement"),
     (lambda: merge_dict(1), AssertionError, "all arguments of merge_dict should be a dict"),

@@ -179,7 +179,10 @@ def deprecated_api_warning(name_dict: Mapping[str, str], cls_name: str | None = 
                     )
                 if old in kwargs:
                     if new in kwargs:
-                        raise AssertionError(f'`{func_name}` got both "{old}" and "{new}"; use "{new}" alone')
+                        raise AssertionError(
+                            f"The expected behavior is to replace the deprecated key `{old}` to new key `{new}`, but "
+                            f"`{func_name}` got them both"
+                        )
                     kwargs[new] = kwargs.pop(old)
             return old_func(*args, **kwargs)
 

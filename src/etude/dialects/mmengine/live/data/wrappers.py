@@ -27,7 +27,7 @@ class ConcatDataset(TorchConcatDataset[Any]):
         lazy_init: bool = False,
         ignore_keys: str | list[str] | None = None,
     ) -> None:
-        self.datasets: list[Any] = [_built(dataset, "elements in datasets sequence") for dataset in datasets]
+        self.datasets: list[Any] = [_built(dataset) for dataset in datasets]
         self.ignore_keys = _keys(ignore_keys)
         self._metainfo: dict[str, Any] = self.datasets[0].metainfo
         for number, dataset in enumerate(self.datasets[1:], 1):
@@ -102,7 +102,7 @@ class _Resampled:
     """A dataset behind a table of sample numbers; subclasses say which sample number ``idx`` is."""
 
     def __init__(self, dataset: BaseDataset | dict[str, Any], lazy_init: bool) -> None:
-        self.dataset: Any = _built(dataset, "`dataset`")
+        self.dataset: Any = _built(dataset)
         self._metainfo: dict[str, Any] = self.dataset.metainfo
         self._fully_initialized = False
         if not lazy_init:
@@ -203,12 +203,14 @@ class ClassBalancedDataset(_Resampled):
 _NO_SUBSET = "`{}` dose not support `get_subset` and `get_subset_`: take the subset of the datasets inside it"
 
 
-def _built(dataset: Any, what: str) -> Any:
+def _built(dataset: Any) -> Any:
     if isinstance(dataset, dict):
         return DATASETS.build(dataset)
     if isinstance(dataset, (BaseDataset, ConcatDataset, _Resampled)):
         return dataset
-    raise TypeError(f"{what} should be config or `BaseDataset` instance, but got {type(dataset)}")
+    raise TypeError(
+        f"elements in datasets sequence should be config or `BaseDataset` instance, but got {type(dataset)}"
+    )
 
 
 def _keys(keys: str | list[str] | None) -> list[str]:
