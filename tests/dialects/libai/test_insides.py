@@ -42,7 +42,7 @@ from detectron2.utils.env import TORCH_VERSION
 from detectron2.utils.events import CommonMetricPrinter, EventStorage, JSONWriter
 from fvcore.common.checkpoint import Checkpointer, get_missing_parameters_message
 from fvcore.nn import update_bn_stats
-from iopath.common.file_io import LazyPath, PathHandler, PathManager
+from iopath.common.file_io import LazyPath, NativePathHandler, PathHandler, PathManager
 from libai.data.samplers import CyclicSampler
 from libai.data.structures import DistTensorData
 from libai.engine.trainer import EagerTrainer, TrainerBase
@@ -204,9 +204,12 @@ def test_checkpoints_go_through_a_path_manager_of_ones_own(tmp_path: Path) -> No
     manager = PathManager()
     manager.register_handler(InFolder(tmp_path))
     with pytest.raises(KeyError, match="already registered"):
-        manager.register_handler(InFolder(tmp_path))
+        manager.register_handler(InFolder(tmp_path), allow_override=False)
+    manager.register_handler(InFolder(tmp_path))
     with pytest.raises(AssertionError):
         manager.register_handler(object())
+    with pytest.raises(ValueError, match="registered by default"):
+        manager.register_handler(NativePathHandler(), allow_override=False)
     saved, loaded = a_deep_model(), a_deep_model()
     for model in (saved, loaded):
         checkpointer = DetectionCheckpointer(model, "test://")

@@ -202,14 +202,19 @@ class PathManager:
     def _native(self) -> PathHandler:
         return self._native_path_handler
 
-    def register_handler(self, handler: PathHandler, allow_override: bool = False) -> None:
-        """Give the paths of a handler's prefixes to it; longer prefixes are asked first."""
-        assert any(kind.__name__ == "PathHandler" for kind in type(handler).__mro__), (
-            handler
-        )  # an installed iopath's, too
+    def register_handler(self, handler: PathHandler, allow_override: bool = True) -> None:
+        """Give the paths of a handler's prefixes to it, or those of this machine; longer prefixes are asked first."""
+        kinds = [kind.__name__ for kind in type(handler).__mro__]
+        assert PathHandler.__name__ in kinds, handler  # that of an installed iopath will do
+        if NativePathHandler.__name__ in kinds:
+            if not allow_override:
+                raise ValueError("`NativePathHandler` is registered by default: `allow_override=True` replaces it")
+            self._native_path_handler = handler
+            return
         for prefix in handler._get_supported_prefixes():
             if prefix in self._path_handlers and not allow_override:
-                raise KeyError(f"Prefix '{prefix}' already registered by {self._path_handlers[prefix]}!")
+                old = type(self._path_handlers[prefix])
+                raise KeyError(f"[PathManager] Prefix '{prefix}' already registered by {old}!")
             self._path_handlers[prefix] = handler
         self._path_handlers = OrderedDict(sorted(self._path_handlers.items(), key=lambda item: item[0], reverse=True))
 
