@@ -209,3 +209,16 @@ def test_what_is_no_checkpoint_is_said_in_words(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(ResumeError, match=words):
             foreign.read(tmp_path / name)
+
+
+def test_a_header_of_any_length_is_one_of_safetensors(tmp_path: Path) -> None:
+    """One of 128 bytes begins with the byte that pickles begin with."""
+    from safetensors.torch import save_file
+
+    lengths = set()
+    for size in range(1, 120, 3):
+        save_file({"w" * size: torch.ones(2)}, tmp_path / "w.safetensors")
+        lengths.add((tmp_path / "w.safetensors").read_bytes()[0])
+        assert list(foreign.read(tmp_path / "w.safetensors")) == ["w" * size]
+        assert list(foreign.skim(tmp_path / "w.safetensors")) == ["w" * size]
+    assert 0x80 in lengths

@@ -75,10 +75,12 @@ def _reader(file: IO[bytes], *, skim: bool = False) -> Callable[[IO[bytes]], Any
     file.seek(0)
     if start.startswith(b"PK\x03\x04"):
         return partial(read_zip, skim=skim)
+    # a length of 128 begins like a pickle; a pickle's first bytes are a length beyond the file
+    fits = int.from_bytes(start[:8], "little") <= tensors.size_of(file)
+    if start[8:9] == b"{" and (fits or start[:1] != b"\x80"):
+        return tensors.skim if skim else tensors.read
     if start[:1] == b"\x80":
         return partial(_read_legacy, skim=skim)
-    if len(start) >= 10 and start[8:9] == b"{":
-        return tensors.skim if skim else tensors.read
     if not start:
         raise ResumeError("the file is empty")
     raise ResumeError("neither a torch file nor safetensors")
