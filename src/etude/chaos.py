@@ -2,15 +2,17 @@
 
 .. code-block:: text
 
-    kill@step=N  sigterm@step=N  sigint@step=N  usr1@step=N  raise@step=N  nan@step=N    after N steps are done
-    kill@save=N  enospc@save=N   eio@save=N     slow@save=N  bitflip@save=N              in the N-th save
-    worker-dies@batch=N                                                                  the worker that makes batch N
+    kill@step=N  sigterm@step=N  sigint@step=N  usr1@step=N  raise@step=N    after N steps are done
+    nan@step=N                                                               the loss of step N, or its batch
+    kill@save=N  enospc@save=N   eio@save=N     slow@save=N  bitflip@save=N  in the N-th save
+    worker-dies@batch=N                                                      the worker that makes batch N
 
 Inside the engine stand named points that cost nothing while no fault is planned.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,6 +79,17 @@ def listen(name: str, listener: Callable[..., Any] | None) -> None:
         _listeners.pop(name, None)
     else:
         _listeners[name] = listener
+
+
+@contextmanager
+def saving(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Around the writing of a checkpoint to ``path``, in whatever layout."""
+    point("save.begin")
+    try:
+        yield
+        point("save.done", path=os.fspath(path))
+    finally:
+        point("save.end")
 
 
 @contextmanager

@@ -56,6 +56,7 @@ class Recovery:
         self._watchdog = Watchdog(run, say=self.say)
         self._lock: Lock | None = None
         self._attempts: Attempts | None = None
+        self._faults: Faults | None = None
         self._loaded: Loaded | None = None
         self._optimizer_changed = False
         self._batch_sizes: tuple[int, int] | None = None
@@ -74,7 +75,9 @@ class Recovery:
         if self.run.folder is not None and self.run.world.is_main:
             self._lock = Lock(self.run.folder)
         if self.options.chaos:
-            self.run.hooks.add(Faults(chaos.parse(self.options.chaos)))
+            self._faults = Faults(chaos.parse(self.options.chaos))
+            self._faults.listen()
+            self.run.hooks.add(self._faults)
 
     def guard_face(self) -> None:
         """A run with a face of another system has that system's checkpoints, and brings its own ear for signals."""
@@ -235,6 +238,8 @@ class Recovery:
             error = error or failed
             raise
         finally:
+            if self._faults is not None:
+                self._faults.rest()
             self._watchdog.stop()
             self._end_attempt(error)
             self.signals.restore()

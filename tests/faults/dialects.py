@@ -50,6 +50,7 @@ LIVES = [
     (["--resume", "--chaos", "usr1@step=6"], 75),
     (["--resume", "--max-time", "0.01s"], 75),
     (["--resume", "--chaos", "kill@step=9"], -9),
+    (["--resume", "--chaos", "kill@save=1"], -9),
     (["--resume"], 0),
 ]
 
@@ -83,7 +84,11 @@ def play(name: str) -> dict[str, Any]:
     ends = [command(name, killed.name, *words) for words, _ in LIVES]
     again = ("--resume", "--chaos", "raise@step=3")
     loop = [command(name, f"{name}-loop", *again) for _ in range(4)] if name in LOOPING else []
+    full = command(name, f"{name}-full", "--chaos", "enospc@save=1")
+    nan = command(name, f"{name}-nan", "--chaos", "nan@step=2")
     return {
+        "full": [full[0], "training goes on" in full[1], compare_runs(calm, Path(f"{name}-full"))],
+        "nan": [nan[0], compare_runs(calm, Path(f"{name}-nan"))],
         "loop": loop and [[code for code, _ in loop], loop[-1][1][-2000:]],
         "name": name,
         "codes": [code for code, _ in ends],

@@ -28,6 +28,8 @@ def test_a_run_of_many_short_lives_is_the_same_run(name: str) -> None:
     for said, word in zip(result["said"], ("SIGTERM", "Ctrl-C", "SIGUSR1", "time is up"), strict=False):
         last = said.splitlines()[-1]
         assert word in last and "saved" in last and "--resume" in last
+    assert result["full"] == [0, True, None], "a disk that is full once costs that one save"
+    assert result["nan"][1] is not None, "the loss that was to be none arrived"
     if name in LOOPING:
         codes, said = result["loop"]
         assert codes == [3, 3, 3, 1] and "3 failures at step 3, giving up" in said

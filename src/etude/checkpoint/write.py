@@ -77,18 +77,17 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
     name = free_name(disk, folder, f"{job.prefix}-{job.manifest.step:09}")
     target = disk.join(folder, name)
     place = disk.join(folder, f".{name}.tmp-{os.getpid()}") if disk.RENAMES else target
-    chaos.point("save.begin")
-    try:
-        disk.make_folder(place)
-        manifest = _write_files(disk, place, job)
-        chaos.point("save.before_rename")
-        if disk.RENAMES:
-            disk.rename(place, target)
-    except BaseException:
-        quietly(disk.remove_tree, place)
-        raise
-    disk.sync_folder(folder)
-    chaos.point("save.done", path=target)
+    with chaos.saving(target):
+        try:
+            disk.make_folder(place)
+            manifest = _write_files(disk, place, job)
+            chaos.point("save.before_rename")
+            if disk.RENAMES:
+                disk.rename(place, target)
+        except BaseException:
+            quietly(disk.remove_tree, place)
+            raise
+        disk.sync_folder(folder)
     job.outcome.path = target
     return Entry(name, target, manifest)
 

@@ -136,7 +136,9 @@ def guarded(args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        told = getattr(error, "etude_told", None)
+        from etude.mistakes import lost_worker
+
+        told = getattr(error, "etude_told", None) or lost_worker(error)
         if told is not None:
             return _report(told)
         site = getattr(error, "etude_site", None)

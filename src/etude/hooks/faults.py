@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from etude import chaos
 from etude.chaos import Fault
@@ -24,7 +28,7 @@ _SIGNALS = {"kill": signal.SIGKILL, "sigterm": signal.SIGTERM, "sigint": signal.
 
 class Faults(Hook):
     """Makes planned faults happen. Acts when a step's own work is done and its checkpoint, if one is due, is under way;
-    a signal is seen within the same step."""
+    a signal is seen within the same step. :meth:`listen` and :meth:`rest` stand around the run."""
 
     priority = 115
 
@@ -34,30 +38,44 @@ class Faults(Hook):
         self._at_save = {f.number: f.what for f in faults if f.where == "save"}
         self._at_batch = {f.number for f in faults if f.where == "batch"}
         self._saves = 0
+        self._spoilt: Spoilt | None = None
 
-    def before_run(self, run: Run) -> None:
+    def listen(self) -> None:
         if self._at_save:
             chaos.listen("save.begin", self._save_begins)
             chaos.listen("save.done", self._save_is_done)
-        if self._at_batch:
+            chaos.listen("save.end", lambda: disk.set_gate(None))
+
+    def rest(self) -> None:
+        for name in ("save.begin", "save.done", "save.end"):
+            chaos.listen(name, None)
+
+    def before_run(self, run: Run) -> None:
+        if self._at_batch and run.face is None:
             loader: Any = run.data["train"]
             if not getattr(loader, "workers", 0):
                 raise ConfigError("--chaos worker-dies: there are no data workers", hint="data.train.workers=2")
             loader._make = Deadly(loader._make, frozenset(self._at_batch))
 
+    def before_step(self, run: Run) -> None:
+        """A run with a face of another system has that system's loader, and a loss that only its model knows."""
+        if run.face is not None and run.step + 1 in self._at_batch:
+            kill_a_worker(run.step + 1)
+        if run.face is not None and run.step + 1 in self._nan:
+            self._spoilt = Spoilt(run.model)
+
     def after_forward(self, run: Run) -> None:
-        if run.step + 1 in self._nan:
+        if run.face is None and run.step + 1 in self._nan:
             run.outputs["loss"].detach().fill_(float("nan"))
 
     def after_step(self, run: Run) -> None:
+        if self._spoilt is not None:
+            self._spoilt.close()
+            self._spoilt = None
         for fault in [fault for fault in self._at_step if fault.number == run.done]:
             if fault.what == "raise":
                 raise RuntimeError(f"--chaos raise@step={run.done}")
             os.kill(os.getpid(), _SIGNALS[fault.what])
-
-    def after_run(self, run: Run) -> None:
-        chaos.listen("save.begin", None)
-        chaos.listen("save.done", None)
 
     def _save_begins(self) -> None:
         self._saves += 1
@@ -67,7 +85,47 @@ class Faults(Hook):
     def _save_is_done(self, path: str) -> None:
         disk.set_gate(None)
         if self._at_save.get(self._saves) == "bitflip":
-            flip_bit(Path(path) / "model.safetensors")
+            flip_bit(weights_of(Path(path)))
+
+
+class Spoilt:
+    """A model whose answers are not numbers, until it is closed."""
+
+    def __init__(self, model: Any) -> None:
+        self.called = False
+        self._handle = model.register_forward_hook(self._spoil)
+
+    def _spoil(self, model: Any, inputs: Any, output: Any) -> Any:
+        self.called = True
+        return _times_nan(output)
+
+    def close(self) -> None:
+        self._handle.remove()
+        if not self.called:
+            raise ConfigError("--chaos nan: the model as a whole is never called in this run, only parts of it")
+
+
+def _times_nan(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value * float("nan") if value.is_floating_point() else value
+    if isinstance(value, Mapping):
+        spoilt = copy.copy(value)
+        for key, item in value.items():
+            spoilt[key] = _times_nan(item)  # type: ignore[index]
+        return spoilt
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(_times_nan(item) for item in value)
+    return value
+
+
+def kill_a_worker(batch: int) -> None:
+    """Kill one of the processes that load data."""
+    workers = multiprocessing.active_children()
+    if not workers:
+        raise ConfigError(
+            f"--chaos worker-dies@batch={batch}: there are no data workers", hint="have the loader use some"
+        )
+    workers[0].kill()
 
 
 class Deadly:
@@ -80,6 +138,11 @@ class Deadly:
         if task.batch + 1 in self.batches and os.getpid() != self.parent:
             os.kill(os.getpid(), signal.SIGKILL)
         return self.make(task)
+
+
+def weights_of(path: Path) -> Path:
+    """The file with the weights: the checkpoint itself, or that of its folder which is called after the model."""
+    return path if path.is_file() else next(path.glob("model*"))
 
 
 def flip_bit(path: Path) -> None:

@@ -121,14 +121,13 @@ def test_checkpoints_appear_whole_or_not_at_all(
     trainer = trainer_of("train.train_iter=12", "train.checkpointer.period=2", "train.evaluation.enabled=false")
 
     def full(call: str, path: str, size: int) -> None:
-        if call == "write" and "model_0000005" in path and "optimizer" in path:
+        if call == "write" and any(f"model_000000{step}" in path for step in (3, 5, 7)) and "optimizer" in path:
             raise OSError(28, "No space left on device")
 
-    with disk.gated(full), pytest.raises(SaveError, match="No space"):
+    with disk.gated(full), pytest.raises(SaveError, match="No space left on device; 3 saves in a row have failed"):
         trainer.train()
     whole = sorted(path.name for path in Path("out").iterdir() if path.is_dir())
-    assert all(not name.startswith(".") for name in whole)
-    assert Path("out/last_checkpoint").read_text() == whole[-1] == "model_0000003"
+    assert Path("out/last_checkpoint").read_text() == "model_0000001" and whole == ["model_0000001"]
     for name in whole:
         assert {path.name for path in Path("out", name).iterdir()} == {"model", "optimizer", "lr_scheduler", "trainer"}
 

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from etude.checkpoint import disk, foreign
+from etude import chaos
+from etude.checkpoint import disk, foreign, single
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.live import sound
 from etude.dialects.libai.misfits import get_missing_parameters_message, get_unexpected_parameters_message
@@ -140,16 +141,25 @@ class PeriodicCheckpointer:
         self.max_to_keep, self.file_prefix = max_to_keep, file_prefix
         self.recent_checkpoints: list[str] = []
         self.path_manager = None
+        self._patience = single.Patience()
 
     def step(self, iteration: int, **kwargs: Any) -> None:
         """To be called after every iteration."""
         iteration = int(iteration)
         extra = {"iteration": iteration, **kwargs}
         if self.period > 0 and (iteration + 1) % self.period == 0:
-            self.checkpointer.save(f"{self.file_prefix}_{iteration:07d}", **extra)
-            if self.max_to_keep is not None:
-                self._forget_oldest()
+            self._save_periodically(f"{self.file_prefix}_{iteration:07d}", extra)
         self.step_final(iteration, **kwargs)
+
+    def _save_periodically(self, name: str, extra: dict[str, Any]) -> None:
+        try:
+            self.checkpointer.save(name, **extra)
+        except SaveError as error:
+            self._patience.forgive(error, logging.getLogger("libai.utils.checkpoint").error)
+            return
+        self._patience.renew()
+        if self.max_to_keep is not None:
+            self._forget_oldest()
 
     def step_final(self, iteration: int, **kwargs: Any) -> None:
         """The part of :meth:`step` that only the last iteration has."""
@@ -191,16 +201,17 @@ def save_folder(target: str, items: Mapping[str, Any]) -> None:
     parent, name = os.path.split(os.path.abspath(target))
     unfinished, replaced = (os.path.join(parent, f".{name}.{word}-{os.getpid()}") for word in ("tmp", "old"))
     disk.remove_tree(unfinished)
-    disk.make_folder(unfinished)
     try:
-        for key, value in items.items():
-            save_file(os.path.join(unfinished, key), value)
-        disk.sync_folder(unfinished)
-        if os.path.exists(target):
-            disk.remove_tree(replaced)
-            disk.rename(target, replaced)
-        disk.rename(unfinished, target)
-        disk.sync_folder(parent)
+        with chaos.saving(target):
+            disk.make_folder(unfinished)
+            for key, value in items.items():
+                save_file(os.path.join(unfinished, key), value)
+            disk.sync_folder(unfinished)
+            if os.path.exists(target):
+                disk.remove_tree(replaced)
+                disk.rename(target, replaced)
+            disk.rename(unfinished, target)
+            disk.sync_folder(parent)
         _sweep(parent, name)
     finally:
         disk.remove_tree(unfinished)
@@ -216,15 +227,7 @@ def _sweep(parent: str, name: str) -> None:
 
 def save_file(path: str, value: Any) -> None:
     """``value`` as torch writes it, whole or not at all."""
-    content = plain(value)
-    try:
-        disk.write_atomically(path, lambda file: torch.save(content, file))
-    except (OSError, RuntimeError) as error:
-        # torch's zip writer stumbles over the file it could not finish; the reason is what came before.
-        reason = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(reason, OSError):
-            raise
-        raise SaveError(f"{path} could not be written: {reason.strerror or reason}") from reason
+    single.save_file(path, plain(value), mode=0o666)
 
 
 def write_text(path: str, text: str) -> None:

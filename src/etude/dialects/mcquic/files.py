@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
+from etude import chaos
 from etude.checkpoint import foreign
 from etude.checkpoint.disk import write_atomically
+from etude.checkpoint.single import save_file
 
 _STAMP = "%y%m%d-%H%M%S"
 _FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
@@ -69,7 +70,9 @@ class Saver:
         content = {
             name: value.state_dict() if hasattr(value, "state_dict") else value for name, value in objects.items()
         }
-        write_atomically(path or self.SavePath, lambda file: torch.save(content, file))
+        target = path or self.SavePath
+        with chaos.saving(target):
+            save_file(target, content, mode=0o666)
         self.debug("Successfully saved checkpoint with keys: %s", [name for name in objects if name != "etude"])
 
     @staticmethod

@@ -10,11 +10,12 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from etude import chaos
 from etude.checkpoint import disk, foreign
+from etude.checkpoint.single import save_file
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION, get_state_dict, weights_to_cpu
-from etude.dialects.openmm.live.loader import save_atomically
 from etude.dialects.openmm.wrappers import unwrapped
-from etude.errors import ResumeError, SaveError, printable
+from etude.errors import ResumeError
 
 LATEST = "latest.pth"
 
@@ -36,12 +37,9 @@ def content(model: Any, *, optimizer: Any = None, meta: dict[str, Any] | None = 
 
 def write(path: str, checkpoint: Mapping[str, Any]) -> None:
     """Put ``checkpoint`` at ``path``; when that fails, what was there before is untouched."""
-    try:
-        save_atomically(dict(checkpoint), path)
-    except OSError as error:
-        raise SaveError(f"{printable(path)}: {error.strerror or error}") from error
-    except RuntimeError as error:  # torch's writer has no other word for a disk that refuses
-        raise SaveError(f"{printable(path)}: {error}") from error
+    with chaos.saving(path):
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        save_file(path, dict(checkpoint), mode=0o666)
 
 
 def link_latest(folder: str, name: str) -> None:

@@ -25,8 +25,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from etude import chaos
 from etude.checkpoint import foreign
 from etude.checkpoint.disk import write_atomically
+from etude.checkpoint.single import save_file
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude.errors import ResumeError, SaveError
 
@@ -104,10 +106,8 @@ def _plain_mapping(value: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:
 def write(path: str, checkpoint: Mapping[str, Any]) -> None:
     """Write ``checkpoint`` beside ``path`` and put it in its place when it is safely on the disk."""
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    try:
-        write_atomically(path, lambda file: torch.save(dict(checkpoint), file))
-    except OSError as error:
-        raise SaveError(f"{path} could not be written: {error}") from error
+    with chaos.saving(path):
+        save_file(path, dict(checkpoint), mode=0o666)
 
 
 def write_text(path: str, text: str) -> None:

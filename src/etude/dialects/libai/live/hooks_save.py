@@ -8,10 +8,12 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
+from etude.checkpoint.single import Patience
 from etude.dialects.libai import files
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.hooks import failed
 from etude.dialects.libai.live.trainer import HookBase
+from etude.errors import SaveError
 
 
 class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
@@ -55,6 +57,7 @@ class BestCheckpointer(HookBase):
         self._file_prefix = file_prefix
         self.best_metric: float | None = None
         self.best_iter: int | None = None
+        self._patience = Patience()
 
     def _best_checking(self) -> None:
         saves = dist.broadcast_py_object(self._decide() if dist.is_main_process() else None)
@@ -63,7 +66,12 @@ class BestCheckpointer(HookBase):
 
     def _keep(self, message: str, value: float, iteration: int) -> None:
         self._logger.info(message)
-        self._save(iteration)
+        try:
+            self._save(iteration)
+        except SaveError as error:
+            self._patience.forgive(error, self._logger.error)
+            return
+        self._patience.renew()
         self._update_best(value, iteration)
 
     def _update_best(self, val: float, iteration: int) -> bool:

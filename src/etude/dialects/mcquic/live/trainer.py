@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from etude.checkpoint.single import Patience
 from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import epochs, fit
 from etude.core.run import Counters, Part, Run
@@ -28,7 +29,7 @@ from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Restorable, Saver
 from etude.dialects.mcquic.live.formats import Decibel, EMATracker, prettyStep, totalParameters
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
-from etude.errors import ResumeError
+from etude.errors import ResumeError, SaveError
 
 #: Scalars go to the board every so many steps.
 SCALARS_EVERY = 100
@@ -69,6 +70,7 @@ class Trainer(Restorable):
         self.run.optimizers = {"": self._optimizer}
         self.bestRate, self.bestDistortion = -1.0, -1.0
         self.keepLast = False
+        self._patience = Patience()
         self.formatter = Decibel(2.0 if config.Train.Target == "PSNR" else 1.0)
         self.diffTracker = EMATracker((), 0.99)
         self.results: dict[str, Any] = {}
@@ -118,6 +120,16 @@ class Trainer(Restorable):
             "position": {"within": within, "data": loader.state_dict() if within else {}},  # type: ignore[union-attr]
         }
         self.saver.save(path, trainer=self, config=self.config.serialize(), etude=exact)
+
+    def _save_or_forgive(self) -> bool:
+        """After a validation: a disk that is full may have room at the next."""
+        try:
+            self.save()
+        except SaveError as error:
+            self._patience.forgive(error, self.saver.logger.error)
+            return False
+        self._patience.renew()
+        return True
 
     def restoreStates(self, path: str | Path) -> None:
         """Go on where a file stands: with the optimizer's state, the schedule and the best result, all of it."""
@@ -260,8 +272,7 @@ class Trainer(Restorable):
         better = self.results[target] > self.bestDistortion
         if better:
             self.bestDistortion, self.bestRate = self.results[target], self.results.get("BPP", -1.0)
-        self.save()
-        if better:
+        if self._save_or_forgive() and better:
             _copy(Path(self.saver.SavePath), Path(self.saver.SaveDir) / "best.ckpt")
         self.saver.info("[%s] %s: %.2f", self.PrettyStep, target, self.results[target])
         self._model.train()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from etude.checkpoint.single import Patience
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.dist_utils import allreduce_params, master_only
 from etude.dialects.mmcv1.live.hook import HOOKS, Hook
 from etude.errors import SaveError
-
-#: Saves that may fail one after another before the run ends.
-MOST_FAILURES = 3
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner import BaseRunner
@@ -41,7 +39,7 @@ class CheckpointHook(Hook):
         self.out_dir, self.max_keep_ckpts, self.save_last = out_dir, max_keep_ckpts, save_last
         self.sync_buffer, self.file_client_args = sync_buffer, file_client_args
         self.args = kwargs
-        self._failures = 0
+        self._patience = Patience()
 
     def before_run(self, runner: BaseRunner) -> None:
         self.out_dir = target_folder(self.out_dir, runner)
@@ -76,9 +74,9 @@ class CheckpointHook(Hook):
         try:
             runner.save_checkpoint(self.out_dir, save_optimizer=self.save_optimizer, **self.args)
         except SaveError as error:
-            self._forgive(runner, error)
+            self._patience.forgive(error, runner.logger.error, last=self._is_last(runner))
             return
-        self._failures = 0
+        self._patience.renew()
         current = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         template = self.args.get("filename_tmpl", "epoch_{}.pth" if self.by_epoch else "iter_{}.pth")
         path = os.path.join(self.out_dir, template.format(current))
@@ -87,12 +85,8 @@ class CheckpointHook(Hook):
         if self.max_keep_ckpts > 0:
             self._prune(template, current, path)
 
-    def _forgive(self, runner: BaseRunner, error: SaveError) -> None:
-        """A full disk may have room again at the next interval; what was saved before is untouched."""
-        self._failures += 1
-        if self._failures >= MOST_FAILURES:
-            raise error
-        runner.logger.error(f"the checkpoint could not be written, training goes on: {error}")
+    def _is_last(self, runner: BaseRunner) -> bool:
+        return self.is_last_epoch(runner) if self.by_epoch else self.is_last_iter(runner)
 
     def _prune(self, template: str, current: int, newest: str) -> None:
         assert self.out_dir is not None

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlparse
 import numpy as np
 import torch
 
+from etude import chaos
 from etude.checkpoint import foreign
 from etude.dialects.libai import files
 from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
@@ -51,7 +52,8 @@ class Checkpointer(files.Checkpointer):
         self.logger.info(f"Saving checkpoint to {path}")
         if _is_local(path):
             os.makedirs(self.save_dir, exist_ok=True)
-            files.save_file(path, data)
+            with chaos.saving(path):
+                files.save_file(path, data)
         else:
             with self.path_manager.open(path, "wb") as file:
                 torch.save(files.plain(data), file)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from etude.checkpoint.single import Patience
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.hooks.best_rules import BestRules
@@ -20,6 +21,7 @@ from etude.dialects.openmm.errors import ConfigKeyError
 from etude.dialects.openmm.fileio import FileClient
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.storage import get_file_backend
+from etude.errors import SaveError
 
 
 class CheckpointHook(BestRules):
@@ -72,6 +74,7 @@ class CheckpointHook(BestRules):
         self.best_ckpt_path_dict: dict[str, str | None] = {}
         self.keep_ckpt_ids: deque[int] = deque()
         self.last_ckpt: str | None = None
+        self._patience = Patience()
         self.published_keys = _published(published_keys)
 
     # -- points --------------------------------------------------------------------------------------------------
@@ -133,7 +136,20 @@ class CheckpointHook(BestRules):
         else:
             step = runner.iter + 1
             meta = {"epoch": runner.epoch, "iter": step}
-        self._save_checkpoint_with_step(runner, step, meta)
+        last = self.is_last_train_epoch(runner) if self.by_epoch else self.is_last_train_iter(runner)
+        before, kept = self.last_ckpt, list(self.keep_ckpt_ids)
+        try:
+            self._save_checkpoint_with_step(runner, step, meta)
+        except SaveError as error:
+            self._patience.forgive(error, runner.logger.error, last=last)
+            self._forget_attempt(runner, before, kept)
+        else:
+            self._patience.renew()
+
+    def _forget_attempt(self, runner: Any, before: str | None, kept: list[int]) -> None:
+        """A save that failed was none: what counted before counts again, and nothing is removed for it."""
+        self.last_ckpt, self.keep_ckpt_ids = before, deque(kept, self.keep_ckpt_ids.maxlen)
+        _put_back(runner.message_hub, {"last_ckpt": before, "keep_ckpt_ids": kept or None})
 
     def _save_checkpoint_with_step(self, runner: Any, step: int, meta: dict[str, Any]) -> None:
         obsolete = self._note_kept(runner, step) if self.max_keep_ckpts > 0 else None
@@ -187,10 +203,17 @@ class CheckpointHook(BestRules):
         old = self.best_ckpt_path_dict.get(name) if len(self.key_indicators) > 1 else self.best_ckpt_path
         file = f"best_{name}_{self.filename_tmpl.format(now)}".replace("/", "_")
         path = os.path.join(self.out_dir, file)
-        hub.update_info(self._info("best_score", name), score)
-        hub.update_info(self._info("best_ckpt", name), path)
+        told = {self._info("best_score", name): score, self._info("best_ckpt", name): path}
+        before = {key: hub.runtime_info.get(key) for key in told}
+        hub.update_info_dict(told)
         self._set_best_path(name, path)
-        self._save(runner, file, meta, save_optimizer=False, save_param_scheduler=False, by_epoch=False)
+        try:
+            self._save(runner, file, meta, save_optimizer=False, save_param_scheduler=False, by_epoch=False)
+        except SaveError as error:
+            _put_back(hub, before)
+            self._set_best_path(name, old)
+            self._patience.forgive(error, runner.logger.error)
+            return False
         if old and old != path and is_main_process() and os.path.exists(old):
             self._remove(old)
             runner.logger.info(f"The previous best checkpoint {old} is removed")
@@ -260,3 +283,12 @@ def _published(keys: str | list[str] | None) -> list[str] | None:
         raise TypeError(f'"published_keys" should be a str or a sequence of str or None, but got {type(keys)}')
     assert len(set(names)) == len(names), f"published_keys names a key twice: {names}"
     return list(names)
+
+
+def _put_back(hub: Any, infos: dict[str, Any]) -> None:
+    """What the hub knew before; None: it knew nothing."""
+    for key, value in infos.items():
+        if value is None:
+            hub.pop_info(key)
+        else:
+            hub.update_info(key, value)
