@@ -11,11 +11,10 @@ from etude.config.tree import Path, dotted
 from etude.dialects.mmcv1.bounds import is_missing, refused
 from etude.dialects.mmcv1.listing import registries
 from etude.dialects.openmm.lowering import Lowering
+from etude.dialects.openmm.schemas import written
 from etude.errors import is_slip, nearest, suggest
 from etude.index import kept
 
-#: Types that no file can write; the rest of a union says what is written instead.
-_NOT_WRITTEN = ("Tensor", "torch.Tensor")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
 _WORDS: Mapping[str, Sequence[str]] = {
     "warmup": ("constant", "linear", "exp"),
@@ -52,7 +51,7 @@ def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str)
     signature = scan.signature(target, known=kept)
     takes = {parameter.key: parameter for parameter in (signature.parameters if signature else ())}
     for name, parameter in takes.items():
-        value, annotation = given.get(name), _written(parameter.annotation)
+        value, annotation = given.get(name), written(parameter.annotation)
         where = (*path, name)
         if name in _WORDS:
             _one_of(low, where, _WORDS[name])
@@ -81,11 +80,6 @@ def _is_told(low: Lowering, path: Path) -> bool:
     """Whether an error speaks of the value at ``path`` already."""
     at = str(low.place(*path))
     return any(f.at == at and f.severity == "error" and f"{dotted(path)} " in f"{f.message} " for f in low.findings)
-
-
-def _written(annotation: str) -> str:
-    parts = [part.strip() for part in annotation.split("|")] if "[" not in annotation else [annotation]
-    return " | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"
 
 
 def _is_scalar(want: Want) -> bool:

@@ -17,11 +17,10 @@ from etude.config.tree import Path, dotted
 from etude.dialects import imports
 from etude.dialects.openmm.imported import imported_by, missing_name
 from etude.dialects.openmm.lowering import INSTALLED, Lowering
+from etude.dialects.openmm.schemas import written
 from etude.dialects.openmm.slips import Words
 from etude.errors import is_slip, nearest, suggest
 
-#: Types that no file can write; the rest of a union says what is written instead.
-_NOT_WRITTEN = {"Tensor", "torch.Tensor", "Path", "torch.dtype", "Priority"}
 _SPLITS = ("train", "val", "test")
 _DATASET = [f"{split}_dataloader.dataset" for split in _SPLITS]
 _EVALUATORS = [f"{split}_evaluator" for split in _SPLITS[1:]]
@@ -54,12 +53,6 @@ _BROUGHT = ("MODELS", "DATASETS", "METRICS", "FUNCTIONS")
 _IMPORTING = ("import_module", "__import__", "iter_modules", "walk_packages")
 _WORDS = {"AVERAGED": "averaged model"}
 _CONSTRUCTORS = {"LearningRateDecayOptimWrapperConstructor", "LayerDecayOptimWrapperConstructor"}
-
-
-def written(annotation: str) -> str:
-    """The part of an annotation that a file can write."""
-    parts = [part.strip() for part in annotation.split("|")] if "[" not in annotation else [annotation]
-    return " | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"
 
 
 class Components:

@@ -17,7 +17,7 @@ INT, NUMBER, TEXT, FLAG, DICT = (
 COUNT = {"type": "integer", "minimum": 0}
 _PLAIN = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "none": "null"}
 #: Types that no file can write; the rest of a union says what is written instead.
-_NOT_WRITTEN = ("Tensor", "torch.Tensor", "Path")
+_NOT_WRITTEN = ("Tensor", "torch.Tensor", "torch.dtype", "Path", "Priority")
 
 
 def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,11 +44,12 @@ def of_class(
     if signature is None:
         return None
     taken = [parameter for parameter in signature.parameters if parameter.word and parameter.name not in given]
-    schemas = {p.key: dict((types or {}).get(p.key) or _parameter(p)) for p in taken}
+    schemas = {p.key: dict((types or {}).get(p.key) or of_parameter(p)) for p in taken}
     return schemas, [p.key for p in taken if p.required], signature.open
 
 
-def _parameter(parameter: scan.Parameter) -> dict[str, Any]:
+def of_parameter(parameter: scan.Parameter) -> dict[str, Any]:
+    """The type that a parameter declares, and its default where a file can write it."""
     made = of_annotation(parameter.annotation)
     try:
         default = ast.literal_eval(parameter.default or "None")
@@ -58,8 +59,13 @@ def _parameter(parameter: scan.Parameter) -> dict[str, Any]:
 
 
 def of_annotation(annotation: str) -> dict[str, Any]:
+    return _of(declared(written(annotation)))
+
+
+def written(annotation: str) -> str:
+    """The part of an annotation that a file can write."""
     parts = [part.strip() for part in annotation.split("|")] if "[" not in annotation else [annotation]
-    return _of(declared(" | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"))
+    return " | ".join(part for part in parts if part not in _NOT_WRITTEN) or "Any"
 
 
 def _of(want: Want) -> dict[str, Any]:
