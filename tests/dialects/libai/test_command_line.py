@@ -71,6 +71,14 @@ def test_the_config_may_be_named_as_the_scripts_have_it(config: Path) -> None:
     assert (config.parent / "out" / "last_checkpoint").read_text() == "model_final"
 
 
+@pytest.mark.parametrize("flag", ["--limit-batches", "--overfit"])
+def test_a_flag_about_epochs_is_refused(config: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "config.py", flag, "3"]) == 2
+    assert f"{flag} does nothing in a libai config: it trains by iterations; write train.train_iter=3" in (
+        capsys.readouterr().err
+    )
+
+
 def test_a_fast_dev_run_leaves_nothing_behind(config: Path) -> None:
     before = sorted(path.name for path in config.parent.iterdir())
     assert main(["train", str(config), "--fast-dev-run"]) == 0

@@ -74,6 +74,15 @@ def test_what_cannot_be_converted_is_told_with_its_place(config: Path, capsys: p
     assert "mixed precision" in told
 
 
+def test_a_class_of_the_config_itself_has_no_name_to_be_found_by(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(config.read_text() + "\nclass Mine(Line):\n    pass\n\nmodel = LazyCall(Mine)()\n")
+    assert main(["convert", "config.py"]) == 2
+    told = capsys.readouterr().err
+    assert "config.py:41: model._target_: the class Mine cannot be written into YAML; move what is defined" in told
+
+
 def test_a_detectron2_config_ends_in_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

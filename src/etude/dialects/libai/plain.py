@@ -7,6 +7,7 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower as lowering
+from etude.dialects.libai.lazy.targets import locate
 from etude.errors import ConfigError
 
 _LOCATE = "etude.dialects.libai.lazy.targets.locate"
@@ -26,9 +27,21 @@ def _named(tree: Tree, way: Path, value: Any) -> Any:
         return value
     if callable(value) and getattr(value, "__module__", None) and "<" not in getattr(value, "__qualname__", "<"):
         name = lowering.target_name(value)
+        if not _leads_to(name, value):
+            raise _cannot(tree, way, value)
         return name if way[-1] == "_target_" else {"_target_": _LOCATE, "name": name}
-    raise ConfigError(
-        f"{dotted(way)}: a {type(value).__name__} cannot be written into YAML",
-        at=str(tree.place(*way)),
-        hint="move what is defined in the config itself to a module",
-    )
+    raise _cannot(tree, way, value)
+
+
+def _leads_to(name: str, value: Any) -> bool:
+    """Whether a name finds the object again; that of a class in the config itself does not."""
+    try:
+        return locate(name) is value
+    except (ImportError, ValueError):
+        return False
+
+
+def _cannot(tree: Tree, way: Path, value: Any) -> ConfigError:
+    kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    at, hint = str(tree.place(*way)), "move what is defined in the config itself to a module"
+    return ConfigError(f"{dotted(way)}: {kind} cannot be written into YAML", at=at, hint=hint)

@@ -26,7 +26,7 @@ from etude.dialects.libai.live.position import put_off
 from etude.dialects.libai.live.resume import keep_state
 from etude.dialects.libai.lower import is_detectron2
 from etude.dist.world import World
-from etude.errors import EtudeError, ResumeError, printable
+from etude.errors import EtudeError, ResumeError, UserError, printable
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -46,6 +46,8 @@ def build(plan: Plan, options: Options) -> Run:
         named="",
         opts=[],
     )
+    if not arguments.fast_dev_run:
+        _refuse_shortening(plan)
     _adjust(cfg, options, extras, arguments)
     asked_for = arguments.eval_only and arguments.resume and not arguments.named
     if asked_for and not (Path(cfg.train.output_dir) / LAST).exists():
@@ -60,6 +62,16 @@ def build(plan: Plan, options: Options) -> Run:
         run.loop = _leaving_nothing(run.loop, str(run.folder))
         run.folder = None
     return run
+
+
+def _refuse_shortening(plan: Plan) -> None:
+    """Flags about batches of an epoch: there are no epochs here, and what they ask for would be missed in silence."""
+    length = "max_iter" if is_detectron2(plan.source) else "train_iter"
+    for flag, given in (("--limit-batches", plan.train.limit_batches), ("--overfit", plan.train.overfit)):
+        if given is not None:
+            raise UserError(
+                f"{flag} does nothing in a libai config: it trains by iterations; write train.{length}={given}"
+            )
 
 
 @contextmanager
