@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
+from mmengine._strategy import FSDPStrategy
 from mmengine.dataset import BaseDataset, Compose, RepeatDataset
 from mmengine.dist import cast_data_device
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, LoggerHook, ParamSchedulerHook, ProfilerHook
@@ -84,6 +85,9 @@ _PARTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "out should not be a set",
     ),
     (lambda: FlexibleRunner(model=nn.Linear(1, 1), compile="yes"), TypeError, "compile should be a bool or dict"),
+    (lambda: FSDPStrategy(state_dict_cfg="some"), ValueError, "FSDP only supports `full` and `local`"),
+    (lambda: FSDPStrategy(state_dict_cfg=[]), TypeError, "state_dict_cfg should be a `str` or a `dict`"),
+    (lambda: FSDPStrategy(skip_init_weights="yes"), TypeError, "skip_init_weights must be a boolean"),
     (lambda: get_priority([]), TypeError, "priority must be an integer or Priority enum value"),
 ]
 

@@ -50,3 +50,25 @@ def test_shared_out_weights_are_saved_whole_and_resumed(tmp_path: Path) -> None:
     train(tmp_path / "cut", **sharded)
     train(tmp_path / "cut", **sharded, **longer, resume=True)
     assert differences(_state(tmp_path / "cut"), _state(tmp_path / "copies")) == []
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.nn.Linear)
+
+
+def test_activations_that_are_computed_again_change_nothing(tmp_path: Path) -> None:
+    again = {"type": "FSDPStrategy", "activation_checkpointing": {"check_fn": _is_linear}}
+    longer = {"train_cfg": {"by_epoch": True, "max_epochs": 3}}
+    train(tmp_path / "kept", strategy={"type": "FSDPStrategy", "skip_init_weights": True}, **longer)
+    train(tmp_path / "again", strategy={**again, "skip_init_weights": True}, **longer)
+    assert differences(_state(tmp_path / "again"), _state(tmp_path / "kept")) == []
+
+
+def test_weights_are_left_alone_where_that_is_asked_for() -> None:
+    from mmengine._strategy import FSDPStrategy
+
+    model = toy.Net()
+    FSDPStrategy(skip_init_weights=True)._init_model_weights(model)
+    assert not model.is_init
+    FSDPStrategy()._init_model_weights(model)
+    assert model.is_init
