@@ -16,7 +16,7 @@
     base_module.py  BaseModule, Sequential, ModuleList, ModuleDict         base_module_v1.py  the same, mmcv's order
     logging.py      print_log, and the seam where MMLogger plugs in        logging_v1.py      get_logger, print_log
     utils/          is_str … to_ntuple, Timer, ProgressBar, paths, versions: one face for both
-    managers.py     ManagerMixin, ManagerMeta
+    managers.py     ManagerMixin, ManagerMeta                              priority.py        the levels of hooks
     fileio.py       load, dump, list_from_file …                           storage.py         file backends
     wrappers.py     what is a wrapper of a model                           torch_utils.py     helpers that need torch
     live/           load_checkpoint, CheckpointLoader, save_checkpoint …, and where checkpoints come from

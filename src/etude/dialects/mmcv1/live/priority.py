@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
+from etude.dialects.openmm.priority import Priority
 from etude.errors import suggest
 from etude.plan import PRIORITIES
-
-
-class Priority(Enum):
-    """The named levels; any integer from 0 to 100 lies between them."""
-
-    HIGHEST = 0
-    VERY_HIGH = 10
-    HIGH = 30
-    ABOVE_NORMAL = 40
-    NORMAL = 50
-    BELOW_NORMAL = 60
-    LOW = 70
-    VERY_LOW = 90
-    LOWEST = 100
 
 
 def get_priority(priority: int | str | Priority) -> int:

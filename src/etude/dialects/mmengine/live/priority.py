@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
-
-class Priority(Enum):
-    """A smaller number acts earlier."""
-
-    HIGHEST = 0
-    VERY_HIGH = 10
-    HIGH = 30
-    ABOVE_NORMAL = 40
-    NORMAL = 50
-    BELOW_NORMAL = 60
-    LOW = 70
-    VERY_LOW = 90
-    LOWEST = 100
+from etude.dialects.openmm.priority import Priority
 
 
 def get_priority(priority: int | str | Priority) -> int:
