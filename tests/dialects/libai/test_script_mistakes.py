@@ -16,6 +16,7 @@ OVERRIDES = {
     "trian.train_iter=5": "unknown key trian; did you mean 'train'?",
     "dataloader.trian=1": "unknown key dataloader.trian; did you mean 'train'?",
     "train.log_period": "this is no override; write section.key=value",
+    "--resume": "this is no override; flags stand before the first key=value",
     "train.seed.x=1": "train.seed is not a config",
     "train.log_period=0": "at least 1 is needed",
     "train.global_batch_size=7": "a multiple of train_micro_batch_size (4) is needed",
@@ -50,7 +51,7 @@ def test_a_key_of_ones_own_is_taken_with_a_word(config: Path) -> None:
     ("words", "told"),
     [
         (["--config-file", "confg.py"], "confg.py: there is no such config; did you mean 'config.py'?"),
-        ([], "no config is named; name one with --config-file"),
+        ([], "no config is named; name one with --config-file, before any key=value"),
         (["--config-file", "broken.py"], "broken.py:38: SyntaxError: '(' was never closed (broken = (1,)"),
     ],
 )
@@ -114,6 +115,16 @@ def test_what_ends_the_first_iteration_is_the_users_to_mend_and_the_log_stays(
     assert main(SCRIPT if verb == "exec" else ["train", "config.py"]) == 3
     assert told in capfd.readouterr().err
     assert "Exception during training" in Path("out/log.txt").read_text()
+
+
+@pytest.mark.parametrize("last", [1, 30])
+def test_what_a_data_worker_raises_is_told_with_its_line(
+    config: Path, last: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lost = f"if index >= {last}:\n            raise KeyError('lost')\n        x = torch.tensor([index"
+    Path("line_parts.py").write_text(PARTS.replace("x = torch.tensor([index", lost))
+    assert main(["train", "config.py", "dataloader.train.num_workers=1", "train.evaluation.enabled=false"]) == 3
+    assert "line_parts.py:19: KeyError: 'lost' (in data worker 0)" in capfd.readouterr().err
 
 
 def test_an_evaluation_at_the_end_is_blamed_on_its_hook(config: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -72,6 +72,7 @@ def _about(text: str) -> Iterator[None]:
         elif isinstance(error, OverrideParseException):
             said = "this is no override"
             hint = "write list.0=3 for an element" if "[" in text.partition("=")[0] else "write section.key=value"
+            hint = "flags stand before the first key=value" if text.startswith("-") else hint
         put_on(error, ConfigError(str(said), at=f"override '{text}'", hint=hint))
         raise
 

@@ -41,7 +41,7 @@ def tell_reading(error: Exception, path: str) -> None:
         put_on(error, ConfigError("there is no such config", at=path, hint=hint))
         return
     if not path:
-        put_on(error, ConfigError("no config is named", hint="name one with --config-file"))
+        put_on(error, ConfigError("no config is named", hint="name one with --config-file, before any key=value"))
         return
     at, came_by = _places(error, path)
     hint = "; ".join(filter(None, (hint_of(error), came_by)))

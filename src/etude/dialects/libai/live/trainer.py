@@ -29,6 +29,7 @@ from etude.dialects.libai.live.history import KEPT
 from etude.dialects.libai.live.optim import clip_grad
 from etude.dialects.libai.live.position import Batches, batches_of
 from etude.dialects.libai.live.state import take_up
+from etude.dialects.libai.live.workers import telling_of_workers
 from etude.errors import UserCodeError
 
 LossDict = Mapping[str, Any]
@@ -115,7 +116,7 @@ class TrainerBase:
         run.loop = iterations
         run.step, run.total_steps = start_iter, max_iter
         run.stopping = run.error = None
-        with self.storage_class(start_iter) as self.storage:
+        with self.storage_class(start_iter) as self.storage, telling_of_workers():
             fit(run)
 
     def stop(self, reason: str = "stopped by a hook") -> None:
