@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import lmdb
 import numpy as np
 import pytest
 import torch
 
 from tests.dialects.mmengine import toy  # isort: skip  # noqa: F401  (serves the names below)
 import mmengine
-from mmengine.fileio import HTTPBackend, LocalBackend, copyfile, copytree
+from mmengine.fileio import HTTPBackend, LocalBackend, copyfile, copytree, get, get_file_backend
 from mmengine.fileio.handlers.json_handler import set_default
 from mmengine.utils import check_time, requires_package
 from mmengine.utils.dl_utils import TimeCounter, collect_env, tensor2imgs
@@ -27,6 +29,18 @@ def test_a_copy_is_named_as_it_was_asked_for(tmp_path: Path, kind: Any) -> None:
     assert copyfile(kind(tmp_path / "from" / "a.txt"), target) == target
     assert copytree(kind(tmp_path / "from"), folder) == folder
     assert LocalBackend().copyfile(target, folder) == str(tmp_path / "to" / "b.txt")
+
+
+def test_files_are_read_from_a_database(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path / "files")) as made, made.begin(write=True) as transaction:
+        transaction.put(b"a.png", b"bytes of a")
+    args = {"backend": "lmdb", "db_path": str(tmp_path / "files")}
+    assert get("a.png", backend_args=args) == b"bytes of a"
+    backend = get_file_backend(backend_args=args)
+    assert backend.get("a.png") == b"bytes of a"
+    assert pickle.loads(pickle.dumps(backend)).get("a.png") == b"bytes of a"
+    with pytest.raises(FileNotFoundError, match="has no 'b.png'"):
+        backend.get("b.png")
 
 
 def test_addresses_are_opened_by_a_function_that_can_be_replaced() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from etude.errors import OutOfScope
+from etude.errors import MissingExtra, OutOfScope
 
 
 class BaseStorageBackend:
@@ -166,8 +167,47 @@ class MemcachedBackend(_Foreign):
     """A server that keeps files in memory."""
 
 
-class LmdbBackend(_Foreign):
-    """A database file."""
+class LmdbBackend(BaseStorageBackend):
+    """Files inside an LMDB, by their names; the database is opened when it is first read."""
+
+    def __init__(
+        self, db_path: Any, readonly: bool = True, lock: bool = False, readahead: bool = False, **kwargs: Any
+    ) -> None:
+        _lmdb()
+        self.db_path = str(db_path)
+        self.readonly, self.lock, self.readahead, self.kwargs = readonly, lock, readahead, kwargs
+        self._client: Any = None
+
+    def get(self, filepath: Any) -> bytes:
+        if self._client is None:
+            self._client = self._get_client()
+        with self._client.begin(write=False) as transaction:
+            found: bytes | None = transaction.get(str(filepath).encode("ascii"))
+        if found is None:
+            raise FileNotFoundError(f"{self.db_path} has no {str(filepath)!r}")
+        return found
+
+    def _get_client(self) -> Any:
+        """The database, which a process and its forks can open only once."""
+        key = os.path.realpath(self.db_path)
+        if key not in _databases:
+            options = {"readonly": self.readonly, "lock": self.lock, "readahead": self.readahead, **self.kwargs}
+            _databases[key] = _lmdb().open(self.db_path, **options)
+        return _databases[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_client": None}  # a worker process opens it for itself
+
+
+#: The databases that are open.
+_databases: dict[str, Any] = {}
+
+
+def _lmdb() -> Any:
+    try:
+        return importlib.import_module("lmdb")
+    except ImportError as error:
+        raise MissingExtra("lmdb", "mcquic", "reading from an LMDB") from error
 
 
 backends: dict[str, type[BaseStorageBackend]] = {

@@ -96,7 +96,7 @@ def collect_env() -> dict[str, Any]:
     env: dict[str, Any] = {"sys.platform": sys.platform, "Python": sys.version.replace("\n", "")}
     env["CUDA available"] = torch.cuda.is_available()
     env["MUSA available"] = False
-    env["numpy_random_seed"] = int(np.random.get_state()[1][0])
+    env["numpy_random_seed"] = int(np.random.get_state(legacy=True)[1][0])  # type: ignore[index]
     if torch.cuda.is_available():
         devices: dict[str, list[str]] = defaultdict(list)
         for index in range(torch.cuda.device_count()):
