@@ -137,9 +137,16 @@ class Resuming:
     def rescue(self, hook: Hook, generators: exact.Generated) -> None:
         """``hook`` failed in the middle of its stage: save what was trained, unless an earlier hook of it did.
 
-        A resumed run calls ``hook`` and those after it again, with the generators as they were before it.
+        A resumed run calls ``hook`` and those after it again, with the generators as they were before it. A runner that a
+        script has made leaves what mmcv's would: nothing.
         """
-        if self.work_dir is None or self._rank != 0 or not self._stage() or self._position.unsettled:
+        if (
+            self.engine.plan is None
+            or self.work_dir is None
+            or self._rank != 0
+            or not self._stage()
+            or self._position.unsettled
+        ):
             return
         generators.put_back()
         before = self._hooks[: self._hooks.index(hook)]
