@@ -97,8 +97,12 @@ def _about_folder(name: str) -> str:
 
 def _as_dict(value: Any, path: str | os.PathLike[str]) -> dict[Any, Any]:
     if not isinstance(value, dict):
-        raise ResumeError(f"{printable(os.fspath(path))}: holds a {type(value).__name__}, where a dict is needed")
+        raise NoMapping(f"{printable(os.fspath(path))}: holds a {type(value).__name__}, where a dict is needed")
     return value
+
+
+class NoMapping(ResumeError, RuntimeError):
+    """A file with something else than a state in it; other systems say ``RuntimeError``."""
 
 
 class Unpickler(pickle.Unpickler):
