@@ -52,6 +52,33 @@ class RaisingHook(Hook):
         if runner.iter == 3:
             raise RuntimeError('hook says no')
 
+@DATASETS.register_module(force=True)
+class BrokenData(ToyData):
+    def __getitem__(self, index):
+        if index == 7:
+            raise ValueError('broken sample')
+        return super().__getitem__(index)
+
+@DATASETS.register_module(force=True)
+class BareData(ToyData):
+    evaluate = None
+
+@CLASSIFIERS.register_module(force=True)
+class NoLossModel(ToyModel):
+    def train_step(self, data, optimizer=None, **kwargs):
+        return dict(log_vars=dict(a=1.0), num_samples=1)
+
+@CLASSIFIERS.register_module(force=True)
+class NoCountModel(ToyModel):
+    def train_step(self, data, optimizer=None, **kwargs):
+        return dict(loss=self(**data), log_vars=dict(a=1.0))
+
+@CLASSIFIERS.register_module(force=True)
+class WideModel(ToyModel):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = torch.nn.Linear(4, 9)
+
 SEEN = []
 
 @HOOKS.register_module(force=True)
@@ -214,6 +241,33 @@ def test_workers_that_outlive_an_epoch_are_resumed_exactly(config: Any, file: st
     else:
         _train(config(lasting.replace("3", "2")), folder="parts")
     assert_same_bits(whole, weights(_train(config(lasting), folder="rest", resume_from=f"parts/{file}").face))
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "told"),
+    [
+        ("data['train']['type'] = 'BrokenData'", 5, "epoch 1, batch "),
+        ("data['train']['type'] = 'BrokenData'\ndata['workers_per_gpu'] = 1", 5, "broken sample ("),
+        ("data['train']['type'] = 'BrokenData'\nrunner = dict(type='IterBasedRunner', max_iters=9)", 5, "pass 1 over"),
+        ("data['val']['type'] = 'BareData'", 2, "BareData has no method evaluate(results, …)"),
+        ("del data['val']", 2, "there is no data.val to evaluate on; give it, or train with --no-validate"),
+        ("model = dict(type='NoLossModel')", 3, "train_step of NoLossModel returned no 'loss' to minimise"),
+        ("model = dict(type='NoCountModel')", 3, "must return num_samples, too"),
+        ("optimizer = dict(type='SGD', lr=0.1, nesterov=True)", 2, "toy.py:17: SGD: Nesterov momentum requires"),
+    ],
+)
+def test_what_goes_wrong_is_told_with_its_kind(
+    config: Any, capsys: pytest.CaptureFixture[str], lines: str, code: int, told: str
+) -> None:
+    assert main(["train", str(config(f"{lines}\n")), "--work-dir", "out", "-q"]) == code
+    assert told in capsys.readouterr().err
+
+
+def test_another_model_is_not_resumed(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    _train(config())
+    wider = str(config("model = dict(type='WideModel')\n"))
+    assert main(["train", wider, "--work-dir", "more", "--resume-from", "out/epoch_1.pth", "-q"]) == 7
+    assert "fc1.weight has the shape (9, 4), in the checkpoint (8, 4)" in capsys.readouterr().err
 
 
 def test_hooks_stand_as_mmclassification_registers_them(config: Any) -> None:

@@ -17,7 +17,7 @@ from etude.dialects.openmm.reading import told_by_line
 from etude.dialects.openmm.slips import Words, tell_slips
 from etude.dialects.openmm.textstyle import Style, read_chain
 from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
-from etude.errors import ConfigError, Finding, suggest
+from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
 
@@ -181,6 +181,8 @@ def _data(low: Lowering) -> dict[str, Loader]:
             low.warning(low.place("data", key), f"unknown key data.{key}", suggest(str(key), _DATA_KEYS))
     if "train" not in data:
         low.error(low.place("data"), "data.train is missing", suggest("train", map(str, data)))
+    if "val" not in data and low.tree.get("evaluation") is not None and not nearest("val", list(map(str, data))):
+        low.warning(low.place("evaluation"), "evaluation needs data.val", "give it, or train with --no-validate")
     return {split: _loader(low, split) for split in SPLITS if isinstance(data.get(split), Mapping)}
 
 

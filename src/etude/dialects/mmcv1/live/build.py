@@ -100,6 +100,8 @@ class Training:
             self.wired.run()
         except Exception as error:
             self.log.note_end(error, f"ended by {type(error).__name__} at iteration {runner.iter}: {error}")
+            if hasattr(error, "etude_told"):
+                raise error.etude_told from error
             raise
         finally:
             self.signals.restore()
@@ -350,7 +352,7 @@ def _place_in(plan: Plan, message: str) -> str:
     """The place of the component whose name a message begins with, as registries let it: ``SGD: …``."""
     name = re.match(r"\w+", message)
     specs = [optimizer.spec for optimizer in plan.optimizers.values()] + [hook.spec for hook in plan.hooks]
-    specs += [loader.dataset for loader in plan.data.values()] + ([plan.loop] if plan.loop is not None else [])
+    specs += [loader.dataset for loader in plan.data.values()] + [plan.model]
     return next((str(spec.at) for spec in specs if name and spec.name == name[0] and spec.at.file), "")
 
 

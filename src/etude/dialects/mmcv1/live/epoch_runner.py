@@ -12,7 +12,7 @@ from etude.core import loop
 from etude.core.run import Run
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.builder import RUNNERS
-from etude.dialects.mmcv1.live.checks import require
+from etude.dialects.mmcv1.live.checks import require, tell_of_data
 from etude.dialects.mmcv1.live.runner import BaseRunner, stored_gpu_count
 
 
@@ -88,15 +88,23 @@ class EpochBasedRunner(BaseRunner):
         batches, current = self._open_pass(data_loader)
         current.begin()
         where.stage = "after_train_iter"  # also when a resumed epoch has no batch left, only its end
-        for batch in batches:
-            self.data_batch, self._inner_iter = batch, current.taken
-            current.taken += 1
-            yield batch
-            del self.data_batch
-            if where.unsettled:
-                self._settle()
-            if engine.stopping:
-                break
+        drawing = True
+        try:
+            for batch in batches:
+                drawing = False
+                self.data_batch, self._inner_iter = batch, current.taken
+                current.taken += 1
+                yield batch
+                del self.data_batch
+                if where.unsettled:
+                    self._settle()
+                if engine.stopping:
+                    break
+                drawing = True
+        except Exception as error:
+            if drawing:
+                tell_of_data(error, f"epoch {self.epoch + 1}, batch {current.taken + 1}")
+            raise
 
     def _open_pass(self, data_loader: Any) -> tuple[Any, exact.Pass]:
         """The loader's batches: all of them, or those after the position of the checkpoint that was resumed."""

@@ -21,6 +21,7 @@ from etude.dialects.mmcv1.live.checks import ConfigKeyError, require
 from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
+from etude.dialects.openmm.errors import ConfigAttributeError
 from etude.errors import SaveError, suggest
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ class EvalHook(Hook):
     def before_run(self, runner: BaseRunner) -> None:
         self.out_dir = target_folder(self.out_dir, runner) if self.out_dir or runner.work_dir else None
         self._goes_on = getattr(runner, "restored", None) is not None
+        dataset: Any = getattr(self.dataloader, "dataset", None)
+        if type(self).evaluate is EvalHook.evaluate and not callable(getattr(dataset, "evaluate", None)):
+            raise ConfigAttributeError(
+                f"{type(dataset).__name__} has no method evaluate(results, …), which an evaluation needs",
+                hint="--no-validate trains without",
+            )
         if self.save_best is None:
             return
         if runner.meta is None:

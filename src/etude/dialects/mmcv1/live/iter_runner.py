@@ -13,7 +13,7 @@ from etude.core import loop
 from etude.core.run import Run
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.builder import RUNNERS
-from etude.dialects.mmcv1.live.checks import require
+from etude.dialects.mmcv1.live.checks import require, tell_of_data
 from etude.dialects.mmcv1.live.epoch_runner import check_flow
 from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.runner import BaseRunner
@@ -48,6 +48,9 @@ class IterLoader:
             self._pass = exact.Pass(self._dataloader, at_once=True)
             self.iter_loader = iter(self._dataloader)
             return self._pass.draw(self.iter_loader)
+        except Exception as error:
+            tell_of_data(error, f"pass {self._epoch + 1} over the data, batch {current.taken + 1}")
+            raise
 
     def __iter__(self) -> IterLoader:
         return self

@@ -11,12 +11,23 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_
 
-from etude.dialects.mmcv1.live.checks import require
+from etude.dialects.mmcv1.live.checks import MissingOutput, require
 from etude.dialects.mmcv1.live.fp16_utils import wrap_fp16_model
 from etude.dialects.mmcv1.live.hook import HOOKS, Hook
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner import BaseRunner
+
+
+def loss_of(runner: BaseRunner) -> Any:
+    """What the step returned to be minimised."""
+    try:
+        return runner.outputs["loss"]
+    except KeyError:
+        given = ", ".join(map(str, runner.outputs))
+        raise MissingOutput(
+            f"train_step of {runner.model_name} returned no 'loss' to minimise, only: {given}"
+        ) from None
 
 
 @HOOKS.register_module()
@@ -39,8 +50,8 @@ class OptimizerHook(Hook):
     def after_train_iter(self, runner: BaseRunner) -> None:
         runner.optimizer.zero_grad()
         if self.detect_anomalous_params:
-            self.detect_anomalous_parameters(runner.outputs["loss"], runner)
-        runner.outputs["loss"].backward()
+            self.detect_anomalous_parameters(loss_of(runner), runner)
+        loss_of(runner).backward()
         self.clip_and_log(runner)
         runner.optimizer.step()
 
@@ -110,7 +121,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
     def after_train_iter(self, runner: BaseRunner) -> None:
         self._prepare(runner)
-        loss = runner.outputs["loss"] / self._get_loss_factor(runner)
+        loss = loss_of(runner) / self._get_loss_factor(runner)
         loss.backward()
         if self._is_due(runner):
             self.clip_and_log(runner)
@@ -207,7 +218,7 @@ class Fp16OptimizerHook(OptimizerHook):
     def after_train_iter(self, runner: BaseRunner) -> None:
         runner.model.zero_grad()
         runner.optimizer.zero_grad()
-        self.loss_scaler.scale(runner.outputs["loss"]).backward()
+        self.loss_scaler.scale(loss_of(runner)).backward()
         self._scaled_step(runner)
 
     def _scaled_step(self, runner: BaseRunner) -> None:
@@ -227,7 +238,7 @@ class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16O
 
     def after_train_iter(self, runner: BaseRunner) -> None:
         self._prepare(runner)
-        loss = runner.outputs["loss"] / self._get_loss_factor(runner)
+        loss = loss_of(runner) / self._get_loss_factor(runner)
         self.loss_scaler.scale(loss).backward()
         if self._is_due(runner):
             self._scaled_step(runner)

@@ -6,6 +6,8 @@ from etude.dialects.openmm.priority import Priority
 from etude.errors import suggest
 from etude.plan import PRIORITIES
 
+__all__ = ["Priority", "get_priority"]
+
 
 def get_priority(priority: int | str | Priority) -> int:
     """The value of a level given as a name in any case, a number or a :class:`Priority`."""

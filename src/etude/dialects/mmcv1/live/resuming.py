@@ -137,8 +137,8 @@ class Resuming:
     def rescue(self, hook: Hook, generators: exact.Generated) -> None:
         """``hook`` failed in the middle of its stage: save what was trained, unless an earlier hook of it did.
 
-        A resumed run calls ``hook`` and those after it again, with the generators as they were before it. A runner that a
-        script has made leaves what mmcv's would: nothing.
+        A resumed run calls ``hook`` and those after it again, with the generators as they were before it. A runner that
+        a script has made leaves what mmcv's would: nothing.
         """
         if (
             self.engine.plan is None

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -23,7 +24,7 @@ from etude.core.run import Run
 from etude.dialects.mmcv1 import files
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.adapter import Adapted, Routed
-from etude.dialects.mmcv1.live.checks import ConfigTypeError, ConfigValueError, require
+from etude.dialects.mmcv1.live.checks import ConfigTypeError, ConfigValueError, MissingOutput, WrongOutputs, require
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info
 from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.log_buffer import LogBuffer
@@ -33,8 +34,13 @@ from etude.dialects.mmcv1.live.resuming import Position, Restored, Resuming
 from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
 from etude.dist.world import World
+from etude.errors import ResumeError
 
 Flow = list[tuple[str, int]]
+
+
+#: States of torch's optimizers that have the shape of their parameter.
+_LIKE_PARAMETERS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "square_avg")
 
 
 class BaseRunner(Resuming, Registration):
@@ -179,11 +185,13 @@ class BaseRunner(Resuming, Registration):
         else:
             outputs = self._val_outputs(data_batch, kwargs)
         if not isinstance(outputs, dict):
-            raise TypeError(
+            raise WrongOutputs(
                 f"{'train_step' if train_mode else 'val_step'} of {self._model_name} must return a dict, "
                 f"got {type(outputs).__name__}"
             )
         if "log_vars" in outputs:
+            if "num_samples" not in outputs:
+                raise MissingOutput(f"a step of {self._model_name} that returns log_vars must return num_samples, too")
             self.log_buffer.update(outputs["log_vars"], outputs["num_samples"])
         self.outputs = outputs
 
@@ -300,12 +308,27 @@ class BaseRunner(Resuming, Registration):
         if "optimizer" not in checkpoint or not resume_optimizer:
             return
         if isinstance(self.optimizer, Optimizer):
-            self.optimizer.load_state_dict(checkpoint["optimizer"])
+            self._take_optimizer(self.optimizer, checkpoint["optimizer"])
         elif isinstance(self.optimizer, dict):
             for name, one in self.optimizer.items():
-                one.load_state_dict(checkpoint["optimizer"][name])
+                self._take_optimizer(one, checkpoint["optimizer"][name])
         else:
             raise TypeError(f"optimizer must be an Optimizer or a dict of them, got {type(self.optimizer).__name__}")
+
+    def _take_optimizer(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+        """Its state, unless that was of another model: then the first update would fail, or be wrong."""
+        try:
+            optimizer.load_state_dict(dict(state))
+        except ValueError as error:
+            raise ResumeError(f"the optimizer's state is of another model: {error}; load_from takes weights") from error
+        names: dict[Any, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        for parameter, own in optimizer.state.items():
+            for value in (own[key] for key in _LIKE_PARAMETERS if isinstance(own.get(key), torch.Tensor)):
+                if value.shape != parameter.shape:
+                    raise ResumeError(
+                        f"{names.get(parameter, 'a parameter')} has the shape {tuple(parameter.shape)}, in the "
+                        f"checkpoint {tuple(value.shape)}; load_from takes the weights that fit"
+                    )
 
     def auto_resume(self) -> None:
         """Go on from the newest usable checkpoint of the work_dir, if there is one."""
@@ -358,6 +381,11 @@ def _check_model(model: Any, batch_processor: Any) -> None:
         return
     if not callable(batch_processor):
         raise ConfigTypeError(f"batch_processor must be callable, got {type(batch_processor).__name__}")
+    warnings.warn(
+        "batch_processor is deprecated, please implement train_step() and val_step() in the model instead.",
+        DeprecationWarning,
+        stacklevel=4,
+    )
     inner = unwrap(model)
     if hasattr(inner, "train_step") or hasattr(inner, "val_step"):
         raise RuntimeError("give either a batch_processor or a model with train_step and val_step, not both")

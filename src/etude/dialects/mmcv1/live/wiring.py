@@ -46,3 +46,10 @@ def present(cfg: Any, key: str, instead: str = "") -> Any:
         other = f" (or `{instead}`)" if instead else ""
         raise ConfigKeyError(f"the config has no `{key}`{other}", hint=f"write {key} = None where nothing is wanted")
     return value
+
+
+def validation_of(cfg: Any) -> Any:
+    """The data that an evaluation needs."""
+    if cfg["data"].get("val") is None:
+        raise ConfigKeyError("there is no data.val to evaluate on", hint="give it, or train with --no-validate")
+    return cfg["data"]["val"]

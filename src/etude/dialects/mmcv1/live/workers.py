@@ -63,7 +63,8 @@ class EpochSeeds:
 def stay_seeded(worker_id: int) -> None:
     """In a worker: seed all generators, now and whenever batches come that say so."""
     follow_torch(worker_id)
-    make, current = fetch._MapDatasetFetcher.fetch, None
+    make: Any = fetch._MapDatasetFetcher.fetch
+    current = None
 
     def seeded(self: Any, indices: Any) -> Any:
         nonlocal current

@@ -13,7 +13,7 @@ from etude.dialects.mmcv1.live.annealing import annealing_cos
 from etude.dialects.mmcv1.live.checks import require
 from etude.dialects.mmcv1.live.hook import HOOKS, Hook
 from etude.dialects.mmcv1.live.lr_updater import CosineAnnealingLrUpdaterHook, progress
-from etude.dialects.mmcv1.live.optimizer_hook import OptimizerHook
+from etude.dialects.mmcv1.live.optimizer_hook import OptimizerHook, loss_of
 from etude.dialects.mmcv1.live.parallel import unwrap
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class DistOptimizerHook(OptimizerHook):
 
     def after_train_iter(self, runner: BaseRunner) -> None:
         runner.optimizer.zero_grad()
-        runner.outputs["loss"].backward()
+        loss_of(runner).backward()
         if self.grad_clip is not None:
             self.clip_grads(runner.model.parameters())
         runner.optimizer.step()

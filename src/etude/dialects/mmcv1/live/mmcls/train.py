@@ -19,7 +19,7 @@ from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.mmcv1.live.parallel import MMDataParallel, MMDistributedDataParallel
 from etude.dialects.mmcv1.live.seeding import init_random_seed
 from etude.dialects.mmcv1.live.small_hooks import DistSamplerSeedHook
-from etude.dialects.mmcv1.live.wiring import Wired, begin, hand_over, present
+from etude.dialects.mmcv1.live.wiring import Wired, begin, hand_over, present, validation_of
 from etude.dialects.openmm.logging_v1 import get_logger
 
 __all__ = [
@@ -156,7 +156,7 @@ def _register(runner: Any, cfg: Any, distributed: bool) -> None:
 def _register_evaluation(runner: Any, cfg: Any, common: dict[str, Any], distributed: bool) -> None:
     settings = {**common, "shuffle": False, "sampler_cfg": None, "drop_last": False}
     settings |= cfg["data"].get("val_dataloader", {})
-    loader = build_dataloader(build_dataset(cfg["data"]["val"], {"test_mode": True}), **settings)
+    loader = build_dataloader(build_dataset(validation_of(cfg), {"test_mode": True}), **settings)
     evaluation = dict(cfg.get("evaluation") or {})
     evaluation["by_epoch"] = cfg["runner"]["type"] != "IterBasedRunner"
     hook = DistEvalHook if distributed or get_dist_info()[1] > 1 else EvalHook

@@ -16,7 +16,7 @@ from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.mmcv1.live.parallel import MMDataParallel
 from etude.dialects.mmcv1.live.seeding import init_random_seed
 from etude.dialects.mmcv1.live.small_hooks import DistSamplerSeedHook
-from etude.dialects.mmcv1.live.wiring import Wired, begin, hand_over, present
+from etude.dialects.mmcv1.live.wiring import Wired, begin, hand_over, present, validation_of
 from etude.dialects.openmm.logging_v1 import get_logger
 
 __all__ = ["get_root_logger", "init_random_seed", "train_model", "wire"]
@@ -104,7 +104,7 @@ def _register(runner: Any, cfg: Any, distributed: bool, validate: bool) -> None:
     if distributed:
         runner.register_hook(DistSamplerSeedHook())
     if validate:
-        dataset = build_dataset(cfg["data"]["val"], {"test_mode": True})
+        dataset = build_dataset(validation_of(cfg), {"test_mode": True})
         loader = build_dataloader(dataset, 1, cfg["data"].get("workers_per_gpu", 0), dist=distributed, shuffle=False)
         hook = DistEvalHook if distributed else EvalHook
         runner.register_hook(hook(loader, **dict(cfg.get("evaluation") or {})))
