@@ -117,8 +117,10 @@ class Session:
             self.run.events.close()
 
     def _is_unused(self, error: BaseException) -> bool:
-        """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there; in
-        another system's words one that trained has told where its log is, and only one that could not begin takes it."""
+        """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there.
+
+        A run in another system's words has told where its log is: only a mistake of the user's takes that back.
+        """
         folder = self.run.folder
         if self.run.face is not None and not isinstance(error, UserError | ResumeError):
             return False

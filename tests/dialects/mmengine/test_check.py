@@ -202,6 +202,19 @@ def test_what_is_added_to_a_list_of_the_base_stands_where_it_is_added(
     assert told(f"{child}custom_hooks.append(dict(type=MyHook))\n", capsys) == [at_home]
 
 
+def test_what_a_child_inherits_without_meaning_to_is_its_own_mistake(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "base.py").write_text(TEXT)
+    child = "_base_ = './base.py'\noptim_wrapper = dict(\n    optimizer=dict({}type='AdamW', lr=0.1))\n"
+    (line,) = told(child.format(""), capsys)
+    assert line.startswith("c.py:3: AdamW has no parameter 'momentum', which is inherited from base.py:")
+    assert "`_delete_=True` in this dict drops what it inherits" in line
+    assert told(child.format("_delete_=True, "), capsys) == []
+    (line,) = told(child.format("_delete=True, "), capsys)
+    assert line == "c.py:3: unknown key optim_wrapper.optimizer._delete; did you mean '_delete_'?"
+
+
 def test_a_variable_that_only_the_base_used_is_set_too_late(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = "optimizer = dict(type='SGD', lr=0.1)\n" + TEXT.replace(
         "optimizer=dict(type='SGD', lr=0.1, momentum=0.9)", "optimizer=optimizer"

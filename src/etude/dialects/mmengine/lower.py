@@ -14,6 +14,7 @@ from etude.dialects.mmengine.results import tell_results
 from etude.dialects.mmengine.values import tell_values
 from etude.dialects.openmm.config import read_source
 from etude.dialects.openmm.imported import broken_imports
+from etude.dialects.openmm.inherited import tell_inherited
 from etude.dialects.openmm.late import tell_late
 from etude.dialects.openmm.lowering import Lowering, number
 from etude.dialects.openmm.reading import told_by_line
@@ -184,6 +185,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     components.tell()
     tell_results(components)
     tell_slips(low, WORDS)
+    tell_inherited(low)
     low.findings += broken_imports(tree.files)
     return plan, low.findings
 
