@@ -89,24 +89,33 @@ def schema(index: Index | None = None) -> dict[str, Any]:
     }
 
 
-def of_dialect(name: str) -> dict[str, Any]:
-    """The keys that a foreign dialect knows. Its configs may hold more: variables of the user's own."""
+#: Foreign dialects whose schema also tells what the modules of a config register.
+_WITH_MODULES = ("mmengine", "mmcv1")
+
+
+def of_dialect(name: str, tree: Tree | None = None) -> dict[str, Any]:
+    """The keys that a foreign dialect knows, with what the modules of the config ``tree`` add where the dialect has
+    registries. Its configs may hold more: variables of the user's own."""
     if name not in dialects.DIALECTS:
         raise UserError(f"no dialect is called {name!r}; {suggest(name, dialects.DIALECTS)}")
     module = importlib.import_module(f"etude.dialects.{name}.lower")
     if hasattr(module, "json_schema"):
-        return module.json_schema()  # type: ignore[no-any-return]
+        return module.json_schema(*_own(name, tree))  # type: ignore[no-any-return]
     known = getattr(module, "KNOWN_KEYS", ())
     return {"$schema": DIALECT, "title": f"{name} config", "type": "object", "properties": {key: {} for key in known}}
 
 
-def markdown_of_dialect(name: str) -> str:
+def markdown_of_dialect(name: str, tree: Tree | None = None) -> str:
     """A foreign dialect's keys to read: its own page where it has one, else a list."""
     known = of_dialect(name)
     module = importlib.import_module(f"etude.dialects.{name}.lower")
     if hasattr(module, "markdown_schema"):
-        return str(module.markdown_schema())
+        return str(module.markdown_schema(*_own(name, tree)))
     return "\n".join([f"# Keys of {name} configs", "", *(f"- `{key}`" for key in known["properties"])]) + "\n"
+
+
+def _own(name: str, tree: Tree | None) -> tuple[Tree, ...]:
+    return (tree,) if tree is not None and name in _WITH_MODULES else ()
 
 
 class _Sections:

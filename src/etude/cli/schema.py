@@ -17,7 +17,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--markdown", action="store_true", help="a reference to read instead")
-    parser.add_argument("--dialect", default="native", metavar="D", help="another dialect: its known keys only")
+    parser.add_argument("--dialect", default="", metavar="D", help="of another dialect; default: that of --config")
     parser.add_argument("--config", metavar="CONFIG", help="also what this config's imports would add")
     parser.set_defaults(run=run)
 
@@ -25,12 +25,14 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     import json
 
-    from etude import builtins, schema
+    from etude import builtins, dialects, schema
     from etude.cli.components import index_of
 
-    if args.dialect != "native":
-        foreign = schema.of_dialect(args.dialect)
-        print(schema.markdown_of_dialect(args.dialect) if args.markdown else json.dumps(foreign, indent=2))
+    name = dialects.detect(args.config, args.dialect) if args.config else args.dialect or "native"
+    if name != "native":
+        tree = dialects.read(args.config, dialect=name)[1] if args.config else None
+        foreign = schema.of_dialect(name, tree)
+        print(schema.markdown_of_dialect(name, tree) if args.markdown else json.dumps(foreign, indent=2))
         return 0
     builtins.load()
     index = index_of(args.config)

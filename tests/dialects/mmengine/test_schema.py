@@ -125,6 +125,47 @@ def test_the_command_prints_both_forms(capsys: Any) -> None:
     assert "`CheckpointHook(interval=-1" in capsys.readouterr().out
 
 
+OWN = """\
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.registry import HOOKS, MODELS, TRANSFORMS
+
+@MODELS.register_module()
+class NetOfSchema(BaseModel):
+    def __init__(self, width: int, data_preprocessor=None, scale: float = None): ...
+
+@HOOKS.register_module()
+class HookOfSchema(Hook):
+    def __init__(self, turns): ...
+
+@TRANSFORMS.register_module()
+class Jitter:
+    def __init__(self, sigma=0.1): ...
+"""
+
+
+def test_classes_of_the_modules_that_a_config_imports_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_of_schema.py").write_text(OWN)
+    (tmp_path / "c.py").write_text("custom_imports = dict(imports=['own_of_schema'])\ndefault_scope = 'mmengine'\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["schema", "--config", "c.py"]) == 0
+    printed = capsys.readouterr().out
+    validator = Validator(json.loads(printed))
+    for right in ({"width": 2}, {"width": 2, "scale": None}):
+        assert validator.accepts(changed(("model",), {"type": "NetOfSchema", **right}))
+    for wrong in ({}, {"width": "2"}, {"width": 2, "depth": 1}):
+        assert not validator.accepts(changed(("model",), {"type": "NetOfSchema", **wrong}))
+    hook = {"type": "HookOfSchema", "turns": 2, "priority": "LOW"}
+    assert validator.accepts(changed(("custom_hooks",), [hook]))
+    assert not validator.accepts(changed(("custom_hooks",), [{"type": "HookOfSchema"}]))
+    assert main(["schema", "--dialect", "mmengine", "--config", "c.py"]) == 0
+    assert capsys.readouterr().out == printed
+    assert main(["schema", "--config", "c.py", "--markdown"]) == 0
+    assert "- `Jitter(sigma=0.1)`" in capsys.readouterr().out
+
+
 def test_everything_that_a_config_can_name_is_listed() -> None:
     listed = tables()
     assert "The learning rate by" in listed["PARAM_SCHEDULERS"]["LinearLR"]

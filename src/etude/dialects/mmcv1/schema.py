@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from etude.config.tree import Tree
 from etude.dialects.mmcv1 import listing, names
+from etude.dialects.mmcv1.lower import WORDS
 from etude.dialects.openmm.schemas import (
     COUNT,
     DIALECT,
@@ -18,6 +20,7 @@ from etude.dialects.openmm.schemas import (
     INT,
     NUMBER,
     TEXT,
+    Own,
     mapping,
     of_class,
     one_or_many,
@@ -145,9 +148,12 @@ _SCRIPT: Mapping[str, tuple[Mapping[str, Any], str]] = {
 }
 
 
-def json_schema() -> dict[str, Any]:
-    """The schema (draft 2020-12)."""
+def json_schema(tree: Tree | None = None) -> dict[str, Any]:
+    """The schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
+    own = Own.of(tree, WORDS)
     tables, known = listing.registries(), keys()
+    model, text = known["model"]
+    known["model"] = {"allOf": [model, *_cases_of_models(own)]}, text
     accumulating = {name: target for name, target in listing.HOOKS.items() if name.endswith("OptimizerHook")}
     beside = {"paramwise_cfg": or_null(_PARAMWISE), "constructor": TEXT}
     init = {"override": or_null(one_or_many(DICT)), "layer": or_null(one_or_many(TEXT))}
@@ -160,8 +166,8 @@ def json_schema() -> dict[str, Any]:
         "then": {"description": "builds on other files, so anything may be left out"},
         "else": {"properties": {key: schema for key, (schema, _) in known.items()}},
         "$defs": {
-            "HOOKS": _component(listing.HOOKS, beside={"priority": _LEVEL}),
-            "OPTIMIZERS": _component(tables["OPTIMIZERS"], beside=beside),
+            "HOOKS": _component({**listing.HOOKS, **own.table("HOOKS")}, beside={"priority": _LEVEL}, own=own),
+            "OPTIMIZERS": _component({**tables["OPTIMIZERS"], **own.table("OPTIMIZERS")}, beside=beside, own=own),
             "OPTIMIZER_HOOKS": _component(accumulating, default="OptimizerHook"),
             "RUNNERS": _component(tables["RUNNERS"], default="EpochBasedRunner", beside={"constructor": TEXT}),
             "INITIALIZERS": _component(tables["INITIALIZERS"], beside=init),
@@ -172,10 +178,15 @@ def json_schema() -> dict[str, Any]:
 
 
 def _component(
-    targets: Mapping[str, str], *, word: str = "type", default: str = "", beside: Mapping[str, Any] | None = None
+    targets: Mapping[str, str],
+    *,
+    word: str = "type",
+    default: str = "",
+    beside: Mapping[str, Any] | None = None,
+    own: Own | None = None,
 ) -> dict[str, Any]:
     """A dict with a ``type``, or a ``policy``: of a known one the arguments are known, of others anything goes."""
-    cases = [_case(name, target, word, name == default, beside or {}) for name, target in sorted(targets.items())]
+    cases = [_case(name, target, word, name == default, beside or {}, own) for name, target in sorted(targets.items())]
     made: dict[str, Any] = {
         "type": "object",
         "properties": {word: {"anyOf": [{"enum": sorted(targets)}, TEXT]}},
@@ -186,15 +197,26 @@ def _component(
     return {**made, "anyOf": [{"required": [word]}, {"required": ["type"]}]}
 
 
-def _case(name: str, target: str, word: str, is_default: bool, beside: Mapping[str, Any]) -> dict[str, Any] | None:
-    found = of_class(target, given=_GIVEN, types=_TYPES)
+def _cases_of_models(own: Own) -> list[dict[str, Any]]:
+    """What the user's models take, whatever the registry of the package is called."""
+    others = ("HOOKS", "OPTIMIZERS", "RUNNERS", "DATASETS", "PIPELINES", "TRANSFORMS", "SAMPLERS")
+    named = {name: target for (table, name), target in own.registered.items() if table not in others}
+    found = [_case(name, target, "type", False, {}, own) for name, target in sorted(named.items())]
+    return [case for case in found if case]
+
+
+def _case(
+    name: str, target: str, word: str, is_default: bool, beside: Mapping[str, Any], own: Own | None = None
+) -> dict[str, Any] | None:
+    is_own = own is not None and target in own.registered.values()
+    found = of_class(target, given=() if is_own else _GIVEN, types={} if is_own else _TYPES, own=own)
     if found is None or (found[2] and not found[0]):
         return None
-    own, required, is_open = found
+    arguments, required, is_open = found
     test: dict[str, Any] = {"properties": {word: {"const": name}}}
     if not is_default:
         test["required"] = [word]
-    then: dict[str, Any] = {"properties": {word: {}, "_delete_": FLAG, **own, **beside}}
+    then: dict[str, Any] = {"properties": {word: {}, "_delete_": FLAG, **arguments, **beside}}
     if required:
         then["required"] = required
     if not is_open:
@@ -202,11 +224,13 @@ def _case(name: str, target: str, word: str, is_default: bool, beside: Mapping[s
     return {"if": test, "then": then}
 
 
-def markdown_schema() -> str:
+def markdown_schema(tree: Tree | None = None) -> str:
     """The same to read: keys, then classes by registry with what they take."""
+    own, tables = Own.of(tree, WORDS), listing.registries()
     lines = ["# Keys of mmcv 1.x configs", "", "| key | |", "|---|---|"]
     lines += [f"| `{key}` | {text} |" for key, (_, text) in keys().items()]
-    for table, found in listing.registries().items():
+    for table in dict.fromkeys([*tables, *own.tables()]):
+        found = {**tables.get(table, {}), **own.table(table)}
         lines += ["", f"## {table}", ""]
-        lines += [f"- `{name}` {shown(target, _GIVEN)}" for name, target in sorted(found.items())]
+        lines += [f"- `{name}` {shown(target, _GIVEN, own)}" for name, target in sorted(found.items())]
     return "\n".join(lines) + "\n"

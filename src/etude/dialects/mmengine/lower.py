@@ -113,18 +113,18 @@ def _table(name: str) -> dict[str, str]:
     return TABLES.get(name, {})
 
 
-def json_schema() -> dict[str, Any]:
-    """What a config may say, for editors."""
+def json_schema(tree: Tree | None = None) -> dict[str, Any]:
+    """What a config may say, for editors; of ``tree`` also the classes that its modules register."""
     from etude.dialects.mmengine import schema
 
-    return schema.json_schema()
+    return schema.json_schema(tree)
 
 
-def markdown_schema() -> str:
+def markdown_schema(tree: Tree | None = None) -> str:
     """The same to read."""
     from etude.dialects.mmengine import schema
 
-    return schema.markdown_schema()
+    return schema.markdown_schema(tree)
 
 
 def recognise(path: str, text: str) -> bool:

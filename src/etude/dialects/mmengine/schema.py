@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude import scan
+from etude.config.tree import Tree
 from etude.dialects.mmengine import names_engine, names_parts
-from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, _schedulers_by_name, _table
+from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, WORDS, _schedulers_by_name, _table
 from etude.dialects.openmm.schemas import (
     COUNT,
     DIALECT,
@@ -20,12 +21,12 @@ from etude.dialects.openmm.schemas import (
     INT,
     NUMBER,
     TEXT,
+    Own,
     mapping,
     of_parameter,
     one_or_many,
     or_null,
 )  # fmt: skip
-from etude.index import kept
 
 #: Arguments that the runner gives itself, and keys that any component may have beside those of its class.
 _GIVEN = {"runner", "dataloader", "optimizer", "params", "dataset", "param_name", "data_batch"}
@@ -163,35 +164,40 @@ _EXTRA_TYPES: Mapping[str, Mapping[str, Any]] = {
 _DEFAULTS = {"OPTIM_WRAPPERS": "OptimWrapper", "LOG_PROCESSORS": "LogProcessor"}
 
 
-def json_schema() -> dict[str, Any]:
-    """The schema (draft 2020-12)."""
-    tables = sorted({*names_engine.REGISTERED, *names_parts.REGISTERED})
+def json_schema(tree: Tree | None = None) -> dict[str, Any]:
+    """The schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
+    own = Own.of(tree, WORDS)
     return {
         "$schema": DIALECT,
         "title": "MMEngine config",
         "type": "object",
         "properties": {key: {**schema, "description": text} for key, (schema, text) in KEYS.items()},
-        "$defs": {table: _component(table) for table in tables},
+        "$defs": {table: _component(table, own) for table in _tables(own)},
     }
 
 
-def markdown_schema() -> str:
+def markdown_schema(tree: Tree | None = None) -> str:
     """The same to read: keys, then classes by registry with what they take."""
+    own = Own.of(tree, WORDS)
     lines = ["# Keys of MMEngine configs", "", "| key | |", "|---|---|"]
     lines += [f"| `{key}` | {text} |" for key, (_, text) in KEYS.items()]
-    for table in sorted({*names_engine.REGISTERED, *names_parts.REGISTERED}):
+    for table in _tables(own):
         lines += ["", f"## {table}", ""]
-        for name, target in sorted(_targets(table).items()):
-            signature = scan.signature(target, known=kept)
+        for name, target in sorted(_targets(table, own).items()):
+            signature = own.signature(target)
             shown = ", ".join(_shown(p) for p in signature.parameters if p.name not in _GIVEN) if signature else "…"
             lines.append(f"- `{name}({shown})` {signature.doc if signature else ''}".rstrip())
     return "\n".join(lines) + "\n"
 
 
-def _component(table: str) -> dict[str, Any]:
+def _tables(own: Own) -> list[str]:
+    return sorted({*names_engine.REGISTERED, *names_parts.REGISTERED, *own.tables()})
+
+
+def _component(table: str, own: Own) -> dict[str, Any]:
     """A dict with a ``type`` of this registry: of a known one the arguments are known, of others anything goes."""
-    targets = _targets(table)
-    kinds = [_ifof_annotation(name, table, target) for name, target in sorted(targets.items())]
+    targets = _targets(table, own)
+    kinds = [_case(name, table, target, own) for name, target in sorted(targets.items())]
     made: dict[str, Any] = {
         "type": "object",
         "properties": {"type": {"anyOf": [{"enum": sorted(targets)}, TEXT]}},
@@ -200,20 +206,21 @@ def _component(table: str) -> dict[str, Any]:
     return made if table in _DEFAULTS else {**made, "required": ["type"]}
 
 
-def _ifof_annotation(name: str, table: str, target: str) -> dict[str, Any] | None:
-    signature = scan.signature(target, known=kept)
+def _case(name: str, table: str, target: str, own: Own) -> dict[str, Any] | None:
+    signature = own.signature(target)
     if signature is None or (signature.open and not signature.parameters):
         return None
     beside = {key: _EXTRA_TYPES[key] for key in _BESIDE.get(table, ())}
     taken = [p for p in signature.parameters if p.word and p.name not in _GIVEN]
-    own = {p.key: dict(_EXTRA_TYPES.get(p.key) or of_parameter(p)) for p in taken}
-    properties = {"type": {}, "_scope_": TEXT, "_delete_": FLAG, **own, **beside}
+    usual = {} if target in own.table(table).values() else _EXTRA_TYPES
+    arguments = {p.key: dict(usual.get(p.key) or of_parameter(p)) for p in taken}
+    properties = {"type": {}, "_scope_": TEXT, "_delete_": FLAG, **arguments, **beside}
     test: dict[str, Any] = {"properties": {"type": {"const": name}}}
     if _DEFAULTS.get(table) != name:
         test["required"] = ["type"]
     then: dict[str, Any] = {"properties": properties, "description": signature.doc}
     required = [
-        p.key for p in signature.parameters if p.required and p.key in own and p.key not in (*beside, "save_dir")
+        p.key for p in signature.parameters if p.required and p.key in arguments and p.key not in (*beside, "save_dir")
     ]
     if required:
         then["required"] = required
@@ -222,8 +229,9 @@ def _ifof_annotation(name: str, table: str, target: str) -> dict[str, Any] | Non
     return {"if": test, "then": then}
 
 
-def _targets(table: str) -> dict[str, str]:
-    return _schedulers_by_name() if table == "PARAM_SCHEDULERS" else _table(table)
+def _targets(table: str, own: Own) -> dict[str, str]:
+    """Name → ``module:attr``; a class of the user's takes the place of one that it is called like."""
+    return {**(_schedulers_by_name() if table == "PARAM_SCHEDULERS" else _table(table)), **own.table(table)}
 
 
 def _shown(parameter: scan.Parameter) -> str:

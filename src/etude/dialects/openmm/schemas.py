@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from etude import scan
 from etude.config.conform import Want, declared
+from etude.config.tree import Tree
+from etude.dialects.openmm.lowering import Lowering
+from etude.dialects.openmm.slips import Words
 from etude.index import kept
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -18,6 +22,31 @@ COUNT = {"type": "integer", "minimum": 0}
 _PLAIN = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "none": "null"}
 #: Types that no file can write; the rest of a union says what is written instead.
 _NOT_WRITTEN = ("Tensor", "torch.Tensor", "torch.dtype", "Path", "Priority")
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the modules of a config register, read from their sources: (table, name) → ``module:attr``."""
+
+    registered: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    known: scan.Known = kept
+
+    @classmethod
+    def of(cls, tree: Tree | None, words: Words) -> Own:
+        if tree is None:
+            return cls()
+        low = Lowering(tree)
+        return cls(low.registered, low.folders, words.known)
+
+    def table(self, name: str) -> dict[str, str]:
+        return {entry: target for (table, entry), target in self.registered.items() if table == name}
+
+    def tables(self) -> list[str]:
+        return sorted({table for table, _ in self.registered})
+
+    def signature(self, target: str) -> scan.Signature | None:
+        return scan.signature(target, folders=self.folders, known=self.known)
 
 
 def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,13 +63,17 @@ def mapping(properties: Mapping[str, Any], *, rest: Any = False, required: Seque
 
 
 def of_class(
-    target: str, *, given: Sequence[str] = (), types: Mapping[str, Any] | None = None
+    target: str,
+    *,
+    given: Sequence[str] = (),
+    types: Mapping[str, Any] | None = None,
+    own: Own | None = None,
 ) -> tuple[dict[str, Any], list[str], bool] | None:
     """What ``module:Class`` takes: argument → schema, the required ones, and whether it takes others too.
 
     ``given`` are arguments that a config does not write, ``types`` better schemas for some of them.
     """
-    signature = scan.signature(target, known=kept)
+    signature = (own or Own()).signature(target)
     if signature is None:
         return None
     taken = [parameter for parameter in signature.parameters if parameter.word and parameter.name not in given]
@@ -49,8 +82,11 @@ def of_class(
 
 
 def of_parameter(parameter: scan.Parameter) -> dict[str, Any]:
-    """The type that a parameter declares, and its default where a file can write it."""
+    """The type that a parameter declares, and its default where a file can write it; None where that is the default,
+    whatever was declared."""
     made = of_annotation(parameter.annotation)
+    if parameter.default == "None":
+        return or_null(made) if made and {"type": "null"} not in made.get("anyOf", ()) else made
     try:
         default = ast.literal_eval(parameter.default or "None")
     except (ValueError, SyntaxError):
@@ -84,9 +120,9 @@ def _of(want: Want) -> dict[str, Any]:
     return {}
 
 
-def shown(target: str, given: Sequence[str] = ()) -> str:
+def shown(target: str, given: Sequence[str] = (), own: Own | None = None) -> str:
     """``(interval=1, by_epoch=True) What the class does.``, for a list to read."""
-    signature = scan.signature(target, known=kept)
+    signature = (own or Own()).signature(target)
     if signature is None:
         return "(…)"
     taken = [p for p in signature.parameters if p.name not in given]
