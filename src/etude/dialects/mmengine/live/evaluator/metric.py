@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from etude.dialects.mmengine.live import told
 from etude.dialects.mmengine.live.dist import broadcast_object_list, collect_results, is_main_process
 from etude.dialects.mmengine.live.registry import METRICS
 from etude.dialects.mmengine.live.structures import BaseDataElement
@@ -64,7 +65,11 @@ class BaseMetric(metaclass=ABCMeta):
         metrics: list[Any] = [None]
         if is_main_process():
             computed = self.compute_metrics(_to_cpu(results))
-            metrics = [{self._named(name): value for name, value in computed.items()}]
+            try:
+                metrics = [{self._named(name): value for name, value in computed.items()}]
+            except AttributeError as error:
+                told.of_metrics(error, self, computed)
+                raise
         broadcast_object_list(metrics)
         self.results.clear()
         found: dict[str, Any] = metrics[0]

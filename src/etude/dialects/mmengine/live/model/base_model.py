@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from etude.dialects.mmengine.live import told
 from etude.dialects.mmengine.live.model.preprocessor import BaseDataPreprocessor
 from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
 from etude.dialects.mmengine.live.registry import MODELS
@@ -42,8 +43,12 @@ class BaseModel(BaseModule):
         with optim_wrapper.optim_context(self):
             data = self.data_preprocessor(data, True)
             losses = self._run_forward(data, mode="loss")
-        loss, log_vars = self.parse_losses(losses)
-        optim_wrapper.update_params(loss)
+        try:
+            loss, log_vars = self.parse_losses(losses)
+            optim_wrapper.update_params(loss)
+        except Exception as error:
+            told.of_losses(error, self, losses)
+            raise
         return log_vars
 
     def val_step(self, data: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
 )
 
+from etude.dialects.mmengine.live import told
 from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
 from etude.dialects.mmengine.live.registry import FUNCTIONS
 from etude.dialects.openmm.wrappers import add_wrapper
@@ -63,8 +64,12 @@ class MMFullyShardedDataParallel(FullyShardedDataParallel):
         with optim_wrapper.optim_context(self):
             data = model.data_preprocessor(data, True)
             losses = self._run_forward(data, mode="loss")
-        loss, log_vars = model.parse_losses(losses)
-        optim_wrapper.update_params(loss)
+        try:
+            loss, log_vars = model.parse_losses(losses)
+            optim_wrapper.update_params(loss)
+        except Exception as error:
+            told.of_losses(error, model, losses)
+            raise
         return log_vars
 
     def val_step(self, data: Any) -> Any:

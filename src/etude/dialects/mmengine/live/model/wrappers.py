@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from etude.dialects.mmengine.live import told
 from etude.dialects.mmengine.live.model.utils import detect_anomalous_params
 from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
 from etude.dialects.mmengine.live.registry import MODEL_WRAPPERS
@@ -31,8 +32,12 @@ class MMDistributedDataParallel(DistributedDataParallel):
         with optim_wrapper.optim_context(self):
             data = model.data_preprocessor(data, training=True)
             losses = self._run_forward(data, mode="loss")
-        loss, log_vars = model.parse_losses(losses)
-        optim_wrapper.update_params(loss)
+        try:
+            loss, log_vars = model.parse_losses(losses)
+            optim_wrapper.update_params(loss)
+        except Exception as error:
+            told.of_losses(error, model, losses)
+            raise
         if self.detect_anomalous_params:
             detect_anomalous_params(loss, model=self)
         return log_vars  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ from typing import Any
 from etude.core.hook import Call, HookTable, origin_of
 from etude.core.hook import Hook as CoreHook
 from etude.core.run import Run
+from etude.dialects.mmengine.live import told
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
 from etude.dialects.mmengine.live.priority import Priority, get_priority
 from etude.dialects.mmengine.live.registry import HOOKS
@@ -64,21 +65,33 @@ def _method(hook: Hook, point: str, fallback: str) -> Callable[..., Any]:
 
 def _plain(method: Callable[..., Any], runner: Any) -> Call:
     def call(run: Run) -> None:
-        method(runner)
+        try:
+            method(runner)
+        except TypeError as error:
+            told.of_call(error, method)
+            raise
 
     return call
 
 
 def _before_iter(method: Callable[..., Any], runner: Any) -> Call:
     def call(run: Run) -> None:
-        method(runner, batch_idx=run.step_in_epoch, data_batch=run.batch)
+        try:
+            method(runner, batch_idx=run.step_in_epoch, data_batch=run.batch)
+        except TypeError as error:
+            told.of_call(error, method)
+            raise
 
     return call
 
 
 def _after_iter(method: Callable[..., Any], runner: Any) -> Call:
     def call(run: Run) -> None:
-        method(runner, batch_idx=run.step_in_epoch, data_batch=run.batch, outputs=run.outputs)
+        try:
+            method(runner, batch_idx=run.step_in_epoch, data_batch=run.batch, outputs=run.outputs)
+        except TypeError as error:
+            told.of_call(error, method)
+            raise
 
     return call
 
@@ -158,6 +171,8 @@ class Hooking(Views):
             try:
                 getattr(hook, fn_name)(self, **kwargs)
             except Exception as error:
+                if isinstance(error, TypeError):
+                    told.of_call(error, getattr(hook, fn_name))
                 error.add_note(f"in {type(hook).__name__}.{fn_name} ({origin_of(type(hook))})")
                 raise
 

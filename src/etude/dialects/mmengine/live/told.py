@@ -1,0 +1,89 @@
+"""What a model, metric or hook of the user's gave or takes wrongly, in words that lead there.
+
+The exceptions stay those that MMEngine's users know, for scripts that catch them; what the command line says instead is
+put on them as ``etude_told``. All of this happens only once something has been raised: a step pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from etude.core.hook import origin_of
+from etude.errors import UserCodeError, printable
+
+
+def tell(error: BaseException, owner: type, method: str, what: str) -> None:
+    """Let ``error`` be reported as ``what`` is wrong with ``method`` of the user's class ``owner``."""
+    origin = origin_of(getattr(owner, method, owner))
+    error.etude_told = UserCodeError(f"{owner.__name__}.{method} ({origin}) {what}")  # type: ignore[attr-defined]
+
+
+def of_losses(error: BaseException, model: Any, losses: Any) -> None:
+    """Tell what is wrong with what ``forward(mode='loss')`` gave, if that is why a step failed."""
+    wrong = _wrong_losses(losses)
+    if wrong and _is_own(type(model).parse_losses):
+        tell(error, type(model), "forward", f"with mode='loss' {wrong}")
+
+
+def _wrong_losses(losses: Any) -> str:
+    if not isinstance(losses, Mapping):
+        return f"must return a dict of losses by name, it gave {_kind(losses)}"
+    for name, value in losses.items():
+        if not _is_loss(value):
+            return f"gave {_kind(value)} as {name!r}: a tensor is needed, or a list of tensors"
+    counted = [value for name, value in losses.items() if "loss" in name]
+    if not counted:
+        names = printable(", ".join(map(str, losses))) or "no keys at all"
+        return f"gave the keys {names}; none contains 'loss', so there is nothing to train on"
+    if not any(_is_trainable(value) for value in counted):
+        return "gave a loss that no parameter leads to: detached, made under no_grad, or is every parameter frozen?"
+    return ""
+
+
+def _is_loss(value: Any) -> bool:
+    if isinstance(value, Sequence):
+        return bool(value) and all(_is_loss(item) for item in value)
+    return isinstance(value, Tensor)
+
+
+def _is_trainable(value: Any) -> bool:
+    return any(map(_is_trainable, value)) if isinstance(value, Sequence) else bool(value.requires_grad)
+
+
+def of_metrics(error: BaseException, metric: Any, computed: Any) -> None:
+    """Tell that ``compute_metrics`` gave no names with values."""
+    tell(error, type(metric), "compute_metrics", f"must return a dict of values by name, it gave {_kind(computed)}")
+
+
+def of_call(error: TypeError, method: Callable[..., Any]) -> None:
+    """Tell what a hook's method is called with, if ``error`` says that it cannot be called so."""
+    trace = error.__traceback__
+    if trace is None or trace.tb_next is not None:
+        return  # it was called, and raised within
+    called = method.func if isinstance(method, partial) else method
+    owner, name = type(getattr(called, "__self__", None)), getattr(called, "__name__", "")
+    wanted = next((vars(kind)[name] for kind in owner.__mro__ if _is_own(kind) and name in vars(kind)), None)
+    if wanted is not None:
+        tell(error, owner, name, f"cannot be called as MMEngine does: {printable(str(error))}; write `{_head(wanted)}`")
+
+
+def _is_own(target: Any) -> bool:
+    return str(target.__module__).startswith("etude.")
+
+
+def _head(function: Callable[..., Any]) -> str:
+    """``def name(self, runner, batch_idx, data_batch=None)``, without annotations."""
+    given = inspect.signature(function)
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in given.parameters.values()]
+    plain = given.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+    return f"def {function.__name__}{plain}"
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
