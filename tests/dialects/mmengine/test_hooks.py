@@ -249,3 +249,17 @@ def test_a_fall_back_learns_the_mode(tmp_path: Path) -> None:
     toy.make(tmp_path, val=True, train_cfg={"by_epoch": True, "max_epochs": 1}, custom_hooks=[Both()]).train()
     assert seen[:2] == [("before", "train", 0), ("after", "train", 0)]
     assert [mode for _, mode, _ in seen] == ["train"] * 8 + ["val"] * 4
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+@pytest.mark.parametrize("bare", [True, False])
+def test_an_average_starts_from_any_file_that_the_model_starts_from(tmp_path: Path, prefix: str, bare: bool) -> None:
+    weights = {f"{prefix}fc.weight": torch.full((1, 2), 3.0), f"{prefix}fc.bias": torch.full((1,), 4.0)}
+    torch.save(weights if bare else {"state_dict": weights}, tmp_path / "plain.pth")
+    hook = EMAHook()
+    runner = toy.make(tmp_path / "work", custom_hooks=[hook], load_from=str(tmp_path / "plain.pth"))
+    runner.call_hook("before_run")
+    runner.load_or_resume()
+    assert hook.ema_model is not None
+    for net in (runner.model, hook.ema_model.module):
+        assert torch.equal(net.fc.weight, torch.full((1, 2), 3.0)) and float(net.fc.bias) == 4.0

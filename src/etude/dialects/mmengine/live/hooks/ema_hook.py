@@ -13,7 +13,8 @@ from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.model.averaged import BaseAveragedModel, follow, swap
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.registry import MODELS
-from etude.dialects.openmm.live.checkpoint import load_state_dict
+from etude.dialects.openmm.live.checkpoint import DEFAULT_REVISE, load_state_dict
+from etude.dialects.openmm.live.loader import revised, state_of
 
 
 class EMAHook(Hook):
@@ -100,7 +101,8 @@ class EMAHook(Hook):
                 logger="current",
                 level=logging.WARNING,
             )
-        load_state_dict(self._average.module, copy.copy(checkpoint["state_dict"]), strict=self.strict_load)
+        state = revised(copy.copy(state_of(checkpoint, "")), DEFAULT_REVISE)
+        load_state_dict(self._average.module, state, strict=self.strict_load)
 
     @property
     def _average(self) -> BaseAveragedModel:
