@@ -112,3 +112,39 @@ def test_the_same_bits_with_workers_from_the_end_of_an_epoch(tmp_path: Path) -> 
     rest.train()
     for one, other in zip(state(rest), state(whole), strict=True):
         assert torch.equal(one, other)
+
+
+class Arrays(toy.Hook):
+    """Keeps arrays in both ways that a hook has."""
+
+    def __init__(self) -> None:
+        self.own, self.found = np.arange(3, dtype=np.float32), {}
+
+    def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+        checkpoint["mine"] = {"table": np.eye(2)[:, ::-1], "best": np.float64(0.5), "tensor": torch.ones(2)}
+
+    def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+        self.found = checkpoint["mine"]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"own": self.own + 1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.own = state["own"]
+
+
+def test_arrays_that_a_hook_saves_come_back_as_arrays(tmp_path: Path) -> None:
+    toy.make(tmp_path, custom_hooks=[Arrays()]).train()
+    hook = Arrays()
+    toy.make(tmp_path, custom_hooks=[hook], resume=True, train_cfg={"by_epoch": True, "max_epochs": 3}).train()
+    assert isinstance(hook.found["table"], np.ndarray) and (hook.found["table"] == np.eye(2)[:, ::-1]).all()
+    assert hook.found["best"] == 0.5 and isinstance(hook.found["tensor"], torch.Tensor)
+    assert isinstance(hook.own, np.ndarray) and hook.own.dtype == np.float32 and hook.own.tolist() == [1, 2, 3]
+
+
+def test_without_arrays_of_hooks_torch_reads_a_file_as_weights(tmp_path: Path) -> None:
+    class Painted(toy.Numbers):
+        metainfo = {"palette": np.zeros((2, 3))}
+
+    toy.make(tmp_path, train_dataloader=toy.loader() | {"dataset": Painted()}).train()
+    assert torch.load(tmp_path / "epoch_2.pth", weights_only=True)["meta"]["iter"] == 8

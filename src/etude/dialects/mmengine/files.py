@@ -34,6 +34,8 @@ from etude.errors import ResumeError, SaveError
 
 _NUMBERS = (bool, int, float, complex, str, bytes)
 _PLAIN = (torch.Tensor, torch.dtype, torch.device, torch.Size)
+#: What every file holds, the hub too: its arrays are tensors, so that torch reads the file with ``weights_only=True``.
+_AS_TENSORS = ("meta.dataset_meta.", "dataset_meta.")
 
 
 def read(path: str) -> dict[str, Any]:
@@ -47,8 +49,9 @@ def read(path: str) -> dict[str, Any]:
 def plain(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """``checkpoint`` in types that any program can read again: found now, not when a resume fails.
 
-    Numpy's numbers, histories and configs become Python's and torch's. An info of the hub that has no plain form is
-    left out with a warning; anywhere else it is an error that names the key.
+    Numpy's numbers, histories and configs become Python's and torch's; an array that a hook put there stays one, as its
+    reader expects. An info of the hub that has no plain form is left out with a warning; anywhere else it is an error
+    that names the key.
     """
     made = dict(checkpoint)
     hub = made.get("message_hub")
@@ -76,9 +79,9 @@ def _plain(value: Any, where: str) -> Any:
         kind: Any = next(kind for kind in _NUMBERS if isinstance(value, kind))
         return kind(value)
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value.copy()) if value.dtype.kind in "biufc" else _plain(value.tolist(), where)
+        return _plain_array(value, where)
     if isinstance(value, HistoryBuffer):
-        return {key: _plain(item, f"{where}.{key}") for key, item in value.__getstate__().items()}
+        return {key: _plain(_as_tensor(item), f"{where}.{key}") for key, item in value.__getstate__().items()}
     if isinstance(value, Mapping):
         return _plain_mapping(value, where)
     if isinstance(value, list | tuple | set | frozenset | deque):
@@ -89,6 +92,16 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, type | FunctionType):
         return f"{value.__module__}.{value.__qualname__}"
     raise SaveError(f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which has no plain form")
+
+
+def _plain_array(value: np.ndarray, where: str) -> Any:
+    if value.dtype.kind not in "biufc":
+        return _plain(value.tolist(), where)
+    return _as_tensor(value) if where.startswith(_AS_TENSORS) else np.array(value)
+
+
+def _as_tensor(value: Any) -> Any:
+    return torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
 
 
 def _plain_mapping(value: Mapping[Any, Any], where: str) -> Mapping[Any, Any]:

@@ -29,8 +29,8 @@ def share_of(runner: Any) -> dict[str, Any]:
     loop = runner.train_loop
     passes = getattr(loop, "passes", None)
     return {
-        "generators": getattr(loop, "generators", None) or Generators().state_dict(),
-        "data": None if passes is None else passes.state_dict(),
+        "generators": _with_tensors(getattr(loop, "generators", None) or Generators().state_dict()),
+        "data": None if passes is None else _place_in_data(passes.state_dict()),
         "wrappers": {name: unfinished(wrapper) for name, wrapper in _named(runner.optim_wrapper)},
         "hooks": hooks_of(runner),
         "buffers": on_cpu(_own_buffers(runner)),
@@ -77,6 +77,15 @@ def take_groups(optim_wrapper: Any, options: Mapping[str, Any]) -> None:
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key != "params"}
+
+
+def _with_tensors(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Generators' states with numpy's as a tensor, for files that torch reads with ``weights_only=True``."""
+    return {**state, "numpy": {**state["numpy"], "keys": torch.from_numpy(np.array(state["numpy"]["keys"]))}}
+
+
+def _place_in_data(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if state is None else {**state, "began": _with_tensors(state["began"])}
 
 
 def generators_of(state: Mapping[str, Any]) -> dict[str, Any]:
