@@ -119,12 +119,13 @@ class Session:
     def _is_unused(self, error: BaseException) -> bool:
         """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there.
 
-        A run in another system's words has told where its log is: only a mistake of the user's takes that back.
+        A run in another system's words has told where its log is: only a mistake of the user's takes that back, a file
+        to resume from that cannot be used too.
         """
-        folder = self.run.folder
-        if self.run.face is not None and not isinstance(error, UserError | ResumeError):
+        folder, foreign = self.run.folder, self.run.face is not None
+        if foreign and not isinstance(error, UserError | ResumeError):
             return False
-        if not self._made or folder is None or self.run.done or self.options.resume is not None:
+        if not self._made or folder is None or self.run.done or (self.options.resume is not None and not foreign):
             return False
         return not any((folder / "checkpoints").glob("*")) and not any(folder.glob("**/*.pth"))
 

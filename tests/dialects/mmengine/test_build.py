@@ -124,6 +124,21 @@ def test_a_checkpoint_that_is_not_there_is_no_fault_of_the_engine(config: Path, 
     assert not (tmp_path / "work").exists()
 
 
+@pytest.mark.parametrize("kind", ["missing", "damaged", "refused"])
+def test_a_file_that_cannot_be_resumed_from_leaves_nothing_behind(config: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "some.pth"
+    if kind == "damaged":
+        path.write_bytes(b"PK\x03\x04 half")
+    elif kind == "refused":
+        torch.save({"meta": {"epoch": 1, "iter": 4}, "state_dict": {}, "how": os.system}, path)
+    before = sorted(tmp_path.iterdir())
+    for folder in (tmp_path / "work", tmp_path / "deep" / "work"):
+        with pytest.raises(ResumeError, match="some.pth"):
+            train(config, folder, resume=str(path))
+    assert sorted(tmp_path.iterdir()) == before
+    assert main(["train", str(config), "--work-dir", str(tmp_path / "work"), "-q", "--resume", str(path)]) == 7
+
+
 @pytest.mark.parametrize("flag", ["--no-validate", "--deterministic", "--eval-only", "--auto-resume"])
 def test_a_flag_of_another_system_is_refused(config: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(config), flag]) == 2
