@@ -69,6 +69,39 @@ param_scheduler = [
     dict(type='CosineAnnealingLR', by_epoch=True, begin=1, end=3)]
 randomness = dict(seed=5)
 """
+RANDOM = """\
+import random
+
+import numpy as np
+import torch
+from mmengine.registry import DATASETS, MODELS
+
+from parts_of_convert_mme import NetOfConvert, ToyOfConvert
+
+
+@DATASETS.register_module(force=True)
+class NoisyOfConvert(ToyOfConvert):
+    def __init__(self, n):
+        super().__init__(n)
+        self.shift = torch.rand(2)
+
+    def __getitem__(self, i):
+        item = super().__getitem__(i)
+        item['inputs'] = item['inputs'] + self.shift + np.random.rand() + random.random() + torch.rand(2)
+        return item
+
+
+@MODELS.register_module(force=True)
+class DroppedOfConvert(NetOfConvert):
+    def forward(self, inputs, target, mode='tensor'):
+        inputs = [torch.nn.functional.dropout(one, 0.3, self.training) for one in inputs]
+        return super().forward(inputs, target, mode)
+"""
+RANDOMLY = """
+custom_imports = dict(imports=['parts_of_convert_mme', 'random_of_convert_mme'], allow_failed_imports=False)
+model = dict(type='DroppedOfConvert')
+train_dataloader = dict(dataset=dict(type='NoisyOfConvert'))
+"""
 VARIANTS = {
     "epochs": "",
     "accumulated": "optim_wrapper = dict(accumulative_counts=3)\ntrain_dataloader = dict(collate_fn=dict(type='default_collate'))\n",
@@ -119,6 +152,23 @@ def test_the_converted_config_trains_the_same_bits(folder: Path, variant: str) -
     require_same_bits(folder, VARIANTS[variant])
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        VALIDATED,
+        VARIANTS["iterations"],
+        VARIANTS["iterations"].replace("InfiniteSampler", "DefaultSampler"),
+        "train_dataloader = dict(num_workers=2)\n",
+        "train_dataloader = dict(num_workers=2, persistent_workers=True, drop_last=True)\n",
+    ],
+    ids=["epochs", "iterations", "passes", "workers", "persistent"],
+)
+def test_random_numbers_of_samples_and_layers_are_the_same(folder: Path, more: str) -> None:
+    (folder / "random_of_convert_mme.py").write_text(RANDOM)
+    noisy = VALIDATED.replace("ToyOf", "NoisyOf") if more is VALIDATED else more
+    require_same_bits(folder, RANDOMLY + noisy)
+
+
 def test_a_pure_python_config_brings_its_modules_along(folder: Path) -> None:
     (folder / "old.py").write_text(PURE)
     assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
@@ -156,6 +206,18 @@ def test_a_converted_average_goes_on_when_it_is_resumed(folder: Path) -> None:
     require_equal(one.average.state_dict(), other.average.state_dict())
 
 
+@pytest.mark.parametrize("more", ["", VARIANTS["iterations"]], ids=["epochs", "iterations"])
+def test_converted_random_numbers_go_on_when_it_is_resumed(folder: Path, more: str) -> None:
+    (folder / "random_of_convert_mme.py").write_text(RANDOM)
+    (folder / "old.py").write_text(f"_base_ = './base.py'\n{RANDOMLY}{more}")
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    whole = trained("new.yaml", folder / "whole")
+    cut = api.train("new.yaml", options=Options(folder=folder / "part", quiet=True), trial=api.Trial(max_seconds=0.0))
+    rest = api.train("new.yaml", options=Options(folder=folder / "part", resume="", quiet=True))
+    assert 0 < cut.step < rest.step
+    require_equal(whole.model.state_dict(), rest.model.state_dict())
+
+
 def trained(config: str, folder: Path, *changes: str) -> Any:
     options = Options(folder=folder, quiet=True)
     if config.endswith(".yaml"):
@@ -180,6 +242,7 @@ def require_equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Ten
     [
         ("custom_hooks = [dict(type='ProfilerHook')]\n", "ProfilerHook"),
         ("train_cfg = dict(val_begin=2)\n", "val_begin"),
+        ("train_dataloader = dict(num_batch_per_epoch=2)\n", "num_batch_per_epoch"),
         ("param_scheduler = dict(_delete_=True, a=[])\n", "schedulers by optimizer"),
     ],
 )

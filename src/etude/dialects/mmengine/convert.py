@@ -12,13 +12,24 @@ from etude.dialects.openmm.raw import as_torch_does, hidden
 from etude.errors import ConfigError, Finding
 from etude.plan import Plan
 
-PARTS = "etude.dialects.mmengine.live.converted"
+PARTS = ("etude.dialects.mmengine.live.converted", "etude.dialects.mmengine.live.converted_data")
 #: Optimizers that this dialect runs fused, as the native engine does.
 _FUSED = ("Adam", "AdamW")
 #: Hooks that keep their own rules in the native engine, with their arguments.
 _KEPT_HOOKS = {"EMAHook": "mmengine.EMA", "EarlyStoppingHook": "mmengine.EarlyStopping"}
 #: Ways of choosing when to validate that the native engine does not have.
 _DIFFERENT = ("val_begin", "dynamic_intervals")
+#: What a section of ``data`` says itself.
+_LOADER_WORDS = (
+    "dataset",
+    "sampler",
+    "batch_sampler",
+    "batch_size",
+    "num_workers",
+    "collate_fn",
+    "drop_last",
+    "_delete_",
+)
 _NATIVE_HOOKS = {"EmptyCacheHook": "EmptyCache", "SyncBuffersHook": "SyncBuffers"}
 
 
@@ -30,12 +41,11 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     scope = tree.get("default_scope") or "mmengine"
     config: dict[str, Any] = {
         "name": plan.name,
-        "imports": [PARTS, *Lowering(tree).modules],
+        "imports": [*PARTS, *Lowering(tree).modules],
         "model": {
             "type": "mmengine.Model",
             "config": hidden(_model(tree), "model"),
             "scope": scope,
-            "draws": int(plan.train.steps is not None),
         },
         "data": {"train": _data(tree, plan, "train")},
         "optim": _optimizer(tree),
@@ -44,9 +54,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
         "log": {"every": f"{tree.get('default_hooks', 'logger', 'interval', default=10)}step"},
         "checkpoint": _checkpoint(tree, notes),
     }
-    hooks = [*_validation(tree, plan, config), *_schedulers(tree), *_custom(tree)]
-    if hooks:
-        config["hooks"] = hooks
+    config["hooks"] = [_loaders(tree), *_validation(tree, plan, config), *_schedulers(tree), *_custom(tree)]
     if tree.get("load_from") and not tree.get("resume"):
         config["init_from"] = tree.get("load_from")
     if "groups" in config["optim"]:
@@ -71,6 +79,12 @@ def _require_convertible(tree: Tree, plan: Plan) -> None:
         wrong.append((("train_cfg",), f"the loop {plan.loop.name}"))
     if isinstance(tree.get("param_scheduler"), Mapping) and "type" not in tree.get("param_scheduler"):
         wrong.append((("param_scheduler",), "schedulers by optimizer"))
+    wrong += [
+        ((f"{split}_dataloader", key), f"{split}_dataloader.{key}")
+        for split in ("train", "val")
+        for key in ("batch_sampler", "num_batch_per_epoch")
+        if tree.get(f"{split}_dataloader", key) is not None
+    ]
     wrong += [(("train_cfg", key), f"train_cfg.{key}") for key in _DIFFERENT if key in (tree.get("train_cfg") or {})]
     for index, hook in enumerate(tree.get("custom_hooks") or []):
         if _last(hook) not in (*_NATIVE_HOOKS, *_KEPT_HOOKS):
@@ -109,6 +123,17 @@ def _data(tree: Tree, plan: Plan, split: str) -> dict[str, Any]:
             "type": "mmengine.Sampler", "config": hidden(given["sampler"], "sampler"), "seed": plan.train.seed,
         }  # fmt: skip
     return data
+
+
+def _loaders(tree: Tree) -> dict[str, Any]:
+    """The hook that reads the data as MMEngine does, with what the native section has no word for."""
+    hook: dict[str, Any] = {"type": "mmengine.Data", "priority": 0}
+    for split in ("train", "val"):
+        given = tree.get(f"{split}_dataloader") or {}
+        rest = {key: value for key, value in given.items() if key not in _LOADER_WORDS and value is not None}
+        if rest:
+            hook[split] = hidden(rest, f"{split}_dataloader")
+    return hook
 
 
 def _optimizer(tree: Tree) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import torch
 
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
+from etude.core.state import Generators
+from etude.data.seeds import kept_generators
 from etude.dialects.mmengine.live import exact, registry
 from etude.dialects.mmengine.live.amp import autocast
 from etude.dialects.mmengine.live.data.sampler import InfiniteSampler
@@ -23,18 +25,10 @@ from etude.registry import COLLATES, DATASETS, HOOKS, METRICS, MODELS, SAMPLERS,
 
 
 @MODELS.register(name="mmengine.Model")
-def model(config: Mapping[str, Any], scope: str = "mmengine", draws: int = 0) -> Any:
-    """The model of the registries, its weights initialised as the runner does before training.
-
-    An iteration loop opens its loader first, and that draws a number from the global generator: ``draws`` of them.
-    """
+def model(config: Mapping[str, Any], scope: str = "mmengine") -> Any:
+    """The model of the registries; the hook ``mmengine.Data`` initialises its weights when there are data."""
     init_default_scope(scope)
-    made = registry.MODELS.build(restored(config))
-    for _ in range(draws):
-        torch.empty((), dtype=torch.int64).random_()
-    if hasattr(made, "init_weights"):
-        made.init_weights()
-    return made
+    return registry.MODELS.build(restored(config))
 
 
 @DATASETS.register(name="mmengine.Dataset")
@@ -47,7 +41,8 @@ def dataset(config: Mapping[str, Any]) -> Any:
 
 @SAMPLERS.register(name="mmengine.Sampler")
 def sampler(dataset: Any, config: Mapping[str, Any], seed: int) -> Any:
-    made = registry.DATA_SAMPLERS.build(restored(config), default_args={"dataset": dataset, "seed": seed})
+    with kept_generators():
+        made = registry.DATA_SAMPLERS.build(restored(config), default_args={"dataset": dataset, "seed": seed})
     return Endless(made) if isinstance(made, InfiniteSampler) else made
 
 
@@ -191,6 +186,8 @@ class ModelEvaluation:
             evaluator.dataset_meta = dataset.metainfo
 
     def begin(self) -> None:
+        """Training draws the same random numbers afterwards as without an evaluation."""
+        self._generators = Generators().state_dict()
         self._losses = ValLosses("val")
         for metric in self.evaluator.metrics:
             metric.results.clear()
@@ -204,6 +201,7 @@ class ModelEvaluation:
 
     def end(self) -> dict[str, float]:
         found = self.evaluator.evaluate(len(self.dataset)) | (self._losses.means() if self._losses else {})
+        Generators().load_state_dict(self._generators)
         return {name: float(value) for name, value in found.items() if isinstance(value, int | float | torch.Tensor)}
 
 
