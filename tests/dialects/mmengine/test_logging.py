@@ -22,6 +22,8 @@ imports.install()
 from mmengine.logging import HistoryBuffer, MessageHub, MMLogger, print_log  # noqa: E402
 from mmengine.runner import LogProcessor  # noqa: E402
 
+from tests.dialects.mmengine import mistaken, toy  # noqa: E402
+
 SHORT, LONG = r"\d{2}/\d{2} \d{2}:\d{2}:\d{2}", r"\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}"
 
 
@@ -286,3 +288,24 @@ def test_metrics_that_are_no_numbers_are_shown_after_a_test() -> None:
     tag, text = LogProcessor().get_log_after_epoch(runner, 3, "test", with_non_scalar=True)
     assert tag == {"acc": 0.5, "per_class": {"a": 1}}
     assert text == "Epoch(test) [3/3]    acc: 0.5000  per_class: {'a': 1}"
+
+
+def test_a_loss_that_is_not_finite_is_warned_of_once_with_the_way_back(tmp_path: Path) -> None:
+    saving = {"checkpoint": {"type": "CheckpointHook", "interval": 1, "max_keep_ckpts": 3}}
+    lines = {"logger": {"type": "LoggerHook", "interval": 4}}
+    options: dict[str, Any] = {"log_level": "INFO", "train_cfg": {"by_epoch": True, "max_epochs": 4}}
+    model = mistaken.WrongNet("nan", since=9)
+    toy.make(tmp_path, model=model, default_hooks=saving | lines, **options).train()
+    said = [line for line in _log(tmp_path).splitlines() if "is nan" in line]
+    assert len(said) == 1 and "WARNING - loss is nan, for the first time at iteration 10." in said[0]
+    newest = f"The newest checkpoint from before is {tmp_path}/epoch_2.pth (iteration 8), which max_keep_ckpts=3 will"
+    assert newest in said[0] and f"Ctrl-C, and go on from there with --resume {tmp_path}/epoch_2.pth" in said[0]
+
+
+def test_a_loss_that_never_was_finite_has_no_way_back(tmp_path: Path) -> None:
+    toy.make(tmp_path, model=mistaken.WrongNet("nan"), log_level="INFO").train()
+    assert "at iteration 1. MMEngine trains on all the same and saves what comes of it. There is no" in _log(tmp_path)
+
+
+def _log(folder: Path) -> str:
+    return next(folder.glob("*/*.log")).read_text()

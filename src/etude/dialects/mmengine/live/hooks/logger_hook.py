@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from etude.dialects.mmengine import files
+from etude.dialects.mmengine.live.hooks import divergence
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch, Hook
 from etude.dialects.openmm.fileio import FileClient
 from etude.dialects.openmm.logging import print_log
@@ -29,6 +30,7 @@ class LoggerHook(Hook):
     """
 
     priority = "BELOW_NORMAL"
+    _warned = False
 
     def __init__(
         self,
@@ -91,6 +93,14 @@ class LoggerHook(Hook):
             tag, text = runner.log_processor.get_log_after_iter(runner, batch_idx, "train")
             runner.logger.info(text)
             runner.visualizer.add_scalars(tag, step=runner.iter + 1, file_path=self.json_log_path)
+            self._warn_once(runner, tag)
+
+    def _warn_once(self, runner: Any, row: dict[str, Any]) -> None:
+        """Say that a loss is not finite, at the first line that shows it."""
+        warning = None if self._warned else divergence.describe(runner, row)
+        if warning is not None:
+            self._warned = True
+            runner.logger.warning(warning)
 
     def _length(self, dataloader: Any, batch_idx: int) -> int | None:
         """``len(dataloader)``, asked once per epoch; None for a stream."""
