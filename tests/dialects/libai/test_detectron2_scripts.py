@@ -341,3 +341,23 @@ def test_a_mistake_in_a_lazy_config_is_told_with_its_place(override: str, capsys
     assert f"etude: error: override '{override}': " in told
     assert TRAINED[override] in told
     assert not Path("output").exists()
+
+
+@pytest.mark.parametrize("words", [LAZY, ["train", "config.py"]])
+def test_a_loss_that_is_not_finite_ends_a_run_with_its_iteration_and_the_losses(
+    words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "optimizer.lr=1e30", "train.output_dir=lost"]) == 4
+    told = capfd.readouterr()
+    assert "etude: error: the loss is not finite at iteration 1 (loss_mse inf); a lower learning rate" in told.err
+    assert "Traceback" not in told.out + told.err
+    assert "FloatingPointError" not in told.err
+    assert "Loss became infinite or NaN at iteration=1!" in Path("lost/log.txt").read_text()
+
+
+def test_a_script_catches_a_loss_that_is_not_finite_as_detectron2_raises_it() -> None:
+    from detectron2.engine import SimpleTrainer
+    from detectron2.utils.events import EventStorage
+
+    with EventStorage(3), pytest.raises(FloatingPointError, match="at iteration=3!\nloss_dict = {'a': nan}"):
+        SimpleTrainer.write_metrics({"a": float("nan")}, 0.0, 3)

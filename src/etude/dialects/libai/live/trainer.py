@@ -30,7 +30,7 @@ from etude.dialects.libai.live.optim import clip_grad
 from etude.dialects.libai.live.position import Batches, batches_of
 from etude.dialects.libai.live.state import take_up
 from etude.dialects.libai.live.workers import telling_of_workers
-from etude.errors import UserCodeError
+from etude.errors import Diverged, UserCodeError
 
 LossDict = Mapping[str, Any]
 
@@ -233,7 +233,13 @@ class FaceHook(Hook):
 
     def _on_error(self, run: Run) -> None:
         if isinstance(run.error, Exception):
-            logging.getLogger(self.trainer.logger_name).error("Exception during training:", exc_info=run.error)
+            log_error(logging.getLogger(self.trainer.logger_name), "Exception during training:", run.error)
+
+
+def log_error(logger: logging.Logger, words: str, error: Exception) -> None:
+    """An exception with its frames; a loss that is not finite comes from none of them, and is only named."""
+    diverged = isinstance(getattr(error, "etude_told", None), Diverged)
+    logger.error(words, exc_info=(type(error), error, None if diverged else error.__traceback__))
 
 
 class EagerTrainer(TrainerBase):

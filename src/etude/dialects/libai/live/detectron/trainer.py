@@ -13,12 +13,15 @@ import numpy as np
 import torch
 
 from etude.dialects.libai.files import PeriodicCheckpointer
+from etude.dialects.libai.lazy.telling import put_on
 from etude.dialects.libai.live import position
 from etude.dialects.libai.live import trainer as shared
 from etude.dialects.libai.live.detectron import comm
 from etude.dialects.libai.live.detectron.events import EventStorage
 from etude.dialects.libai.live.events import get_event_storage
 from etude.dialects.libai.live.state import moment, own_part, restore_hooks
+from etude.dialects.libai.live.trainer import log_error
+from etude.errors import Diverged
 
 #: The key of a checkpoint's trainer that detectron2 itself does not have.
 ETUDE = "etude"
@@ -104,6 +107,16 @@ class TrainerBase(shared.TrainerBase):
             position.begin_at(loader, seen)
 
 
+def _diverged(iteration: int, losses: Mapping[str, float]) -> FloatingPointError:
+    """What scripts know and catch, with what the command line says of it."""
+    error = FloatingPointError(f"Loss became infinite or NaN at iteration={iteration}!\nloss_dict = {losses}")
+    named = ", ".join(f"{name} {value:.4g}" for name, value in losses.items())
+    put_on(
+        error, Diverged(f"the loss is not finite at iteration {iteration} ({named}); a lower learning rate may help")
+    )
+    return error
+
+
 def _is_ours(hook: Any) -> bool:
     """Whether a hook's memory is Étude's: detectron2 itself knows no state of these hooks."""
     return bool(getattr(hook, "remembers", False))
@@ -170,8 +183,8 @@ class SimpleTrainer(TrainerBase):
         if (iteration + 1) % self.gather_metric_period == 0:
             try:
                 SimpleTrainer.write_metrics(loss_dict, data_time, iteration, prefix)
-            except Exception:  # in a thread of its own nobody else would tell
-                logging.getLogger(self.logger_name).exception("Exception in writing metrics: ")
+            except Exception as error:  # in a thread of its own nobody else would tell
+                log_error(logging.getLogger(self.logger_name), "Exception in writing metrics: ", error)
                 raise
 
     @staticmethod
@@ -189,7 +202,7 @@ class SimpleTrainer(TrainerBase):
         means = {name: float(np.mean([metrics[name] for metrics in gathered])) for name in gathered[0]}
         total = sum(means.values())
         if not np.isfinite(total):
-            raise FloatingPointError(f"Loss became infinite or NaN at iteration={cur_iter}!\nloss_dict = {means}")
+            raise _diverged(cur_iter, means)
         storage.put_scalar(f"{prefix}total_loss", total, cur_iter=cur_iter)
         if len(means) > 1:
             storage.put_scalars(cur_iter=cur_iter, **means)
