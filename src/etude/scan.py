@@ -26,6 +26,8 @@ _REGISTERING = ("register", "register_module")
 _NAMING = ("name", "key")
 #: Decorators with which a function takes other words than those it is written with.
 _RENAMING = ("deprecated_api_warning",)
+#: Decorators with which a constructor or function takes all its arguments from a config as well.
+_CONFIGURABLE = ("configurable",)
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,8 @@ class _Scan:
             return self._of_class(source, node, hops)
         if isinstance(node, _FUNCTIONS):
             parameters, is_open = _parameters(node.args, skip=0)
-            return Signature(tuple(parameters), is_open, is_class=False, doc=_doc_of(node))
+            plain = Signature(tuple(parameters), is_open, is_class=False, doc=_doc_of(node))
+            return _from_config(plain) if _is_decorated(node, _CONFIGURABLE) else plain
         if isinstance(node, ast.Name | ast.Attribute):
             return self.signature(self.target_of(source, node), hops + 1)
         return None
@@ -265,8 +268,10 @@ class _Scan:
 def _with_init(own: Signature, init: ast.FunctionDef | ast.AsyncFunctionDef, parent: Signature | None) -> Signature:
     """``own`` with what its ``__init__`` takes, and what that hands on to ``parent``'s (None: not known)."""
     parameters, is_open = _parameters(init.args, skip=1)
-    if any(_tail(d.func if isinstance(d, ast.Call) else d) in _RENAMING for d in init.decorator_list):
+    if _is_decorated(init, _RENAMING):
         return replace(own, parameters=tuple(parameters), open=True)
+    if _is_decorated(init, _CONFIGURABLE):
+        return _from_config(replace(own, parameters=tuple(parameters)))
     call = _forwarding(init)
     if not is_open or call is None or parent is None:
         return replace(own, parameters=tuple(parameters), open=is_open)
@@ -275,6 +280,17 @@ def _with_init(own: Signature, init: ast.FunctionDef | ast.AsyncFunctionDef, par
     by_position = len([argument for argument in given if ast.unparse(argument) != "self"])
     more = [p for p in parent.parameters[by_position:] if p.name not in taken and p.word]
     return replace(own, parameters=(*parameters, *more), open=parent.open)
+
+
+def _is_decorated(node: ast.FunctionDef | ast.AsyncFunctionDef, names: Sequence[str]) -> bool:
+    return any(_tail(d.func if isinstance(d, ast.Call) else d) in names for d in node.decorator_list)
+
+
+def _from_config(written: Signature) -> Signature:
+    """What a signature becomes under ``@configurable``: ``cfg`` in place of any argument, and whatever else its
+    ``from_config``, which a subclass may replace, takes beside it."""
+    optional = [replace(p, default="..." if p.default is None else p.default) for p in written.parameters]
+    return replace(written, parameters=(Parameter("cfg", default="..."), *optional), open=True)
 
 
 def find_source(module: str, folders: Sequence[str] = ()) -> Source | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import etude
 from etude.cli import main
 
 SLIPS = {
@@ -114,3 +115,38 @@ def test_a_value_of_another_kind_than_a_class_of_ones_own_declares_is_a_warning(
     parts.write_text(parts.read_text().replace("dropout=0.0", "dropout: float = 0.0"))
     assert main(["check", "config.py", "model.dropout=much"]) == 0
     assert "warning: model.dropout must be a number, not the string 'much'" in capsys.readouterr().out
+
+
+CONFIGURABLE = """
+
+from {package} import configurable
+
+
+class Described(Line):
+    @configurable
+    def __init__(self, width, dropout=0.0):
+        super().__init__(dropout)
+        self.width = width
+
+    @classmethod
+    def from_config(cls, cfg):
+        return dict(width=cfg.width)
+"""
+
+
+@pytest.mark.parametrize("package", ["libai.config", "detectron2.config"])
+@pytest.mark.parametrize("target", ["Described", '"line_parts.Described"'])
+@pytest.mark.parametrize("given", ["cfg=DictConfig(dict(width=4)), dropout=0.5", "width=4, dropout=0.5"])
+def test_a_model_that_takes_its_arguments_from_a_config_is_trained(
+    config: Path, package: str, target: str, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("line_parts.py", "a") as file:
+        file.write(CONFIGURABLE.format(package=package))
+    imports = "from omegaconf import DictConfig\nfrom line_parts import Described\n"
+    config.write_text(f"{imports}{config.read_text()}\nmodel = LazyCall({target})({given})\n")
+    assert main(["check", "config.py"]) == 0, capsys.readouterr().out
+    run = etude.train("config.py", overrides=["train.train_iter=1"])
+    assert (run.model.width, run.model.drop.p) == (4, 0.5)
+    main(["check", "config.py", "model.wdith=4", "model.cgf=4"])
+    meant = "width" if "cfg=" in given else "cfg"
+    assert f"did you mean {meant!r}?" in capsys.readouterr().out

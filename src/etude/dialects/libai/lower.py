@@ -12,6 +12,7 @@ from typing import Any
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.arguments import arguments
 from etude.dialects.libai.known import KEYS, NAMESPACES
+from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.origins import key_of, way_of
@@ -292,6 +293,8 @@ def _parameters(target: Callable[..., Any]) -> tuple[str, ...] | None:
     ours = takes_of_loader(target)
     if ours is not None:
         return ours
+    if is_configurable(target):
+        return None
     try:
         parameters = inspect.signature(target).parameters
     except (TypeError, ValueError):

@@ -14,6 +14,7 @@ from etude import scan
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import names
 from etude.dialects.libai.known import KEYS
+from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.errors import Finding, is_slip, nearest
 from etude.index import kept
 
@@ -114,6 +115,7 @@ def _takes(target: Any) -> tuple[str, ...]:
         parameters = inspect.signature(target).parameters.values() if callable(target) else ()
     except (TypeError, ValueError):
         return ()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+    from_config = ("cfg",) if is_configurable(target) else ()
+    if not from_config and not any(p.kind is p.VAR_KEYWORD for p in parameters):
         return ()
-    return tuple(p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
+    return (*from_config, *(p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)))

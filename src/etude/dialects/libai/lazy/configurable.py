@@ -18,6 +18,13 @@ def configurable(init_func: Callable[..., Any] | None = None, *, from_config: Ca
     return functools.partial(_function, from_config=from_config)
 
 
+def is_configurable(target: Any) -> bool:
+    """Whether ``target`` takes its arguments from a ``cfg`` as well: a class or function under ``@configurable``, ours
+    or the originals'."""
+    wrapped = target.__init__ if isinstance(target, type) else target
+    return hasattr(wrapped, "__wrapped__") and hasattr(target, "from_config")
+
+
 def _init(init_func: Callable[..., Any]) -> Callable[..., Any]:
     assert inspect.isfunction(init_func) and init_func.__name__ == "__init__", (
         "Incorrect use of @configurable. Check API documentation for examples."
