@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from mmcls.models import CLASSIFIERS
 from mmcls.datasets import DATASETS
-from mmcv.runner import HOOKS, OPTIMIZER_BUILDERS, BaseModule, DefaultOptimizerConstructor, Hook
+from mmcv.runner import HOOKS, OPTIMIZER_BUILDERS, OPTIMIZERS, BaseModule, DefaultOptimizerConstructor, Hook
 
 
 @DATASETS.register_module(force=True)
@@ -75,6 +75,20 @@ class HalfOfConvert(DefaultOptimizerConstructor):
         return made
 
 
+@OPTIMIZERS.register_module(force=True)
+class SignOfConvert(torch.optim.Optimizer):
+    def __init__(self, params, lr=0.01, weights=(1, 2)):
+        assert isinstance(weights, tuple)
+        super().__init__(params, dict(lr=lr))
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group['params']:
+                if p.grad is not None:
+                    p.add_(p.grad.sign(), alpha=-group['lr'])
+
+
 @HOOKS.register_module(force=True)
 class ShrinkOfConvert(Hook):
     def __init__(self, by):
@@ -110,6 +124,8 @@ VARIANTS = {
     "paramwise": "optimizer = dict(type='AdamW', betas=(0.8, 0.9), _delete_=True, lr=0.01, weight_decay=0.1, paramwise_cfg=dict(norm_decay_mult=0.0, bias_lr_mult=2.0, custom_keys={'fc1': dict(lr_mult=0.1)}))\n",
     "paramwise rules that look at modules": "model = dict(conv=True)\noptimizer = dict(weight_decay=0.1, paramwise_cfg=dict(bias_decay_mult=0.0, dwconv_decay_mult=0.5, custom_keys={'.scale': dict(lr_mult=0.1, decay_mult=0.0)}))\n",
     "an optimizer constructor of one's own": "optimizer = dict(constructor='HalfOfConvert')\n",
+    "an optimizer of one's own": "optimizer = dict(_delete_=True, type='SignOfConvert', lr=0.02, weights=(3, 4))\n",
+    "an optimizer and a constructor of one's own": "optimizer = dict(_delete_=True, type='SignOfConvert', lr=0.02, constructor='HalfOfConvert')\n",
     "validation in the workflow and an average": "workflow = [('train', 2), ('val', 1)]\nmodel = dict(norm=True)\ncustom_hooks = [dict(type='EMAHook', momentum=0.2, warm_up=2, priority='ABOVE_NORMAL')]\n",
     "iterations": "runner = dict(_delete_=True, type='IterBasedRunner', max_iters=7)\nlr_config = dict(_delete_=True, policy='poly', power=0.9, by_epoch=False)\nevaluation = dict(interval=100, by_epoch=False)\ndata = dict(train_dataloader=dict(shuffle=False))\n",
     "every kind of random number": "model = dict(dropout=0.4)\ndata = dict(train=dict(noisy=True), val=dict(noisy=True))\n",

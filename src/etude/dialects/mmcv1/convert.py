@@ -8,6 +8,8 @@ from typing import Any
 from etude.config.tree import Tree
 from etude.dialects.mmcv1 import lower as lowering
 from etude.dialects.mmcv1.bounds import LESS
+from etude.dialects.mmcv1.listing import OPTIMIZERS
+from etude.dialects.openmm.lowering import Lowering
 from etude.dialects.openmm.raw import as_torch_does, hidden
 from etude.errors import ConfigError, Finding
 from etude.plan import PRIORITIES, Plan
@@ -149,8 +151,11 @@ def _evaluations(tree: Tree) -> str:
 
 def _optimizer(tree: Tree) -> dict[str, Any]:
     given = tree.values["optimizer"]
-    optimizer = {key: _plain(value) for key, value in given.items() if key not in ("paramwise_cfg", "constructor")}
-    return {**optimizer, **as_torch_does(str(given["type"]))}
+    own = {key: value for key, value in given.items() if key not in ("paramwise_cfg", "constructor")}
+    name = str(given["type"])
+    if not OPTIMIZERS.get(name, "").startswith("torch.") or ("OPTIMIZERS", name) in Lowering(tree).registered:
+        return {"type": "mmcv1.Optimizer", "config": hidden(own, "optimizer")}
+    return {**{key: _plain(value) for key, value in own.items()}, **as_torch_does(name)}
 
 
 def _groups(tree: Tree) -> list[dict[str, Any]]:

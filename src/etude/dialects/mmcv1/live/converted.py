@@ -18,9 +18,10 @@ from etude.dialects.mmcv1.live.hook import HOOKS as MMCV_HOOKS
 from etude.dialects.mmcv1.live.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.mmcls.data import build_dataset
 from etude.dialects.mmcv1.live.mmcls.models import build_classifier
+from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS as MMCV_OPTIMIZERS
 from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.openmm.raw import restored
-from etude.registry import DATASETS, HOOKS, MODELS, UPDATES
+from etude.registry import DATASETS, HOOKS, MODELS, OPTIMIZERS, UPDATES
 
 
 @MODELS.register(name="mmcv1.Model")
@@ -36,6 +37,12 @@ def model(config: Mapping[str, Any]) -> Any:
 def dataset(config: Mapping[str, Any], test_mode: bool = False) -> Any:
     """The data of mmcls' registries; ``test_mode`` as an evaluation builds them."""
     return build_dataset(restored(config), {"test_mode": True} if test_mode else None)
+
+
+@OPTIMIZERS.register(name="mmcv1.Optimizer")
+def optimizer(params: Any, config: Mapping[str, Any]) -> Any:
+    """An optimizer of mmcv's registry, where users' own are."""
+    return MMCV_OPTIMIZERS.build({**restored(config), "params": params})
 
 
 @UPDATES.register(name="mmcv1.TrainStep")
