@@ -31,6 +31,33 @@ def test_the_native_config_ends_in_the_same_weights(
         assert torch.equal(run.model.state_dict()[name], value), name
 
 
+SEEDED = """
+
+
+class Seeded(Points):
+    def __init__(self, n, seed):
+        super().__init__(n)
+        self.seed = seed
+
+    def __getitem__(self, index):
+        return super().__getitem__(index * self.seed)
+"""
+
+
+def test_a_seed_of_the_data_becomes_that_of_the_training(config: Path, trainer_of: Callable[..., Any]) -> None:
+    with open("line_parts.py", "a") as file:
+        file.write(SEEDED)
+    text = config.read_text().replace("Error, Line, Points", "Error, Line, Points, Seeded")
+    config.write_text(text.replace("[LazyCall(Points)(n=40)]", "[LazyCall(Seeded)(n=40, seed=1)]"))
+    changes = ["train.train_iter=5", "train.seed=3"]
+    assert main(["convert", str(config), *changes, "-o", "native.yaml"]) == 0
+    run = etude.train("native.yaml", options=Options(folder=Path("native"), quiet=True))
+    trainer = trainer_of(*changes)
+    trainer.train()
+    for name, value in trainer.model.state_dict().items():
+        assert torch.equal(run.model.state_dict()[name], value), name
+
+
 TELLING = """
 import torch
 from {package}.utils.events import get_event_storage

@@ -29,7 +29,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     config = {
         "name": plan.name,
         "imports": [*PARTS],
-        "model": {"type": "libai.Model", "config": plain(tree, ("model",))},
+        "model": {"type": "libai.Model", "config": _model(tree)},
         "data": {"train": _data(tree)},
         "optim": {"type": "libai.Optimizer", "config": plain(tree, ("optim",))},
         "update": {"type": "libai.Eager", "micro_batches": steps},
@@ -43,13 +43,32 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     return config, _notes(tree)
 
 
+def _model(tree: Tree) -> dict[str, Any]:
+    """The model as the default trainer makes it: one that can be told of mixed precision is told that there is none."""
+    model: dict[str, Any] = plain(tree, ("model",))
+    inner = model.get("cfg")
+    told = inner if isinstance(inner, dict) and inner.get("amp_enabled") is not None else model
+    if told.get("amp_enabled") is not None:
+        told["amp_enabled"] = False
+    return model
+
+
+def _datasets(tree: Tree) -> Any:
+    """The data sets as the default trainer makes them: a ``seed`` that one has becomes that of the training."""
+    given = plain(tree, ("dataloader", "train", "dataset"))
+    for dataset in given if isinstance(given, list) else [given]:
+        if isinstance(dataset, dict) and "seed" in dataset:
+            dataset["seed"] = int(tree.get("train", "seed"))
+    return given
+
+
 def _data(tree: Tree) -> dict[str, Any]:
     loader = tree.get("dataloader", "train")
     size = int(tree.get("train", "train_micro_batch_size"))
     sampler = loader.get("sampler")
     shuffle = bool(sampler.get("shuffle", False)) if isinstance(sampler, Mapping) else True
     return {
-        "dataset": {"type": "libai.Dataset", "config": plain(tree, ("dataloader", "train", "dataset"))},
+        "dataset": {"type": "libai.Dataset", "config": _datasets(tree)},
         "batch_size": size,
         "workers": int(loader.get("num_workers", 4)),
         "sampler": {
