@@ -142,3 +142,17 @@ def test_weights_that_were_never_trained_are_evaluated_with_a_word(
     assert main(["train", "config.py", "--eval-only", "--resume", "--folder", "nowhere"]) == 7
     assert "nowhere: there is no checkpoint to evaluate" in capsys.readouterr().err
     assert not Path("nowhere").exists()
+
+
+@pytest.mark.parametrize("verb", ["train", "exec"])
+def test_what_is_refused_late_is_not_blamed_on_milestones_that_were_scaled(
+    config: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheduler = "from libai.scheduler import WarmupMultiStepLR\n"
+    scheduler += "train.scheduler = LazyCall(WarmupMultiStepLR)(warmup_factor=0.1, milestones=[0.5, 0.8])\n"
+    config.write_text(CONFIG + scheduler)
+    words = SCRIPT if verb == "exec" else ["train", "config.py"]
+    assert main([*words, "train.load_weight=nowhere"]) == 2
+    told = capsys.readouterr().err
+    assert "override 'train.load_weight=nowhere': " in told
+    assert "milestones is" not in told

@@ -67,7 +67,18 @@ def explain(error: Exception, cfg: Any) -> None:
 def tree_of(cfg: Any) -> Tree:
     """A config that a script holds, with the places of what it was read from."""
     values = omegaconf().OmegaConf.to_container(cfg, resolve=False) if is_dict_config(cfg) else {}
-    return Tree(without_tuples(values), ORIGINS.places(), {}, {ORIGINS.file: ""} if ORIGINS.file else {})
+    return Tree(_unscaled(without_tuples(values)), ORIGINS.places(), {}, {ORIGINS.file: ""} if ORIGINS.file else {})
+
+
+def _unscaled(values: dict[str, Any]) -> dict[str, Any]:
+    """Values without the milestones that were written as shares and are iterations by now: the length beside them
+    says that the config was scaled."""
+    train = values.get("train")
+    scheduler = train.get("scheduler") if isinstance(train, dict) else None
+    if not isinstance(train, dict) or not isinstance(scheduler, dict) or "max_iter" not in scheduler:
+        return values
+    written = {key: value for key, value in scheduler.items() if key != "milestones"}
+    return {**values, "train": {**train, "scheduler": written}}
 
 
 def _spoken_of(tree: Tree, message: str) -> Path:
