@@ -149,6 +149,19 @@ def test_an_early_stop_is_a_normal_end() -> None:
     assert ended == [4]
 
 
+def test_a_stop_says_why_and_saves_with_the_hook_that_saves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for saves in (False, True):
+        ending = hooks.CallbackHook(before_step=lambda trainer: trainer.stop("enough") if trainer.iter == 3 else None)
+        trainer = simple_trainer()
+        checkpointer = DetectionCheckpointer(trainer.model, str(tmp_path), trainer=trainer)
+        trainer.register_hooks([ending, hooks.PeriodicCheckpointer(checkpointer, 50) if saves else None])
+        trainer.train(0, 100)
+        assert (tmp_path / "model_0000003.pth").exists() == saves
+    assert "enough: the end after 4 of 100 iterations" in caplog.messages
+    assert "enough, saved; --resume goes on with iteration 4" in caplog.messages
+
+
 def test_a_loss_that_is_not_finite_ends_training_before_the_step() -> None:
     trainer = simple_trainer()
     trainer.model.fc.bias.data[0] = math.inf

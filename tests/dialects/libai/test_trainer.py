@@ -56,6 +56,26 @@ def test_an_early_stop_ends_in_good_order(trainer_of: Callable[..., Any]) -> Non
     assert "did not improve" in str(trainer.engine.stopping)
 
 
+def test_a_stop_says_why_and_loses_nothing(trainer_of: Callable[..., Any]) -> None:
+    def stop(trainer: Any) -> None:
+        if trainer.iter == 5:
+            trainer.stop("enough")
+
+    whole = trainer_of("train.train_iter=9", "train.output_dir=whole")
+    whole.train()
+    stopped = trainer_of("train.train_iter=9")
+    stopped.register_hooks([CallbackHook(before_step=stop)])
+    stopped.train()
+    assert (stopped.iter, stopped.engine.exit_code) == (6, 0)
+    assert Path("out/last_checkpoint").read_text() == "model_0000005"
+    assert "enough, saved; --resume goes on with iteration 6" in Path("out/log.txt").read_text()
+    resumed = trainer_of("train.train_iter=9", resume=True)
+    assert resumed.start_iter == 6
+    resumed.train()
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name])
+
+
 def test_overridden_parts_are_used(trainer_of: Callable[..., Any]) -> None:
     class Own(DefaultTrainer):
         steps = 0

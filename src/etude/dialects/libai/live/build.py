@@ -23,7 +23,6 @@ from etude.dialects.libai.live.explained import explained
 from etude.dialects.libai.live.hooks import PeriodicWriter
 from etude.dialects.libai.live.logger import Held
 from etude.dialects.libai.live.position import put_off
-from etude.dialects.libai.live.resume import keep_state
 from etude.dialects.libai.lower import is_detectron2
 from etude.dist.world import World
 from etude.errors import EtudeError, ResumeError, UserError, printable
@@ -161,7 +160,6 @@ def train(trainer: PutOff, arguments: Namespace, written: Any) -> None:
             hook.write_to(trainer.build_writers())
     with _told_in_words():
         trainer.train()
-    keep_state(trainer, trainer.checkpointer)
 
 
 def evaluate(trainer: PutOff, arguments: Namespace, written: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from etude.dialects.libai.files import LAST, iteration_of, read_item
+from etude.dialects.libai.files import LAST, PeriodicCheckpointer, iteration_of, read_item
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.sound import fault, newest_whole, require_whole
@@ -98,11 +98,27 @@ def _set_records_aside(folder: str) -> None:
         os.replace(path, f"{path}.{time.strftime('%Y%m%d-%H%M%S')}")
 
 
-def keep_state(trainer: Any, checkpointer: Any) -> None:
-    """After a signal or at a time limit: a checkpoint of the last finished iteration, and how to go on."""
+def keep_state(trainer: Any) -> None:
+    """After a signal, at a time limit or by ``trainer.stop``: a checkpoint of the last finished iteration, and how to
+    go on; or only the reason, where nothing was done or nothing saves."""
     run = trainer.engine
-    if not run.exit_code or run.step <= trainer.start_iter or run.step >= trainer.max_iter:
+    if run.stopping is None or run.step >= trainer.max_iter:
         return
-    trainer.iter = run.step - 1
-    checkpointer.save(f"model_{trainer.iter:07d}", iteration=trainer.iter)
-    logger.info(f"{run.stopping}, saved; --resume goes on with iteration {run.step}")
+    said = logging.getLogger(trainer.logger_name)
+    checkpointer = _checkpointer(trainer)
+    if checkpointer is None or run.step <= trainer.start_iter:
+        said.info(f"{run.stopping}: the end after {run.step} of {trainer.max_iter} iterations")
+        return
+    after, trainer.iter = trainer.iter, run.step - 1
+    try:
+        checkpointer.save(f"model_{trainer.iter:07d}", iteration=trainer.iter)
+    finally:
+        trainer.iter = after
+    said.info(f"{run.stopping}, saved; --resume goes on with iteration {run.step}")
+
+
+def _checkpointer(trainer: Any) -> Any:
+    """The trainer's own, or that of its hook; None in a process that has none which writes."""
+    saving = (hook.checkpointer for hook in trainer._hooks if isinstance(hook, PeriodicCheckpointer))
+    found = getattr(trainer, "checkpointer", None) or next(saving, None)
+    return found if getattr(found, "save_dir", "") else None

@@ -28,6 +28,7 @@ from etude.dialects.libai.live.events import EventStorage, get_event_storage
 from etude.dialects.libai.live.history import KEPT
 from etude.dialects.libai.live.optim import clip_grad
 from etude.dialects.libai.live.position import Batches, batches_of
+from etude.dialects.libai.live.resume import keep_state
 from etude.dialects.libai.live.state import take_up
 from etude.dialects.libai.live.workers import telling_of_workers
 from etude.errors import Diverged, UserCodeError
@@ -118,9 +119,11 @@ class TrainerBase:
         run.stopping = run.error = None
         with self.storage_class(start_iter) as self.storage, telling_of_workers():
             fit(run)
+            keep_state(self)
 
     def stop(self, reason: str = "stopped by a hook") -> None:
-        """End after this iteration, in good order: ``after_train`` comes, and nothing counts as a failure."""
+        """End after this iteration, in good order: ``after_train`` comes, a checkpoint is written, and the reason is
+        logged; nothing counts as a failure."""
         self.engine.stop(reason)
 
     def before_train(self) -> None:

@@ -21,7 +21,6 @@ from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
 from etude.dialects.libai.live.detectron.results import print_csv_format
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
 from etude.dialects.libai.live.distributed import join
-from etude.dialects.libai.live.resume import keep_state
 from etude.dist.world import World
 from etude.errors import ConfigError
 
@@ -76,7 +75,6 @@ def do_train(
             hook.write_to(default_writers(cfg.train.output_dir, cfg.train.max_iter))
     resumed = _load(cfg, arguments, checkpointer)
     trainer.train(trainer.iter + 1 if resumed else 0, cfg.train.max_iter)
-    keep_state(trainer, checkpointer)
 
 
 def _load(cfg: Any, arguments: Namespace, checkpointer: DetectionCheckpointer) -> bool:
