@@ -13,7 +13,9 @@ import torch
 
 from etude.api import train
 from etude.build import Options
+from etude.checkpoint import foreign
 from etude.cli import main
+from etude.dialects.openmm.configdict_v1 import ConfigDict
 from etude.errors import ConfigError, EtudeError, OutOfScope
 from tests.dialects.mmcv1.toys import assert_same_bits, weights
 
@@ -268,6 +270,44 @@ def test_another_model_is_not_resumed(config: Any, capsys: pytest.CaptureFixture
     wider = str(config("model = dict(type='WideModel')\n"))
     assert main(["train", wider, "--work-dir", "more", "--resume-from", "out/epoch_1.pth", "-q"]) == 7
     assert "fc1.weight has the shape (9, 4), in the checkpoint (8, 4)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "checkpoint_config['meta'] = dict(made=dict(by='me', tags=[dict(a=1)]))\n",
+        "del runner\ntotal_epochs = 2\nUSE_MMDET = False\ncheckpoint_config['meta'] = dict(made=dict(by='me'))\n",
+    ],
+    ids=["mmcls", "mmtrack"],
+)
+def test_a_label_in_the_config_leaves_plain_files(config: Any, lines: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """mmcv has to read them as well, so no class of ours may stand in them."""
+    path = str(config(lines))
+    assert main(["train", path, "--work-dir", "out", "-q"]) == 0
+    assert foreign.read("out/epoch_1.pth")["meta"]["epoch"] == 1
+    assert b"ConfigDict" not in Path("out/epoch_1.pth").read_bytes()
+    assert main(["train", path, "--work-dir", "more", "--resume-from", "out/epoch_1.pth", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["ckpt", "ls", "out"]) == 0
+    told = capsys.readouterr()
+    assert "epoch_2.pth" in told.out and "refused" not in told.out + told.err
+
+
+def test_files_with_a_config_in_them_can_be_read(tmp_path: Path) -> None:
+    """As earlier releases have written them."""
+    torch.save({"meta": ConfigDict(epoch=1, made={"by": [{"name": "me"}]})}, tmp_path / "old.pth")
+    meta = foreign.read(tmp_path / "old.pth")["meta"]
+    assert type(meta) is dict and meta == {"epoch": 1, "made": {"by": [{"name": "me"}]}}
+    assert type(meta["made"]["by"][0]) is dict
+
+
+@pytest.mark.parametrize("lines", ["", "USE_MMDET = False\n"], ids=["mmcls", "mmtrack"])
+def test_a_runner_of_none_is_none_at_all(config: Any, lines: str) -> None:
+    path = str(config(f"runner = None\ntotal_epochs = 1\n{lines}"))
+    assert main(["check", path]) == 0
+    assert main(["convert", path, "-o", "new.py"]) == 0
+    assert main(["train", path, "--work-dir", "out", "-q"]) == 0
+    assert Path("out/epoch_1.pth").exists() and not Path("out/epoch_2.pth").exists()
 
 
 def test_hooks_stand_as_mmclassification_registers_them(config: Any) -> None:

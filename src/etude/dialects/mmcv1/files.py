@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from etude import chaos
 from etude.checkpoint import disk, foreign
 from etude.checkpoint.single import save_file
+from etude.dialects.openmm.configdict_base import AttributeDict
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION, get_state_dict, weights_to_cpu
 from etude.dialects.openmm.wrappers import unwrapped
 from etude.errors import ResumeError
@@ -39,7 +40,16 @@ def write(path: str, checkpoint: Mapping[str, Any]) -> None:
     """Put ``checkpoint`` at ``path``; when that fails, what was there before is untouched."""
     with chaos.saving(path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        save_file(path, dict(checkpoint), mode=0o666)
+        save_file(path, {key: _plain(value) for key, value in checkpoint.items()}, mode=0o666)
+
+
+def _plain(value: Any) -> Any:
+    """Configs anywhere in ``value`` as plain dicts: a file names no class of ours, so that mmcv can read it as well."""
+    if isinstance(value, AttributeDict):
+        return {key: _plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    return {key: _plain(item) for key, item in value.items()} if type(value) is dict else value
 
 
 def link_latest(folder: str, name: str) -> None:
