@@ -180,3 +180,5 @@ class Plan:
     source: Mapping[str, Any] = field(default_factory=dict)
     #: The files it was read from.
     files: tuple[str, ...] = ()
+    #: Where the values of ``source`` were written, by the way to them; for words of other systems alone.
+    places: Mapping[tuple[str | int, ...], Place] = field(default_factory=dict)

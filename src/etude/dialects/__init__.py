@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from etude.config.files import read_text
@@ -51,7 +52,7 @@ def read(
 def lower(name: str, tree: Tree) -> Plan:
     """What the tree, in dialect ``name``, says will run."""
     plan: Plan = _lowering(name).lower(tree)
-    return plan
+    return plan if plan.builder == "native" else replace(plan, places=tree.places)
 
 
 def survey(name: str, tree: Tree) -> tuple[Plan | None, list[Finding]]:
