@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel, BaseModule
-from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, TRANSFORMS
 
 @MODELS.register_module()
 class Tower(BaseModule):
@@ -37,6 +37,9 @@ class Acc(BaseMetric):
 
     def compute_metrics(self, results):
         return {'acc': 1.0}
+
+@TRANSFORMS.register_module()
+class Jitter: ...
 
 @HOOKS.register_module()
 class MyHook(Hook):
@@ -158,12 +161,107 @@ def test_a_right_config_is_left_alone(project: Path, capsys: pytest.CaptureFixtu
         ("by_epoch=False, begin=0, end=3)]", "end=3), dict(type='ReduceOnPlateauLR', monitor='toy/ac')]", "c.py:16: param_scheduler.1.monitor: no metric of val_evaluator gives 'toy/ac'; did you mean 'toy/acc'?"),
         ("momentum=0.01)]", "momentum=0.01), dict(type='EarlyStoppingHook', monitor='toy/ac', rule='greater')]", "c.py:19: custom_hooks.2.monitor: no metric of val_evaluator gives 'toy/ac'; did you mean 'toy/acc'?"),
         ("width=8", "width=", "c.py:4: not valid Python: invalid syntax"),
+        ("type='OptimWrapper'", "type='AmpOptimWrapper', loss_scale='dynamc'", "c.py:14: optim_wrapper.loss_scale must be 'dynamic', a number or a dict, not 'dynamc'; did you mean 'dynamic'?"),
+        ("type='OptimWrapper'", "type='AmpOptimWrapper', dtype='bfloat61'", "c.py:14: optim_wrapper.dtype must be float16, bfloat16, float32, float64, not 'bfloat61'; did you mean 'bfloat16'?"),
+        ("momentum=0.01", "momentum=1.5", "c.py:19: custom_hooks.1.momentum must be a number between 0 and 1, neither of them, not 1.5"),
+        ("momentum=0.01", "ema_type='CosineEMA', momentum=1.5", "c.py:19: custom_hooks.1.momentum must be a number from 0 to 1, not 1.5"),
+        ("clip_grad=", "accumulative_counts=0, clip_grad=", "c.py:15: optim_wrapper.accumulative_counts must be a whole number of at least 1, not 0"),
+        ("lr=0.1", "lr=-0.1", "c.py:14: optim_wrapper.optimizer.lr must be a number of at least 0, not -0.1"),
+        ("start_factor=0.1", "start_factor=10", "c.py:16: param_scheduler.0.start_factor must be a number from 0 to 1, not 10"),
+        ("val_interval=1", "val_interval=1, dynamic_intervals=[[2, 1]]", "c.py:12: train_cfg.dynamic_intervals must be a list of tuples (begin, interval), not [[2, 1]]; write [(2, 1)]"),
+        ("default_hooks = dict(", "default_hooks = dict(logger=dict(interval=0),", "c.py:17: default_hooks.logger.interval must be a whole number of at least 1, not 0"),
+        ("randomness =", "launcher = 'pytorh'\nrandomness =", "c.py:20: launcher must be one of none, pytorch, slurm, mpi, not 'pytorh'; did you mean 'pytorch'?"),
+        ("randomness =", "load_from = 'epoch_2.pth'\nrandomness =", "c.py:20: warning: load_from: there is no file 'epoch_2.pth'; did you mean 'epoch_3.pth'?"),
+        ("'greater'", "'bigger'", "c.py:18: default_hooks.checkpoint.rule must be one of greater, less, not 'bigger'"),
+        ("by_epoch=True, max_epochs=3", "type='EpochBasedTrainLoop', by_epoch=True, max_epochs=3", "c.py:12: train_cfg has a `type`, which says what `by_epoch` would; leave one of them out"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_once_at_its_line(
     project: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, finding: str
 ) -> None:
+    (project / "epoch_3.pth").touch()
     assert told(TEXT.replace(old, new, 1), capsys) == [finding]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("type='OptimWrapper'", "type='AmpOptimWrapper', loss_scale=512."),
+        ("type='OptimWrapper'", "type='AmpOptimWrapper', loss_scale=dict(init_scale=2.)"),
+        ("val_interval=1", "val_interval=1, dynamic_intervals=[(2, 1)]"),
+        ("momentum=0.01", "ema_type='CosineEMA', momentum=1.0"),
+        ("randomness =", "launcher = 'none'\nload_from = 'epoch_3.pth'\nrandomness ="),
+        ("randomness =", "load_from = 'https://example.org/weights.pth'\nrandomness ="),
+    ],
+)
+def test_values_that_are_taken_are_left_alone(
+    project: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
+) -> None:
+    (project / "epoch_3.pth").touch()
+    assert told(TEXT.replace(old, new, 1), capsys) == []
+
+
+def test_a_method_of_a_hook_that_nothing_calls_is_told_at_its_line(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = "    def before_train_itr(self, runner): ...\n    def after_epoch(self, runner): ...\n"
+    helper = "    def after_val(self, runner): self.after_vals()\n    def after_vals(self): ...\n"
+    (project / "parts_of_check.py").write_text(f"{PARTS}{methods}{helper}")
+    line = len(PARTS.splitlines()) + 1
+    where = "a run calls no such method of a hook; did you mean"
+    assert told(TEXT, capsys) == [
+        f"parts_of_check.py:{line}: warning: MyHook.before_train_itr: {where} 'before_train_iter'?",
+        f"parts_of_check.py:{line + 1}: warning: MyHook.after_epoch: {where} 'after_train_epoch'?",
+    ]
+
+
+def test_a_misspelt_transform_is_called_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "parts_of_check.py").write_text(PARTS.replace("noise=0.0", "pipeline=()"))
+    wrong = "c.py:7: no transform is called 'Jiter'; did you mean 'Jitter'?"
+    assert told(TEXT.replace("length=16", "pipeline=[dict(type='Jiter')]"), capsys) == [wrong]
+
+
+def test_bases_are_named_in_one_way(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "base.py").write_text(PURE)
+    (project / "other.py").write_text("resume = True\n")
+    child = "from mmengine.config import read_base\nwith read_base():\n    from .base import *\n_base_ = './other.py'\n"
+    (line,) = told(child, capsys)
+    assert line.startswith(
+        "c.py:4: `_base_` does nothing in a file that has `with read_base():`; import that file under"
+    )
+
+
+def test_a_key_of_the_base_is_no_variable_of_the_child(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "base.py").write_text(f"width = 8\n{TEXT.replace('width=8', 'width=width')}")
+    child = "_base_ = './base.py'\nmodel = dict(backbone=dict(width={} * 2))\n"
+    hint = "`_base_.width` is that of the base"
+    assert told(child.format("width"), capsys) == [f"c.py:2: name 'width' is not defined; {hint}"]
+    assert told(child.format("widht"), capsys) == [f"c.py:2: name 'widht' is not defined; {hint}"]
+    assert told(child.format("_base_.width"), capsys) == []
+
+
+def test_an_inherited_loop_is_named_with_its_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    typed = TEXT.replace("by_epoch=True, max_epochs=3", "type='EpochBasedTrainLoop', max_epochs=3")
+    (project / "base.py").write_text(typed)
+    child = "_base_ = './base.py'\ntrain_cfg = dict({}by_epoch=True, max_epochs=3)\n"
+    wrong = "train_cfg has a `type`, inherited from base.py:12, which says what `by_epoch` would"
+    assert told(child.format(""), capsys) == [f"c.py:2: {wrong}; `_delete_=True` in this dict drops what it inherits"]
+    assert told(child.format("_delete_=True, "), capsys) == []
+
+
+def test_what_counts_epochs_in_a_run_by_iterations_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    by_epochs = "dict(type='PolyLR', end=3), dict(type='StepLR', step_size=1, convert_to_iter_based=True)]"
+    (project / "base.py").write_text(TEXT.replace("by_epoch=False, begin=0, end=3)]", f"by_epoch=False), {by_epochs}"))
+    child = "_base_ = './base.py'\ntrain_cfg = dict(_delete_=True, type='IterBasedTrainLoop', max_iters=9)\n"
+    lines = told(child, capsys)
+    counts = "counts epochs in a run by iterations"
+    assert [line.partition(counts)[0] for line in lines] == [
+        "base.py:16: warning: param_scheduler.1 ",
+        "base.py:16: warning: param_scheduler.2 ",
+        "base.py:18: warning: default_hooks.checkpoint ",
+    ]
+    assert "; give by_epoch=False" in lines[0]
+    assert "each is a pass over the data" in lines[1]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +326,7 @@ def test_a_variable_that_only_the_base_used_is_set_too_late(project: Path, capsy
 
 def test_a_loop_by_iterations_has_its_own_keys(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = TEXT.replace("by_epoch=True, max_epochs=3", "by_epoch=False, max_iters=3")
+    text = text.replace("interval=1, save_best", "interval=1, by_epoch=False, save_best")
     assert told(text, capsys) == []
     wrong = "c.py:12: IterBasedTrainLoop has no parameter 'max_iter'; did you mean 'max_iters'?"
     assert wrong in told(text.replace("max_iters=3", "max_iter=3"), capsys)

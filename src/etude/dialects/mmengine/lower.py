@@ -9,7 +9,9 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.mmengine import names, names_engine, names_parts
+from etude.dialects.mmengine.bounds import tell_bounds
 from etude.dialects.mmengine.components import Components
+from etude.dialects.mmengine.hook_methods import tell_hook_methods
 from etude.dialects.mmengine.results import tell_results
 from etude.dialects.mmengine.values import tell_values
 from etude.dialects.openmm.config import read_source
@@ -140,7 +142,7 @@ def recognise(path: str, text: str) -> bool:
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """What the config and its bases say, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
-    with told_by_line(path):
+    with told_by_line(path, base="_base_.{}"):
         source = read_source(path)
     return tree_of(source, path, overrides, options or {})
 
@@ -183,7 +185,9 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     tell_values(low)
     components = Components(low, WORDS, TABLES)
     components.tell()
+    tell_bounds(low, WORDS.defaults)
     tell_results(components)
+    tell_hook_methods(components)
     tell_slips(low, WORDS)
     tell_inherited(low)
     low.findings += broken_imports(tree.files)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from etude.config.files import display
 from etude.config.tree import Path, dotted
 from etude.dialects.openmm.external import MODULE2PACKAGE
 from etude.dialects.openmm.lowering import Lowering
 from etude.errors import is_slip, nearest, suggest
+from etude.plan import Place
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
 _SCOPES = ("mmengine", *MODULE2PACKAGE)
@@ -74,11 +77,23 @@ def tell_values(low: Lowering) -> None:
             if "rule" in value and where[0] in ("default_hooks", "custom_hooks", "param_scheduler"):
                 _one_of(low, (*where, "rule"), ("greater", "less"))
     _one_of(low, ("log_level",), _LEVELS)
+    _one_of(low, ("launcher",), ("none", "pytorch", "slurm", "mpi"))
     _one_of(low, ("env_cfg", "mp_cfg", "mp_start_method"), ("fork", "spawn", "forkserver"))
     _no_slip_of(low, ("default_scope",), _SCOPES)
     _no_slip_of(low, ("env_cfg", "dist_cfg", "backend"), _BACKENDS)
     _whole(low, ("randomness", "seed"))
     _loop(low)
+    _two_ways_of_bases(low)
+
+
+def _two_ways_of_bases(low: Lowering) -> None:
+    """A file that reads its bases by import gets nothing of those that it lists, too."""
+    for file, text in low.tree.files.items():
+        listed = re.search(r"^_base_\s*=", text, re.MULTILINE)
+        if listed and file.endswith(".py") and re.search(r"^with read_base\(\):", text, re.MULTILINE):
+            at = Place(display(file), text.count("\n", 0, listed.start()) + 1)
+            hint = "import that file under `with read_base():`, or name all of them in `_base_`"
+            low.error(at, "`_base_` does nothing in a file that has `with read_base():`", hint)
 
 
 def _kind(low: Lowering, key: str) -> None:
@@ -145,7 +160,14 @@ def _loop(low: Lowering) -> None:
     if not isinstance(given, Mapping):
         return
     if "type" in given and "by_epoch" in given:
-        low.error(low.place("train_cfg", "by_epoch"), "train_cfg has a `type`, which says what `by_epoch` would")
+        here, there = low.place("train_cfg", "by_epoch"), low.place("train_cfg", "type")
+        text = "train_cfg has a `type`, which says what `by_epoch` would"
+        if there.file == here.file:
+            low.error(here, text, "leave one of them out")
+        else:
+            text = f"train_cfg has a `type`, inherited from {there}, which says what `by_epoch` would"
+            drop = "`_delete_=True` in this dict" if here.line else "`train_cfg._delete_=True`"
+            low.error(here, text, f"{drop} drops what it inherits")
     if given.get("val_interval", 1) == 0:
         at = low.place("train_cfg", "val_interval")
         low.error(at, "train_cfg.val_interval must be at least 1, not 0", "leave the three `val_…` keys out for none")
@@ -167,9 +189,9 @@ def _whole(low: Lowering, path: Path) -> None:
 def _one_of(low: Lowering, path: Path, words: Sequence[str]) -> None:
     value = low.tree.get(*path)
     if isinstance(value, str) and value not in words:
-        low.error(
-            low.place(*path), f"{dotted(path)} must be one of {', '.join(words)}, not {value!r}", suggest(value, words)
-        )
+        near = nearest(value, words)
+        text = f"{dotted(path)} must be one of {', '.join(words)}, not {value!r}"
+        low.error(low.place(*path), text, f"did you mean {near!r}?" if near else "")
 
 
 def _no_slip_of(low: Lowering, path: Path, words: Iterable[str]) -> None:

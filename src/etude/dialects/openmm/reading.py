@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +14,17 @@ import yaml
 
 from etude.config.files import display
 from etude.dialects.openmm.imported import broken_imports
-from etude.errors import ConfigError, EtudeError, nearest, printable
+from etude.dialects.openmm.tree import keys_in, texts_of
+from etude.errors import ConfigError, EtudeError, is_slip, nearest, printable
 
 
 @contextmanager
-def told_by_line(path: str) -> Iterator[None]:
+def told_by_line(path: str, *, base: str = "{{{{_base_.{}}}}}") -> Iterator[None]:
     """What the code of ``path`` or of its bases raises becomes a :class:`~etude.errors.ConfigError` with a place.
 
     A name that is missing because its import is misspelt is told at the import. What a module of the user's raises
-    while the config imports it is not the config's mistake and goes on as it is.
+    while the config imports it is not the config's mistake and goes on as it is. ``base`` is how the dialect writes a
+    value of the base.
     """
     try:
         yield
@@ -46,7 +49,7 @@ def told_by_line(path: str) -> Iterator[None]:
         line = _line_of(error)
         if line is None:
             raise
-        raise _raised(error, line) from error
+        raise _raised(error, line, base) from error
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,27 @@ class _Line:
     names: tuple[str, ...]
 
 
-def _raised(error: Exception, line: _Line) -> ConfigError:
+def _raised(error: Exception, line: _Line, base: str) -> ConfigError:
     at = _at(line.file, line.number)
     if not isinstance(error, NameError):
         return ConfigError(f"the config raised {type(error).__name__}: {printable(str(error))}", at=at)
     with open(line.file, encoding="utf-8", errors="replace") as stream:
-        wrong = broken_imports({line.file: stream.read()})
+        text = stream.read()
+    wrong = broken_imports({line.file: text})
     near = nearest(error.name or "", line.names)
-    return ConfigError(wrong or str(error), at=at, hint=f"did you mean {near!r}?" if near else "")
+    inherited = _of_base(error.name or "", line.file, text)
+    hint = f"did you mean {near!r}?" if near else ""
+    if inherited and (inherited == error.name or not near):
+        hint = f"`{base.format(inherited)}` is that of the base"
+    return ConfigError(wrong or str(error), at=at, hint=hint)
+
+
+def _of_base(name: str, file: str, text: str) -> str:
+    """The key of a base that a config uses like a variable of its own."""
+    if re.search(r"^_base_\s*=", text, re.MULTILINE) is None:
+        return ""
+    keys = keys_in(texts_of(file, text)[1:])
+    return name if name in keys else next((key for key in sorted(keys) if is_slip(name, key)), "")
 
 
 def _line_of(error: Exception) -> _Line | None:

@@ -85,7 +85,14 @@ class _Slips:
         if isinstance(name, str) and name and _bare(name) not in self.names and "." not in name:
             meant = _slip_of(name, self.names)
             if meant:
-                self._error((*path, "type"), name, f"nothing is called {name!r}", meant)
+                self._error((*path, "type"), name, f"{self._no(meant, path)} is called {name!r}", meant)
+
+    def _no(self, meant: str, path: Path) -> str:
+        """``no transform``: the kind of what was probably meant, by the table that it is registered in."""
+        table = next((table for table, name in self.low.registered if name == meant), "")
+        kind = "transform" if "pipeline" in path else table.lower().replace("_", " ").removesuffix("s")
+        kind = "loss" if table == "LOSSES" else kind
+        return f"no {kind}" if kind else "nothing"
 
     def _imports(self) -> None:
         """A module that cannot be found, unless the config says that this may be."""
