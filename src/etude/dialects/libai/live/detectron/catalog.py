@@ -10,8 +10,10 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset
 
+from etude.dialects.libai.lazy.telling import hinted, near, put_on
 from etude.dialects.libai.live.detectron import samplers
-from etude.errors import OutOfScope
+from etude.dialects.libai.live.detectron.told import about
+from etude.errors import ConfigError, OutOfScope
 
 
 class _DatasetCatalog(UserDict[str, Callable[[], Any]]):
@@ -25,7 +27,9 @@ class _DatasetCatalog(UserDict[str, Callable[[], Any]]):
     def get(self, name: str) -> Any:  # type: ignore[override]
         """The samples of the data set ``name``."""
         if name not in self:
-            raise KeyError(f"Dataset '{name}' is not registered! Available datasets are: {', '.join(self)}")
+            error = KeyError(f"Dataset '{name}' is not registered! Available datasets are: {', '.join(self)}")
+            put_on(error, ConfigError(error.args[0], hint=near(name, self)))
+            raise hinted(error, near(name, self))
         return self[name]()
 
     def list(self) -> Sequence[str]:
@@ -83,6 +87,8 @@ class _MetadataCatalog(UserDict[str, Metadata]):
         self.pop(name)
 
 
+_SAMPLERS = ("TrainingSampler", "RepeatFactorTrainingSampler", "RandomSubsetTrainingSampler")
+
 DatasetCatalog = _DatasetCatalog()
 MetadataCatalog = _MetadataCatalog()
 
@@ -130,12 +136,13 @@ def train_loader_from_config(cfg: Any, *, mapper: Any = None, dataset: Any = Non
     """The arguments of ``build_detection_train_loader`` that a yacs config stands for."""
     keypoints = cfg.MODEL.ROI_KEYPOINT_HEAD.MIN_KEYPOINTS_PER_IMAGE if cfg.MODEL.KEYPOINT_ON else 0
     if dataset is None:
-        dataset = get_detection_dataset_dicts(
-            cfg.DATASETS.TRAIN,
-            filter_empty=cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS,
-            min_keypoints=keypoints,
-            proposal_files=cfg.DATASETS.PROPOSAL_FILES_TRAIN if cfg.MODEL.LOAD_PROPOSALS else None,
-        )
+        with about("DATASETS.TRAIN"):
+            dataset = get_detection_dataset_dicts(
+                cfg.DATASETS.TRAIN,
+                filter_empty=cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS,
+                min_keypoints=keypoints,
+                proposal_files=cfg.DATASETS.PROPOSAL_FILES_TRAIN if cfg.MODEL.LOAD_PROPOSALS else None,
+            )
     return {
         "dataset": dataset,
         "sampler": _sampler(cfg.DATALOADER, dataset) if sampler is None else sampler,
@@ -157,7 +164,8 @@ def _sampler(options: Any, dataset: Any) -> Any:
         return kind(kind.repeat_factors_from_category_frequency(dataset, options.REPEAT_THRESHOLD))
     if name == "RandomSubsetTrainingSampler":
         return samplers.RandomSubsetTrainingSampler(len(dataset), options.RANDOM_SUBSET_RATIO)
-    raise ValueError(f"Unknown training sampler: {name}")
+    with about("DATALOADER.SAMPLER_TRAIN", hint=near(name, _SAMPLERS)):
+        raise ValueError(f"Unknown training sampler: {name}")
 
 
 def test_loader_from_config(cfg: Any, dataset_name: str | Sequence[str], mapper: Any = None) -> Any:

@@ -17,6 +17,7 @@ from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron import paths
 from etude.dialects.libai.live.detectron.matching import align_and_update_state_dicts
+from etude.dialects.libai.live.detectron.told import about
 
 __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
 
@@ -88,7 +89,8 @@ class Checkpointer(files.Checkpointer):
         self.logger.info(f"[Checkpointer] Loading from {path} ...")
         if not os.path.isfile(path):
             path = self.path_manager.get_local_path(path)
-            assert os.path.isfile(path), f"Checkpoint {path} not found!"
+            with about("MODEL.WEIGHTS (of a lazy config: train.init_checkpoint)"):
+                assert os.path.isfile(path), f"Checkpoint {path} not found!"
         checkpoint = self._load_file(path)
         misfits = self._load_model(checkpoint)
         if misfits is not None:

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from etude.dialects.libai.lazy.telling import near
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
+from etude.dialects.libai.live.detectron.told import about
 from etude.dialects.libai.live.groups import Group, Groups, expand, own_parameters, reduce
 from etude.dialects.libai.live.optim import NORMS, with_bias_override
 from etude.dialects.libai.multipliers import (
@@ -141,6 +143,9 @@ def build_optimizer(cfg: Any, model: nn.Module) -> torch.optim.Optimizer:
     return made
 
 
+_SCHEDULERS = ("WarmupMultiStepLR", "WarmupCosineLR", "WarmupStepWithFixedGammaLR")
+
+
 def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultiplier:
     """``WarmupMultiStepLR`` or ``WarmupCosineLR`` as ``cfg.SOLVER`` says."""
     solver = cfg.SOLVER
@@ -150,19 +155,22 @@ def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultipli
         steps = [step for step in solver.STEPS if step <= solver.MAX_ITER]
         if len(steps) != len(solver.STEPS):
             logger.warning("SOLVER.STEPS contains values larger than SOLVER.MAX_ITER. These values will be ignored.")
-        main = MultiStepParamScheduler(
-            values=[solver.GAMMA**k for k in range(len(steps) + 1)], milestones=steps, num_updates=solver.MAX_ITER
-        )
+        with about(f"SOLVER.STEPS {tuple(solver.STEPS)}, SOLVER.MAX_ITER {solver.MAX_ITER}"):
+            main = MultiStepParamScheduler(
+                values=[solver.GAMMA**k for k in range(len(steps) + 1)], milestones=steps, num_updates=solver.MAX_ITER
+            )
     elif name == "WarmupCosineLR":
         end = solver.BASE_LR_END / solver.BASE_LR
-        assert 0.0 <= end <= 1.0, end
+        with about(f"SOLVER.BASE_LR_END {solver.BASE_LR_END}, SOLVER.BASE_LR {solver.BASE_LR}"):
+            assert 0.0 <= end <= 1.0, end
         main = CosineParamScheduler(1, end)
     elif name == "WarmupStepWithFixedGammaLR":
         main = StepWithFixedGammaParamScheduler(
             base_value=1.0, gamma=solver.GAMMA, num_decays=solver.NUM_DECAYS, num_updates=solver.MAX_ITER
         )
     else:
-        raise ValueError(f"Unknown LR scheduler: {name}")
+        with about("SOLVER.LR_SCHEDULER_NAME", hint=near(name, _SCHEDULERS)):
+            raise ValueError(f"Unknown LR scheduler: {name}")
     warmed = WarmupParamScheduler(
         main,
         solver.WARMUP_FACTOR,

@@ -1,0 +1,26 @@
+"""What a yacs config asks for and cannot have, told with its keys.
+
+A script may build its parts in any order, long after the config was read; the part that refuses a value does not know
+whose it was.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from etude.dialects.libai.lazy.telling import is_users, put_on
+from etude.errors import ConfigError
+
+
+@contextmanager
+def about(keys: str, *, hint: str = "") -> Iterator[None]:
+    """What is refused inside, with no code of the user's involved, is about these ``keys``."""
+    try:
+        yield
+    except (AssertionError, LookupError, ValueError) as error:
+        if not any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
+            message = str(error.args[0]) if error.args else type(error).__name__
+            put_on(error, ConfigError(message, at=keys, hint=hint or getattr(error, "etude_hint", "")))
+        raise
