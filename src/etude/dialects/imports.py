@@ -134,7 +134,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if fullname in _modules():
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         reason = _out_of_scope(fullname)
-        if reason:
+        if reason and not _is_users(fullname):
             raise OutOfScope(f"{fullname} is out of Étude's scope: {reason}", name=fullname)
         return None
 
@@ -219,6 +219,14 @@ def _out_of_scope(name: str) -> str:
             return _out[name]
         name = name.rpartition(".")[0]
     return ""
+
+
+def _is_users(name: str) -> bool:
+    """Whether the user has put a module of this name where Python looks."""
+    file = f"{name.replace('.', os.sep)}.py"
+    return bool(_user_folders(name)) or any(
+        os.path.isfile(os.path.join(entry or os.getcwd(), file)) for entry in sys.path
+    )
 
 
 def _user_folders(name: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,23 @@ def test_what_is_out_of_scope_says_what_to_use() -> None:
 
     with pytest.raises(OutOfScope, match="model zoo"):
         mmengine.runner.get_torchvision_models
+
+
+@pytest.mark.parametrize("module", ["models.heads", "models.heads.contrastive_head", "evaluation", "visualization"])
+def test_networks_of_mmselfsup_are_refused_with_a_reason(module: str) -> None:
+    with pytest.raises(OutOfScope, match=r"MMSelfSup's own .*`custom_imports`"):
+        importlib.import_module(f"mmselfsup.{module}")
+
+
+def test_what_a_project_puts_beside_them_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mmselfsup" / "models" / "necks").mkdir(parents=True)
+    (tmp_path / "mmselfsup" / "models" / "necks" / "mine.py").write_text("answer = 42\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        assert importlib.import_module("mmselfsup.models.necks.mine").answer == 42
+    finally:
+        for name in [name for name in sys.modules if name.startswith("mmselfsup.models.necks")]:
+            del sys.modules[name]
 
 
 def test_the_tables_of_names_need_no_torch() -> None:

@@ -162,6 +162,12 @@ def test_what_depends_on_results_is_said(tmp_path: Path) -> None:
         assert words in said
 
 
+def test_the_best_of_whatever_comes_first_is_told_so(tmp_path: Path) -> None:
+    hooks = {"checkpoint": {"type": "CheckpointHook", "interval": 1, "save_best": "auto"}}
+    record = told(tmp_path, val=True, default_hooks=hooks)
+    assert any("a new best of the first result of a validation is saved" in note for note in record.notes)
+
+
 def test_a_rate_that_a_hook_keeps_is_told(tmp_path: Path) -> None:
     options = {
         "custom_hooks": [{"type": "SimSiamHook", "fix_pred_lr": True, "lr": 0.05}],

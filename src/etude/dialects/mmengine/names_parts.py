@@ -249,6 +249,14 @@ OUT_OF_SCOPE: dict[str, str] = {
     f"mmengine.runner.{name}": "the model zoo; download a checkpoint and give its path"
     for name in ("get_deprecated_model_names", "get_external_models", "get_mmcls_models", "get_torchvision_models")
 }
+OUT_OF_SCOPE |= {
+    f"mmselfsup.{name}": f"MMSelfSup's own {what}; register yours in a module that `custom_imports` lists"
+    for name, what in (
+        ("models.backbones", "networks"), ("models.heads", "networks"), ("models.necks", "networks"),
+        ("models.losses", "losses"), ("models.memories", "networks"), ("models.target_generators", "networks"),
+        ("datasets.transforms", "transforms"), ("evaluation", "evaluation"), ("visualization", "pictures"),
+    )
+}  # fmt: skip
 
 #: Registry → name → where it is; what MMSelfSup and MMPretrain add is found without their scopes, too.
 REGISTERED: dict[str, dict[str, str]] = {

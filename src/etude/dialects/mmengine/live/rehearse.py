@@ -146,7 +146,8 @@ def _note_what_depends(runner: Any, record: Record) -> None:
     for hook in runner.hooks:
         own = type(hook).__module__.startswith("etude.")
         if isinstance(hook, CheckpointHook) and hook.save_best is not None:
-            names = ", ".join(hook.key_indicators)
+            asked = ", ".join(hook.key_indicators)
+            names = "of the first result of a validation" if asked == "auto" else asked
             record.note(f"a new best {names} is saved too, and the newest file again: that depends on results")
         if isinstance(hook, CheckpointHook) and hook.published_keys is not None:
             record.note(f"copies with only {', '.join(hook.published_keys)} are published at the end")
