@@ -286,3 +286,25 @@ def test_the_cooldown_policy_follows_its_rule(make_runner: Any) -> None:
 def test_what_is_not_served_says_so() -> None:
     with pytest.raises(OutOfScope, match="RFSearchHook"):
         HOOKS.build({"type": "RFSearchHook"})
+
+
+class _Lost(Net):
+    """Its loss is not a number any more from the eighth iteration on."""
+
+    count = 0
+
+    def forward(self, x: Any, y: Any = None, return_loss: bool = True) -> Any:
+        self.count += 1
+        return super().forward(x, y, return_loss) * (float("nan") if self.count > 7 else 1.0)
+
+
+def test_a_loss_that_is_not_finite_is_warned_of_once(
+    make_runner: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = make_runner(_Lost(), folder=tmp_path, max_epochs=4)
+    lines = {"interval": 2, "hooks": [{"type": "TextLoggerHook"}]}
+    runner.register_training_hooks({"policy": "fixed"}, {}, {"interval": 1}, lines)
+    runner.run([noisy_loader()], TRAIN)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(said) == 1 and said[0].startswith("loss is nan at iteration 8 or shortly before.")
+    assert said[0].endswith(f"(iteration 6): stop the run with Ctrl-C, and go on from there with --resume-from {tmp_path}/epoch_1.pth")  # fmt: skip

@@ -15,6 +15,7 @@ import torch
 
 from etude.dialects.mmcv1.live.hook import HOOKS
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
+from etude.dialects.openmm.live.divergence import lost_name, way_back
 from etude.errors import printable
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _SHOWN_APART = frozenset(("mode", "Epoch", "iter", "lr", "time", "data_time", "m
 @HOOKS.register_module()
 class TextLoggerHook(LoggerHook):
     """``Epoch [1][50/1000]  lr: …, eta: …`` to the logger, and a record to ``<work_dir>/<timestamp>.log.json``."""
+
+    _warned = False
 
     def __init__(
         self,
@@ -76,7 +79,25 @@ class TextLoggerHook(LoggerHook):
         record |= output
         self._log_info(record, runner)
         self._dump_log(record, runner)
+        if record["mode"] == "train" and not self._warned:
+            self._warn_of_loss(record, runner)
         return record
+
+    def _warn_of_loss(self, record: dict[str, Any], runner: BaseRunner) -> None:
+        """mmcv trains on with a loss that is not finite, while good files make room: say so once, and the way back."""
+        name = lost_name(record)
+        if name is None:
+            return
+        self._warned = True
+        now, lengths = runner.iter + 1, {"iter_{}.pth": 1}
+        if self.by_epoch:
+            lengths["epoch_{}.pth"] = len(runner.data_loader)
+        began = max(1, now - self.interval + 1)
+        back = way_back([str(runner.work_dir)], lengths, began=began, most=0, flag="--resume-from")
+        runner.logger.warning(
+            f"{name} is {record[name]} at iteration {now} or shortly before. mmcv trains on all the same and saves "
+            f"what comes of it; the hook CheckInvalidLossHook would end the run. {back}"
+        )
 
     def after_run(self, runner: BaseRunner) -> None:
         if self.out_dir is None or runner.rank != 0:
