@@ -35,6 +35,8 @@ SLIPS = {
     "train.seed=abc": "an integer is needed",
     "train.amp=true": "a section is needed",
     "train.load_weight=nowhere": "there is no such folder",
+    "train.train_micro_batch_size=null": "nothing says how large a batch is",
+    "train.scheduler.milestones=[30,60]": "less than 1 is needed; they are shares of the length",
     "optim.lr=-1": "optim.lr is -1: at least 0 is needed",
     "optim.lr=abc": "optim.lr must be a number, not the string 'abc'",
     "optim.betas=[0.9]": "optim.betas must be a list of 2, not of 1",
@@ -150,3 +152,37 @@ def test_a_model_that_takes_its_arguments_from_a_config_is_trained(
     main(["check", "config.py", "model.wdith=4", "model.cgf=4"])
     meant = "width" if "cfg=" in given else "cfg"
     assert f"did you mean {meant!r}?" in capsys.readouterr().out
+
+
+def test_weights_that_are_not_there_are_a_mistake(config: Path) -> None:
+    assert main(["check", "config.py", "train.load_weight=nowhere"]) == 2
+    assert main(["train", "config.py", "train.train_iter=5"]) == 0
+    assert main(["check", "config.py", "train.load_weight=out/model_final"]) == 0
+    assert (
+        main(["train", "config.py", "train.train_iter=7", "train.load_weight=nowhere", "--resume", "out/model_0000004"])
+        == 0
+    )
+
+
+def test_what_a_config_deletes_is_missing_in_it(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("child.py").write_text("from .config import dataloader, graph, model, optim, train\ndel dataloader\n")
+    assert main(["check", "child.py"]) == 2
+    assert "child.py: the config has no `dataloader`" in capsys.readouterr().out
+
+
+def test_a_data_set_of_a_list_is_named_by_its_number(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open("line_parts.py", "a") as file:
+        file.write("\n\nclass Refusing(Points):\n    def __init__(self, n):\n        raise ValueError(n)\n")
+    assert main(["train", "config.py", "dataloader.train.dataset.0._target_=line_parts.Refusing"]) == 3
+    assert "dataloader.train.dataset.0: line_parts.Refusing raised ValueError: 40" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["check", "train"])
+def test_a_config_for_scripts_of_detectron2_is_known_as_one(
+    config: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("blob.yaml").write_text("# a box\nMODEL:\n  DEVICE: cpu\nSOLVER:\n  MAX_ITER: 3\n")
+    assert main([verb, "blob.yaml"]) == 2
+    told = "".join(capsys.readouterr())
+    assert "blob.yaml:2: MODEL is a section of detectron2's configs, which a script reads" in told
+    assert "run your script: etude exec tools/train_net.py --config-file blob.yaml" in told

@@ -23,7 +23,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     ),
     "a relative import alone": (
         {"mine.py": "from .confg import train\n\ntrain.seed = 2\n"},
-        "mine.py:1: ImportError: Cannot import name confg from mine.py: confg.py has to exist.; did you mean 'config.py'?",
+        "mine.py:1: ImportError: Cannot import name confg from mine.py: confg.py has to exist; did you mean 'config.py'?",
     ),
     "name of another config": (
         {"mine.py": "from .config import trian\n"}, "from config file config.py; did you mean 'train'?"

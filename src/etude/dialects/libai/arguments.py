@@ -87,7 +87,8 @@ def _of_kind(tree: Tree, way: Path, value: Any, parameter: Parameter, *, severit
 def _in_range(tree: Tree, way: Path, value: Any, wanted: Mapping[str, Any]) -> list[Finding]:
     items: Iterable[Any] = value if isinstance(value, list | tuple) else [value]
     wrong = next(filter(None, (misfit(item, wanted) for item in items if not isinstance(item, Mapping))), "")
-    return [Finding(str(tree.place(*way)), f"{dotted(way)} is {value!r}: {wrong}")] if wrong else []
+    hint = "they are shares of the length, such as [0.5, 0.75]" if way in _SCALED else ""
+    return [Finding(str(tree.place(*way)), f"{dotted(way)} is {value!r}: {wrong}", hint)] if wrong else []
 
 
 def _is_plain(value: Any) -> bool:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.arguments import arguments
 from etude.dialects.libai.known import KEYS, NAMESPACES
@@ -22,7 +23,7 @@ from etude.dialects.libai.places import survey_files
 from etude.dialects.libai.schema import json_schema, markdown_schema
 from etude.dialects.libai.slips import closed, slips, takes_of_loader
 from etude.dialects.libai.structure import is_detectron2, structure
-from etude.dialects.libai.values import misfits, missing_targets
+from etude.dialects.libai.values import misfits, missing_targets, missing_weights
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
@@ -33,12 +34,16 @@ _SPEAKS = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects
 _RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
 #: A relative import that is no statement of MMEngine's ``with read_base():``.
 _PLAIN_RELATIVE = re.compile(r"^from\s+\.", re.MULTILINE)
+#: Sections of detectron2's configs in YAML, which say nothing without the script that they are for.
+_YACS = re.compile(r"^(?:MODEL|SOLVER|DATASETS|DATALOADER|_BASE_)[ \t]*:", re.MULTILINE)
 
 
 def recognise(path: str, text: str) -> bool:
-    """A Python file that imports from LiBai or detectron2, itself or through a relative import; or a saved config."""
+    """A Python file that imports from LiBai or detectron2, itself or through a relative import; or a
+    saved config; or a config for scripts of detectron2, which is refused with a word."""
     if path.endswith((".yaml", ".yml")):
-        return bool(re.search(r"^dataloader:", text, re.MULTILINE)) and "_target_:" in text
+        saved = re.search(r"^dataloader:", text, re.MULTILINE) is not None and "_target_:" in text
+        return saved or _YACS.search(text) is not None
     return path.endswith(".py") and (_speaks(path, text, 3) or _is_lazy_alone(text))
 
 
@@ -69,6 +74,8 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
     options = options or {}
     if path.endswith(".py") and options.get("no_python_config"):
         raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=path)
+    if path.endswith((".yaml", ".yml")):
+        _refuse_yacs(path)
     from etude.dialects import imports
 
     imports.install()
@@ -90,12 +97,26 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
     return Tree(values, places, {}, files)
 
 
+def _refuse_yacs(path: str) -> None:
+    """A config of detectron2's ``CfgNode`` only changes defaults: what is trained is in a script."""
+    with open(path, encoding="utf-8") as file:
+        found = _YACS.search(file.read())
+    if found is None:
+        return
+    text = f"{found[0].rstrip(' :')} is a section of detectron2's configs, which a script reads"
+    hint = f"run your script: etude exec tools/train_net.py --config-file {display(path)}"
+    raise ConfigError(text, at=f"{display(path)}:{found.string.count(chr(10), 0, found.start()) + 1}", hint=hint)
+
+
 # -- lowering ----------------------------------------------------------------------------------------------------------
 
 
 def lower(tree: Tree) -> Plan:
-    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong."""
-    plan, findings = survey(tree)
+    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong.
+
+    Weights that are not there are refused by what would load them: a resumed run has its own.
+    """
+    plan, findings = _surveyed(tree)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise ConfigError(errors)
@@ -104,6 +125,11 @@ def lower(tree: Tree) -> Plan:
 
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
+    plan, findings = _surveyed(tree)
+    return plan, [*findings, *missing_weights(tree)]
+
+
+def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
     wrong = (structure, unknown, misfits, missing_targets, calls, slips, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
     own = "optim" if tree.get("optim") is not None else "optimizer"

@@ -41,6 +41,9 @@ class _File:
                 if way:
                     self._forget(way)
                     self._note(way, statement.value, target.lineno)
+        elif isinstance(statement, ast.Delete):
+            for way in filter(None, map(_way, statement.targets)):
+                self._forget(way)
         elif isinstance(statement, ast.ImportFrom) and statement.level and statement.module and self.depth:
             self._follow(statement)
 

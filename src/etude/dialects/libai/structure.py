@@ -58,6 +58,10 @@ def _missing(tree: Tree) -> Iterator[Finding]:
     if libai and tree.get("train", "train_iter") == 0 and not tree.get("train", "train_epoch"):
         text = "nothing says how long to train: train.train_iter and train.train_epoch are 0"
         yield Finding(str(tree.place("train", "train_iter")), text)
+    sizes = ("train_micro_batch_size", "global_batch_size")
+    if libai and isinstance(train, Mapping) and all(train.get(key) is None for key in sizes):
+        text = "nothing says how large a batch is: train.train_micro_batch_size and train.global_batch_size are None"
+        yield Finding(str(tree.place("train", sizes[0])), text)
 
 
 def _lacking(tree: Tree, name: str) -> Finding:

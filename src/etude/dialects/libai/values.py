@@ -44,11 +44,17 @@ def _together(tree: Tree) -> list[Finding]:
     if isinstance(method, str) and (wrong := misfit(method, {"enum": ["linear", "constant"]})):
         way = ("train", "scheduler", "warmup_method")
         found.append(Finding(str(tree.place(*way)), f"{dotted(way)} is {method!r}: {wrong}"))
+    return found
+
+
+def missing_weights(tree: Tree) -> list[Finding]:
+    """Weights to begin with that are not there; a run that is resumed does without them."""
+    found = []
     for key, kind, is_there in (("load_weight", "folder", os.path.isdir), ("init_checkpoint", "file", os.path.isfile)):
         weights = tree.get("train", key)
         if isinstance(weights, str) and weights and not re.search(r"\$\{|://", weights) and not is_there(weights):
             at = str(tree.place("train", key))
-            found.append(Finding(at, f"train.{key} is {weights!r}: there is no such {kind}", "", "warning"))
+            found.append(Finding(at, f"train.{key} is {weights!r}: there is no such {kind}"))
     return found
 
 

@@ -21,7 +21,7 @@ def configurable(init_func: Callable[..., Any] | None = None, *, from_config: Ca
 def is_configurable(target: Any) -> bool:
     """Whether ``target`` takes its arguments from a ``cfg`` as well: a class or function under ``@configurable``, ours
     or the originals'."""
-    wrapped = target.__init__ if isinstance(target, type) else target
+    wrapped = getattr(target, "__init__", None) if inspect.isclass(target) else target
     return hasattr(wrapped, "__wrapped__") and hasattr(target, "from_config")
 
 

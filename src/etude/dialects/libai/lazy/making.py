@@ -11,7 +11,7 @@ from typing import Any
 
 from etude.config.tree import Path, dotted
 from etude.dialects.libai import slips
-from etude.dialects.libai.lazy.origins import ORIGINS, way_of
+from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.telling import is_users, near, put_on, says
 from etude.errors import ConfigError, EtudeError, UserCodeError
 
@@ -55,8 +55,9 @@ def tell_locating(arriving: Exception, error: Exception, cfg: Any, target: str) 
 
 def way_in(cfg: Any) -> Path:
     """Where a node stands in the config that it belongs to; empty for one that belongs to none."""
-    full_key = getattr(cfg, "_get_full_key", None)
-    return way_of(full_key("") or "") if full_key is not None else ()
+    key_in_parent = getattr(cfg, "_key", None)
+    key = key_in_parent() if key_in_parent is not None else None
+    return (*way_in(cfg._get_parent()), key) if key is not None else ()
 
 
 def _named(way: Path) -> str:

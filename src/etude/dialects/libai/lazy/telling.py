@@ -45,7 +45,7 @@ def tell_reading(error: Exception, path: str) -> None:
         return
     at, came_by = _places(error, path)
     hint = "; ".join(filter(None, (hint_of(error), came_by)))
-    put_on(error, ConfigError(says(error), at=at, hint=hint))
+    put_on(error, ConfigError(says(error).removesuffix(".") if hint else says(error), at=at, hint=hint))
 
 
 def put_on(error: Exception, instead: EtudeError) -> None:
