@@ -186,6 +186,59 @@ def test_evaluation_comes_along(folder: Path) -> None:
     assert best.best_value == min(record["acc"] for record in records if "acc" in record)
 
 
+def _measured(folder: Path, changes: str, split: str) -> tuple[list[float], list[float]]:
+    """What the original and the converted run recorded: of each evaluation, or of each validation epoch."""
+    (folder / "old.py").write_text("_base_ = './base.py'\n" + changes)
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    weights("old.py", folder / "a")
+    weights("new.yaml", folder / "b")
+    lines = [json.loads(line) for line in next((folder / "a").glob("*.log.json")).read_text().splitlines()]
+    records = [json.loads(line) for line in (folder / "b" / "metrics.jsonl").read_text().splitlines()]
+    theirs = [round(line[split], 5) for line in lines if line.get("mode") == "val" and split in line]
+    ours = [round(record[split], 5) for record in records if record.get("split") == "val" and split in record]
+    return theirs, ours
+
+
+def test_a_last_round_of_the_workflow_is_finished(folder: Path) -> None:
+    flow = "workflow = [('train', 2), ('val', 1)]\nrunner = dict(max_epochs=3)\nevaluation = dict(interval=9)\n"
+    theirs, ours = _measured(folder, flow, "loss")
+    assert ours == theirs and len(ours) == 2
+
+
+def test_nothing_is_evaluated_beyond_the_interval(folder: Path) -> None:
+    theirs, ours = _measured(folder, "runner = dict(max_epochs=3)\n", "accuracy")
+    assert ours == theirs and len(ours) == 1
+
+
+@pytest.mark.parametrize("priority", ["NORMAL", "ABOVE_NORMAL", "VERY_LOW"])
+def test_an_average_is_evaluated_where_the_original_does(
+    folder: Path, priority: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hook = f"custom_hooks = [dict(type='EMAHook', momentum=0.3, warm_up=2, priority='{priority}')]\n"
+    theirs, ours = _measured(folder, hook, "accuracy")
+    assert ours == theirs and len(ours) == 2
+    assert ("raw weights as the model" in capsys.readouterr().err) == (priority != "ABOVE_NORMAL")
+
+
+def test_test_data_that_are_left_out_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "old.py").write_text("_base_ = './base.py'\ndata = dict(test=dict(type='ToyOfConvert', n=6))\n")
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    assert "data.test is left out" in capsys.readouterr().err
+
+
+def test_tracking_is_not_converted(folder: Path) -> None:
+    """Its model is found in no registry of mmcls."""
+    (folder / "tracker_of_convert.py").write_text(
+        "from mmtrack.models import MODELS\n\n@MODELS.register_module()\nclass TrackerOfConvert:\n    pass\n"
+    )
+    change = (
+        "custom_imports = dict(imports=['tracker_of_convert'])\nmodel = dict(_delete_=True, type='TrackerOfConvert')\n"
+    )
+    (folder / "old.py").write_text("_base_ = './base.py'\n" + change)
+    with pytest.raises(ConfigError, match=r"old\.py:2: a config of MMTracking.*cannot be converted"):
+        convert(lower.read("old.py"))
+
+
 def test_the_new_config_may_stand_anywhere(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Its modules, one of them in a package, are found where the old config found them."""
     (folder / "package_of_convert").mkdir()

@@ -15,6 +15,8 @@ from etude.errors import ConfigError, Finding
 from etude.plan import PRIORITIES, Plan
 
 PARTS = ("etude.dialects.mmcv1.live.converted", "etude.dialects.mmcv1.live.converted_data")
+#: Top-level keys that only MMTracking's configs have.
+TRACKING_KEYS = ("USE_MMDET", "TRAIN_REID")
 #: Loggers that have a native counterpart.
 _WRITERS = {"TensorboardLoggerHook": "tensorboard"}
 _SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
@@ -63,6 +65,9 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 def _require_convertible(tree: Tree) -> None:
     """Everything that has no native counterpart with the same result, at once."""
     wrong: list[tuple[str, str]] = []
+    if _tracks(tree):
+        key = next((key for key in (*TRACKING_KEYS, "custom_imports") if key in tree.values), "model")
+        wrong.append((key, "a config of MMTracking, whose registries, loaders and tests are its own,"))
     if tree.get("fp16") is not None:
         wrong.append(("fp16", "mmcv's loss scaling"))
     if (tree.get("optimizer_config") or {}).get("type", "OptimizerHook") != "OptimizerHook":
@@ -84,11 +89,21 @@ def _require_convertible(tree: Tree) -> None:
         )
 
 
+def _tracks(tree: Tree) -> bool:
+    """As the train command decides it: by a key, by what is imported, or by where the model is registered."""
+    low, kind = Lowering(tree), tree.get("model", "type")
+    if any(key in tree.values for key in TRACKING_KEYS) or any(name.startswith("mmtrack.") for name in low.imports):
+        return True
+    homes = {target.partition(":")[0] for (_, name), target in low.registered.items() if name == kind}
+    registries = [str(name) for source in low.sources() if source.module in homes for name in source.names.values()]
+    return any(name.startswith("mmtrack") for name in registries) and not any(n.startswith("mmcls") for n in registries)
+
+
 def _is_plain_workflow(tree: Tree) -> bool:
     """Training, or epochs of training and validation in turn; validation first would train on the other data."""
     flow = [tuple(entry) for entry in tree.get("workflow") or [("train", 1)]]
     modes = [mode for mode, _ in flow]
-    by_epochs = "max_iters" not in tree.get("runner", default={}) and tree.get("data", "val") is not None
+    by_epochs = "max_iters" not in (tree.get("runner") or {}) and tree.get("data", "val") is not None
     return modes == ["train"] or (modes == ["train", "val"] and by_epochs)
 
 
@@ -242,9 +257,8 @@ def _custom(tree: Tree) -> list[dict[str, Any]]:
     hooks = []
     for index, given in enumerate(tree.get("custom_hooks") or []):
         config = dict(given)
-        priority = config.pop("priority", "NORMAL")
-        value = priority if isinstance(priority, int) else PRIORITIES[str(priority).upper()]
-        hooks.append(_hook(tree, config, f"custom_hooks.{index}", value))
+        priority = _number(config.pop("priority", "NORMAL"))
+        hooks.append(_hook(tree, config, f"custom_hooks.{index}", priority))
     return hooks
 
 
@@ -255,11 +269,32 @@ def _hook(tree: Tree, config: dict[str, Any], path: str, priority: int) -> dict[
 
 
 def _note_the_rest(tree: Tree, notes: list[str]) -> None:
+    if tree.get("data", "test") is not None:
+        notes.append(
+            "data.test is left out: `etude test` with this config measures data.val, with the old one data.test"
+        )
+    if _saves_before_the_average(tree):
+        notes.append(
+            "EMAHook acts after CheckpointHook, so the original's epoch_N.pth hold the raw weights as the model; "
+            "checkpoints of this one hold the averages, which are evaluated in both, and the raw ones as ema_… buffers"
+        )
     for name in _loggers(tree):
         if name not in ("TextLoggerHook", *_WRITERS):
             notes.append(f"{name} is left out: name a writer under `log.to`")
     if tree.get("resume_from"):
         notes.append("resume_from is left out: a checkpoint of mmcv can start weights (`init_from`), not go on")
+
+
+def _saves_before_the_average(tree: Tree) -> bool:
+    """Whether an average is swapped in between the original's checkpoint and its evaluation."""
+    hooks = [hook for hook in tree.get("custom_hooks") or [] if str(hook.get("type")).endswith("EMAHook")]
+    late = any(_number(hook.get("priority", "NORMAL")) >= PRIORITIES["NORMAL"] for hook in hooks)
+    by_epochs = tree.get("runner", "type") != "IterBasedRunner"
+    return late and by_epochs and isinstance(tree.get("checkpoint_config"), Mapping)
+
+
+def _number(priority: Any) -> int:
+    return priority if isinstance(priority, int) else PRIORITIES[str(priority).upper()]
 
 
 def _plain(value: Any) -> Any:

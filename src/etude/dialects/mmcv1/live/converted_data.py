@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from etude.core.hook import Hook as EngineHook
+from etude.core.loop import Workflow
 from etude.core.run import Run
 from etude.data.move import move
 from etude.data.replay import Replay
@@ -25,6 +26,7 @@ from etude.dialects.mmcv1.live.mmcls.data import build_dataloader, build_dataset
 from etude.dialects.mmcv1.live.parallel import scatter
 from etude.dialects.openmm.raw import restored
 from etude.errors import ConfigError, suggest
+from etude.hooks.evaluate import Evaluate
 from etude.registry import HOOKS, METRICS
 
 
@@ -57,6 +59,27 @@ class Data(EngineHook):
             run.data["val"] = Batches(build_dataloader(dataset, **self.val), device, limit)
         results = next((m for m in run.evaluation.metrics.values() if isinstance(m, Results)), Results())
         run.evaluation = Evaluation(run, results, epochs)
+        if isinstance(run.loop, Workflow):
+            run.loop = Rounds(run.loop.flow)
+
+    def before_run(self, run: Run) -> None:
+        """Evaluate when the interval says so, and not once more at the end."""
+        for hook in run.hooks:
+            if isinstance(hook, Evaluate):
+                hook.at_end = False
+        run.hooks.compile()
+
+
+class Rounds(Workflow):
+    """A workflow as mmcv has it: a round that has begun is finished, so validation follows the last training, too."""
+
+    def __call__(self, run: Run) -> None:
+        super().__call__(run)
+        turns = [mode for mode, count in self.flow for _ in range(count)]
+        while self.position and not run.stopping:
+            if turns[self.position] != "train":
+                run.evaluation.losses(run, run.data[turns[self.position]])
+            self.position = (self.position + 1) % len(turns)
 
 
 @METRICS.register(name="mmcv1.Results")
