@@ -156,3 +156,23 @@ def test_what_is_refused_late_is_not_blamed_on_milestones_that_were_scaled(
     told = capsys.readouterr().err
     assert "override 'train.load_weight=nowhere': " in told
     assert "milestones is" not in told
+
+
+NO_HOOKS = {
+    "def build_hooks(self): return [*super().build_hooks(), 'saves']": "Own.build_hooks returned str 'saves', which is "
+    "not a HookBase",
+    "def train(self): self.register_hooks([Own])": "register_hooks was given the class Own, which is not a HookBase; "
+    "call it: Own()",
+}
+
+
+@pytest.mark.parametrize("method", NO_HOOKS)
+def test_what_is_no_hook_is_told_with_the_line_that_brought_it(
+    config: Path, method: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = Path("tools/train_net.py")
+    text = script.read_text().replace("logger = ", f"class Own(DefaultTrainer):\n    {method}\nlogger = ")
+    script.write_text(text.replace("= DefaultTrainer(cfg)", "= Own(cfg)"))
+    line = text[: text.index(method)].count("\n") + 1
+    assert main([*SCRIPT, "train.train_iter=3"]) == 3
+    assert f"etude: error: tools/train_net.py:{line}: {NO_HOOKS[method]}" in capfd.readouterr().err

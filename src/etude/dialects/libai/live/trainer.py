@@ -11,18 +11,22 @@ last one. Hooks act in the order they were registered in; there are no prioritie
 from __future__ import annotations
 
 import logging
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from traceback import walk_tb
+from types import FrameType
 from typing import Any
 
 import torch
 
+from etude.config.files import display
 from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import fit, train_step
 from etude.core.run import Run
+from etude.dialects.libai.lazy.telling import is_users, put_on
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.events import EventStorage, get_event_storage
 from etude.dialects.libai.live.history import KEPT
@@ -104,7 +108,8 @@ class TrainerBase:
         """Take hooks in their order; ``None`` among them is left out."""
         taken = [hook for hook in hooks if hook is not None]
         for hook in taken:
-            assert isinstance(hook, self.hook_class)
+            if not isinstance(hook, self.hook_class):
+                raise _no_hook(hook, self, sys._getframe(1))
             hook.trainer = weakref.proxy(self)  # a hook must not keep its trainer alive
         self._hooks.extend(taken)
 
@@ -175,6 +180,22 @@ class TrainerBase:
         storage.put_scalar(f"{prefix}total_loss", sum(value for name, value in values.items() if "loss" in name))
         if len(values) > 1:
             storage.put_scalars(**values)
+
+
+def _no_hook(given: Any, trainer: TrainerBase, caller: FrameType) -> AssertionError:
+    """The bare assertion that scripts know, with the line that brought what is not a hook."""
+    file, line = caller.f_code.co_filename, caller.f_lineno
+    made = getattr(type(trainer), "build_hooks", None)
+    if is_users(file):
+        where = f"{display(file)}:{line}: register_hooks was given"
+    else:
+        file, _, number = origin_of(made).rpartition(":")
+        where = f"{display(file)}:{number}: {getattr(made, '__qualname__', 'build_hooks')} returned"
+    shown = f"the class {given.__name__}" if isinstance(given, type) else f"{type(given).__name__} {given!r:.80}"
+    hint = f"; call it: {given.__name__}()" if isinstance(given, type) else ""
+    error = AssertionError()
+    put_on(error, UserCodeError(f"{where} {shown}, which is not a HookBase{hint}"))
+    return error
 
 
 def iterations(run: Run) -> None:
