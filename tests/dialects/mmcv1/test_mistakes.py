@@ -80,11 +80,13 @@ def test_the_base_alone_is_fine(check: Any) -> None:
         ("lr_config = dict(_delete_=True, policy='cyclic', by_epoch=True)", "lr_config.by_epoch must be False"),
         ("lr_config = dict(_delete_=True, policy='OneCycle', max_lr='0.1')", "write 0.1 without quotes"),
         ("lr_config = dict(_delete_=True, policy='CosineRestart', periods=[1, 2], min_lr=0)", "2 periods and 1 restart_weights"),
+        ("lr_config = dict(_delete_=True, policy='CosineRestart', periods=[1], min_lr=0)", "lr_config.periods [1] end after epoch 1, the run has 2"),
         ("custom_hooks = [dict(type='EMAHook', momentum=2.0)]", "custom_hooks.0.momentum must be a number between 0 and 1"),
         ("custom_hooks = [dict(type='EMAHook', priority=150)]", "a priority is a whole number from 0 to 100 or a name"),
         ("optimizer_config = dict(type='GradientCumulativeOptimizerHook', cumulative_iters=0)", "cumulative_iters must be a"),
         ("optimizer = dict(constructor='OwnConstuctor')", "no optimizer constructor is called 'OwnConstuctor'; did you mean 'OwnConstructor'?"),
         ("optimizer = dict(paramwise_cgf=dict())", "did you mean 'paramwise_cfg'?"),
+        ("optimizer = dict(_delete_=True, type='SGD', learning_rate=0.1)", "SGD has no parameter 'learning_rate'; did you mean 'lr'?"),
         ("optimizer = dict(lr=-0.1)", "optimizer.lr must be a number of at least 0, not -0.1"),
         ("runner = dict(_delete_=True, type='IterBasedRunner', max_epochs=3)", "IterBasedRunner needs `max_iters`"),
         ("checkpoint_config = dict(interval=0, max_keep_ckpts=2)", "checkpoint_config.max_keep_ckpts prunes every `interval`"),
@@ -105,6 +107,15 @@ def test_a_mistake_is_told_with_its_line(check: Any, lines: str, told: str) -> N
     line = 2 + len(lines.splitlines())
     assert [text for text in said.splitlines() if text.startswith(f"child.py:{line}: ") and told in text], said
     assert said.endswith((": 1 mistake", ": 1 warning"))
+
+
+def test_restarts_that_reach_the_end_are_fine(check: Any) -> None:
+    restarts = "policy='CosineRestart', periods=[1, 1], restart_weights=[1, 0.5], min_lr=0"
+    assert check(f"lr_config = dict(_delete_=True, {restarts})") == "child.py: no mistakes found"
+
+
+def test_only_what_an_optimizer_takes_is_proposed(check: Any) -> None:
+    assert "typename" not in check("optimizer = dict(zzz=1)")
 
 
 def test_parts_of_the_model_are_held_against_their_classes(check: Any) -> None:

@@ -216,13 +216,13 @@ def _optimizer(low: Lowering, path: tuple[str, ...]) -> Spec:
         low.error(low.place(*path), f"{'.'.join(path)} has no `type`", "e.g. type='SGD'")
     low.bind(
         spec, OPTIMIZERS, table="OPTIMIZERS", given=("params", "model"),
-        also=("paramwise_cfg", "constructor", "typename"),
+        also=("paramwise_cfg", "constructor"),
     )  # fmt: skip
     return spec
 
 
 def _runner(low: Lowering) -> Spec:
-    if "runner" not in low.tree.values:
+    if low.tree.get("runner") is None:
         if "total_epochs" not in low.tree.values:
             low.error(low.place(), "nothing says how long to train", "give runner=dict(type=…, max_epochs=…)")
         return Spec(
@@ -244,7 +244,7 @@ def _training(low: Lowering, runner: Spec) -> Training:
     fp16 = "fp16" in low.tree.values and low.tree.get("fp16") is not None
     return Training(
         epochs=number(low, ("runner", "max_epochs"), None, least=0)
-        if "runner" in low.tree.values
+        if low.tree.get("runner") is not None
         else number(low, ("total_epochs",), None),
         steps=number(low, ("runner", "max_iters"), None),
         accumulate=optimizer_config.get("cumulative_iters", 1) if isinstance(optimizer_config, Mapping) else 1,

@@ -101,6 +101,26 @@ def _milestones(low: Lowering) -> None:
             low.warning(low.place(key, "step"), f"{key}.step {steps} does not ascend: later ones are never reached")
 
 
+def _periods(low: Lowering) -> None:
+    """Restarts that end before the run does: mmcv finds no period for what is left, and dies there."""
+    for key in ("lr_config", "momentum_config"):
+        if str(low.tree.get(key, "policy", default=low.tree.get(key, "type"))).partition("Restart")[0] != "Cosine":
+            continue
+        by_epoch = low.tree.get(key, "by_epoch", default=True)
+        length = low.tree.get("runner", "max_epochs" if by_epoch else "max_iters")
+        if length is None and by_epoch:
+            length = low.tree.get("total_epochs")
+        periods: Any = low.tree.get(key, "periods")
+        whole = isinstance(periods, list) and all(type(one) is int for one in periods) and isinstance(length, int)
+        if whole and sum(periods) < length:
+            unit = "epoch" if by_epoch else "iteration"
+            low.error(
+                low.place(key, "periods"),
+                f"{key}.periods {periods} end after {unit} {sum(periods)}, the run has {length}",
+                "give periods that reach its end, and a restart weight for each",
+            )
+
+
 def _ends(low: Lowering) -> None:
     if low.tree.get("runner", "max_epochs") is not None and low.tree.get("runner", "max_iters") is not None:
         low.error(low.place("runner", "max_iters"), "only one of runner.max_epochs and runner.max_iters can be given")
@@ -250,7 +270,8 @@ def _hold_against(
 
 
 _RULES = (
-    _milestones, _ends, _clip, _constructor, _evaluation, _workflow, _log, _decay, _half_precision, _seed, _files,
+    _milestones, _periods, _ends, _clip, _constructor, _evaluation, _workflow, _log, _decay, _half_precision, _seed,
+    _files,
 )  # fmt: skip
 
 

@@ -21,6 +21,8 @@ from etude.plan import Place, Spec
 NOT_ARGUMENTS = ("type", "_scope_")
 #: So much alike, an unknown top-level key is a misspelt one; below, it may be a variable that is left over.
 SURELY = 0.9
+#: Words of other systems that no likeness of letters leads from.
+SYNONYMS = {"learning_rate": "lr", "wd": "weight_decay"}
 
 
 #: Packages that register nothing in the registries of OpenMMLab.
@@ -115,10 +117,13 @@ class Lowering:
             if name in takes:
                 continue
             near = nearest(name, takes)
+            if near is None and SYNONYMS.get(name) in takes:
+                near = SYNONYMS[name]
             if is_open and near and SequenceMatcher(None, name, near).ratio() >= SURELY:
                 self.warning(spec.place(name), f"{spec.name} has no parameter {name!r}", f"did you mean {near!r}?")
             elif not is_open:
-                self.error(spec.place(name), f"{spec.name} has no parameter {name!r}", suggest(name, takes))
+                hint = f"did you mean {near!r}?" if near else suggest(name, takes)
+                self.error(spec.place(name), f"{spec.name} has no parameter {name!r}", hint)
                 meant |= {near} if near else set()
         return meant
 
