@@ -91,3 +91,15 @@ def test_the_console_line_has_an_eta_only_when_the_end_is_known(caplog: pytest.L
     assert "eta: 0:00:09" in known
     assert "[metric]seen: 7" in known
     assert "eta" not in unknown
+
+
+def test_a_writer_that_goes_on_leaves_no_empty_event_file(tmp_path: Path) -> None:
+    for life, state in enumerate((None, {"last_write": 4}), 1):
+        writer = libai_events.TensorboardXWriter(str(tmp_path))
+        if state is not None:
+            writer.load_state_dict(state)
+        with libai_events.EventStorage(5) as storage:
+            storage.put_scalar("loss", 1.0)
+            writer.write()
+        writer.close()
+        assert len(list(tmp_path.glob("events.*"))) == life

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from glob import escape, glob
 from typing import Any
 
 from etude.dialects.libai.live.events import get_event_storage
@@ -87,8 +88,13 @@ class TensorboardXWriter(EventWriter):
     def _writer(self) -> Any:
         if self._opened is None:
             folder, options = self._arguments
+            self._before = set(_events(folder))
             self._opened = _summary_writer()(folder, **options)
         return self._opened
+
+    def _files(self) -> list[str]:
+        """What this writer opened."""
+        return [path for path in _events(self._arguments[0]) if path not in self._before]
 
     def write(self) -> None:
         storage = get_event_storage()
@@ -114,10 +120,18 @@ class TensorboardXWriter(EventWriter):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """What a run which was interrupted wrote after its checkpoint is no longer shown."""
+        empty = self._files() if self._last_write == -1 and self._opened is not None else []
         self._last_write = int(state["last_write"])
         self.close()
         self._opened = None
+        for path in empty:
+            os.remove(path)
         self._arguments[1].setdefault("purge_step", self._last_write + 1)
+
+
+def _events(folder: str) -> list[str]:
+    """The event files of this process."""
+    return glob(os.path.join(escape(str(folder)), f"events.out.tfevents.*.{os.getpid()}.*"))
 
 
 def _summary_writer() -> Any:
