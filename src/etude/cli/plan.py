@@ -158,7 +158,7 @@ def _length(plan: Plan, facts: Facts) -> list[str]:
     batch = f" of {train.batch_size}" if train else ""
     epochs = f"{plan.train.epochs} epochs, " if plan.train.epochs else ""
     per_epoch = (
-        f"batches{batch}, no epochs"
+        f"batches{batch}{'' if epochs else ', no epochs'}"
         if facts.steps_per_epoch is None
         else f"{facts.steps_per_epoch} batches{batch} per epoch"
     )

@@ -112,7 +112,9 @@ def test_a_config_without_mistakes_passes(config: Path, capsys: pytest.CaptureFi
 
 def test_a_plan_builds_and_writes_nothing(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(config)]) == 0
-    assert "12" in capsys.readouterr().out
+    assert "12 steps, batches of 4, no epochs" in capsys.readouterr().out
+    assert main(["plan", str(config), "train.train_iter=0", "train.train_epoch=3"]) == 0
+    assert "30 steps, 3 epochs, batches of 4\n" in capsys.readouterr().out
     assert not (config.parent / "out").exists()
 
 
