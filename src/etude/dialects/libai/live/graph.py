@@ -47,7 +47,7 @@ class GraphBase:
         self.is_train, self.grad_acc_steps = is_train, grad_acc_steps
         self.amp = amp or Amp(enabled=fp16, device=device)
         # The compiler's own random numbers are others than eager mode draws; results are to be the same.
-        options = {"fallback_random": True} if backend == "inductor" else None
+        options: dict[str, Any] | None = {"fallback_random": True} if backend == "inductor" else None
         self._compiled = torch.compile(shared(model) if is_train else model, backend=backend, options=options)
         if activation_checkpoint:
             set_activation_checkpoint(model)
