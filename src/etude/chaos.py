@@ -3,6 +3,7 @@
 .. code-block:: text
 
     kill@step=N  sigterm@step=N  sigint@step=N  usr1@step=N  raise@step=N    after N steps are done
+    kill-saved@step=N                                                        the same, with nothing left to be written
     nan@step=N                                                               the loss of step N, or its batch
     kill@save=N  enospc@save=N   eio@save=N     slow@save=N  bitflip@save=N  in the N-th save
     worker-dies@batch=N                                                      the worker that makes batch N
@@ -22,7 +23,8 @@ from typing import Any
 from etude.errors import ConfigError, suggest
 
 FAULTS = {
-    "kill": ("step", "save"), "sigterm": ("step",), "sigint": ("step",), "usr1": ("step",), "raise": ("step",),
+    "kill": ("step", "save"), "kill-saved": ("step",), "sigterm": ("step",), "sigint": ("step",), "usr1": ("step",),
+    "raise": ("step",),
     "nan": ("step",), "enospc": ("save",), "eio": ("save",), "slow": ("save",), "bitflip": ("save",),
     "worker-dies": ("batch",),
 }  # fmt: skip
@@ -56,8 +58,8 @@ def _parse_one(text: str) -> Fault:
     if where not in FAULTS[what]:
         places = " or ".join(f"{what}@{place}={number}" for place in FAULTS[what])
         raise ConfigError(f"--chaos: {text.strip()!r} cannot happen there", hint=f"write {places}")
-    if number == 0 and where == "save":
-        raise ConfigError(f"--chaos: {text.strip()!r} never comes", hint="the first save is 1")
+    if number == 0:
+        raise ConfigError(f"--chaos: {text.strip()!r} never comes", hint=f"the first {where} is 1")
     return Fault(what, where, number)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,9 @@ class Recovery:
         finally:
             if self._faults is not None:
                 self._faults.rest()
+                if error is None and self.run.stopping is None:
+                    for fault in self._faults.missed(self.run):
+                        warnings.warn(f"--chaos {fault} never came: the run has {self.run.done} steps", stacklevel=1)
             self._watchdog.stop()
             self._end_attempt(error)
             self.signals.restore()

@@ -201,6 +201,23 @@ def test_a_checkpoint_of_a_newer_format_is_refused(store: Store, save: Save) -> 
         store.load("step-000000001")
 
 
+def test_what_a_newer_version_or_another_user_saved_is_not_gone_back_behind(
+    store: Store, save: Save, monkeypatch: Any
+) -> None:
+    save(store, 1)
+    newer = Path(save(store, 2)) / "manifest.json"
+    good = newer.read_text()
+    newer.write_text(good.replace('"format": 1', '"format": 99'))
+    with pytest.raises(ResumeError, match=r"step-000000002: .*newer etude .*; --resume PATH goes on from an older one"):
+        Store(store.folder).resume()
+    newer.write_text(good)
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    with pytest.raises(ResumeError, match=r"step-000000002: .*another user .*--trust-owner accepts it"):
+        Store(store.folder).resume()
+    assert {entry.step for entry in Store(store.folder).entries()} == {1, 2}
+
+
 def test_names_that_leave_the_folder_and_links_are_refused(store: Store, save: Save, tmp_path: Path) -> None:
     from etude.checkpoint.manifest import Manifest, Stored
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -237,6 +240,43 @@ def test_resume_goes_on_with_a_run_that_saved_something(etude):
     assert etude("train", "c.yaml", "+init_from=nowhere.pth")[0] == 7
     code, said = etude("train", "c.yaml", "--resume", "train.epochs=2")
     assert code == 0 and "resumed from step" in said, said
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("keep: 0", "checkpoint.keep must be at least 1, not 0: there would be nothing to resume from"),
+        ("keep: 2, best_k: 0", "checkpoint.best_k must be at least 1, not 0"),
+        ("keep: 2, failures: 0", "checkpoint.failures must be at least 1, not 0"),
+        ("keep: 2, mode: maximum", "checkpoint.mode is min or max, not 'maximum'; did you mean 'max'?"),
+        ("keep: 2, forever: 0ep", "checkpoint.forever: '0ep' must be more than zero"),
+    ],
+)
+def test_checkpoints_that_would_keep_nothing_are_told_at_their_line(etude, words, wanted):
+    text = GOOD.replace("keep: 2", words)
+    line = 1 + text.splitlines().index(next(line for line in text.splitlines() if line.startswith("checkpoint:")))
+    refused(etude, text, f"c.yaml:{line}: {wanted}")
+    code, said = etude("check", "c.yaml")
+    assert code == 2 and f"c.yaml:{line}: {wanted}" in said
+
+
+def test_a_fault_that_cannot_come_is_refused_and_one_that_did_not_is_told(etude):
+    refused(etude, GOOD, "'kill@step=0' never comes; the first step is 1", words=("--chaos", "kill@step=0"))
+    code, said = etude("train", "c.yaml", "--chaos", "kill@step=500")
+    assert code == 0 and "warning: --chaos kill@step=500 never came: the run has 6 steps" in said
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 75)])
+def test_a_signal_before_training_ends_with_its_code_and_leaves_nothing(workdir, name, code):
+    Path("c.yaml").write_text(textwrap.dedent(GOOD) + "imports: [slow.py]\n")
+    Path("slow.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    command = [sys.executable, "-m", "etude", "train", "c.yaml"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None and "importing" in child.stdout.readline()
+    child.send_signal(getattr(signal, name))
+    _, said = child.communicate(timeout=60)
+    assert (child.returncode, os.path.exists("runs")) == (code, False)
+    assert f"stopped by {name} outside of training: there is nothing to save" in said
 
 
 def test_a_diverged_run_names_the_checkpoint_that_was_being_written(etude):

@@ -30,7 +30,33 @@ log: {every: 3step}
 def test_a_config_is_run_killed_resumed_and_compared(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     code = main(["verify-resume", str(tmp_path / "config.yaml"), "--kills", "1", "--limit-batches", "7"])
-    assert code == 0 and "the same bits after 14 steps and 1 kills" in capsys.readouterr().out
+    assert code == 0 and "the same bits after 14 steps and 1 resume" in capsys.readouterr().out
+
+
+LEAKY = """
+import etude
+
+class Leaky(etude.Hook):
+    count = 0
+    def after_step(self, run):
+        self.count += 1
+        run.model.state_dict()["layers.0.bias"].add_(0.01 * self.count)
+"""
+
+
+def test_a_hook_that_forgets_is_caught_and_a_run_without_checkpoints_proves_nothing(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("leaky.py").write_text(LEAKY)
+    Path("config.yaml").write_text(
+        f"imports: [leaky.py]\n{CONFIG.replace('{type: EMA, momentum: 0.1}', 'leaky.Leaky')}"
+    )
+    words = ["verify-resume", "config.yaml", "--kills", "1", "--limit-batches", "5", "train.epochs=1"]
+    assert main([*words, "checkpoint.every=1step"]) == 1
+    assert "NOT the same" in capsys.readouterr().out
+    assert main([*words, "checkpoint.every=5step"]) == 1
+    assert "this proves nothing: up to step 4 there was no checkpoint" in capsys.readouterr().out
 
 
 def finished(folder: Path, **change: float) -> Path:
@@ -68,7 +94,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 )  # fmt: skip
 def test_configs_of_other_systems_are_proved_too(example: str, words: list[str], steps: int, capsys: Any) -> None:
     code = main(["verify-resume", str(EXAMPLES / example), *words, "--kills", "1"])
-    assert (code, capsys.readouterr().out.splitlines()[-1]) == (0, f"the same bits after {steps} steps and 1 kills")
+    assert (code, capsys.readouterr().out.splitlines()[-1]) == (0, f"the same bits after {steps} steps and 1 resume")
 
 
 def foreign_run(folder: Path, layout: str, weight: float) -> Path:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from etude.check.results import is_recorded, result_names
-from etude.errors import Finding, nearest, suggest
+from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import Phase, Plan, Schedule, Spec
-from etude.units import Amount
+from etude.units import Amount, parse
 
 #: Arguments of hooks and curves that name a result of an evaluation, and what asks for one of its own.
 _RESULT_ARGUMENTS = ("best", "metric", "monitor")
@@ -22,6 +22,7 @@ def contradictions(plan: Plan) -> list[Finding]:
         return [*_length(plan)] if "train" in plan.data or not plan.data else []
     return [
         *_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
+        *_retention(plan),
     ]  # fmt: skip
 
 
@@ -151,6 +152,27 @@ def _targets(spec: Spec) -> Iterator[tuple[str, str]]:
         yield ("file", f"the file of {spec.name}")
     if spec.name == "Checkpoint":
         yield ("folder", f"the checkpoints in {spec.args.get('folder', 'checkpoints')!r}")
+
+
+def _retention(plan: Plan) -> Iterator[Finding]:
+    """Values of a checkpoint hook that keep nothing, or not what was asked for."""
+    for spec in (hook.spec for hook in plan.hooks if hook.spec.name == "Checkpoint"):
+        for key in ("keep", "best_k", "failures"):
+            value = spec.args.get(key)
+            if isinstance(value, int) and value < 1:
+                none = ": there would be nothing to resume from" if key == "keep" else ""
+                yield Finding(
+                    str(spec.places.get(key, spec.at)), f"checkpoint.{key} must be at least 1, not {value}{none}"
+                )
+        mode = spec.args.get("mode", "")
+        if isinstance(mode, str) and mode not in ("", "min", "max"):
+            at = str(spec.places.get("mode", spec.at))
+            yield Finding(at, f"checkpoint.mode is min or max, not {mode!r}", suggest(mode, ("min", "max")))
+        try:
+            parse(spec.args.get("forever") or "1ep")
+        except ConfigError as error:
+            at = str(spec.places.get("forever", spec.at))
+            yield Finding(at, f"checkpoint.forever: {error.findings[0].message}", "write 10ep or 5000step")
 
 
 def _owners(plan: Plan) -> Iterator[Finding]:

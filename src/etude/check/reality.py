@@ -108,4 +108,4 @@ def _existing(folder: str) -> str:
 
 
 def _megabytes(number: int) -> str:
-    return f"{number / 1e6:,.0f} MB"
+    return f"{number / 1e6:,.0f} MB" if number >= 1e7 else f"{number / 1e3:,.0f} kB"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import sys
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -35,6 +36,7 @@ def read(path: str | os.PathLike[str], *, trust: bool = False) -> dict[Any, Any]
     the table (``refused: global os.system``).
     """
     if trust or trusting.is_given():
+        print(f"etude: trusting {printable(os.fspath(path))}: code in it may run", file=sys.stderr)
         return _as_dict(_opened(path, lambda file: torch.load(file, map_location="cpu", weights_only=False)), path)
     return _as_dict(_opened(path, lambda file: _reader(file)(file)), path)
 

@@ -16,7 +16,7 @@ from etude.checkpoint import manifest as manifests
 from etude.checkpoint import tensors
 from etude.checkpoint.disk import PIECE
 from etude.checkpoint.encode import decode
-from etude.checkpoint.manifest import Damaged, Manifest, Stored, human
+from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld, human
 from etude.checkpoint.places import Disk
 from etude.errors import ResumeError, nearest, printable
 
@@ -139,7 +139,7 @@ def _check_owner(file: IO[bytes], name: str, trust_owner: bool) -> None:
     except (OSError, AttributeError):
         return
     if owner != os.geteuid() and not trust_owner:
-        raise ResumeError(f"refused: {name} belongs to another user (uid {owner}); --trust-owner accepts it")
+        raise Withheld(f"refused: {name} belongs to another user (uid {owner}); --trust-owner accepts it")
 
 
 def _check_sum(name: str, stored: Stored, digest: str) -> None:

@@ -23,6 +23,10 @@ class Damaged(ResumeError):
     """The content is not what was written; never a question of versions or rights."""
 
 
+class Withheld(ResumeError):
+    """It is as it was written, but not to be used as it is: another user's, or of a newer format."""
+
+
 @dataclass(frozen=True)
 class Stored:
     """One file of a checkpoint."""
@@ -71,7 +75,7 @@ def parse(text: bytes) -> Manifest:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise Damaged("its manifest is damaged") from None
     if isinstance(version, int) and version > FORMAT:
-        raise ResumeError(f"its format {version} needs a newer etude (this one reads up to {FORMAT})")
+        raise Withheld(f"its format {version} needs a newer etude (this one reads up to {FORMAT})")
     if digest != _digest(body):
         raise Damaged("checksum of manifest.json differs")
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from etude.checkpoint.compare import Difference, differences
 from etude.checkpoint.elsewhere import is_bookkeeping, last_state, steps_in
 from etude.checkpoint.store import Store
+from etude.errors import ResumeError, UserError
 
 #: What the clock says differs between any two runs.
 _CLOCK = ("hook.Timer.", "hook.TimeBudget.", "events.writers.", "plan.folder")
@@ -19,6 +20,14 @@ def steps_of(folder: Path) -> int:
     if entries:
         return entries[-1].step
     return steps_in(last_state(folder))
+
+
+def saved_steps(folder: Path) -> int:
+    """How many steps a run that was killed can go on from; 0 where it has left no checkpoint."""
+    try:
+        return steps_of(folder)
+    except (UserError, ResumeError):
+        return 0
 
 
 def compare_runs(left: Path, right: Path) -> str | None:

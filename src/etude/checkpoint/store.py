@@ -29,7 +29,7 @@ from etude.checkpoint import manifest as manifests
 from etude.checkpoint import space
 from etude.checkpoint.disk import last_call
 from etude.checkpoint.load import Loaded
-from etude.checkpoint.manifest import Damaged, Manifest
+from etude.checkpoint.manifest import Damaged, Manifest, Withheld
 from etude.checkpoint.places import locate
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.snapshot import Arena
@@ -174,6 +174,8 @@ class Store:
             room = space.explain(self.folder, outcome.sizes, local=self.disk.RENAMES)
             return f"step {outcome.step} was not saved: no space: {room}; {good}"
         code = f"{errno.errorcode.get(error.errno or 0, '')} " if isinstance(error, OSError) else ""
+        if isinstance(error, OSError) and not error.filename:
+            code += f"{printable(self.folder)}: "
         return f"step {outcome.step} was not saved: {code}{printable(str(error))}; {good}"
 
     def _work(self, job: Job) -> None:
@@ -269,7 +271,8 @@ class Store:
         """The newest checkpoint that verifies and has the parts in ``need``; None when there is none at all.
 
         Each one that is passed over is named with the reason. When there are candidates but none is usable, that is
-        an error: training never starts again at step 0 unasked.
+        an error: training never starts again at step 0 unasked. So is one that is whole but withheld: what another user
+        or a newer version made is not gone back behind, and not pruned, without a word from the user.
         """
         damaged: list[str] = []
         reasons: list[str] = []
@@ -277,6 +280,8 @@ class Store:
             try:
                 loaded = self.load(name, need=need)
             except ResumeError as error:
+                if isinstance(error.__cause__, Withheld):
+                    raise ResumeError(f"{error}; --resume PATH goes on from an older one") from error
                 reasons.append(str(error))
                 self.say(f"skipped {error}")
                 if isinstance(error.__cause__, Damaged):

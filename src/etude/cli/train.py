@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +16,8 @@ from etude import trust
 from etude.errors import UserError
 from etude.units import parse
 
+#: Signals of schedulers → exit codes, as in training.
+_EARLY = {"SIGTERM": 143, "SIGUSR1": 75}
 HELP = """\
 Train what CONFIG says. Values are changed for this run by key=value after the config:
 
@@ -82,6 +90,36 @@ def positive(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    with early_signals():
+        return _train(args)
+
+
+@contextmanager
+def early_signals() -> Iterator[None]:
+    """While the run does not listen for itself yet, a scheduler's wish ends the command with a word and the code that
+    it knows. A process that this one has forked ends as it would have."""
+    owner = os.getpid()
+
+    def end(number: int, frame: Any) -> None:
+        if os.getpid() != owner:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        name = signal.Signals(number).name
+        print(f"etude: stopped by {name} outside of training: there is nothing to save", file=sys.stderr)
+        raise SystemExit(_EARLY[name])
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {name: signal.signal(getattr(signal, name), end) for name in _EARLY if hasattr(signal, name)}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+def _train(args: argparse.Namespace) -> int:
     if args.config_file is not None:  # what stands where CONFIG would is the first key=value
         args.config, args.overrides = args.config_file, [*filter(None, [args.config]), *args.overrides]
     if args.config is None:

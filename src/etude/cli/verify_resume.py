@@ -9,15 +9,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from etude.errors import EtudeError, UserError, printable
+from etude.units import counted
 
 HELP = """\
 Prove that a run of CONFIG which is killed and resumed ends in the same bits as one that is not: trains once without
 a disturbance, then again with a SIGKILL at several steps, and compares weights, optimizer, averages, counters,
-generators and metrics.jsonl. The first thing that differs is named. Exit 0: the same; 1: not.
+generators and metrics.jsonl. The first thing that differs is named. Exit 0: the same; 1: not, or nothing was resumed.
 
   etude verify-resume config.yaml train.epochs=2 --kills 3
 """
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace, root: Path) -> int:
-    from etude.checkpoint.proof import compare_runs, steps_of
+    from etude.checkpoint.proof import compare_runs, saved_steps, steps_of
 
     calm, killed = root / "undisturbed", root / "killed"
     print("training without a disturbance …", flush=True)
@@ -59,18 +61,39 @@ def _verify(args: argparse.Namespace, root: Path) -> int:
     total = steps_of(calm)
     if total < 2:
         raise UserError(f"the run has {total} steps; two are needed to be killed in between")
-    kills = sorted({max(1, total * (n + 1) // (args.kills + 1)) for n in range(args.kills)})
-    for number, step in enumerate(kills):
-        print(f"training, killed after step {step} …", flush=True)
-        _train(args, killed, f"--chaos=kill@step={step}", *(["--resume"] if number else []), expect=-9)
+    last = resumed = 0
+    for number in range(args.kills):
+        for step in _moments(total, number, args.kills):
+            if step <= last:
+                continue
+            print(f"training, killed after step {step} …", flush=True)
+            _train(args, killed, f"--chaos=kill-saved@step={step}", *(["--resume"] if last else []), expect=-9)
+            last = step
+            if saved_steps(killed):
+                resumed += 1
+                break
     print("training, resumed to the end …", flush=True)
     _train(args, killed, "--resume", expect=0)
     found = compare_runs(calm, killed)
-    if found is None:
-        print(f"the same bits after {total} steps and {len(kills)} kills")
-        return 0
-    print(f"NOT the same: {found}")
-    return 1
+    if found is not None:
+        print(f"NOT the same: {found}")
+        return 1
+    if not resumed:
+        print(f"this proves nothing: up to step {last} there was no checkpoint to go on from; save more often")
+        return 1
+    print(f"the same bits after {total} steps and {counted(resumed, 'resume')}")
+    return 0
+
+
+def _moments(total: int, number: int, kills: int) -> Iterator[int]:
+    """When to kill: evenly spread, and while there is no checkpoint by then, 1, 2, 4 … steps later."""
+    first = max(1, total * (number + 1) // (kills + 1))
+    yield first
+    later = 1
+    while first + later < total:
+        yield first + later
+        later *= 2
+    yield total - 1
 
 
 def _train(args: argparse.Namespace, folder: Path, *words: str, expect: int) -> None:

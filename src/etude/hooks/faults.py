@@ -23,7 +23,13 @@ from etude.errors import ConfigError
 if TYPE_CHECKING:
     from etude.core.run import Run
 
-_SIGNALS = {"kill": signal.SIGKILL, "sigterm": signal.SIGTERM, "sigint": signal.SIGINT, "usr1": signal.SIGUSR1}
+_SIGNALS = {
+    "kill": signal.SIGKILL,
+    "kill-saved": signal.SIGKILL,
+    "sigterm": signal.SIGTERM,
+    "sigint": signal.SIGINT,
+    "usr1": signal.SIGUSR1,
+}
 
 
 class Faults(Hook):
@@ -39,6 +45,11 @@ class Faults(Hook):
         self._at_batch = {f.number for f in faults if f.where == "batch"}
         self._saves = 0
         self._spoilt: Spoilt | None = None
+        self._came: set[Fault] = set()
+
+    def missed(self, run: Run) -> list[Fault]:
+        """The faults at steps that a finished run has not come to."""
+        return [fault for fault in self._at_step if fault not in self._came and fault.number > run.done]
 
     def listen(self) -> None:
         if self._at_save:
@@ -73,8 +84,11 @@ class Faults(Hook):
             self._spoilt.close()
             self._spoilt = None
         for fault in [fault for fault in self._at_step if fault.number == run.done]:
+            self._came.add(fault)
             if fault.what == "raise":
                 raise RuntimeError(f"--chaos raise@step={run.done}")
+            if fault.what == "kill-saved" and run.store is not None:
+                run.store.store.wait()
             os.kill(os.getpid(), _SIGNALS[fault.what])
 
     def _save_begins(self) -> None:

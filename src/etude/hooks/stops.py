@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from etude.core.hook import Hook
-from etude.errors import Stopped
+from etude.errors import SaveError, Stopped
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.log import Log
 
@@ -139,7 +139,7 @@ class Stops(Hook):
 
     def on_error(self, run: Run) -> None:
         """Training before a failed evaluation or hook is saved; on request also what a failed step had."""
-        if run.store is None:
+        if run.store is None or isinstance(run.error, SaveError):
             return
         try:
             run.store.save_what_is_left(run, run.error)
