@@ -40,6 +40,8 @@ class EvalHook(Hook):
     init_value_map: ClassVar[dict[str, float]] = {"greater": -inf, "less": inf}
     _default_greater_keys: ClassVar[list[str]] = list(GREATER)
     _default_less_keys: ClassVar[list[str]] = list(LESS)
+    #: What runs the model over the data where no ``test_fn`` is given.
+    usual_test: ClassVar[Callable[..., Any]] = staticmethod(single_gpu_test)
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class EvalHook(Hook):
         self.eval_kwargs, self.initial_flag = eval_kwargs, True
         self._goes_on = False
         self.out_dir, self.file_client_args = out_dir, file_client_args
-        self.test_fn: Callable[..., Any] = single_gpu_test if test_fn is None else test_fn
+        self.test_fn: Callable[..., Any] = self.usual_test if test_fn is None else test_fn
         self.greater_keys = _keys(greater_keys, self._default_greater_keys)
         self.less_keys = _keys(less_keys, self._default_less_keys)
         self.best_ckpt_path: str | None = None
@@ -237,6 +239,8 @@ class EvalHook(Hook):
 class DistEvalHook(EvalHook):
     """Evaluation over all ranks; results are gathered, judged and saved on the first."""
 
+    usual_test: ClassVar[Callable[..., Any]] = staticmethod(multi_gpu_test)
+
     def __init__(
         self,
         dataloader: DataLoader[Any],
@@ -256,8 +260,8 @@ class DistEvalHook(EvalHook):
         **eval_kwargs: Any,
     ) -> None:
         super().__init__(
-            dataloader, start, interval, by_epoch, save_best, rule, multi_gpu_test if test_fn is None else test_fn,
-            greater_keys, less_keys, out_dir, file_client_args, **eval_kwargs,
+            dataloader, start, interval, by_epoch, save_best, rule, test_fn, greater_keys,
+            less_keys, out_dir, file_client_args, **eval_kwargs,
         )  # fmt: skip
         self.broadcast_bn_buffer, self.tmpdir, self.gpu_collect = broadcast_bn_buffer, tmpdir, gpu_collect
 

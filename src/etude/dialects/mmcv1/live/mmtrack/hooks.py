@@ -11,6 +11,7 @@ from etude.dialects.mmcv1.live import evaluation
 from etude.dialects.mmcv1.live.checks import ConfigValueError, require
 from etude.dialects.mmcv1.live.hook import HOOKS
 from etude.dialects.mmcv1.live.lr_updater import LrUpdaterHook
+from etude.dialects.mmcv1.live.mmtrack import testing
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner import BaseRunner
@@ -29,9 +30,13 @@ class _EveryScore(evaluation.EvalHook):
 class EvalHook(_EveryScore):
     """Evaluation in one process."""
 
+    usual_test = staticmethod(testing.single_gpu_test)
+
 
 class DistEvalHook(_EveryScore, evaluation.DistEvalHook):
     """Evaluation over all ranks."""
+
+    usual_test = staticmethod(testing.multi_gpu_test)
 
 
 @HOOKS.register_module()

@@ -1,0 +1,58 @@
+"""Running a tracker over frames: a result per kind (``track_bboxes``, …) and frame, each kind in a list of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from etude.dialects.mmcv1.live import testing
+from etude.dialects.mmcv1.live.dist_utils import get_dist_info
+
+#: Results by kind, or in one list where the model gives lists as detectors do.
+Results = dict[str, list[Any]] | list[Any]
+
+
+@torch.no_grad()
+def single_gpu_test(model: torch.nn.Module, data_loader: Any) -> Results:
+    """The results of every frame; the model is left in eval mode."""
+    model.eval()
+    by_kind: defaultdict[str, list[Any]] = defaultdict(list)
+    listed: list[Any] = []
+    for batch in data_loader:
+        result = model(return_loss=False, **batch)
+        if not isinstance(result, Mapping):
+            listed.extend(result)
+            continue
+        for kind, value in result.items():
+            by_kind[kind].append(value)
+    return dict(by_kind) if by_kind else listed
+
+
+def multi_gpu_test(
+    model: torch.nn.Module, data_loader: Any, tmpdir: str | None = None, gpu_collect: bool = False
+) -> Results | None:
+    """Each rank tests its share; the first gets all results, the others None.
+
+    Whole videos are dealt out to the ranks, so results by kind are put one rank after the other.
+    """
+    part = single_gpu_test(model, data_loader)
+    return _joined(part) if isinstance(part, dict) else testing.collect_results(part, len(data_loader.dataset))
+
+
+def _joined(part: dict[str, list[Any]]) -> dict[str, list[Any]] | None:
+    rank, world_size = get_dist_info()
+    if world_size == 1:
+        return part
+    parts: list[Any] | None = [None] * world_size if rank == 0 else None
+    dist.gather_object(part, parts)
+    if parts is None:
+        return None
+    joined: defaultdict[str, list[Any]] = defaultdict(list)
+    for one in parts:
+        for kind, values in one.items():
+            joined[kind].extend(values)
+    return dict(joined)
