@@ -111,6 +111,9 @@ def near_module(entry: str, folders: Sequence[str]) -> str:
     """A hint for an entry that leads nowhere: the file beside the config that it was probably meant to name."""
     if os.sep in entry and not entry.endswith(".py"):
         return f"a file is written with its ending: {entry}.py"
+    module = entry.removesuffix(".py")
+    if "." in module and module != entry and any(locate(module, Place(""), folder) for folder in folders):
+        return f"that names a module with a file's ending: did you mean {module!r}?"
     files = [name for folder in folders if os.path.isdir(folder) for name in os.listdir(folder) if name.endswith(".py")]
     names = files if entry.endswith(".py") else [name.removesuffix(".py") for name in files]
     near = nearest(entry, names)

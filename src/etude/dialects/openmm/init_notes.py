@@ -6,9 +6,13 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from torch import nn
+
+_TITLE = "Name of parameter - Initialization information\n"
+_UNTOLD: ContextVar[bool] = ContextVar("untold", default=False)
 
 
 @contextmanager
@@ -26,6 +30,16 @@ def notes_of(module: nn.Module, logger: logging.Logger) -> Iterator[None]:
             vars(part).pop("_params_init_info", None)
 
 
+@contextmanager
+def untold() -> Iterator[None]:
+    """Within the block nobody is told the notes: there is no log that they belong into."""
+    token = _UNTOLD.set(True)
+    try:
+        yield
+    finally:
+        _UNTOLD.reset(token)
+
+
 def _open(module: nn.Module) -> None:
     notes: defaultdict[nn.Parameter, dict[str, Any]] = defaultdict(dict)
     for parameter in module.parameters():
@@ -38,7 +52,12 @@ def _open(module: nn.Module) -> None:
 
 
 def _dump(module: nn.Module, logger: logging.Logger) -> None:
-    """Into the log's file where there is one, which keeps the console short; else line by line to the logger."""
+    """Into the log's file where there is one, which keeps the console short; else line by line to the logger.
+
+    A handler with a method ``note_text`` is a file that will be opened later.
+    """
+    if _UNTOLD.get():
+        return
     notes: Any = module._params_init_info
     lines = [
         f"\n{name} - {parameter.shape}: \n{notes[parameter]['init_info']} \n"
@@ -49,10 +68,13 @@ def _dump(module: nn.Module, logger: logging.Logger) -> None:
         for handler in logger.handlers
         if isinstance(handler, logging.FileHandler) and handler.stream is not None
     ]
+    later = [handler for handler in logger.handlers if hasattr(handler, "note_text")]
+    for handler in later:
+        handler.note_text(_TITLE + "".join(lines))
     for stream in streams:
-        stream.write("Name of parameter - Initialization information\n")
+        stream.write(_TITLE)
         stream.writelines(lines)
         stream.flush()
-    if not streams:
+    if not streams and not later:
         for line in lines:
             logger.info(line)

@@ -22,7 +22,7 @@ import torch
 
 from etude.config.files import display
 from etude.core.run import Run
-from etude.dialects.mmcv1.live import environment, opening, runners
+from etude.dialects.mmcv1.live import checks, environment, opening, runners
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info, init_dist
 from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
 from etude.dialects.mmcv1.live.mmcls import models as mmcls_models
@@ -34,7 +34,7 @@ from etude.dialects.mmcv1.live.wiring import Wired, begin
 from etude.dialects.openmm.config_v1 import Config
 from etude.dialects.openmm.logging_v1 import FORMAT
 from etude.dialects.openmm.utils import import_modules_from_strings
-from etude.errors import ConfigError, EtudeError, Finding, ResumeError, UserCodeError
+from etude.errors import ConfigError, DataError, EtudeError, Finding, ResumeError, UserCodeError
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -62,6 +62,7 @@ def build(plan: Plan, options: Options) -> Run:
         wired = project.wire(plan, cfg, distributed, timestamp, meta=meta, validate=validate)
         cfg["work_dir"] = wired.runner.work_dir = folder
         _limit(wired, plan)
+        wired.runner.engine.plan = plan
         with _placed(plan, "resume_from"):
             begin(wired, cfg)
     except BaseException:
@@ -294,6 +295,22 @@ class FewBatches:
         return getattr(self.loader, name)
 
 
+class _FileToBe(MemoryHandler):
+    """Keeps what will stand in the log file; :meth:`note_text` is for that file alone."""
+
+    def note_text(self, text: str) -> None:
+        record = logging.LogRecord("", logging.INFO, "", 0, text, None, None)
+        record.is_text = True
+        self.handle(record)
+
+
+class _Lines(logging.Formatter):
+    """Records as lines with their time, texts as they are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return record.getMessage() if hasattr(record, "is_text") else super().format(record)
+
+
 class LogFile:
     """Log lines also in a file, from the moment it is opened, earlier ones included; none on the console when quiet."""
 
@@ -302,13 +319,13 @@ class LogFile:
         self._levels = [(handler, handler.level) for handler in logger.handlers]
         for handler, _ in self._levels if quiet else []:
             handler.setLevel(logging.ERROR)
-        self._memory = MemoryHandler(10_000, flushLevel=logging.CRITICAL + 1)
+        self._memory = _FileToBe(10_000, flushLevel=logging.CRITICAL + 1)
         logger.addHandler(self._memory)
 
     def open(self, path: str) -> None:
         if get_dist_info()[0] == 0:
             file = logging.FileHandler(path, "a", encoding="utf-8")
-            file.setFormatter(logging.Formatter(FORMAT))
+            file.setFormatter(_Lines(FORMAT))
             self._memory.setTarget(file)
             self._memory.flushLevel = logging.NOTSET
             self._memory.flush()
@@ -339,13 +356,21 @@ def _placed(plan: Plan, what: str, at: str = "") -> Iterator[None]:
     except EtudeError:
         raise
     except FileNotFoundError as error:
-        raise ResumeError(f"{place}: {error}") from error
-    except (TypeError, ValueError, KeyError, AssertionError) as error:
-        text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-        made = "" if at else _place_in(plan, text)
-        raise ConfigError(text if made else f"{what}: {text}", at=made or place) from error
+        raise (DataError if what == "data" else ResumeError)(f"{place}: {error}") from error
     except Exception as error:
-        raise UserCodeError(f"{place}: {what} raised {type(error).__name__}: {error}") from error
+        raise _as_mistake(error, plan, what, at) from error
+
+
+def _as_mistake(error: Exception, plan: Plan, what: str, at: str) -> EtudeError:
+    """The user's code, if it raised; else what the parts refuse is a mistake of the config."""
+    place = at or (display(plan.files[0]) if plan.files else "")
+    raised = checks.raised_by_user(error)
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    if raised is not None or not isinstance(error, TypeError | ValueError | KeyError | AssertionError):
+        line = f" at {raised}" if raised is not None else ""
+        return UserCodeError(f"{place}: {what} raised {type(error).__name__}{line}: {text}")
+    made = "" if at else _place_in(plan, text)
+    return ConfigError(text if made else f"{what}: {text}", at=made or place)
 
 
 def _place_in(plan: Plan, message: str) -> str:

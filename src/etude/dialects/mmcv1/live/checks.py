@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+import traceback
 
+import etude
+from etude.config.files import display
 from etude.dialects.openmm.errors import ConfigAssertionError, ConfigKeyError, ConfigTypeError, ConfigValueError
 from etude.errors import DataError, UserCodeError, printable
 
@@ -11,6 +16,9 @@ __all__ = [
     "ConfigAssertionError", "ConfigKeyError", "ConfigTypeError", "ConfigValueError", "MissingOutput", "WrongOutputs",
     "require", "tell_of_data",
 ]  # fmt: skip
+
+
+_LIBRARIES = (os.path.dirname(os.path.abspath(etude.__file__)) + os.sep, "<frozen", sys.base_prefix)
 
 
 class MissingOutput(UserCodeError, KeyError):
@@ -29,10 +37,25 @@ def tell_of_data(error: Exception, where: str) -> None:
     kind = type(error).__name__
     said = lines[-1].removeprefix(f"{kind}: ") if lines else ""
     traced = re.findall(r'File "([^"]+)", line (\d+)', str(error))  # what a worker tells of its traceback
-    place = " ({}:{})".format(*traced[-1]) if traced else ""
-    told = DataError(f"{where}: {kind}: {printable(said)}{place}")
+    own = [f"{file}:{line}" for file, line in traced if _is_users(file)]
+    place = raised_by_user(error) or next(iter(own[::-1]), ":".join(traced[-1]) if traced else "")
+    told = DataError(f"{where}: {kind}: {printable(said)}{f' ({place})' if place else ''}")
     told.__cause__ = error
     error.etude_told = told  # type: ignore[attr-defined]
+
+
+def raised_by_user(error: BaseException) -> str | None:
+    """``file:line`` where code of the user raised ``error``, or what a registry made it of; else None."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or not _is_users(frames[-1].filename):
+        return None
+    return f"{display(frames[-1].filename)}:{frames[-1].lineno}"
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith(_LIBRARIES) and "site-packages" not in file
 
 
 def require(ok: bool, message: str) -> None:

@@ -20,6 +20,7 @@ from etude.dialects.mmcv1.live.mmcls.data import build_dataset
 from etude.dialects.mmcv1.live.mmcls.models import build_classifier
 from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS as MMCV_OPTIMIZERS
 from etude.dialects.mmcv1.live.optimizers import build_optimizer
+from etude.dialects.openmm import init_notes
 from etude.dialects.openmm.raw import restored
 from etude.registry import DATASETS, HOOKS, MODELS, OPTIMIZERS, UPDATES
 
@@ -29,7 +30,8 @@ def model(config: Mapping[str, Any]) -> Any:
     """The model of mmcls' registries, its weights initialised as the train script does."""
     made = build_classifier(restored(config))
     if hasattr(made, "init_weights"):
-        made.init_weights()
+        with init_notes.untold():
+            made.init_weights()
     return made
 
 

@@ -276,7 +276,10 @@ class BaseRunner(Resuming, Registration):
         if exact.KEY in found and any(hasattr(hook, "param_ema_buffer") for hook in self._hooks):
             known = self.model.state_dict()
             state = {key: value for key, value in state.items() if key in known or not key.startswith("ema_")}
-        load_state_dict(self.model, revised(state, [(r"^module.", "")]), False, self.logger)
+        state = revised(state, [(r"^module.", "")])
+        if self.engine.plan is not None and not state.keys() & unwrap(self.model).state_dict().keys():
+            raise ResumeError(f"{filename} is of another model: it has none of the weights of this one")
+        load_state_dict(self.model, state, False, self.logger)
         return found
 
     def _write_checkpoint(
