@@ -190,7 +190,8 @@ def _report_unexpected(error: Exception) -> int:
         _print_user_frames(error)
         last = theirs[-1]
         where = f"{last.filename}:{last.lineno}"
-        print(f"etude: error: {where}: {type(error).__name__}: {printable(str(error))}", file=sys.stderr)
+        said = " ".join(printable(line.strip()) for line in str(error).splitlines())
+        print(f"etude: error: {where}: {type(error).__name__}: {said}", file=sys.stderr)
         return UserCodeError.exit_code
     traceback.print_exception(error)
     print("etude: this is a fault of the engine; `etude env` prints what a report needs", file=sys.stderr)
@@ -206,7 +207,8 @@ def _print_user_frames(error: BaseException) -> None:
     if frames:
         print("Traceback (your code, most recent call last):", file=sys.stderr)
         print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
-        print(f"{type(error).__name__}: {printable(str(error))}", file=sys.stderr)
+        said = "\n  ".join(printable(line.strip()) for line in str(error).splitlines())
+        print(f"{type(error).__name__}: {said}", file=sys.stderr)
 
 
 def _is_override(word: str) -> bool:

@@ -176,3 +176,11 @@ def test_what_is_no_hook_is_told_with_the_line_that_brought_it(
     line = text[: text.index(method)].count("\n") + 1
     assert main([*SCRIPT, "train.train_iter=3"]) == 3
     assert f"etude: error: tools/train_net.py:{line}: {NO_HOOKS[method]}" in capfd.readouterr().err
+
+
+def test_a_message_of_several_lines_is_shown_in_lines(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = Path("tools/train_net.py")
+    script.write_text(script.read_text().replace("logger = ", "raise ValueError('first\\n    second')\nlogger = "))
+    assert main(SCRIPT) == 3
+    told = capfd.readouterr().err
+    assert "ValueError: first\n  second\netude: error: tools/train_net.py:13: ValueError: first second\n" in told
