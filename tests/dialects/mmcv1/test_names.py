@@ -53,7 +53,42 @@ def test_a_backend_of_ones_own_is_registered_at_the_client() -> None:
     assert isinstance(FileClient("disk").client, HardDiskBackend)
 
 
-@pytest.mark.parametrize("module", ["mmcv.ops", "mmcv.image", "mmdet", "mmdet.models", "mmcv.cnn.bricks"])
+def test_backbones_and_heads_of_ones_own_derive_from_the_bases() -> None:
+    from mmcls.models import BACKBONES, ClsHead
+    from mmcls.models.backbones.base_backbone import BaseBackbone
+    from mmcls.models.heads.base_head import BaseHead
+
+    class Own(BaseBackbone):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (x,)
+
+    assert issubclass(ClsHead, BaseHead) and BACKBONES is not None
+    assert not Own().train(False).training
+    with pytest.raises(TypeError, match="abstract"):
+        BaseBackbone()
+    with pytest.raises(TypeError, match="abstract"):
+        BaseHead()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("mmcls.datasets", "CIFAR10"),
+        ("mmcls.datasets.pipelines", "LoadImageFromFile"),
+        ("mmcls.models.losses", "LabelSmoothLoss"),
+        ("mmtrack.apis", "init_model"),
+    ],
+)
+def test_a_ready_made_part_out_of_scope_says_so(module: str, name: str) -> None:
+    with pytest.raises(OutOfScope, match="out of Étude's scope"):
+        getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["mmcv.ops", "mmcv.image", "mmdet", "mmdet.models", "mmcv.cnn.bricks", "mmcls.models.utils", "mmcls.datasets.utils",
+     "mmcls.datasets.multi_label"],
+)  # fmt: skip
 def test_a_module_out_of_scope_says_so(module: str) -> None:
     with pytest.raises(OutOfScope, match="out of Étude's scope"):
         importlib.import_module(module)

@@ -219,6 +219,8 @@ _CLS_MODELS = _at(
     "build_classifier BaseClassifier ImageClassifier GlobalAveragePooling ClsHead LinearClsHead CrossEntropyLoss "
     "Accuracy accuracy",
 )
+_CLS_BACKBONE = _at(f"{_LIVE}.mmcls.bases", "BaseBackbone")
+_CLS_HEAD = _at(f"{_LIVE}.mmcls.bases", "BaseHead")
 _CLS_WRAPPERS = _at(f"{_LIVE}.mmcls.wrappers", "ConcatDataset RepeatDataset ClassBalancedDataset KFoldDataset")
 _CLS_DATA = (
     _at(
@@ -262,12 +264,14 @@ _MMCLS: dict[str, dict[str, str]] = {
     "mmcls.datasets.dataset_wrappers": _CLS_WRAPPERS,
     "mmcls.datasets.pipelines": _CLS_DATA,
     "mmcls.datasets.samplers": _CLS_DATA,
-    "mmcls.models": _CLS_MODELS,
+    "mmcls.models": _CLS_MODELS | _CLS_BACKBONE | _CLS_HEAD,
     "mmcls.models.builder": _CLS_MODELS,
-    "mmcls.models.backbones": {},
+    "mmcls.models.backbones": _CLS_BACKBONE,
+    "mmcls.models.backbones.base_backbone": _CLS_BACKBONE,
     "mmcls.models.classifiers": _CLS_MODELS,
     "mmcls.models.classifiers.base": _CLS_MODELS,
-    "mmcls.models.heads": _CLS_MODELS,
+    "mmcls.models.heads": _CLS_MODELS | _CLS_HEAD,
+    "mmcls.models.heads.base_head": _CLS_HEAD,
     "mmcls.models.necks": _CLS_MODELS,
     "mmcls.models.losses": _CLS_MODELS,
     "mmcls.utils": _DOWNSTREAM_UTILS | _CLS_LOGS,
@@ -285,14 +289,15 @@ DETECTION_HOOKS = _at(
     f"{_LIVE}.detection_hooks",
     "ExpMomentumEMAHook LinearMomentumEMAHook YOLOXLrUpdaterHook SyncNormHook CheckInvalidLossHook",
 )
-_TRACK_APIS = _at(f"{_LIVE}.mmtrack.train", "train_model init_random_seed") | _SEED | _TESTING
+_TRACK_TESTING = _TESTING | _at(f"{_LIVE}.mmtrack.testing", "single_gpu_test multi_gpu_test")
+_TRACK_APIS = _at(f"{_LIVE}.mmtrack.train", "train_model init_random_seed") | _SEED | _TRACK_TESTING
 
 _MMTRACK: dict[str, dict[str, str]] = {
     "mmtrack": {"__version__": f"{_LIVE}.environment:MMTRACK_VERSION"},
     "mmtrack.version": {"__version__": f"{_LIVE}.environment:MMTRACK_VERSION"},
     "mmtrack.apis": _TRACK_APIS,
     "mmtrack.apis.train": _TRACK_APIS,
-    "mmtrack.apis.test": _TESTING,
+    "mmtrack.apis.test": _TRACK_TESTING,
     "mmtrack.core": _TRACK_HOOKS,
     "mmtrack.core.evaluation": _TRACK_HOOKS,
     "mmtrack.core.optimizer": _TRACK_HOOKS,
@@ -313,6 +318,8 @@ MODULES: dict[str, dict[str, str]] = _MMCV | _MMCLS | _MMTRACK
 
 _VISION = "it works on images; use torchvision, Pillow or OpenCV directly"
 _LAYERS = "compiled or ready-made layers; use torch.nn, or torchvision.ops"
+_DATA_SETS = "ready-made data sets are not served; derive one from mmcls.datasets.BaseDataset and register it"
+_INFERENCE = "inference is not part of training; call the model"
 _BUILDING = "nothing is compiled; use torch.utils.cpp_extension"
 
 OUT_OF_SCOPE: dict[str, str] = {
@@ -342,8 +349,9 @@ OUT_OF_SCOPE: dict[str, str] = {
        for name in ("BuildExtension", "CUDAExtension", "CppExtension", "_get_cuda_home", "get_build_config",
                     "ext_loader")},
     "mmcv.runner.LossScaler": "half precision scales losses by torch.amp.GradScaler",
-    **{f"mmcls.apis.{name}": "inference is not part of training; call the model"
-       for name in ("inference_model", "init_model", "show_result_pyplot")},
+    **{f"mmcls.apis.{name}": _INFERENCE for name in ("inference_model", "init_model", "show_result_pyplot")},
+    **{f"mmtrack.apis.{name}": _INFERENCE
+       for name in ("inference_mot", "inference_sot", "inference_vid", "init_model")},
     **{f"mmcv.{name}": _VISION
        for name in ("imread", "imwrite", "imresize", "imrescale", "imflip", "impad", "imcrop", "imnormalize", "imshow",
                     "imfrombytes", "bgr2rgb", "rgb2bgr", "VideoReader", "flow2rgb", "Color", "color_val",
@@ -358,6 +366,19 @@ OUT_OF_SCOPE: dict[str, str] = {
                     "rgb2gray", "rgb2ycbcr", "solarize", "sparse_flow_from_bytes", "supported_backends", "tensor2imgs",
                     "use_backend", "ycbcr2bgr", "ycbcr2rgb")},
     "mmcls.models.backbones.ResNet": _LAYERS,
+    "mmcls.models.utils": _LAYERS,
+    "mmcls.datasets.utils": _DATA_SETS,
+    "mmcls.datasets.multi_label": _DATA_SETS,
+    **{f"mmcls.datasets.{name}": _DATA_SETS
+       for name in ("CIFAR10", "CIFAR100", "CUB", "CustomDataset", "FashionMNIST", "ImageNet", "ImageNet21k", "MNIST",
+                    "MultiLabelDataset", "VOC")},
+    **{f"mmcls.datasets.{module}{name}": _VISION
+       for module in ("", "pipelines.")
+       for name in ("AutoAugment", "CenterCrop", "ColorJitter", "LoadImageFromFile", "Normalize", "Pad", "RandAugment",
+                    "RandomCrop", "RandomErasing", "RandomFlip", "RandomGrayscale", "RandomResizedCrop", "Resize")},
+    **{f"mmcls.models.{module}{name}": "of the losses only CrossEntropyLoss is served; register one of your own"
+       for module in ("", "losses.")
+       for name in ("AsymmetricLoss", "FocalLoss", "LabelSmoothLoss", "SeesawLoss", "label_smooth_loss")},
     "mmcls.core.visualization": _VISION,
     "mmcls.core.export": "exports are not part of training; use torch.onnx",
     "mmtrack.core.visualization": _VISION,

@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from etude.dialects.mmcv1.live.mmcls.bases import BaseHead
 from etude.dialects.mmcv1.live.models_registry import MODELS as MMCV_MODELS
 from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS
 from etude.dialects.openmm.base_module_v1 import BaseModule
@@ -221,7 +222,7 @@ class Accuracy(nn.Module):
 
 
 @HEADS.register_module()
-class ClsHead(BaseModule):
+class ClsHead(BaseHead):
     """Scores → loss in training, class probabilities in tests."""
 
     def __init__(
