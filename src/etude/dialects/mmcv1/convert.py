@@ -276,7 +276,7 @@ def _note_the_rest(tree: Tree, notes: list[str]) -> None:
     if _saves_before_the_average(tree):
         notes.append(
             "EMAHook acts after CheckpointHook, so the original's epoch_N.pth hold the raw weights as the model; "
-            "checkpoints of this one hold the averages, which are evaluated in both, and the raw ones as ema_… buffers"
+            "checkpoints of this one hold the averages as the model, and the raw weights as its ema_… buffers"
         )
     for name in _loggers(tree):
         if name not in ("TextLoggerHook", *_WRITERS):
