@@ -231,9 +231,15 @@ class EvalHook(Hook):
         if self.key_indicator not in found:
             raise ConfigKeyError(
                 f"save_best={self.key_indicator!r} is not among the results: {', '.join(map(str, found))}",
-                at=_place_of_best(runner), hint=suggest(str(self.key_indicator), [str(name) for name in found]),
+                at=_place_of_best(runner), hint=_meant(str(self.key_indicator), [str(name) for name in found]),
             )  # fmt: skip
         return found[self.key_indicator]
+
+
+def _meant(name: str, found: list[str]) -> str:
+    """``accuracy`` is the first of the results that begin so: ``accuracy_top-1``."""
+    longer = next((result for result in found if result.startswith(name)), None)
+    return f"did you mean {longer!r}?" if longer else suggest(name, found)
 
 
 class DistEvalHook(EvalHook):
