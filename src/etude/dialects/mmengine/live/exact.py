@@ -81,7 +81,10 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_tensors(state: Mapping[str, Any]) -> dict[str, Any]:
     """Generators' states with numpy's as a tensor, for files that torch reads with ``weights_only=True``."""
-    return {**state, "numpy": {**state["numpy"], "keys": torch.from_numpy(np.array(state["numpy"]["keys"]))}}
+    return {
+        **state,
+        "numpy": {**state["numpy"], "keys": torch.from_numpy(np.array(state["numpy"]["keys"], dtype=np.int64))},
+    }
 
 
 def _place_in_data(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -91,7 +94,7 @@ def _place_in_data(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def generators_of(state: Mapping[str, Any]) -> dict[str, Any]:
     """Generators' states as they were before files made tensors of arrays; torch's own live on the CPU."""
     here = on_cpu(dict(state))
-    return {**here, "numpy": {**here["numpy"], "keys": np.asarray(here["numpy"]["keys"])}}
+    return {**here, "numpy": {**here["numpy"], "keys": np.asarray(here["numpy"]["keys"]).astype(np.uint32)}}
 
 
 def on_cpu(value: Any) -> Any:
