@@ -29,5 +29,5 @@ class BaseHead(BaseModule, metaclass=ABCMeta):
         super().__init__(init_cfg)
 
     @abstractmethod
-    def forward_train(self, x: Any, gt_label: Any, **kwargs: Any) -> Any:
-        """The losses, by name."""
+    def forward_train(self, *args: Any, **kwargs: Any) -> Any:
+        """The losses of features and labels, by name."""
