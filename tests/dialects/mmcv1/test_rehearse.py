@@ -63,6 +63,12 @@ class MineHook(Hook):
 class HalvingLrUpdaterHook(LrUpdaterHook):
     def get_lr(self, runner, base_lr):
         return base_lr * 0.5 ** (runner.epoch if self.by_epoch else runner.iter)
+
+@HOOKS.register_module(force=True)
+class FallingLrUpdaterHook(LrUpdaterHook):
+    def get_lr(self, runner, base_lr):
+        assert runner.epoch < 2, 'there is no rate for epoch 3'
+        return base_lr
 """
 
 HEAD = """
@@ -262,12 +268,12 @@ def test_a_resumed_run_is_told_from_where_it_goes_on(both: Any) -> None:
 
 
 def test_a_policy_that_will_fail_is_told_with_its_step(both: Any) -> None:
-    text = FIXED.replace("policy='step', step=[1]", "policy='CosineRestart', periods=[2], min_lr=0.0")
+    text = FIXED.replace("policy='step', step=[1]", "policy='Falling'")
     with pytest.raises(UnsatisfiedAssumption):
         both(text)
     record = _rehearsed("planned.py")
     assert record.steps == 12
-    assert any("iteration 2 lies behind all periods" in note for note in record.notes)
+    assert any("there is no rate for epoch 3" in note for note in record.notes)
 
 
 OWN_RUNNER = """
