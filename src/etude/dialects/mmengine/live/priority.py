@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from etude.dialects.openmm.priority import Priority
 
+__all__ = ["Priority", "get_priority"]
+
 
 def get_priority(priority: int | str | Priority) -> int:
     """The number behind a name (in any case), a number or a :class:`Priority`."""

@@ -1,11 +1,13 @@
 """The schedules that papers call 1x, 3x, …: 1x is 90,000 iterations of 16 images; two drops near the end."""
 
+from typing import Any
+
 from etude.dialects.libai.lazy.call import LazyCall
 
 _ONE = 90_000
 
 
-def default_X_scheduler(num_X):
+def default_X_scheduler(num_X: int) -> Any:
     """The multiplier of the learning rate for ``num_X`` times the length; up to 2x the drops keep their shares."""
     total = _ONE * num_X
     milestones = [60_000, 80_000, _ONE] if num_X <= 2 else [total - 60_000, total - 20_000, total]
