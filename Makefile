@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test cover lint docs clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
 test: $(VENV)/.test lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 2 --dist worksteal --cov --cov-report=term:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal
+
+# The tests with the lines that none of them reaches.
+cover: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal --cov --cov-report=term:skip-covered
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
