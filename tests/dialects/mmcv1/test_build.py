@@ -342,16 +342,6 @@ def test_results_of_frames_are_collected_by_their_kind(config: Any) -> None:
     assert json.loads(log[-1])["frames"] == 6
 
 
-def test_how_weights_began_stands_in_the_log_alone(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    title = "Name of parameter - Initialization information"
-    path = str(config("model = dict(type='NotingModel')\n"))
-    assert main(["train", path, "--work-dir", "out"]) == 0
-    told = capsys.readouterr()
-    assert "The value is the same before" not in told.out + told.err
-    (log,) = Path("out").glob("*.log")
-    assert log.read_text().count(title) == 1 and "\nfc1.weight - torch.Size([8, 4]): \n" in log.read_text()
-
-
 def test_a_module_written_like_a_file_is_answered_with_its_name(
     config: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
