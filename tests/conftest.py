@@ -1,4 +1,4 @@
-"""What all tests share: registries filled, and no run folders left in the working directory."""
+"""What all tests share: registries filled, and nothing left behind in the process or the working directory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: te
 import pytest
 
 from etude import builtins
+from tests import isolation
+
+isolation.watch()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def filled_registries():
     builtins.load()
+
+
+@pytest.fixture(autouse=True)
+def isolated(tmp_path_factory):
+    """Whatever a test imports from its folder, registers or logs to is gone after it."""
+    with isolation.isolated(tmp_path_factory.getbasetemp()):
+        yield
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.commands import CONFIG, Commands
-from tests.forget import forgotten_files
-
-forgotten = pytest.fixture(autouse=True)(forgotten_files)
 
 
 @pytest.fixture

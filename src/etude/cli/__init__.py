@@ -147,7 +147,7 @@ def guarded(args: argparse.Namespace) -> int:
             return _report(UserCodeError(message), cause=error)
         if site is None:
             return _report_unexpected(error)
-        return _report(HookError(site.hook, site.point, site.step, site.origin, error), cause=error)
+        return _report(HookError(site.hook, site.word, site.step, site.origin, error), cause=error)
 
 
 @contextmanager

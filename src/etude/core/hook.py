@@ -86,6 +86,10 @@ class Hook:
         """Point → what to call there. A hook of another system overrides this with a mapping of its own."""
         return {point: getattr(self, point) for point in POINTS if _overrides(self, point)}
 
+    def word_for(self, point: str) -> str:
+        """What whoever wrote this hook calls ``point``, for messages."""
+        return point
+
     @property
     def name(self) -> str:
         return type(self).__name__
@@ -186,6 +190,11 @@ class Site:
     origin: str
     actor: Hook | None = None
 
+    @property
+    def word(self) -> str:
+        """The point as whoever wrote the hook calls it."""
+        return self.point if self.actor is None else self.actor.word_for(self.point)
+
 
 class PointCalls:
     """Who acts at one point. Periodic hooks cost one comparison of integers while none of them is due."""
@@ -249,9 +258,13 @@ class PointCalls:
             self._annotate(error, call, run)
             raise
 
-    def owner_of(self, call: Call | None) -> str:
-        """The name of the hook that ``call`` belongs to."""
-        return next((hook.name for hook, candidate in self._entries if candidate == call), "?")
+    def words_for(self, call: Call | None) -> str:
+        """Whose ``call`` is, and at which point, as the hook's author calls it: ``hook Ema at after_step``."""
+        owner = self._owner_of(call)
+        return f"hook ? at {self.point}" if owner is None else f"hook {owner.name} at {owner.word_for(self.point)}"
+
+    def _owner_of(self, call: Call | None) -> Hook | None:
+        return next((hook for hook, candidate in self._entries if candidate == call), None)
 
     @property
     def hooks(self) -> list[Hook]:
@@ -294,12 +307,12 @@ class PointCalls:
     def _annotate(self, error: Exception, call: Call | None, run: Run) -> None:
         if getattr(error, "etude_site", None) is not None:
             return
-        hook = next((hook for hook, candidate in self._entries if candidate == call), None)
+        hook = self._owner_of(call)
         if hook is None:
             return
         site = Site(hook.name, self.point, number_of(run, self.point), hook.origin, hook)
         error.etude_site = site  # type: ignore[attr-defined]
-        error.add_note(f"in hook {site.hook} ({site.origin}) at {site.point}, step {site.step}")
+        error.add_note(f"in hook {site.hook} ({site.origin}) at {site.word}, step {site.step}")
 
 
 class HookTable:
@@ -413,7 +426,5 @@ def _forgiven(hook: Hook, point: str, call: Call) -> Call:
 
 
 def _remark(hook: Hook, point: str, step: int, error: Exception, *, why: str = "") -> None:
-    warnings.warn(
-        f"hook {hook.name} failed at {point}, step {step}{why}: {type(error).__name__}: {printable(str(error))}",
-        stacklevel=3,
-    )
+    what = f"{type(error).__name__}: {printable(str(error))}"
+    warnings.warn(f"hook {hook.name} failed at {hook.word_for(point)}, step {step}{why}: {what}", stacklevel=3)

@@ -61,6 +61,6 @@ def _acting(frame: FrameType | None) -> str:
     while frame is not None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, PointCalls) and frame.f_locals.get("call") is not None:
-            return f"hook {owner.owner_of(frame.f_locals['call'])} at {owner.point}"
+            return owner.words_for(frame.f_locals["call"])
         frame = frame.f_back
     return "no hook is at work"

@@ -23,7 +23,7 @@ PARTS = """
 import os, signal
 import torch
 from mmcv.runner import HOOKS, BaseModule, Hook
-from mmcls.datasets import DATASETS
+from mmcls.datasets import DATASETS, BaseDataset
 from mmcls.models import CLASSIFIERS
 from mmtrack.datasets import DATASETS as TRACK_DATASETS
 from mmtrack.models import MODELS as TRACK_MODELS
@@ -69,6 +69,17 @@ class RaisingData(ToyData):
 @DATASETS.register_module(force=True)
 class BareData(ToyData):
     evaluate = None
+
+@DATASETS.register_module(force=True)
+class StrictData(ToyData):
+    def evaluate(self, results, metric='accuracy', logger=None):
+        return dict(accuracy=0.5)
+
+@DATASETS.register_module(force=True)
+class ListedData(BaseDataset):
+    CLASSES = ('a', 'b')
+    def load_annotations(self):
+        return [dict(img=torch.zeros(4), gt_label=0)]
 
 @CLASSIFIERS.register_module(force=True)
 class NoLossModel(ToyModel):
@@ -200,7 +211,8 @@ def test_the_error_that_ends_a_run_stands_in_its_log(config: Any, capsys: pytest
     log = next(Path("out").glob("*.log")).read_text()
     assert "mmcls - ERROR - ended by RuntimeError at iteration 3: hook says no" in log
     assert "toy_parts_of_build.py" in log and "Traceback" in log
-    assert capsys.readouterr().err.count("hook says no") <= 3
+    told = capsys.readouterr().err
+    assert told.count("hook says no") <= 3 and "at after_train_iter, step 4" in told
 
 
 def test_checkpoints_can_be_read_by_those_whom_the_umask_lets(config: Any) -> None:
@@ -284,6 +296,16 @@ def test_workers_that_outlive_an_epoch_are_resumed_exactly(config: Any, file: st
         ("data['train']['type'] = 'BrokenData'", 5, "toy_parts_of_build.py:40)"),
         ("data['train']['type'] = 'RaisingData'", 3, "toy_parts_of_build.py:46: RaisingData: 'tran'"),
         ("data['val']['type'] = 'BareData'", 2, "BareData has no method evaluate(results, …)"),
+        (
+            "data['val'] = dict(type='StrictData')\nevaluation = dict(metric_options=dict(topk=1))",
+            2,
+            "toy.py:18: StrictData.evaluate() takes no argument 'metric_options'; did you mean 'metric'?",
+        ),
+        (
+            "data['val'] = dict(type='ListedData', data_prefix='', pipeline=[])\nevaluation = dict(metric=['acuracy'])",
+            2,
+            "toy.py:18: metric acuracy is not supported; did you mean 'accuracy'?",
+        ),
         ("del data['val']", 2, "there is no data.val to evaluate on; give it, or train with --no-validate"),
         ("model = dict(type='NoLossModel')", 3, "train_step of NoLossModel returned no 'loss' to minimise"),
         ("model = dict(type='NoCountModel')", 3, "must return num_samples, too"),
@@ -340,6 +362,16 @@ def test_results_of_frames_are_collected_by_their_kind(config: Any) -> None:
     _train(config(lines + "data['val'] = dict(type='Frames', size=6)\n"))
     log = next(Path("out").glob("*.log.json")).read_text().splitlines()
     assert json.loads(log[-1])["frames"] == 6
+
+
+def test_how_weights_began_stands_in_the_log_alone(config: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    title = "Name of parameter - Initialization information"
+    path = str(config("model = dict(type='NotingModel')\n"))
+    assert main(["train", path, "--work-dir", "out"]) == 0
+    told = capsys.readouterr()
+    assert "The value is the same before" not in told.out + told.err
+    (log,) = Path("out").glob("*.log")
+    assert log.read_text().count(title) == 1 and "\nfc1.weight - torch.Size([8, 4]): \n" in log.read_text()
 
 
 def test_a_module_written_like_a_file_is_answered_with_its_name(

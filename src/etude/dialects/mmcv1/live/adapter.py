@@ -27,6 +27,9 @@ POINT = {
 }
 
 
+_STAGE = {point: stage for stage, point in POINT.items()}
+
+
 class Adapted(EngineHook):
     """One hook of mmcv: its stages at the engine's points, called with the runner."""
 
@@ -41,6 +44,9 @@ class Adapted(EngineHook):
     @property
     def origin(self) -> str:
         return origin_of(type(self.hook))
+
+    def word_for(self, point: str) -> str:
+        return _STAGE[point]
 
     def calls(self) -> Mapping[str, Callable[..., Any]]:
         return {
@@ -59,6 +65,9 @@ class Routed(EngineHook):
     @property
     def name(self) -> str:
         return type(self.runner).__name__
+
+    def word_for(self, point: str) -> str:
+        return _STAGE[point]
 
     def calls(self) -> Mapping[str, Callable[..., Any]]:
         return {point: _named_call(self.runner, stage) for stage, point in POINT.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
 import warnings
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader
 from etude.dialects.mmcv1.bounds import GREATER, LESS
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.checkpoint_hook import target_folder
-from etude.dialects.mmcv1.live.checks import ConfigKeyError, require
+from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigTypeError, require
 from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
@@ -26,6 +27,9 @@ from etude.errors import SaveError, suggest
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner import BaseRunner
+
+#: What ``evaluation`` may say that is the hook's own matter.
+HOOK_ARGUMENTS = ("start", "interval", "by_epoch", "save_best", "rule", "greater_keys", "less_keys", "out_dir")
 
 
 class EvalHook(Hook):
@@ -106,12 +110,23 @@ class EvalHook(Hook):
                 f"{type(dataset).__name__} has no method evaluate(results, …), which an evaluation needs",
                 hint="--no-validate trains without",
             )
+        self._check_arguments(runner, dataset)
         if self.save_best is None:
             return
         if runner.meta is None:
             warnings.warn("runner.meta is None. Creating an empty one.", stacklevel=2)
             runner.meta = {}
         self.best_ckpt_path = runner.meta.setdefault("hook_msgs", {}).get("best_ckpt")
+
+    def _check_arguments(self, runner: BaseRunner, dataset: Any) -> None:
+        """A misspelt argument of ``dataset.evaluate`` is told before training, not after the first epoch."""
+        taken = _arguments(getattr(dataset, "evaluate", None))
+        for name in self.eval_kwargs if taken is not None and type(self).evaluate is EvalHook.evaluate else ():
+            if name not in taken:
+                raise ConfigTypeError(
+                    f"{type(dataset).__name__}.evaluate() takes no argument {name!r}",
+                    at=place_of(runner, name), hint=suggest(name, [*taken, *HOOK_ARGUMENTS]),
+                )  # fmt: skip
 
     def before_train_iter(self, runner: BaseRunner) -> None:
         if self.by_epoch or not self.initial_flag:
@@ -231,7 +246,7 @@ class EvalHook(Hook):
         if self.key_indicator not in found:
             raise ConfigKeyError(
                 f"save_best={self.key_indicator!r} is not among the results: {', '.join(map(str, found))}",
-                at=_place_of_best(runner), hint=_meant(str(self.key_indicator), [str(name) for name in found]),
+                at=place_of(runner, "save_best"), hint=_meant(str(self.key_indicator), [str(name) for name in found]),
             )  # fmt: skip
         return found[self.key_indicator]
 
@@ -309,11 +324,22 @@ def _check_when(start: Any, interval: Any, by_epoch: Any, save_best: Any) -> Non
     )
 
 
-def _place_of_best(runner: BaseRunner) -> str:
-    """Where a config asks for the best checkpoint; empty in a run by hand."""
+def _arguments(evaluate: Any) -> list[str] | None:
+    """Names of the arguments beside the results, or None where any will do."""
+    try:
+        parameters = list(inspect.signature(evaluate).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    return [one.name for one in parameters[1:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+
+
+def place_of(runner: BaseRunner, key: str) -> str:
+    """Where a config says ``key`` of its evaluation; empty in a run by hand."""
     plan = runner.engine.plan
     hooks = [hook.spec for hook in plan.hooks if hook.spec.name == "EvalHook"] if plan is not None else []
-    return str(hooks[0].place("save_best")) if hooks else ""
+    return str(hooks[0].place(key)) if hooks else ""
 
 
 def _keys(given: str | Sequence[str] | None, default: list[str]) -> list[str]:

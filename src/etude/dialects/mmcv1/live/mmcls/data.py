@@ -220,6 +220,10 @@ class BaseDataset(Dataset[Any]):
         return found
 
 
+#: What :meth:`BaseDataset.evaluate` can tell.
+METRICS = ("accuracy", "precision", "recall", "f1_score", "support")
+
+
 def _metric(name: str, scores: Any, labels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     thrs, mode = options.get("thrs", 0.0), options.get("average_mode", "macro")
     if name == "accuracy":
@@ -228,8 +232,7 @@ def _metric(name: str, scores: Any, labels: Any, options: Mapping[str, Any]) -> 
         return {"support": support(scores, labels, mode)}
     names = ("precision", "recall", "f1_score")
     if name not in names:
-        known = ("accuracy", "support", *names)
-        raise ConfigValueError(f"metric {name} is not supported", hint=suggest(name, known))
+        raise ConfigValueError(f"metric {name} is not supported", hint=suggest(name, METRICS))
     value = precision_recall_f1(scores, labels, mode, thrs)[names.index(name)]
     if isinstance(thrs, tuple):
         return {f"{name}_thr_{limit:.2f}": one for limit, one in zip(thrs, value, strict=True)}

@@ -10,11 +10,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from etude.dialects.mmcv1.live import evaluation
 from etude.dialects.mmcv1.live.annealing import annealing_cos
-from etude.dialects.mmcv1.live.checks import require
+from etude.dialects.mmcv1.live.checks import ConfigValueError, require
 from etude.dialects.mmcv1.live.hook import HOOKS, Hook
 from etude.dialects.mmcv1.live.lr_updater import CosineAnnealingLrUpdaterHook, progress
+from etude.dialects.mmcv1.live.mmcls.data import METRICS, BaseDataset
 from etude.dialects.mmcv1.live.optimizer_hook import OptimizerHook, loss_of
 from etude.dialects.mmcv1.live.parallel import unwrap
+from etude.errors import suggest
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner import BaseRunner
@@ -24,6 +26,19 @@ class _Latest(evaluation.EvalHook):
     """Keeps what the model said last, for hooks that want to look at it."""
 
     latest_results: Any = None
+
+    def _check_arguments(self, runner: BaseRunner, dataset: Any) -> None:
+        """As far as mmclassification's own ``evaluate`` is asked, its metrics are known before training too."""
+        super()._check_arguments(runner, dataset)
+        metric = self.eval_kwargs.get("metric", "accuracy")
+        if getattr(type(dataset), "evaluate", None) is not BaseDataset.evaluate:
+            return
+        for name in [metric] if isinstance(metric, str) else metric:
+            if name not in METRICS:
+                raise ConfigValueError(
+                    f"metric {name} is not supported",
+                    at=evaluation.place_of(runner, "metric"), hint=suggest(name, METRICS),
+                )  # fmt: skip
 
     def _take(self, runner: BaseRunner, results: Any) -> None:
         self.latest_results = results

@@ -28,6 +28,13 @@ DEFAULT_HOOKS = {
 }
 
 
+#: The engine's points that training goes through, in MMEngine's words.
+_WORDS = {
+    "before_epoch": "before_train_epoch", "before_step": "before_train_iter",
+    "after_step": "after_train_iter", "after_epoch": "after_train_epoch",
+}  # fmt: skip
+
+
 class Acting(CoreHook):
     """One of the user's hooks as the engine sees it: its methods at the engine's points, called with the runner."""
 
@@ -46,6 +53,9 @@ class Acting(CoreHook):
         if acts_at(hook, "after_train_epoch"):
             made["after_epoch"] = _plain(hook.after_train_epoch, runner)
         return made
+
+    def word_for(self, point: str) -> str:
+        return _WORDS[point]
 
     @property
     def name(self) -> str:

@@ -1,0 +1,87 @@
+"""Every test begins with the same process: what it imported from its folder, registered and logged is taken back.
+
+Tests are dealt out to processes as these become free, so a test never knows which ones ran before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from etude import registry
+from etude.dialects.libai.live.detectron.registry import Registry as FvcoreRegistry
+from etude.dialects.mcquic.live.registry import Registry as McquicRegistry
+from etude.dialects.openmm import logging_v1
+from etude.dialects.openmm.registry_base import RegistryTree
+
+_made: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def watch() -> None:
+    """Know every registry that is made from now on."""
+    for kind in (RegistryTree, FvcoreRegistry):
+        kind.__init__ = _noted(kind.__init__)  # type: ignore[method-assign]
+
+
+def _noted(make: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        _made.add(self)
+
+    return __init__
+
+
+@contextmanager
+def isolated(folder: Path) -> Iterator[None]:
+    """Afterwards the modules that lie in ``folder``, what was registered from them, and loggers of mmcv are gone."""
+    modules, loggers = set(sys.modules), dict(logging_v1.logger_initialized)
+    entries = {id(table): dict(table) for table in _tables()}
+    yield
+    passing = {name for name in set(sys.modules) - modules if _lies_in(folder, sys.modules[name])}
+    for table in _tables():
+        _restore(table, entries.get(id(table), {}), passing)
+    for name in passing:
+        del sys.modules[name]
+    for name in set(logging_v1.logger_initialized) - set(loggers):
+        _silence(logging.getLogger(name))
+        del logging_v1.logger_initialized[name]
+
+
+def _tables() -> Iterator[dict[str, Any]]:
+    for native in registry.TABLES.values():
+        yield native._entries
+    for made in list(_made):
+        yield made._module_dict if isinstance(made, RegistryTree) else made._obj_map
+    for kind in McquicRegistry.__subclasses__():
+        yield kind._map
+
+
+def _restore(table: dict[str, Any], before: dict[str, Any], passing: set[str]) -> None:
+    for name, entry in list(table.items()):
+        known = before.get(name)
+        if _is_passing(entry, passing):
+            if known is None:
+                del table[name]
+            else:
+                table[name] = known
+
+
+def _is_passing(entry: Any, passing: set[str]) -> bool:
+    """Is it of a file that the test wrote, or made within the test itself?"""
+    module, name = getattr(entry, "__module__", ""), getattr(entry, "__qualname__", "")
+    return module in passing or (module.startswith("tests.") and "<locals>" in name)
+
+
+def _lies_in(folder: Path, module: Any) -> bool:
+    return str(getattr(module, "__file__", None) or "").startswith(f"{folder}/")
+
+
+def _silence(logger: logging.Logger) -> None:
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
