@@ -5,32 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from etude.config.tree import Tree
+from etude.config.tree import Path, Tree
 from etude.dialects.mmengine import lower as lowering
+from etude.dialects.mmengine.convert_hooks import Hooks
 from etude.dialects.openmm.lowering import Lowering
 from etude.dialects.openmm.raw import as_torch_does, hidden
 from etude.errors import ConfigError, Finding
 from etude.plan import Plan
 
-PARTS = ("etude.dialects.mmengine.live.converted", "etude.dialects.mmengine.live.converted_data")
+PARTS = tuple(f"etude.dialects.mmengine.live.{name}" for name in ("converted", "converted_data", "converted_hooks"))
 #: Optimizers that this dialect runs fused, as the native engine does.
 _FUSED = ("Adam", "AdamW")
-#: Hooks that keep their own rules in the native engine, with their arguments.
-_KEPT_HOOKS = {"EMAHook": "mmengine.EMA", "EarlyStoppingHook": "mmengine.EarlyStopping"}
-#: Ways of choosing when to validate that the native engine does not have.
-_DIFFERENT = ("val_begin", "dynamic_intervals")
+#: Rules for parameters that native groups say; with any other one MMEngine's constructor makes the groups.
+_SAID = {"custom_keys", "norm_decay_mult", "bias_lr_mult", "bias_decay_mult", "bypass_duplicate"}
+#: Ways of choosing when to validate that MMEngine's hook decides by its own rules.
+_CHOSEN = {"val_begin": "begin", "dynamic_intervals": "dynamic_intervals"}
+#: Keys that change how a run computes in a way that the native engine has no word for.
+_UNSAID = ("efficient_conv_bn_eval", "strategy")
+#: Keys that change what a run costs, or how several processes work together.
+_LEFT_OUT = ("compile", "activation_checkpointing", "model_wrapper_cfg")
 #: What a section of ``data`` says itself.
-_LOADER_WORDS = (
-    "dataset",
-    "sampler",
-    "batch_sampler",
-    "batch_size",
-    "num_workers",
-    "collate_fn",
-    "drop_last",
-    "_delete_",
-)
-_NATIVE_HOOKS = {"EmptyCacheHook": "EmptyCache", "SyncBuffersHook": "SyncBuffers"}
+_LOADER_WORDS = ("dataset", "sampler", "batch_size", "num_workers", "collate_fn", "drop_last", "_delete_")
+#: Backends of the visualizer that have native counterparts, or whose files the native engine has anyway.
+_WRITERS = {"TensorboardVisBackend": "tensorboard", "LocalVisBackend": ""}
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
@@ -51,14 +48,21 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
         "optim": _optimizer(tree),
         "update": _update(tree),
         "train": _training(tree, plan, notes),
-        "log": {"every": f"{tree.get('default_hooks', 'logger', 'interval', default=10)}step"},
+        "log": _log(tree, notes),
         "checkpoint": _checkpoint(tree, notes),
     }
-    config["hooks"] = [_loaders(tree), *_validation(tree, plan, config), *_schedulers(tree), *_custom(tree)]
+    hooks = Hooks(tree).converted()
+    begins = any(hook["type"] == "mmengine.Hook" for hook in hooks)
+    first = {**_loaders(tree), **({"init": False} if begins else {})}
+    last = [{"type": "mmengine.Begin", "priority": 105}] if begins else []
+    config["hooks"] = [first, *_validation(tree, plan, config), *_schedulers(tree), *hooks, *last]
     if tree.get("load_from") and not tree.get("resume"):
         config["init_from"] = tree.get("load_from")
+    elif tree.get("resume"):
+        notes.append("resume is left out: a checkpoint of MMEngine can start weights (`init_from`), not go on")
     if "groups" in config["optim"]:
         notes.append("rules of `optim.groups` that fit no parameter are mistakes here: drop those that training names")
+    notes += [f"{key} is left out" for key in _LEFT_OUT if tree.get(key)]
     if tree.get("test_dataloader") is not None:
         notes.append("the test data is left out: training does not look at it")
     return config, notes
@@ -66,29 +70,17 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 
 def _require_convertible(tree: Tree, plan: Plan) -> None:
     """Everything that has no native counterpart with the same result, at once."""
-    wrong: list[tuple[tuple[str | int, ...], str]] = []
-    wrapper = str(tree.get("optim_wrapper", "type", default="OptimWrapper")).rpartition(".")[2]
-    if wrapper not in ("OptimWrapper", "AmpOptimWrapper"):
-        wrong.append((("optim_wrapper",), f"{wrapper}"))
-    if tree.get("optim_wrapper", "constructor") not in (None, "DefaultOptimWrapperConstructor"):
-        wrong.append((("optim_wrapper", "constructor"), "an optim wrapper constructor of its own"))
-    rules = tree.get("optim_wrapper", "paramwise_cfg") or {}
-    if set(rules) - {"custom_keys", "norm_decay_mult", "bias_lr_mult", "bias_decay_mult", "bypass_duplicate"}:
-        wrong.append((("optim_wrapper", "paramwise_cfg"), "these paramwise rules"))
+    wrong: list[tuple[Path, str]] = []
+    if _last(tree.get("optim_wrapper")) == "ApexOptimWrapper":
+        wrong.append((("optim_wrapper",), "ApexOptimWrapper"))
     if not plan.loop.name.rpartition(".")[2].startswith(("EpochBasedTrainLoop", "IterBasedTrainLoop")):
         wrong.append((("train_cfg",), f"the loop {plan.loop.name}"))
-    if isinstance(tree.get("param_scheduler"), Mapping) and "type" not in tree.get("param_scheduler"):
-        wrong.append((("param_scheduler",), "schedulers by optimizer"))
-    wrong += [
-        ((f"{split}_dataloader", key), f"{split}_dataloader.{key}")
-        for split in ("train", "val")
-        for key in ("batch_sampler", "num_batch_per_epoch")
-        if tree.get(f"{split}_dataloader", key) is not None
-    ]
-    wrong += [(("train_cfg", key), f"train_cfg.{key}") for key in _DIFFERENT if key in (tree.get("train_cfg") or {})]
-    for index, hook in enumerate(tree.get("custom_hooks") or []):
-        if _last(hook) not in (*_NATIVE_HOOKS, *_KEPT_HOOKS):
-            wrong.append((("custom_hooks", index), f"the hook {hook.get('type')}"))
+    if _last(tree.get("val_cfg")) not in ("", "ValLoop"):
+        wrong.append((("val_cfg",), f"the loop {_last(tree.get('val_cfg'))}"))
+    if tree.get("runner_type") not in (None, "Runner"):
+        wrong.append((("runner_type",), f"the runner {tree.get('runner_type')}"))
+    wrong += [((key,), key) for key in _UNSAID if tree.get(key)]
+    wrong += Hooks(tree).obstacles()
     if wrong:
         raise ConfigError(
             [
@@ -137,6 +129,8 @@ def _loaders(tree: Tree) -> dict[str, Any]:
 
 
 def _optimizer(tree: Tree) -> dict[str, Any]:
+    if _is_constructed(tree):
+        return _constructed(tree)
     given = tree.values["optim_wrapper"]
     kind = str(given["optimizer"]["type"])
     optimizer = {**given["optimizer"], "type": kind}
@@ -156,12 +150,46 @@ def _optimizer(tree: Tree) -> dict[str, Any]:
     return {**plain, **({"groups": groups} if groups else {})}
 
 
+def _is_constructed(tree: Tree) -> bool:
+    """Whether a constructor of MMEngine's has to make the optimizers: several, by rules or of kinds of its own."""
+    given = tree.values["optim_wrapper"]
+    name = _last(given.get("optimizer"))
+    own = ("OPTIMIZERS", name) in Lowering(tree).registered or not lowering.TABLES["OPTIMIZERS"].get(
+        name, "torch.optim:"
+    ).startswith("torch.")
+    by_itself = "optimizer" not in given or given.get("constructor") not in (None, "DefaultOptimWrapperConstructor")
+    rules = given.get("paramwise_cfg") or {}
+    options = {option for key in (rules.get("custom_keys") or {}).values() for option in key}
+    unsaid = set(rules) - _SAID | options - {"lr_mult", "decay_mult"}
+    return own or by_itself or bool(unsaid) or bool(tree.get("auto_scale_lr", "enable"))
+
+
+def _constructed(tree: Tree) -> dict[str, Any]:
+    made = {"type": "mmengine.OptimWrapper", "config": hidden(tree.values["optim_wrapper"], "optim_wrapper")}
+    if not tree.get("auto_scale_lr", "enable"):
+        return made
+    sizes = [tree.get("train_dataloader", "batch_size"), tree.get("auto_scale_lr", "base_batch_size")]
+    return {**made, "scale": sizes}
+
+
 def _update(tree: Tree) -> dict[str, Any]:
     given = tree.values["optim_wrapper"]
     wrapper = {key: value for key, value in given.items() if key not in ("optimizer", "constructor", "paramwise_cfg")}
     if _last(given) in ("", "OptimWrapper"):
         wrapper.pop("type", None)
-    return {"type": "mmengine.TrainStep", **({"wrapper": hidden(wrapper, "optim_wrapper")} if wrapper else {})}
+    if not wrapper or _is_constructed(tree):
+        return {"type": "mmengine.TrainStep"}
+    return {"type": "mmengine.TrainStep", "wrapper": hidden(wrapper, "optim_wrapper")}
+
+
+def _log(tree: Tree, notes: list[str]) -> dict[str, Any]:
+    backends = [_last(one) for one in tree.get("visualizer", "vis_backends") or []]
+    for name in backends:
+        if name not in _WRITERS:
+            notes.append(f"{name} is left out: name a writer under `log.to`")
+    writers = [_WRITERS[name] for name in backends if _WRITERS.get(name)]
+    every = f"{(tree.get('default_hooks', 'logger') or {}).get('interval', 10)}step"
+    return {"every": every, **({"to": writers} if writers else {})}
 
 
 def _training(tree: Tree, plan: Plan, notes: list[str]) -> dict[str, Any]:
@@ -203,31 +231,27 @@ def _validation(tree: Tree, plan: Plan, config: dict[str, Any]) -> list[dict[str
     config["metrics"] = [
         {"type": "mmengine.Evaluator", "config": hidden(tree.values["val_evaluator"], "val_evaluator")}
     ]
-    config["train"]["validate"] = f"{tree.get('train_cfg', 'val_interval', default=usual)}{unit}"
+    interval = tree.get("train_cfg", "val_interval", default=usual)
+    given = {word: tree.get("train_cfg", key) for key, word in _CHOSEN.items()}
+    chosen = {
+        word: [list(pair) for pair in value] if word == "dynamic_intervals" else value
+        for word, value in given.items()
+        if value is not None
+    }
+    config["train"]["validate"] = f"1{unit}" if chosen else f"{interval}{unit}"
     fp16 = bool(tree.get("val_cfg", "fp16", default=False))
-    return [{"type": "mmengine.Validation", "priority": 0, **({"fp16": True} if fp16 else {})}]
+    more = {**({"fp16": True} if fp16 else {}), **({"interval": interval, **chosen} if chosen else {})}
+    return [{"type": "mmengine.Validation", "priority": 0, **more}]
 
 
 def _schedulers(tree: Tree) -> list[dict[str, Any]]:
     given = tree.get("param_scheduler")
-    listed = [given] if isinstance(given, Mapping) else list(given or [])
-    if not listed:
+    if not given:
         return []
-    schedulers = [hidden(one, "param_scheduler") for one in listed]
+    by_name = isinstance(given, Mapping) and "type" not in given
+    listed: Any = dict(given) if by_name else [given] if isinstance(given, Mapping) else list(given)
+    schedulers = hidden(listed, "param_scheduler")
     return [{"type": "mmengine.ParamSchedulers", "priority": 65, "schedulers": schedulers}]
-
-
-def _custom(tree: Tree) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-    for hook in tree.get("custom_hooks") or []:
-        name = _last(hook)
-        config = {key: value for key, value in hook.items() if key not in ("type", "priority")}
-        if name in _NATIVE_HOOKS:
-            made.append({"type": _NATIVE_HOOKS[name]})
-        elif name in _KEPT_HOOKS:
-            priority = {"EMAHook": 50, "EarlyStoppingHook": 100}[name]
-            made.append({"type": _KEPT_HOOKS[name], "priority": priority, "config": hidden(config, "custom_hooks")})
-    return made
 
 
 def _last(given: Any) -> str:

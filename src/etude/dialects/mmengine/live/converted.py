@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import bisect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 
@@ -13,15 +15,18 @@ from etude.core.state import Generators
 from etude.data.seeds import kept_generators
 from etude.dialects.mmengine.live import exact, registry
 from etude.dialects.mmengine.live.amp import autocast
+from etude.dialects.mmengine.live.converted_view import View
 from etude.dialects.mmengine.live.data.sampler import InfiniteSampler
 from etude.dialects.mmengine.live.evaluator.evaluator import Evaluator
 from etude.dialects.mmengine.live.hooks.early_stopping_hook import EarlyStoppingHook
 from etude.dialects.mmengine.live.hooks.ema_hook import EMAHook
-from etude.dialects.mmengine.live.runner.building import schedulers_of
+from etude.dialects.mmengine.live.loops import calc_dynamic_intervals
+from etude.dialects.mmengine.live.runner.building import multiply_lr, optim_wrapper_of, schedulers_of
 from etude.dialects.mmengine.live.val_losses import ValLosses
 from etude.dialects.openmm.raw import restored
 from etude.dialects.openmm.scope import init_default_scope
-from etude.registry import COLLATES, DATASETS, HOOKS, METRICS, MODELS, SAMPLERS, UPDATES
+from etude.hooks.evaluate import Evaluate
+from etude.registry import COLLATES, DATASETS, HOOKS, METRICS, MODELS, OPTIMIZERS, SAMPLERS, UPDATES
 
 
 @MODELS.register(name="mmengine.Model")
@@ -70,9 +75,36 @@ class Collate:
         return self.function(batch, **self.args)
 
 
+class Later(torch.optim.Optimizer):
+    """Stands for optimizers that a constructor of MMEngine's makes when it sees the model."""
+
+    def __init__(self, params: Any, config: Mapping[str, Any], scale: Sequence[int] | None = None) -> None:
+        super().__init__(params, {"lr": 0.0})
+        self.config, self.scale = restored(config), scale
+
+    def made(self, model: torch.nn.Module) -> Any:
+        """The optim wrapper; ``scale`` is the real size of batches and the one that learning rates are meant for."""
+        wrapper = optim_wrapper_of(model, self.config)
+        if self.scale is not None:
+            multiply_lr(wrapper, *self.scale)
+        return wrapper
+
+    def step(self, closure: Any = None) -> NoReturn:
+        raise AssertionError("the hook mmengine.Data has not put the optimizers in place")
+
+
+@OPTIMIZERS.register(name="mmengine.OptimWrapper")
+def optim_wrapper(params: Any, config: Mapping[str, Any], scale: Sequence[int] | None = None) -> Any:
+    """What ``optim_wrapper`` says, with its constructor and its rules for parameters; one optimizer or several."""
+    return Later(params, config, scale)
+
+
 @UPDATES.register(name="mmengine.TrainStep")
 class TrainStep:
     """``model.train_step(batch, optim_wrapper)`` around the native optimizer."""
+
+    #: The run as hooks of MMEngine see it, if there are any.
+    view: Any = None
 
     def __init__(
         self, forward: Any, optimizers: Mapping[str, torch.optim.Optimizer], wrapper: Mapping[str, Any] | None = None
@@ -85,75 +117,124 @@ class TrainStep:
         self._begun = False
         self._loaded: Mapping[str, Any] | None = None
 
+    def put_in_place(self, run: Run) -> None:
+        """Have the optimizers made that only a constructor can make."""
+        later = next(iter(run.optimizers.values()))
+        if isinstance(later, Later):
+            self.wrapper = later.made(run.model)
+            run.optimizers = {name: wrapper.optimizer for name, wrapper in exact.named(self.wrapper)}
+
     def __call__(self, run: Run, batch: Any) -> Any:
         if not self._begun:
             self.wrapper.initialize_count_status(self.model, run.step, run.total_steps or -1)
-            if self._loaded is not None:
-                exact.put_back(self.wrapper, self._loaded)
+            for name, wrapper in exact.named(self.wrapper) if self._loaded is not None else ():
+                exact.put_back(wrapper, _of(self._loaded, name))
             self._begun = True
+        if self.view is not None:
+            self.view.tell_rates()
         run.outputs = self.model.train_step(batch, self.wrapper)
         for name, value in run.outputs.items():
             run.events.put(name, value)
+        if self.view is not None:
+            self.view.tell(run.outputs)
         return run.outputs
 
     def state_dict(self) -> dict[str, Any]:
         """Batches of an unfinished group, and the scale of the loss; the optimizer is a part of its own."""
-        scaler = getattr(self.wrapper, "loss_scaler", None)
-        return {**exact.unfinished(self.wrapper), "loss_scaler": scaler.state_dict() if scaler else {}}
+        states = {name: _state_of(wrapper) for name, wrapper in exact.named(self.wrapper)}
+        return states.get("", {"wrappers": states})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Taken when the first batch comes: the wrapper begins to count anew there."""
         self._loaded = state
-        if state.get("loss_scaler"):
-            self.wrapper.loss_scaler.load_state_dict(dict(state["loss_scaler"]))
+        for name, wrapper in exact.named(self.wrapper):
+            if scaler := _of(state, name).get("loss_scaler"):
+                wrapper.loss_scaler.load_state_dict(dict(scaler))
+
+
+def _state_of(wrapper: Any) -> dict[str, Any]:
+    scaler = getattr(wrapper, "loss_scaler", None)
+    return {**exact.unfinished(wrapper), "loss_scaler": scaler.state_dict() if scaler else {}}
+
+
+def _of(state: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
+    """The state of one wrapper; a single one has no name."""
+    found: Mapping[str, Any] = (state or {}).get("wrappers", {}).get(name, {}) if name else state or {}
+    return found
 
 
 @HOOKS.register(name="mmengine.ParamSchedulers")
 class ParamSchedulers(EngineHook):
-    """MMEngine's parameter schedulers: those by iteration move after every step, those by epoch after every epoch."""
+    """MMEngine's parameter schedulers: those by iteration move after every step, those by epoch after every epoch.
+
+    A run by iterations is one epoch of theirs, so that the latter do not move there. ``schedulers`` is a list, or lists
+    by the names of several optimizers.
+    """
 
     priority = 65
 
-    def __init__(self, schedulers: Sequence[Mapping[str, Any]]) -> None:
-        self._configs = [restored(config) for config in schedulers]
-        self.schedulers: list[Any] = []
+    def __init__(self, schedulers: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> None:
+        self._configs = restored(schedulers)
+        self.schedulers: Any = []
 
     def attach(self, run: Run) -> None:
         """Schedulers act on the optimizer when they are made, before a checkpoint is loaded."""
         wrapper: Any = getattr(run.update, "wrapper", next(iter(run.optimizers.values())))
-        self.schedulers = schedulers_of(
-            self._configs,
+        several = exact.named(wrapper)
+        made = {name: self._made(run, one, self._configs_of(name)) for name, one in several}
+        self.schedulers = made.get("", made)
+
+    def _configs_of(self, name: str) -> Any:
+        by_name = isinstance(self._configs, dict) and "type" not in self._configs
+        return self._configs[name] if by_name else self._configs
+
+    def _made(self, run: Run, wrapper: Any, configs: Any) -> list[Any]:
+        return schedulers_of(
+            configs,
             wrapper,
             max_epochs=run.max_epochs if run.max_epochs is not None else 1,
             max_iters=run.total_steps,
-            epoch_length=run.steps_per_epoch or 1,
+            epoch_length=_length(run),
         )
+
+    def _all(self) -> list[Any]:
+        found: Any = self.schedulers
+        return [one for group in found.values() for one in group] if isinstance(found, dict) else found
 
     def before_run(self, run: Run) -> None:
         if not self.schedulers:
             self.attach(run)
 
     def after_step(self, run: Run) -> None:
-        for scheduler in self.schedulers:
+        for scheduler in self._all():
             if not scheduler.by_epoch:
                 scheduler.step()
 
     def after_epoch(self, run: Run) -> None:
-        for scheduler in self.schedulers:
+        for scheduler in self._all() if run.max_epochs is not None else ():
             if scheduler.by_epoch:
                 scheduler.step()
 
     def after_eval(self, run: Run) -> None:
-        for scheduler in self.schedulers:
+        for scheduler in self._all():
             if scheduler.by_epoch and getattr(scheduler, "need_val_args", False):
                 scheduler.step(run.metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        return {str(index): scheduler.state_dict() for index, scheduler in enumerate(self.schedulers)}
+        return {str(index): scheduler.state_dict() for index, scheduler in enumerate(self._all())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        for index, scheduler in enumerate(self.schedulers):
+        for index, scheduler in enumerate(self._all()):
             scheduler.load_state_dict(dict(state[str(index)]))
+
+
+def _length(run: Run) -> int:
+    """Batches of a pass over the data, as MMEngine's loader counts them."""
+    loader: Any = run.data["train"]
+    try:
+        return len(loader)
+    except TypeError:
+        return run.steps_per_epoch or 1
 
 
 @METRICS.register(name="mmengine.Evaluator")
@@ -207,33 +288,45 @@ class ModelEvaluation:
 
 @HOOKS.register(name="mmengine.Validation")
 class Validation(EngineHook):
-    """Has evaluations be done as MMEngine's ``ValLoop`` does them."""
+    """Has evaluations be done as MMEngine's ``ValLoop`` does them.
+
+    With an ``interval``, and only then, it also decides when, by the rules of the train loops: not before ``begin``,
+    and with other intervals from the points of ``dynamic_intervals`` on.
+    """
 
     priority = 0
 
-    def __init__(self, fp16: bool = False) -> None:
-        self.fp16 = fp16
+    def __init__(
+        self,
+        fp16: bool = False,
+        interval: int | None = None,
+        begin: int = 1,
+        dynamic_intervals: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        self.fp16, self.begin = fp16, begin
+        pairs = None if dynamic_intervals is None else [(start, every) for start, every in dynamic_intervals]
+        self._intervals = None if interval is None else calc_dynamic_intervals(interval, pairs)
 
     def attach(self, run: Run) -> None:
         results = next(metric for metric in run.evaluation.metrics.values() if isinstance(metric, Results))
         loader: Any = run.data["val"]
         run.evaluation = ModelEvaluation(run.model, results.evaluator, loader.dataset, fp16=self.fp16)
 
+    def before_run(self, run: Run) -> None:
+        """Evaluations are asked for after every epoch or step: let those happen that are due."""
+        for hook in run.hooks if self._intervals is not None else ():
+            if isinstance(hook, Evaluate):
+                hook.at_end = False
+                hook.act = partial(self._act, hook.act)  # type: ignore[method-assign]
+        run.hooks.compile()
 
-class _Runner:
-    """What hooks of MMEngine's ask a runner for."""
-
-    def __init__(self, run: Run) -> None:
-        self.run, self.model, self._resume = run, run.model, True
-        self.max_epochs, self.max_iters = run.max_epochs, run.total_steps
-
-    @property
-    def epoch(self) -> int:
-        return self.run.epoch
-
-    @property
-    def iter(self) -> int:
-        return self.run.step
+    def _act(self, evaluate: Callable[[Run], None], run: Run) -> None:
+        assert self._intervals is not None
+        milestones, intervals = self._intervals
+        count, last = (run.done, run.total_steps) if run.max_epochs is None else (run.epochs_done, run.max_epochs)
+        interval = intervals[bisect.bisect(milestones, count + 1) - 1]
+        if count >= self.begin and (count % interval == 0 or count == last):
+            evaluate(run)
 
 
 @HOOKS.register(name="mmengine.EMA")
@@ -244,7 +337,7 @@ class Ema(EngineHook):
         self.hook = EMAHook(**restored(config or {}))
 
     def attach(self, run: Run) -> None:
-        self._runner = _Runner(run)
+        self._runner = View(run)
         self.hook.before_run(self._runner)
 
     def before_train(self, run: Run) -> None:

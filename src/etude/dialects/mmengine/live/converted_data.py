@@ -19,9 +19,11 @@ from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.data.seeds import kept_generators
 from etude.dialects.mmengine.live.converted import Endless
+from etude.dialects.mmengine.live.converted_view import hub_of
+from etude.dialects.mmengine.live.dist.utils import get_world_size
 from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch
 from etude.dialects.mmengine.live.passes import Passes
-from etude.dialects.mmengine.live.runner.dataloaders import build_dataloader
+from etude.dialects.mmengine.live.runner.dataloaders import _SlicedDataset, build_dataloader
 from etude.dialects.openmm.raw import restored
 from etude.plan import Loader as LoaderPlan
 from etude.registry import COLLATES, HOOKS, SAMPLERS
@@ -31,14 +33,39 @@ from etude.registry import COLLATES, HOOKS, SAMPLERS
 class Data(EngineHook):
     """The loaders of ``data`` replaced by MMEngine's, and the weights initialised after that, as the runner does it.
 
-    ``train`` and ``val`` are the settings that the native section has no word for.
+    ``train`` and ``val`` are the settings that the native section has no word for. Without ``init`` somebody else, who
+    has to do something before, initialises the weights.
     """
 
-    def __init__(self, train: Mapping[str, Any] | None = None, val: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, train: Mapping[str, Any] | None = None, val: Mapping[str, Any] | None = None, init: bool = True
+    ) -> None:
         self.options = {"train": restored(train or {}), "val": restored(val or {})}
+        self.init = init
 
     def attach(self, run: Run) -> None:
         """Before anything is drawn for training: the run is built, no hook has begun."""
+        self._replace_loaders(run)
+        put_in_place = getattr(run.update, "put_in_place", None)
+        if put_in_place is not None:
+            put_in_place(run)
+        self._hub = hub_of(run)
+        self._hub.update_info_dict({"max_epochs": run.max_epochs or 1, "max_iters": run.total_steps})
+        if self.init:
+            initialise(run.model)
+
+    def before_train(self, run: Run) -> None:
+        self._hub.update_info_dict({"epoch": run.epoch if run.max_epochs else 0, "iter": run.step})
+
+    def before_epoch(self, run: Run) -> None:
+        if run.max_epochs is not None:
+            self._hub.update_info("epoch", run.epoch)
+
+    def before_step(self, run: Run) -> None:
+        """Models ask the hub how far the run is."""
+        self._hub.update_info("iter", run.step)
+
+    def _replace_loaders(self, run: Run) -> None:
         assert run.plan is not None
         seed, endless = run.plan.train.seed, run.max_epochs is None
         for split, plan in run.plan.data.items():
@@ -46,16 +73,35 @@ class Data(EngineHook):
             loader = _loader(native.dataset, plan, self.options[split], seed)
             if split == "train":
                 run.data[split] = Batches(run, loader, seed=seed, endless=endless)
+                self._count(run, loader)
             else:
                 run.data[split] = Limited(loader, getattr(native, "limit", None))
         if endless:
             torch.empty((), dtype=torch.int64).random_()  # an iteration loop opens its loader at once
-        model: Any = run.model
-        if hasattr(model, "init_weights"):
-            model.init_weights()
+
+    def _count(self, run: Run, loader: Any) -> None:
+        """Batches of an epoch where the native section does not say how many there are."""
+        assert run.plan is not None
+        training = run.plan.train
+        if not {"batch_sampler", "num_batch_per_epoch"} & set(self.options["train"]):
+            return
+        length = min(len(loader), training.limit_batches or len(loader))
+        run.steps_per_epoch = run.hooks.steps_per_epoch = length
+        if training.epochs is not None:
+            run.total_steps = training.epochs * length
 
 
-def _loader(dataset: Any, plan: LoaderPlan, options: Mapping[str, Any], seed: int) -> Any:
+def initialise(model: Any) -> None:
+    """The weights of a model that knows how."""
+    if hasattr(model, "init_weights"):
+        model.init_weights()
+
+
+def _loader(dataset: Any, plan: LoaderPlan, given: Mapping[str, Any], seed: int) -> Any:
+    options = dict(given)
+    batches = options.pop("num_batch_per_epoch", None)
+    if batches is not None:
+        dataset = _SlicedDataset(dataset, batches * plan.batch_size * get_world_size())
     sampler: Any = SAMPLERS.build(plan.sampler, dataset) if plan.sampler is not None else None
     known: dict[str, Any] = {
         **options,

@@ -31,7 +31,7 @@ def share_of(runner: Any) -> dict[str, Any]:
     return {
         "generators": _with_tensors(getattr(loop, "generators", None) or Generators().state_dict()),
         "data": None if passes is None else _place_in_data(passes.state_dict()),
-        "wrappers": {name: unfinished(wrapper) for name, wrapper in _named(runner.optim_wrapper)},
+        "wrappers": {name: unfinished(wrapper) for name, wrapper in named(runner.optim_wrapper)},
         "hooks": hooks_of(runner),
         "buffers": on_cpu(_own_buffers(runner)),
     }
@@ -42,7 +42,7 @@ def take(runner: Any, share: Mapping[str, Any]) -> None:
     passes = getattr(runner.train_loop, "passes", None)
     if passes is not None and share.get("data"):
         passes.load_state_dict({**share["data"], "began": generators_of(share["data"]["began"])})
-    for name, wrapper in _named(runner.optim_wrapper):
+    for name, wrapper in named(runner.optim_wrapper):
         put_back(wrapper, share.get("wrappers", {}).get(name, {}))
     take_hooks(runner, share.get("hooks") or {})
     with torch.no_grad():
@@ -65,12 +65,12 @@ def take_hooks(runner: Any, states: Mapping[str, Any]) -> None:
 
 def groups_of(optim_wrapper: Any) -> dict[str, Any]:
     """The options of all parameter groups, the virtual one too: what a plateau scheduler changes in a validation."""
-    return {name: [_options(group) for group in wrapper.param_groups] for name, wrapper in _named(optim_wrapper)}
+    return {name: [_options(group) for group in wrapper.param_groups] for name, wrapper in named(optim_wrapper)}
 
 
 def take_groups(optim_wrapper: Any, options: Mapping[str, Any]) -> None:
     """Put back what :func:`groups_of` gave."""
-    for name, wrapper in _named(optim_wrapper):
+    for name, wrapper in named(optim_wrapper):
         for group, saved in zip(wrapper.param_groups, options.get(name, ()), strict=False):
             group.update(saved)
 
@@ -111,7 +111,8 @@ def _own_buffers(runner: Any) -> dict[str, Any]:
     return dict(runner.model.module.named_buffers()) if runner.rank > 0 and is_model_wrapper(runner.model) else {}
 
 
-def _named(wrapper: Any) -> list[tuple[str, Any]]:
+def named(wrapper: Any) -> list[tuple[str, Any]]:
+    """The wrappers of several optimizers by name; a single one has none."""
     return list(wrapper.items()) if hasattr(wrapper, "items") else [("", wrapper)]
 
 
