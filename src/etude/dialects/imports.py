@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-from etude.errors import OutOfScope, UserError, suggest
+from etude.errors import OutOfScope, UserError, nearest, suggest
 from etude.registry import resolve
 
 #: Dialects that answer to import names, each with ``names.MODULES`` and ``names.OUT_OF_SCOPE``.
@@ -51,9 +51,9 @@ class Served(ModuleType):
             return importlib.import_module(full)
         if name.startswith("__"):
             raise AttributeError(name)
-        reason = _out_of_scope(full)
+        reason = reason_against(self.__name__, name)
         if reason:
-            raise OutOfScope(f"{full} is out of Étude's scope: {reason}")
+            raise OutOfScope(reason)
         text = f"module {self.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}"
         if _is_from_import(sys._getframe(1)):
             raise MissingName(text, name=self.__name__)
@@ -135,7 +135,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         reason = _out_of_scope(fullname)
         if reason and not _is_users(fullname):
-            raise OutOfScope(f"{fullname} is out of Étude's scope: {reason}", name=fullname)
+            raise OutOfScope(_refusal(fullname, reason), name=fullname)
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
@@ -210,6 +210,18 @@ def _packages() -> set[str]:
     """The packages that names are served of, or refused; asked for at every import, so found once."""
     _modules()
     return _tops
+
+
+def reason_against(module: str, name: str = "") -> str:
+    """Why a served package does not have ``name`` of ``module``; empty for slips of the fingers and what is unknown."""
+    full = f"{module}.{name}" if name else module
+    reason = _out_of_scope(full)
+    slip = full not in _out and nearest(name, list(_modules().get(module, ()))) is not None
+    return "" if slip or not reason or _is_users(full) else _refusal(full, reason)
+
+
+def _refusal(name: str, reason: str) -> str:
+    return f"{name} is out of Étude's scope: {reason}"
 
 
 def _out_of_scope(name: str) -> str:

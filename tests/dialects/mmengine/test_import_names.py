@@ -76,10 +76,26 @@ def test_what_is_out_of_scope_says_what_to_use() -> None:
         mmengine.runner.get_torchvision_models
 
 
-@pytest.mark.parametrize("module", ["models.heads", "models.heads.contrastive_head", "evaluation", "visualization"])
+@pytest.mark.parametrize(
+    "module",
+    ["models.heads", "models.heads.contrastive_head", "models.algorithms.simclr", "evaluation", "visualization"],
+)
 def test_networks_of_mmselfsup_are_refused_with_a_reason(module: str) -> None:
     with pytest.raises(OutOfScope, match=r"MMSelfSup's own .*`custom_imports`"):
         importlib.import_module(f"mmselfsup.{module}")
+
+
+def test_single_names_are_refused_with_a_reason_and_slips_are_told() -> None:
+    import mmselfsup.models.algorithms
+
+    with pytest.raises(OutOfScope, match=r"models.algorithms.SimCLR .*MMSelfSup's own algorithms"):
+        mmselfsup.models.algorithms.SimCLR
+    with pytest.raises(AttributeError, match="did you mean 'BaseModel'"):
+        mmselfsup.models.algorithms.BaseModle
+    with pytest.raises(OutOfScope, match="inference is not part of training"):
+        importlib.import_module("mmselfsup.apis")
+    with pytest.raises(OutOfScope, match="MMPretrain's own networks"):
+        importlib.import_module("mmpretrain.models.backbones")
 
 
 def test_what_a_project_puts_beside_them_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

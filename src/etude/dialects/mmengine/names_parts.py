@@ -249,13 +249,32 @@ OUT_OF_SCOPE: dict[str, str] = {
     f"mmengine.runner.{name}": "the model zoo; download a checkpoint and give its path"
     for name in ("get_deprecated_model_names", "get_external_models", "get_mmcls_models", "get_torchvision_models")
 }
+_OWN = "register yours in a module that `custom_imports` lists"
+_CALLED = "inference is not part of training; build the model from the config and call it, or use `etude test`"
 OUT_OF_SCOPE |= {
-    f"mmselfsup.{name}": f"MMSelfSup's own {what}; register yours in a module that `custom_imports` lists"
+    f"mmselfsup.{name}": f"MMSelfSup's own {what}; {_OWN}"
     for name, what in (
-        ("models.backbones", "networks"), ("models.heads", "networks"), ("models.necks", "networks"),
-        ("models.losses", "losses"), ("models.memories", "networks"), ("models.target_generators", "networks"),
-        ("datasets.transforms", "transforms"), ("evaluation", "evaluation"), ("visualization", "pictures"),
+        ("models", "networks"), ("models.algorithms", "algorithms"), ("models.backbones", "networks"),
+        ("models.heads", "networks"), ("models.necks", "networks"), ("models.losses", "losses"),
+        ("models.memories", "networks"), ("models.target_generators", "networks"), ("models.utils", "tools"),
+        ("datasets", "datasets"), ("datasets.transforms", "transforms"), ("evaluation", "evaluation"),
+        ("visualization", "pictures"), ("engine", "engine parts beyond its hooks, LARS and layer decay"),
     )
+}  # fmt: skip
+OUT_OF_SCOPE |= {
+    f"mmpretrain.{name}": f"MMPretrain's own {what}; {_OWN}"
+    for name, what in (
+        ("models", "networks"), ("datasets", "datasets and transforms"), ("evaluation", "metrics"),
+        ("structures", "data samples"), ("utils", "tools"), ("visualization", "pictures"), ("configs", "configs"),
+        ("engine", "engine parts beyond its hooks, optimizers and schedulers"),
+    )
+}  # fmt: skip
+OUT_OF_SCOPE |= {
+    "mmselfsup.apis": _CALLED, "mmpretrain.apis": _CALLED,
+    **{f"mmpretrain.{name}": _CALLED for name in ("get_model", "list_models", "inference_model", "ModelHub")},
+    **{f"mmselfsup.utils.{name}": f"MMSelfSup's own tools; {_OWN}"
+       for name in ("AliasMethod", "batch_shuffle_ddp", "batch_unshuffle_ddp", "collect_env", "concat_all_gather",
+                    "dist_forward_collect", "distributed_sinkhorn", "nondist_forward_collect")},
 }  # fmt: skip
 
 #: Registry → name → where it is; what MMSelfSup and MMPretrain add is found without their scopes, too.

@@ -45,9 +45,13 @@ def missing_name(module: str, name: str, folders: tuple[str, ...]) -> tuple[str,
     if served is not None:
         if not name or name in served or imports.served_names(f"{module}.{name}") is not None:
             return None
-        return f"{module} has no {name!r}", suggest(name, served)
+        reason = imports.reason_against(module, name)
+        return (reason, "") if reason else (f"{module} has no {name!r}", suggest(name, served))
     if imports.is_served(module.partition(".")[0]) and not scan.has_module(module, folders):
-        return f"there is no module {module}", _did_you_mean(module, imports.served_modules())
+        reason = imports.reason_against(module)
+        return (reason, "") if reason else (
+            f"there is no module {module}", _did_you_mean(module, imports.served_modules())
+        )  # fmt: skip
     source = scan.find_source(module, folders)
     if source is None:
         known = scan.has_module(module, folders)
