@@ -195,8 +195,9 @@ class Session:
         if run.folder is not None and not unused:
             self.console.say(f"  run     {relative(run.folder)}")
             if run.store is not None and (error is not None or run.exit_code):
-                newest = run.store.newest()
-                self.console.say(f"  saved   {relative(Path(newest)) if newest else 'nothing yet'}")
+                newest, lost = run.store.newest(), run.store.lost(run)
+                saved = relative(Path(newest)) if newest else "nothing yet"
+                self.console.say(f"  saved   {saved}{f'; {lost}' if lost else ''}")
             if run.store is not None or error is not None:
                 self.console.say(f"  resume  {resume_command(run, self.options)}")
 

@@ -149,7 +149,7 @@ def fail() -> None:
     raise ValueError("a mistake in a hook")
 
 
-SCENES["bit flipped"] = by_chaos("bitflip@save=5", before=at_step(13, fail))
+SCENES["bit flipped"] = by_chaos("bitflip@save=5,kill-saved@step=13")
 
 
 def signal_self(number: int) -> Callable[[], None]:
@@ -243,23 +243,48 @@ def exception_with_debug(folder: Path) -> dict[str, Any]:
     return {"code": code, "parts": sorted(aside.state), "batch": list(aside.state["batch"][0].shape), **ends(folder)}
 
 
-#: A project of a user whose hooks end the run as the environment says: ``raise@after_step@7``.
+#: A project of a user whose hooks end the run as the environment says: ``raise@after_step@7``. One that ``keeps`` has a
+#: state and has changed it when it raises; that of ``hoards`` is large.
 PARTS = """\
-import os, signal, etude
+import os, signal, time, etude
 
 class Deadly(etude.Hook):
+    words = ("raise", "kill")
     def calls(self):
         word, _, rest = os.environ.get("DEADLY", "").partition("@")
         point, _, step = rest.partition("@")
 
         def end(run):
+            self.act(run)
             inside = point.endswith("_step") and "eval" not in point or point in ("after_forward", "before_update")
             if run.step + 1 == int(step) if inside else run.done >= int(step) or point in ("before_run", "before_train"):
                 if word == "kill":
                     os.kill(os.getpid(), signal.SIGKILL)
                 raise RuntimeError("a mistake in a hook")
 
-        return {point: end} if word else {}
+        return {point: end} if word in self.words else {}
+    def act(self, run):
+        pass
+
+class Keeps(Deadly):
+    words = ("keeps", "hoards")
+    acts = 0
+    def act(self, run):
+        self.acts += 1
+        run.events.put("acts", self.acts, last=True)
+    def state_dict(self):
+        return {"acts": self.acts, "hoard": [0] * 5000 if "hoards" in os.environ.get("DEADLY", "") else []}
+    def load_state_dict(self, state):
+        self.acts = state["acts"]
+
+class Clocks(etude.Hook):
+    priority = 90
+    def before_step(self, run):
+        self.began = time.time()
+    def after_step(self, run):
+        assert 0 <= time.time() - self.began < 60
+        self.loss = run.outputs["loss"].item()
+        run.events.put("clocked", self.loss, last=True)
 
 class Ends(etude.Hook):
     def after_train(self, run):
@@ -282,8 +307,9 @@ model: {type: MLP, sizes: [64, 10], dropout: 0.2}
 loss: CrossEntropyLoss
 data: {train: {dataset: Digits, batch_size: 256}, val: {dataset: {type: Digits, split: val}, batch_size: 256}}
 optim: {type: AdamW, lr: 1e-2}
+schedule: {lr: [{type: Cosine, until: end}]}
 train: {epochs: 2, validate: 1ep, threads: 1, limit_batches: 6}
-hooks: [parts.Deadly, parts.Ends, parts.Draws]
+hooks: [parts.Deadly, parts.Keeps, parts.Ends, parts.Draws, parts.Clocks, Alerts]
 checkpoint: {every: 4step, keep: null}
 log: {every: 2step}
 """
@@ -331,19 +357,33 @@ def hooks_that_raise(folder: Path) -> dict[str, Any]:
     """At every point: what is said, what is saved, and that the resumed run (without the mistake) is exact."""
     project(folder)
     assert command(folder, "--folder", "calm")[0] == 0
+    points = [point for point in POINTS if point not in ("after_load", "on_error")]
+    return {"points": {point: raised_at(folder, "raise", point, "calm", "") for point in points}}
+
+
+@scene("hooks that raise with a state")
+def hooks_that_raise_with_a_state(folder: Path) -> dict[str, Any]:
+    """The same where the hook that raises has changed a state of its own by then."""
+    project(folder)
     found = {}
-    for point in [point for point in POINTS if point not in ("after_load", "on_error")]:
-        (folder / "ends").unlink(missing_ok=True)
-        code, text = command(folder, "--folder", point, deadly=f"raise@{point}@6")
-        kept = standing(folder / point / "checkpoints") if (folder / point / "checkpoints").exists() else []
-        ended = (folder / "ends").read_text().count("after_train") if (folder / "ends").exists() else 0
-        resumed, later = command(folder, "--folder", point, "--resume")
-        differs = compare_runs(folder / "calm", folder / point)
-        found[point] = {
-            "code": code, "said": text, "kept": kept, "ended": ended, "resumed": resumed, "later": later,
-            "differs": differs,
-        }  # fmt: skip
-    return {"points": found}
+    for point in ("before_step", "after_step"):
+        harmless = f"keeps@{point}@99"
+        assert command(folder, "--folder", f"calm-{point}", deadly=harmless)[0] == 0
+        found[point] = raised_at(folder, "keeps", point, f"calm-{point}", harmless)
+    return {"points": found, "large": command(folder, "--folder", "large", deadly="hoards@after_step@6")}
+
+
+def raised_at(folder: Path, word: str, point: str, calm: str, harmless: str) -> dict[str, Any]:
+    (folder / "ends").unlink(missing_ok=True)
+    name = f"{word}-{point}"
+    code, text = command(folder, "--folder", name, deadly=f"{word}@{point}@6")
+    kept = standing(folder / name / "checkpoints") if (folder / name / "checkpoints").exists() else []
+    ended = (folder / "ends").read_text().count("after_train") if (folder / "ends").exists() else 0
+    resumed, later = command(folder, "--folder", name, "--resume", deadly=harmless)
+    return {
+        "code": code, "said": text, "kept": kept, "ended": ended, "resumed": resumed, "later": later,
+        "differs": compare_runs(folder / calm, folder / name),
+    }  # fmt: skip
 
 
 @scene("hooks that raise at rare points")

@@ -24,7 +24,7 @@ def scenes() -> dict[str, dict[str, Any]]:
 #: Fault → exit code of the life that met it.
 CODES = {
     "sigterm": 143, "sigterm twice": 143, "ctrl-c": 130, "usr1": 75, "exception": 1, "nan": 4, "no space once": 0,
-    "bad disk once": 0, "killed in a save": -9, "bit flipped": 1, "worker dies": 5, "sigterm in evaluation": 143,
+    "bad disk once": 0, "killed in a save": -9, "bit flipped": -9, "worker dies": 5, "sigterm in evaluation": 143,
     "sigterm in evaluation within a step": 143, "sigterm in evaluation of an epoch's last step": 143,
     "sigterm in evaluation of the last step": 143, "sigterm in a validation epoch": 143,
     "exception in evaluation within a step": 1,
@@ -95,6 +95,24 @@ def test_a_hook_that_raises_is_named_and_costs_no_step_that_was_done(
     newest = int(result["kept"][-1].partition(".")[0].removeprefix("step-")) if result["kept"] else 0
     assert (newest, result["ended"]) == (LEFT[point], int(point != "before_run"))
     assert (result["resumed"], result["differs"]) == (0, None)
+
+
+@pytest.mark.parametrize(("point", "left"), [("before_step", 5), ("after_step", 6)])
+def test_a_hook_that_has_changed_its_own_state_when_it_raises_costs_no_step_either(
+    scenes: dict[str, dict[str, Any]], point: str, left: int
+) -> None:
+    """Its state of before is saved, so that it acts once all the same."""
+    result = scenes["hooks that raise with a state"]["points"][point]
+    newest = int(result["kept"][-1].partition(".")[0].removeprefix("step-"))
+    assert (result["code"], newest, result["resumed"], result["differs"]) == (3, left, 0, None)
+
+
+def test_a_state_too_large_to_be_copied_at_every_step_is_told_with_what_it_costs(
+    scenes: dict[str, dict[str, Any]],
+) -> None:
+    code, said = scenes["hooks that raise with a state"]["large"]
+    lost = "step-000000004; 2 steps are to be repeated: hook Keeps keeps more than is copied at every step"
+    assert code == 3 and lost in said
 
 
 def test_a_hook_that_raises_after_loading_or_beside_an_error_does_no_harm(scenes: dict[str, dict[str, Any]]) -> None:

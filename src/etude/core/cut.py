@@ -7,12 +7,16 @@ state in which the step's update is done and some of its hooks have acted. A che
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from typing import Any
 
+from etude.checkpoint.encode import encode
 from etude.core.hook import Hook
 from etude.core.run import Part, Run, named_hooks
+from etude.core.state import Generators
 from etude.data.loader import Loader
+from etude.errors import UserCodeError
 
 PART = "cut"
 
@@ -23,9 +27,16 @@ def within_step(run: Run) -> bool:
 
 
 def before(run: Run, hook: Hook) -> dict[str, Any]:
-    """The part ``cut`` for a step whose hooks before ``hook`` have acted."""
+    """The part ``cut`` for a step whose hooks before ``hook`` have acted, with what the others will look at."""
     acted = run.hooks.after_step.until(hook)
-    return {"acted": [name for name, other in named_hooks(run.hooks) if any(other is one for one in acted)]}
+    outputs = run.outputs
+    if isinstance(outputs, Mapping):
+        outputs = {key: value for key, value in outputs.items() if _can_be_saved(value)}
+    return {
+        "acted": [name for name, other in named_hooks(run.hooks) if _is_among(other, acted)],
+        "batch": run.batch if _can_be_saved(run.batch) else None,
+        "outputs": outputs if _can_be_saved(outputs) else None,
+    }
 
 
 def finish(run: Run) -> None:
@@ -36,24 +47,58 @@ def finish(run: Run) -> None:
     acted = [hook for name, hook in named_hooks(run.hooks) if name in cut["acted"]]
     run.batch, run.outputs = cut.get("batch"), cut.get("outputs")
     run.model.train()
-    run.step, run.step_in_epoch = run.step - 1, run.step_in_epoch - 1
+    run.step, run.step_in_epoch, run.done = run.step - 1, run.step_in_epoch - 1, run.done - 1
+    _remind(run, acted)
+    run.done += 1
     run.hooks.after_step.rest(run, acted)
     run.step, run.step_in_epoch = run.step + 1, run.step_in_epoch + 1
 
 
-def left_by(run: Run, point: str, hook: Hook) -> dict[str, Any] | None:
-    """Further parts for a checkpoint of the state in which ``hook`` raised at ``point``; None where it is no state to
-    go on from: inside an update, or where a hook that keeps a state of its own would act twice."""
-    if point == "after_step" and within_step(run) and not isinstance(hook, Part):
-        return {PART: {**before(run, hook), "batch": run.batch, "outputs": run.outputs}}
+def _remind(run: Run, acted: list[Hook]) -> None:
+    """Have those that will end the step begin it once more: what they note then (a time) is in no checkpoint.
+
+    What a checkpoint does hold, their states, the records and the generators, is afterwards as it was.
+    """
+    waiting = [hook for hook in run.hooks.after_step.hooks if not _is_among(hook, acted)]
+    others = [hook for hook in run.hooks.before_step.hooks if not _is_among(hook, waiting)]
+    parts: list[Any] = [Generators(), run.events, *(hook for hook in waiting if isinstance(hook, Part))]
+    states = [deepcopy(part.state_dict()) for part in parts]
+    run.hooks.before_step.rest(run, others)
+    for part, state in zip(parts, states, strict=True):
+        part.load_state_dict(state)
+
+
+def left_by(run: Run, point: str, hook: Hook) -> dict[str, Any] | str:
+    """Further parts for a checkpoint of the state in which ``hook`` raised at ``point``, or why there is no state to go
+    on from: inside an update, or where a hook whose own state is not known any more would act twice."""
+    if point == "after_step" and within_step(run):
+        states = _states_before(run, {point: [hook]})
+        return states if isinstance(states, str) else {PART: before(run, hook), **states}
     if point not in ("before_step", "before_epoch"):
-        return None
-    calls = [getattr(run.hooks, point).until(hook), [hook]]
+        return "it was raised inside an update" if point in ("after_forward", "before_update") else ""
+    acting = {point: [*getattr(run.hooks, point).until(hook), hook]}
     if point == "before_step" and run.step_in_epoch == 0:
-        calls.append(list(run.hooks.before_epoch.hooks))
-    if any(isinstance(other, Part) for some in calls for other in some):
-        return None
-    return {} if point == "before_epoch" else _handed_back(run)
+        acting = {"before_epoch": run.hooks.before_epoch.hooks, **acting}
+    states = _states_before(run, acting)
+    position = {} if point == "before_epoch" else _handed_back(run)
+    if position is None:
+        return "the data are a stream, which has moved on"
+    return states if isinstance(states, str) else {**position, **states}
+
+
+def _states_before(run: Run, acting: Mapping[str, Iterable[Hook]]) -> dict[str, Any] | str:
+    """The states that hooks had before they acted at these points of this step, or which of them is not known."""
+    names = {id(hook): name for name, hook in named_hooks(run.hooks)}
+    states: dict[str, Any] = {}
+    for point, hooks in acting.items():
+        for hook in hooks:
+            kept = getattr(run.hooks, point).kept(hook)
+            if kept is None or kept.step != run.step:
+                continue
+            if kept.state is None:
+                return f"hook {names[id(hook)]} keeps more than is copied at every step"
+            states.setdefault(f"hook.{names[id(hook)]}", kept.state)
+    return states
 
 
 def _handed_back(run: Run) -> dict[str, Any] | None:
@@ -63,3 +108,15 @@ def _handed_back(run: Run) -> dict[str, Any] | None:
         return None
     state: Mapping[str, Any] = loader.state_dict()
     return {"data.train": {**state, "batch": run.step_in_epoch}}
+
+
+def _is_among(hook: Hook, hooks: Iterable[Hook]) -> bool:
+    return any(hook is one for one in hooks)
+
+
+def _can_be_saved(value: Any) -> bool:
+    try:
+        encode(PART, value)
+    except UserCodeError:
+        return False
+    return True

@@ -28,6 +28,8 @@ from itertools import takewhile
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from etude.core.kept import POINTS as KEPT_POINTS
+from etude.core.kept import Kept, keeps_state
 from etude.errors import ConfigError, nearest, printable
 from etude.units import Amount, parse
 
@@ -275,11 +277,15 @@ class PointCalls:
         """The hooks that act here before ``hook`` does."""
         return list(takewhile(lambda other: other is not hook, self.hooks))
 
+    def kept(self, hook: Hook) -> Kept | None:
+        """The call of ``hook`` that keeps its state, if it does."""
+        return next((call for one, call in self._entries if one is hook and isinstance(call, Kept)), None)
+
     def _due(self, number: int) -> list[Call]:
         """The calls of step or epoch ``number``; sets when to ask again."""
         count = number + 1
         waits = [period - number % period - 1 or period for period in self._periods]
-        self._next_due = number + (1 if self._clocked else min(waits))
+        self._next_due = number + (1 if self._clocked else min(waits, default=float("inf")))
         return [
             call
             for index, ((_, call), (period, seconds)) in enumerate(zip(self._entries, self._timings, strict=True))
@@ -373,7 +379,9 @@ class HookTable:
                 hint = "`calls` is the method that says where a hook acts"
                 raise ConfigError(f"hook {hook.name} ({hook.origin}) has an attribute `calls`", hint=hint)
             for point, call in hook.calls().items():
-                entries[point].append((hook, call if hook.essential else _forgiven(hook, point, call)))
+                safe = call if hook.essential else _forgiven(hook, point, call)
+                kept = point in KEPT_POINTS and keeps_state(hook)
+                entries[point].append((hook, Kept(hook, safe) if kept else safe))
         for point in POINTS:
             setattr(self, point, PointCalls(point, entries[point], self.steps_per_epoch))
 

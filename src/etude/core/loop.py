@@ -158,7 +158,7 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
     """
     if run.store is not None:
         run.store.hold_for_evaluation(run)
-    training = run.model.training
+    training, own = run.model.training, (run.batch, run.outputs)
     for optimizer in switched(run):
         optimizer.eval()
     run.model.eval()
@@ -176,6 +176,8 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
         run.model.train(training)
         for optimizer in switched(run) if training else ():
             optimizer.train()
+    if cut.within_step(run):
+        run.batch, run.outputs = own  # the hooks that come after it look at the step, not at the evaluation
     return run.metrics
 
 

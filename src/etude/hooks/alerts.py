@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from etude.core.hook import Hook
+from etude.events.record import Record
 
 if TYPE_CHECKING:
     from etude.core.run import Run
 
 _SHARE = 0.1
+
+
+class Ear:
+    """Hears of every loss that is logged, when it is: as a writer after the others."""
+
+    def __init__(self, hear: Callable[[float], None]) -> None:
+        self._hear = hear
+
+    def write(self, record: Record) -> None:
+        if record.split == "train" and "loss" in record.values:
+            self._hear(record.values["loss"])
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class Alerts(Hook):
@@ -30,20 +45,18 @@ class Alerts(Hook):
         self.mean = self.variance = 0.0
         self.seen = self._steps = 0
         self._usual_seconds = self._began = 0.0
-        self._last: float | None = None
+        self._ear: Ear | None = None
 
     def before_train(self, run: Run) -> None:
-        self._last = run.events.latest.get("loss")
+        if self._ear is None:
+            self._ear = Ear(lambda loss: self._look_at_loss(run, loss))
+            run.events.writers.append(self._ear)
 
     def before_step(self, run: Run) -> None:
         self._began = perf_counter()
 
     def after_step(self, run: Run) -> None:
         self._look_at_time(run, perf_counter() - self._began)
-        loss = run.events.latest.get("loss")
-        if loss is not None and loss is not self._last:
-            self._last = loss
-            self._look_at_loss(run, loss)
 
     def _look_at_loss(self, run: Run, loss: float) -> None:
         bound = self.mean + self.deviations * math.sqrt(self.variance)
@@ -51,7 +64,7 @@ class Alerts(Hook):
             warnings.warn(
                 f"the loss has jumped to {loss:.4g} at step {run.done}; {self.mean:.4g} was usual", stacklevel=2
             )
-            run.events.write({"loss_spike": loss}, step=run.done, epoch=run.epoch, split="event")
+            run.events.write({"loss_spike": loss}, step=run.done, epoch=run.epoch_of_record, split="event")
         if math.isfinite(loss):
             share = max(_SHARE, 1 / (self.seen + 1))
             self.variance = (1 - share) * (self.variance + share * (loss - self.mean) ** 2)
@@ -62,7 +75,7 @@ class Alerts(Hook):
         if self._steps >= self.settle and seconds > max(1.0, self.times * self._usual_seconds):
             usual = self._usual_seconds
             warnings.warn(f"step {run.done} took {seconds:.3g} s; {usual:.3g} s were usual", stacklevel=2)
-            run.events.write({"time/slow_step": seconds}, step=run.done, epoch=run.epoch, split="event")
+            run.events.write({"time/slow_step": seconds}, step=run.done, epoch=run.epoch_of_record, split="event")
             return
         self._usual_seconds += max(_SHARE, 1 / (self._steps + 1)) * (seconds - self._usual_seconds)
         self._steps += 1

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.retention import Retention, is_better
-from etude.checkpoint.store import Store
+from etude.checkpoint.store import STEP, Store
 from etude.checkpoint.write import Outcome
 from etude.core import cut
 from etude.core.hook import Periodic
 from etude.core.state import collect, needed
 from etude.errors import ConfigError, Diverged, EtudeError, printable, suggest
 from etude.metrics.direction import lower_is_better
-from etude.units import parse
+from etude.units import counted, parse
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -133,6 +133,7 @@ class Saver:
         self._place = (-1, -1)
         self._kinds: set[tuple[bool, bool, str]] = set()
         self._held_at = self._left_at = -1
+        self._unsaved = ""
 
     def prepare(self, run: Run) -> None:
         """Have the memory for snapshots ready before the first save; the optimizer has its state after a step."""
@@ -216,14 +217,18 @@ class Saver:
         Nothing is pruned then: what was saved before stays as it was.
         """
         self.store.pruning = False
+        site, held = getattr(error, "etude_site", None), self._held_at == run.done
         self.commit()
-        site = getattr(error, "etude_site", None)
         if site is None or isinstance(error, EtudeError) or run.done == self._left_at or self._is_saved(run):
             return
+        if held and site.actor is run.acting:
+            return  # an evaluation: it begins again
         parts = cut.left_by(run, site.point, site.actor)
-        if parts is not None:
-            self._left_at = run.done
-            self._store(run, **parts)
+        if isinstance(parts, str):
+            self._unsaved = parts
+            return
+        self._left_at = run.done
+        self._store(run, **parts)
 
     def went_on_from(self, run: Run, loaded: Loaded) -> None:
         """The run was resumed: this very state is saved, and a hook that raises at once has nothing new to leave."""
@@ -257,6 +262,14 @@ class Saver:
         """The newest checkpoint, with the one that is being written."""
         self.store.wait()
         return self.store.newest()
+
+    def lost(self, run: Run) -> str:
+        """What a resumed run will have to do again after an error, and why; empty when it is nothing."""
+        newest = self.newest()
+        match = STEP.fullmatch(newest.rpartition("/")[2]) if newest else None
+        steps = run.done - (int(match[1]) if match else 0)
+        why = f": {self._unsaved}" if self._unsaved else ""
+        return f"{counted(steps, 'step')} {'is' if steps == 1 else 'are'} to be repeated{why}" if steps > 0 else ""
 
     def rollback(self, run: Run) -> None:
         """Weights, optimizers and the hooks' states from the newest checkpoint; counters, data, generators go on."""
