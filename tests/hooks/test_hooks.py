@@ -181,6 +181,17 @@ def test_profiler_leaves_a_trace_in_the_folder(tmp_path):
         Profiler(first=0)
 
 
+def test_records_of_one_step_say_the_same_epoch_whenever_they_are_written():
+    """A log line of the last step comes after the run's last epoch is counted, its evaluation before."""
+    run = small_run([every(Log(), "3step"), every(Evaluate(), "1ep")], epochs_wanted=2)
+    keep = Keep()
+    run.events.writers.append(keep)
+    fit(run)
+    assert [(r.step, r.epoch, r.split) for r in keep.records] == [
+        (3, 0, "train"), (4, 0, "val"), (6, 1, "train"), (8, 1, "val"), (8, 1, "train"),
+    ]  # fmt: skip
+
+
 def test_sampler_seed_tells_samplers_the_epoch():
     class Sampler(torch.utils.data.SequentialSampler):
         epochs: list[int] = []

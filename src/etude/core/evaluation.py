@@ -68,7 +68,7 @@ class Evaluation:
     def losses(self, run: Run, loader: Iterable[Any]) -> dict[str, float]:
         """A validation epoch of a workflow: everything as in an evaluation, recorded at once."""
         values = evaluate(run, loader, self)
-        run.events.write(values, step=run.done, epoch=run.epoch, split="val")
+        run.events.write(values, step=run.done, epoch=run.epoch_of_record, split="val")
         return values
 
     def _forward(self, batch: Any) -> tuple[dict[str, Any], Any, Any]:

@@ -78,6 +78,12 @@ class Run:
         if self.stopping is None:
             self.stopping, self.exit_code = reason, exit_code
 
+    @property
+    def epoch_of_record(self) -> int:
+        """The epoch of the last finished step, from 0: what a record of that step says, whenever it is written."""
+        between = self.step_in_epoch == 0 and self.done == self.step
+        return max(0, self.epoch - 1) if between else self.epoch
+
     def parts(self) -> dict[str, Part]:
         """Everything whose state a checkpoint has to hold for an exact resume, in the order it is loaded."""
         named: dict[str, Any] = {"model": self.model}
