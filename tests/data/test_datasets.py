@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from etude.data import fingerprint
 from etude.data.csv import Csv
 from etude.data.digits import Digits
+from etude.data.fingerprint import fingerprint_of
 from etude.data.idx import Idx, read_idx
 from etude.data.images import ImageFolder
 from etude.data.loader import Loader
@@ -84,6 +88,50 @@ def test_image_folders_are_numbered_by_name_and_a_torn_picture_is_named(tmp_path
         list(Loader(ImageFolder(str(tmp_path)), batch_size=3))
     with pytest.raises(ConfigError, match="no folder"):
         ImageFolder(str(tmp_path / "dog"))
+
+
+def pictures(folder: Path) -> Path:
+    for name in ("cat/1.bmp", "cat/2.bmp", "dog/1.bmp"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(name.encode() * 2000)
+    return folder
+
+
+class Listed:
+    """A dataset of another package that lists its files, as torchvision's do."""
+
+    def __init__(self, folder: str) -> None:
+        self.samples = [(str(path), 0) for path in sorted(Path(folder).rglob("*.bmp"))]
+
+
+def repainted(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+
+
+@pytest.mark.parametrize("kind", [ImageFolder, Listed])
+@pytest.mark.parametrize(
+    "change",
+    [repainted, lambda path: path.write_bytes(b"shorter"), lambda path: path.rename(path.with_name("9.bmp"))],
+)
+def test_a_picture_that_has_changed_makes_other_data_and_a_copy_does_not(tmp_path, kind, change):
+    first, copy = pictures(tmp_path / "a"), tmp_path / "b"
+    shutil.copytree(first, copy)
+    assert fingerprint_of(kind(str(first))) == fingerprint_of(kind(str(copy))) != ""
+    change(copy / "cat/2.bmp")
+    assert fingerprint_of(kind(str(first))) != fingerprint_of(kind(str(copy)))
+
+
+def test_of_many_pictures_sizes_and_beginnings_are_looked_at(tmp_path, monkeypatch):
+    folder = pictures(tmp_path)
+    monkeypatch.setattr(fingerprint, "_READ", 1000)
+    monkeypatch.setattr(fingerprint, "_BEGUN", 2)
+    before = fingerprint_of(ImageFolder(str(folder)))
+    repainted(folder / "cat/1.bmp")  # its end
+    assert fingerprint_of(ImageFolder(str(folder))) == before
+    (folder / "cat/1.bmp").write_bytes(b"!" * (folder / "cat/1.bmp").stat().st_size)
+    after = fingerprint_of(ImageFolder(str(folder)))
+    (folder / "cat/2.bmp").write_bytes(b"!")
+    assert len({before, after, fingerprint_of(ImageFolder(str(folder)))}) == 3
 
 
 def test_csv_files_give_numbers_and_classes(tmp_path):
