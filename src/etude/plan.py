@@ -180,5 +180,5 @@ class Plan:
     source: Mapping[str, Any] = field(default_factory=dict)
     #: The files it was read from.
     files: tuple[str, ...] = ()
-    #: Where the values of ``source`` were written, by the way to them; for words of other systems alone.
+    #: Where the values of ``source`` were written, by the way to them; of Étude's own words those of ``init_from``.
     places: Mapping[tuple[str | int, ...], Place] = field(default_factory=dict)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from etude.hooks.faults import Faults
 from etude.hooks.schedule import Schedule
 from etude.hooks.stops import Signals, Stops
 from etude.hooks.watchdog import Watchdog
+from etude.plan import NOWHERE
 from etude.units import counted
 
 #: Flags of other systems that mean the same.
@@ -197,10 +200,23 @@ class Recovery:
     def _start_warm(self) -> None:
         given = dict(self.run.plan.init_from) if self.run.plan is not None else {}
         if given:
-            match = init_from(self.run.model, **{"trust": self.options.trust} | given)
+            try:
+                match = init_from(self.run.model, **{"trust": self.options.trust} | given)
+            except (ConfigError, ResumeError) as error:
+                raise self._with_place(error) from error
             self.say(f"weights from {printable(str(given['path']))}")
             for line in describe(match).splitlines():
                 self.say(line)
+
+    def _with_place(self, error: ConfigError | ResumeError) -> ConfigError | ResumeError:
+        """A mistake in ``init_from`` with the line of the config that makes it."""
+        places = self.run.plan.places if self.run.plan is not None else {}
+        word = re.match(r"init_from: (\w+)", str(error))
+        at = places.get(("init_from", word[1])) if word else None
+        at = at or places.get(("init_from", "path")) or places.get(("init_from",)) or NOWHERE
+        if isinstance(error, ConfigError):
+            return ConfigError([replace(finding, at=finding.at or str(at)) for finding in error.findings])
+        return ResumeError(f"{at}: {error}") if at.file else error
 
     def _compare_plans(self, state: dict[str, Any]) -> None:
         before = state.get("plan") or {}

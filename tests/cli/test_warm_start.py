@@ -25,6 +25,13 @@ def test_one_submodule_of_a_file_strictly(command, workdir: Path) -> None:
     assert said.code == 0 and "2 fit" in said.err
     said = command("train", "w.yaml", w_yaml=config("{path: w.pth, prefix: backbone, to: layers.0}"))
     assert said.code == 2 and "nothing matched" in said.err and "missing  layers.0.weight" in said.err
+    line = len(config("").splitlines())
+    assert f"error: w.yaml:{line}: init_from w.pth: nothing matched" in said.err
+    said = command("train", "w.yaml", w_yaml=config("\n  path: w.pth\n  prefix: bakbone"))
+    assert said.code == 2 and f"w.yaml:{line + 2}: init_from: prefix 'bakbone' matches no weight" in said.err
+    (workdir / "torn.pth").write_bytes((workdir / "w.pth").read_bytes()[:300])
+    said = command("train", "w.yaml", w_yaml=config("torn.pth"))
+    assert said.code == 7 and f"error: w.yaml:{line}: torn.pth: damaged" in said.err
 
 
 def test_names_are_revised_and_what_does_not_fit_is_a_table(command, workdir: Path) -> None:

@@ -80,6 +80,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         init_from=_init_from(tree, root),
         source=tree.values,
         files=tuple(tree.files),
+        places={way: place for way, place in tree.places.items() if way[:1] == ("init_from",)},
     )
     root.done(known=(*SECTIONS, *READING_KEYS))
     return plan, findings
