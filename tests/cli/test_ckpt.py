@@ -42,6 +42,16 @@ def test_ls_shows_a_line_per_checkpoint(etude: Run, run_folder: Path) -> None:
     assert etude("ls", run_folder / "checkpoints")[1] == out
 
 
+@pytest.mark.parametrize("words", [["ls"], ["show"], ["verify"], ["diff", "x"], ["prune", "--keep", "1"],
+                                   ["convert", "out.pth"], ["average", "x", "-o", "o.pth"]])  # fmt: skip
+def test_a_path_without_a_checkpoint_is_a_mistake_of_the_command(etude: Run, tmp_path: Path, words: list[str]) -> None:
+    """For every command; 7 is for one that is there and cannot be used."""
+    (tmp_path / "empty").mkdir()
+    for place in ("nowhere", "nowhere.pth", "empty"):
+        code, _, err = etude(words[0], tmp_path / place, *words[1:])
+        assert code == 2 and place in err, err
+
+
 def test_show_lists_values_of_native_and_foreign_files(etude: Run, run_folder: Path, tmp_path: Path) -> None:
     _, out, _ = etude("show", run_folder / "checkpoints" / "step-000000002")
     assert "model.w" in out and "float32 4×3  2 … 2" in out and "optimizer.param_groups.0.lr" in out
@@ -110,7 +120,7 @@ def test_average_is_the_mean(etude: Run, run_folder: Path, tmp_path: Path) -> No
 def test_mistakes_are_answered_in_a_line(etude: Run, run_folder: Path, tmp_path: Path) -> None:
     for words, code, text in [
         (("ls", tmp_path / "nowhere"), 2, "is not a folder"),
-        (("show", tmp_path / "nothing.pth"), 7, "no such file"),
+        (("show", tmp_path / "nothing.pth"), 2, "no such file"),
         (
             ("convert", run_folder / "checkpoints" / "step-000000001", tmp_path / "x", "--to", "zip"),
             2,
@@ -140,7 +150,7 @@ def test_a_pointer_that_leads_elsewhere_is_not_followed(etude: Run, run_folder: 
 
 def test_a_path_that_is_not_there_is_answered_with_what_is(etude: Run, run_folder: Path) -> None:
     code, _, said = etude("show", run_folder / "checkpoints" / "step-3")
-    assert code == 7 and "has step-000000001, step-000000002, step-000000003" in said
+    assert code == 2 and "has step-000000001, step-000000002, step-000000003" in said
     assert "nowhere/at/all: no such file or checkpoint, nor a folder nowhere/at" in etude("show", "nowhere/at/all")[2]
 
 

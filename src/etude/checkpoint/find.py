@@ -8,7 +8,7 @@ from etude.checkpoint import folders
 from etude.checkpoint import manifest as manifests
 from etude.checkpoint.places import local_path, locate
 from etude.checkpoint.store import STEP, Store
-from etude.errors import ResumeError, nearest, printable
+from etude.errors import NoCheckpoint, ResumeError, nearest, printable
 
 FOLDER = "checkpoints"
 _SHOWN = 6
@@ -30,7 +30,7 @@ def find(path: str, *, beside: str = "") -> str:
     if os.path.isdir(text):
         return _newest(text)
     if not os.path.exists(text):
-        raise ResumeError(f"{printable(path)}: no such file or checkpoint{_what_there_is(text, beside)}")
+        raise NoCheckpoint(f"{printable(path)}: no such file or checkpoint{_what_there_is(text, beside)}")
     return text
 
 

@@ -17,15 +17,15 @@ import os
 import re
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from etude.checkpoint import foreign, sharded
 from etude.checkpoint.elsewhere import steps_in
 from etude.checkpoint.places import Disk, LocalDisk, locate
-from etude.errors import ResumeError, printable
+from etude.errors import NoCheckpoint, ResumeError, printable
 
 SUFFIXES = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")
 #: Names that only lead to one of the others.
@@ -110,7 +110,7 @@ def read(path: str, *, skim: bool = False, trust: bool = False) -> dict[Any, Any
     if sharded.is_sharded(path):
         return sharded.read(path, skim=skim)
     if not is_of_parts(path):
-        raise ResumeError(f"{printable(path)}: a folder, where a checkpoint is needed")
+        raise NoCheckpoint(f"{printable(path)}: a folder, where a checkpoint is needed")
     if os.path.isdir(os.path.join(path, "model")):
         raise ResumeError(
             f"{printable(path)}: its entry 'model' is a folder that OneFlow's flow.save wrote; save it again from "
@@ -158,31 +158,45 @@ def one(path: str) -> Found | None:
 
 
 def fault(path: str) -> str:
-    """What is wrong with a file or folder; empty if nothing. Every byte is read, and held against torch's checksums."""
+    """What is wrong with a file or folder; empty if nothing. Beside :func:`damage`, that its content can be read."""
+    if sharded.is_sharded(path):
+        return _trouble(path, lambda: sharded.read(path))
+    wrong = damage(path, need=("model",) if os.path.isdir(path) else ())
+    return wrong or _trouble(path, lambda: read(path, skim=True))
+
+
+def damage(path: str, need: Collection[str] = ()) -> str:
+    """What is missing or not as it was written; empty if nothing. Every byte is read, and held against torch's
+    checksums; what the bytes mean is not looked at. ``need`` names entries of a folder; ``a|b``: one of them."""
+    if not os.path.isdir(path):
+        return _trouble(path, lambda: _require_whole(path))
+    for words in need:
+        if not any(os.path.exists(os.path.join(path, name)) for name in words.split("|")):
+            return f"it has no entry {words!r}"
+    for entry in _files(path):
+        if wrong := _trouble(entry, partial(_require_whole, entry)):
+            return f"{os.path.basename(entry)}: {wrong}"
+    return ""
+
+
+def _require_whole(path: str) -> None:
+    if not zipfile.is_zipfile(path):
+        foreign.read(path)
+        return
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged:
+        raise ResumeError(f"the checksum of {printable(damaged)} differs")
+
+
+def _trouble(path: str, look: Callable[[], Any]) -> str:
+    """What ``look`` trips over, without the path."""
     try:
-        if sharded.is_sharded(path):
-            sharded.read(path)
-        elif os.path.isdir(path):
-            read(path, skim=True)
-        damaged = [wrong for file in _files(path) if (wrong := _fault_of_file(file))]
+        look()
     except ResumeError as error:
         return without(path, str(error))
     except Exception as error:  # whatever a damaged archive makes zipfile trip over
         return f"damaged ({printable(str(error) or type(error).__name__)[:120]})"
-    return damaged[0] if damaged else ""
-
-
-def _fault_of_file(path: str) -> str:
-    if path.endswith(".distcp"):
-        return ""
-    if not zipfile.is_zipfile(path):
-        foreign.read(path)
-        return ""
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()
-    if damaged:
-        return f"the checksum of {printable(damaged)} differs"
-    foreign.skim(path)
     return ""
 
 

@@ -7,7 +7,7 @@ import os
 from contextlib import nullcontext
 from typing import Any
 
-from etude.errors import ResumeError, printable
+from etude.errors import NoCheckpoint, ResumeError, UserError, printable
 
 HELP = """\
 Look at checkpoints: of Étude, and in the folders of mmcv, MMEngine, LiBai, detectron2, McQuic and
@@ -18,6 +18,8 @@ torch.distributed.checkpoint. Nothing in a file is ever executed; --trust lifts 
   etude ckpt diff step-000000460 epoch_20.pth            what both have; exit 0 the same, 1 different
   etude ckpt convert epoch_12.pth model.safetensors      and back: --to state_dict, mmcv, mmengine, etude
   etude ckpt average a.pth b.pth c.pth -o mean.safetensors
+
+Exit 2: there is no checkpoint at that path. Exit 7: there is one, and it is damaged or refused.
 """
 
 
@@ -36,7 +38,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return int(args.act(args))
+    """A path that leads to no checkpoint is a mistake of the command (2); one that is damaged or refused is a 7."""
+    try:
+        return int(args.act(args))
+    except NoCheckpoint as error:
+        raise UserError(str(error)) from error
 
 
 def _add_path(parser: argparse.ArgumentParser) -> None:

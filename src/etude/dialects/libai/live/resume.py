@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from etude.checkpoint.folders import damage
 from etude.dialects.libai.files import LAST, PeriodicCheckpointer, iteration_of, read_item
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.sound import fault, newest_whole, require_whole
+from etude.dialects.libai.live.sound import newest_whole, require_whole
 from etude.dialects.libai.live.state import own_part
 from etude.errors import ResumeError
 
@@ -66,7 +67,7 @@ def _last(folder: str) -> str:
         text = file.read().strip()
     path = os.path.join(folder, text)
     if text == FINAL:
-        finished = not fault(path, NEED) and not _ended_in_the_last_step(path)
+        finished = not damage(path, NEED) and not _ended_in_the_last_step(path)
         assert not finished, "model training has finished, check your model in train.output_dir"
     elif re.search(r"(\d+)$", text) is None:
         raise ValueError(f"{folder}/{LAST} names {text!r}, which says no iteration")
