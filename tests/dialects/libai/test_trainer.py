@@ -76,6 +76,23 @@ def test_a_stop_says_why_and_loses_nothing(trainer_of: Callable[..., Any]) -> No
         assert torch.equal(value, resumed.model.state_dict()[name])
 
 
+def test_a_loss_that_is_lost_is_told_once_with_the_way_back(trainer_of: Callable[..., Any]) -> None:
+    """LiBai itself trains on without a word, and so does this: only the word is new."""
+
+    def spoil(trainer: Any) -> None:
+        if trainer.iter == 6:
+            torch.nn.init.constant_(trainer.model.out.weight, float("nan"))
+
+    trainer = trainer_of("train.train_iter=12", "train.log_period=2", "train.checkpointer.period=3")
+    trainer.register_hooks([CallbackHook(before_step=spoil)])
+    trainer.train()
+    told = [line for line in Path("out/log.txt").read_text().splitlines() if "trains on all the same" in line]
+    assert len(told) == 1 and "total_loss is nan, since iteration 6." in told[0]
+    assert "from before is out/model_0000005, which max_to_keep=100 will remove: stop the run" in told[0]
+    assert told[0].endswith("go on from there with --resume out/model_0000005")
+    assert trainer.iter == 12 and Path("out/last_checkpoint").read_text() == "model_final"
+
+
 def test_overridden_parts_are_used(trainer_of: Callable[..., Any]) -> None:
     class Own(DefaultTrainer):
         steps = 0

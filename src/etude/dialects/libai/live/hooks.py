@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live import divergence
 from etude.dialects.libai.live.results import flatten_results_dict
 from etude.dialects.libai.live.timer import Timer
 from etude.dialects.libai.live.trainer import HookBase
@@ -99,6 +100,7 @@ class PeriodicWriter(HookBase):
     #: Whether what comes after the last iteration (the final evaluation) is written before closing.
     writes_after_train = False
     remembers = True
+    _warned = False
 
     def __init__(self, writers: Sequence[EventWriter], period: int = 20) -> None:
         self._writers = writers
@@ -111,6 +113,9 @@ class PeriodicWriter(HookBase):
         if (self.trainer.iter + 1) % self._period == 0 or self.trainer.iter == self.trainer.max_iter - 1:
             for writer in self._writers:
                 writer.write()
+            if not self._warned and (warning := divergence.describe(self.trainer)) is not None:
+                self._warned = True
+                logging.getLogger("libai.utils.events").warning(warning)
 
     def _finish_step(self) -> None:
         self.after_step()
