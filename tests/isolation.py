@@ -17,23 +17,20 @@ from etude import registry
 from etude.dialects.libai.live.detectron.registry import Registry as FvcoreRegistry
 from etude.dialects.mcquic.live.registry import Registry as McquicRegistry
 from etude.dialects.openmm import logging_v1
-from etude.dialects.openmm.registry_base import RegistryTree
+from etude.dialects.openmm.registry_base import EVERY
 
-_made: weakref.WeakSet[Any] = weakref.WeakSet()
+_made: weakref.WeakSet[FvcoreRegistry] = weakref.WeakSet()
 
 
 def watch() -> None:
-    """Know every registry that is made from now on."""
-    for kind in (RegistryTree, FvcoreRegistry):
-        kind.__init__ = _noted(kind.__init__)  # type: ignore[method-assign]
+    """Know every registry of fvcore that is made from now on."""
+    make = FvcoreRegistry.__init__
 
-
-def _noted(make: Any) -> Any:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         _made.add(self)
 
-    return __init__
+    FvcoreRegistry.__init__ = noted  # type: ignore[method-assign]
 
 
 @contextmanager
@@ -55,8 +52,10 @@ def isolated(folder: Path) -> Iterator[None]:
 def _tables() -> Iterator[dict[str, Any]]:
     for native in registry.TABLES.values():
         yield native._entries
+    for tree in list(EVERY):
+        yield tree._module_dict
     for made in list(_made):
-        yield made._module_dict if isinstance(made, RegistryTree) else made._obj_map
+        yield made._obj_map
     for kind in McquicRegistry.__subclasses__():
         yield kind._map
 

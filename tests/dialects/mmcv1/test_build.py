@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import textwrap
@@ -355,6 +356,12 @@ def test_a_checkpoint_without_a_weight_of_the_model_is_not_resumed(
     assert main(["train", other, "--work-dir", "more", "--resume-from", "out/epoch_1.pth", "-q"]) == 7
     assert "epoch_1.pth is of another model" in capsys.readouterr().err
     assert not Path("more").exists()
+
+
+def test_parts_that_a_script_has_registered_are_known(config: Any) -> None:
+    """As in a script that imports its own modules and then calls ``etude.train``."""
+    importlib.import_module("toy_parts_of_build")
+    assert _train(config("del custom_imports\n")).exit_code == 0
 
 
 def test_results_of_frames_are_collected_by_their_kind(config: Any) -> None:

@@ -71,6 +71,12 @@ def test_the_base_alone_is_fine(check: Any) -> None:
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
+        ("model = dict(type='Distant')", "no model is called 'Distant'; parts_of_mistakes registers OwnModel, TinyNet"),
+        ("data = dict(val=dict(type='VOC'))", "no dataset is called 'VOC'; Étude does not bring it: ready-made data sets"),
+        (
+            "model = dict(_delete_=True, type='ImageClassifier', backbone=dict(type='ResNet', depth=50))",
+            "no part for model.backbone is called 'ResNet'; Étude does not bring it: ",
+        ),
         ("lr_config = dict(warmup_iters=0)", "lr_config.warmup_iters must be above 0 with a warmup, not 0"),
         ("lr_config = dict(warmup_ratio=1.5)", "lr_config.warmup_ratio must be a number above 0 and at most 1"),
         ("lr_config = dict(_delete_=True, policy='fixed', warmup='exp')", "lr_config.warmup needs warmup_iters"),

@@ -9,6 +9,7 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
+from etude.dialects.mmcv1.parts import tell_unknown_parts
 from etude.dialects.mmcv1.values import tell_values
 from etude.dialects.openmm.configdict_v1 import ConfigDict
 from etude.dialects.openmm.inherited import tell_inherited
@@ -150,6 +151,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     )
     low.unknown_keys(KNOWN_KEYS)
     tell_slips(low, WORDS)
+    tell_unknown_parts(low, WORDS.names)
     tell_values(low, _target)
     tell_inherited(low)
     return plan, low.findings
@@ -205,9 +207,20 @@ def _optimizers(low: Lowering) -> dict[str, Optimizer]:
         return {}
     clip = low.tree.get("optimizer_config", "grad_clip") or {}
     norm = clip.get("max_norm") if isinstance(clip, Mapping) else None
+    if "type" not in given and given.get("constructor") not in (None, "DefaultOptimizerConstructor"):
+        return _constructed(low, given, norm)
     if "type" in given or not all(isinstance(value, Mapping) for value in given.values()):
         return {"": Optimizer(spec=_optimizer(low, ("optimizer",)), clip_norm=norm)}
     return {str(name): Optimizer(spec=_optimizer(low, ("optimizer", str(name))), clip_norm=norm) for name in given}
+
+
+def _constructed(low: Lowering, given: Mapping[str, Any], norm: Any) -> dict[str, Optimizer]:
+    """What a constructor of the user's makes: one optimizer of each part that has a type, as far as can be seen."""
+    typed = [str(name) for name, value in given.items() if isinstance(value, Mapping) and "type" in value]
+    if typed:
+        return {name: Optimizer(spec=_optimizer(low, ("optimizer", name)), clip_norm=norm) for name in typed}
+    spec = Spec(kind="optimizer", name=str(given["constructor"]), at=low.place("optimizer", "constructor"))
+    return {"": Optimizer(spec=spec, clip_norm=norm)}
 
 
 def _optimizer(low: Lowering, path: tuple[str, ...]) -> Spec:

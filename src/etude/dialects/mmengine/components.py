@@ -7,8 +7,7 @@ which may add or take away some: there a slip of the fingers is a mistake and th
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etude import scan
@@ -16,7 +15,8 @@ from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects import imports
 from etude.dialects.openmm.imported import imported_by, missing_name
-from etude.dialects.openmm.lowering import INSTALLED, Lowering
+from etude.dialects.openmm.lowering import Lowering
+from etude.dialects.openmm.reach import reads_all
 from etude.dialects.openmm.schemas import written
 from etude.dialects.openmm.slips import Words
 from etude.errors import is_slip, nearest, suggest
@@ -50,7 +50,6 @@ _BESIDE = ("type", "_scope_", "_delete_", "by_epoch")
 #: Names in a config that are no dicts with a type → their registries.
 _NAMES = {("optim_wrapper", "constructor"): "OPTIM_WRAPPER_CONSTRUCTORS"}
 _BROUGHT = ("MODELS", "DATASETS", "METRICS", "FUNCTIONS")
-_IMPORTING = ("import_module", "__import__", "iter_modules", "walk_packages")
 _WORDS = {"AVERAGED": "averaged model"}
 _CONSTRUCTORS = {"LearningRateDecayOptimWrapperConstructor", "LayerDecayOptimWrapperConstructor"}
 
@@ -174,18 +173,7 @@ class Components:
     def _knows_all_names(self) -> bool:
         """Whether sources show everything that is registered when this config runs."""
         scope = self.low.tree.get("default_scope") or "mmengine"
-        if not imports.is_served("mmengine") or not imports.is_served(str(scope)):
-            return False
-        sources = list(self.low.sources())
-        tops = {source.module.partition(".")[0] for source in sources} | {s.module for s in sources}
-        foreign = {top for source in sources for top in _imported_tops(source)} - INSTALLED - tops
-        return (
-            len({source.module for source in sources} & set(self.low.modules)) == len(set(self.low.modules))
-            and not any(
-                scan.registers_unreadably(source.module, source.file) or _imports_late(source) for source in sources
-            )
-            and all(imports.is_served(top) for top in foreign)
-        )
+        return imports.is_served("mmengine") and imports.is_served(str(scope)) and reads_all(self.low)
 
     # -- arguments -----------------------------------------------------------------------------------------------
 
@@ -274,22 +262,3 @@ def _bare(name: str) -> str:
 
 def _last(name: Any) -> str:
     return name.rpartition(".")[2] if isinstance(name, str) else ""
-
-
-def _imports_late(source: scan.Source) -> bool:
-    """Whether a file imports by a function, which may bring in modules that its top does not show."""
-    top = {id(statement) for statement in scan.statements(source.body)}
-    for node in [node for statement in source.body for node in ast.walk(statement)]:
-        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in top:
-            return True
-        if isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).rpartition(".")[2] in _IMPORTING:
-            return True
-    return False
-
-
-def _imported_tops(source: scan.Source) -> Iterator[str]:
-    for statement in scan.statements(source.body):
-        if isinstance(statement, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in statement.names)
-        elif isinstance(statement, ast.ImportFrom) and not statement.level:
-            yield (statement.module or "").partition(".")[0]

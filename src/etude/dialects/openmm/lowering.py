@@ -13,6 +13,7 @@ from typing import Any
 from etude import scan
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects import imports
+from etude.dialects.openmm.by_hand import registered_by_hand
 from etude.dialects.openmm.imported import imported_by
 from etude.errors import Finding, is_slip, nearest, suggest
 from etude.plan import Place, Spec
@@ -44,7 +45,7 @@ class Lowering:
         #: Modules that are imported when the config runs: those it lists, and those whose classes it names.
         self.modules = tuple(dict.fromkeys([*self.imports, *self._named_modules()]))
         self._unread = any(scan.find_source(module, self.folders) is None for module in self.modules)
-        self.registered = self._by_user()
+        self.registered = {**registered_by_hand(), **self._by_user()}
 
     # -- specs ---------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, ClassVar
@@ -12,6 +13,9 @@ from etude.errors import suggest
 from etude.registry import resolve
 
 Entry = Callable[..., Any]
+
+#: Every registry of this process.
+EVERY: weakref.WeakSet[RegistryTree] = weakref.WeakSet()
 
 
 class RegistryTree:
@@ -23,6 +27,7 @@ class RegistryTree:
     def __init__(
         self, name: str, build_func: Entry | None = None, parent: Any = None, scope: str | None = None
     ) -> None:
+        EVERY.add(self)
         self._name = name
         self._module_dict: dict[str, Any] = {}
         self._lazy: dict[str, str] = {}

@@ -378,7 +378,21 @@ def _place_in(plan: Plan, message: str) -> str:
     name = re.match(r"\w+", message)
     specs = [optimizer.spec for optimizer in plan.optimizers.values()] + [hook.spec for hook in plan.hooks]
     specs += [loader.dataset for loader in plan.data.values()] + [plan.model]
-    return next((str(spec.at) for spec in specs if name and spec.name == name[0] and spec.at.file), "")
+    found = next((str(spec.at) for spec in specs if name and spec.name == name[0] and spec.at.file), "")
+    return found or (_deep_place(plan, name[0]) if name else "")
+
+
+def _deep_place(plan: Plan, name: str) -> str:
+    """The line of the argument that has a part called ``name`` somewhere in it."""
+    specs = [plan.model, *(loader.dataset for loader in plan.data.values())]
+    places = (spec.place(key) for spec in specs for key, value in spec.args.items() if _has_part(value, name))
+    return next((str(place) for place in places if place.file), "")
+
+
+def _has_part(value: Any, name: str) -> bool:
+    if isinstance(value, Mapping):
+        return value.get("type") == name or any(_has_part(item, name) for item in value.values())
+    return isinstance(value, list | tuple) and any(_has_part(item, name) for item in value)
 
 
 def _at(finding: Finding, place: str) -> Finding:

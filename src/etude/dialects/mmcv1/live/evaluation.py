@@ -121,7 +121,9 @@ class EvalHook(Hook):
     def _check_arguments(self, runner: BaseRunner, dataset: Any) -> None:
         """A misspelt argument of ``dataset.evaluate`` is told before training, not after the first epoch."""
         taken = _arguments(getattr(dataset, "evaluate", None))
-        for name in self.eval_kwargs if taken is not None and type(self).evaluate is EvalHook.evaluate else ():
+        if taken is None or type(self).evaluate is not EvalHook.evaluate:
+            return
+        for name in self.eval_kwargs:
             if name not in taken:
                 raise ConfigTypeError(
                     f"{type(dataset).__name__}.evaluate() takes no argument {name!r}",

@@ -1,0 +1,55 @@
+"""Parts of models and data sets that nobody registers. Without ``custom_imports`` a script may bring them, so then
+only those are told of that are known not to be served."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from etude.config.tree import Path
+from etude.dialects.mmcv1.names import OUT_OF_SCOPE
+from etude.dialects.openmm.lowering import Lowering
+from etude.dialects.openmm.reach import reads_all
+
+_HOMES = ("mmcls.models.", "mmcls.datasets.", "mmcv.cnn.")
+_MODELS = ("MODELS", "CLASSIFIERS", "BACKBONES", "HEADS")
+#: Name of a part that MMClassification has and Étude has not → why.
+_NOT_SERVED = {key.rpartition(".")[2]: why for key, why in OUT_OF_SCOPE.items() if key.startswith(_HOMES)}
+
+
+def tell_unknown_parts(low: Lowering, known: Collection[str]) -> None:
+    """Add to the findings of ``low`` what no registry will have when the model and the data are built."""
+    own, readable = {name for _, name in low.registered}, reads_all(low)
+    for path, value in low.tree.walk():
+        name = _bare(value.get("type")) if isinstance(value, Mapping) and path[0] in ("model", "data") else ""
+        if not name or name in own or name in known or low.has_error((*path, "type")) or low.has_error(path):
+            continue
+        at, what = low.place(*path, "type"), f"no {_kind(path)} is called {name!r}"
+        if name in _NOT_SERVED and readable:
+            low.error(at, what, f"Étude does not bring it: {_NOT_SERVED[name]}")
+        elif readable and (alike := _registered(low, path)):
+            low.error(at, what, f"{', '.join(low.modules)} registers {', '.join(alike)}")
+
+
+def _registered(low: Lowering, path: Path) -> list[str]:
+    """What the config's own modules register of the kind that belongs to ``path``: one who brings some brings all."""
+    tables = _MODELS if path == ("model",) else ("DATASETS",) if path[0] == "data" and len(path) == 2 else ()
+    return sorted({name for table, name in low.registered if table in tables}) if low.modules else []
+
+
+def _bare(name: Any) -> str:
+    """A name of a registry; empty for classes and dotted paths, which are found elsewhere."""
+    return name.removeprefix("mmcls.").removeprefix("mmtrack.") if isinstance(name, str) and _is_name(name) else ""
+
+
+def _is_name(name: str) -> bool:
+    scope, dot, rest = name.partition(".")
+    return not dot or (scope in ("mmcls", "mmtrack") and "." not in rest)
+
+
+def _kind(path: Path) -> str:
+    if path == ("model",):
+        return "model"
+    if "pipeline" in path:
+        return "transform"
+    return "dataset" if path[0] == "data" else f"part for {'.'.join(map(str, path))}"

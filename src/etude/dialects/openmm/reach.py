@@ -1,0 +1,45 @@
+"""How far sources reach: whether they show everything that is registered when a config runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from etude import scan
+from etude.dialects import imports
+from etude.dialects.openmm.lowering import INSTALLED, Lowering
+
+_IMPORTING = ("import_module", "__import__", "iter_modules", "walk_packages")
+
+
+def reads_all(low: Lowering) -> bool:
+    """Whether every module that the config imports can be read, and registers what it has where that can be seen."""
+    sources = list(low.sources())
+    tops = {source.module.partition(".")[0] for source in sources} | {source.module for source in sources}
+    foreign = {top for source in sources for top in _imported_tops(source)} - INSTALLED - tops
+    return (
+        len({source.module for source in sources} & set(low.modules)) == len(set(low.modules))
+        and not any(
+            scan.registers_unreadably(source.module, source.file) or _imports_late(source) for source in sources
+        )
+        and all(imports.is_served(top) for top in foreign)
+    )
+
+
+def _imports_late(source: scan.Source) -> bool:
+    """Whether a file imports by a function, which may bring in modules that its top does not show."""
+    top = {id(statement) for statement in scan.statements(source.body)}
+    for node in [node for statement in source.body for node in ast.walk(statement)]:
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in top:
+            return True
+        if isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).rpartition(".")[2] in _IMPORTING:
+            return True
+    return False
+
+
+def _imported_tops(source: scan.Source) -> Iterator[str]:
+    for statement in scan.statements(source.body):
+        if isinstance(statement, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom) and not statement.level:
+            yield (statement.module or "").partition(".")[0]
