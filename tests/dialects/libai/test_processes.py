@@ -97,6 +97,38 @@ def test_graph_mode_averages_the_gradients_too(trainer_of: Callable[..., Any]) -
     assert_same(torch.load("rank0.pt"), torch.load("rank1.pt"))
 
 
+def test_a_step_of_ones_own_averages_the_gradients_too(trainer_of: Callable[..., Any]) -> None:
+    """Its model is the bare one, as the tutorial hands it over."""
+    from libai.engine import DefaultTrainer
+    from libai.engine.trainer import EagerTrainer
+
+    class Inside(DefaultTrainer):
+        def __init__(self, cfg: Any) -> None:
+            super().__init__(cfg)
+            self._trainer = EagerTrainer(self.model, self.train_loader, self.optimizer, 2)
+
+    class Outside(DefaultTrainer):
+        def run_step(self) -> None:
+            data = self.get_batch(next(self._trainer._data_loader_iter), "cpu")
+            sum(value / 2 for value in self.model(**data).values()).backward()
+            if self.iter % 2:
+                self.optimizer.clip_grad()
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+
+    def work(rank: int) -> None:
+        for kind in (DefaultTrainer, Inside, Outside):
+            options = ("train.num_accumulation_steps=2", "train.evaluation.enabled=false", "train.train_iter=3")
+            trainer = trainer_of(*options, f"train.output_dir={kind.__name__}", kind=kind)
+            trainer.train()
+            torch.save(trainer.model.state_dict(), f"{kind.__name__}{rank}.pt")
+
+    assert in_two(work) == [0, 0]
+    for kind in ("Inside", "Outside"):
+        assert_same(torch.load(f"{kind}0.pt"), torch.load(f"{kind}1.pt"))
+        torch.testing.assert_close(torch.load(f"{kind}0.pt"), torch.load("DefaultTrainer0.pt"))
+
+
 def test_detectron2_runs_of_two_processes_resume_with_the_generators_of_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

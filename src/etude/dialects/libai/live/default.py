@@ -21,6 +21,7 @@ from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live import hooks, hooks_save, optim, position, resume, schedule
+from etude.dialects.libai.live.averaging import Averaging, average
 from etude.dialects.libai.live.batches import to_device
 from etude.dialects.libai.live.evaluation import inference_on_dataset
 from etude.dialects.libai.live.explained import explain, explained
@@ -40,6 +41,8 @@ class DefaultTrainer(TrainerBase):
 
     #: A checkpoint that the command line named, to go on from instead of the last one.
     _named = ""
+    #: What averages the gradients of several processes while a step of the user's own trains.
+    _averaging: Averaging | None = None
 
     def __init__(self, cfg: Any) -> None:
         super().__init__()
@@ -112,6 +115,7 @@ class DefaultTrainer(TrainerBase):
             if try_get_key(cfg, "train.zero_optimization.enabled", default=False):
                 say_zero()
             self._trainer = EagerTrainer(shared(self.model), self.train_loader, self.optimizer, steps, amp=self.amp)
+        self._of_ours = self._trainer
 
     def _build_checkpointer(self, cfg: Any, state: TrainerState) -> Checkpointer:
         keeps: dict[str, Any] = {"graph": self.graph_train} if cfg.graph.enabled else {"optimizer": self.optimizer}
@@ -135,12 +139,25 @@ class DefaultTrainer(TrainerBase):
 
     def train(self) -> None:  # type: ignore[override]
         """From ``start_iter`` to ``max_iter``."""
+        if type(self).run_step is not DefaultTrainer.run_step:
+            self._averaging = average(self.model)
+        elif self._trainer is not self._of_ours:
+            own = getattr(self._trainer, "model", None)
+            self._averaging = average(own if isinstance(own, torch.nn.Module) else self.model)
         try:
             super().train(self.start_iter, self.max_iter)
         except Exception as error:
             if self.iter <= self.start_iter:
                 explain(error, self.cfg)
             raise
+        finally:
+            if self._averaging is not None:
+                self._averaging.stop()
+
+    def before_step(self) -> None:
+        super().before_step()
+        if self._averaging is not None:
+            self._averaging.share_buffers()
 
     def run_step(self) -> None:
         inner = self._trainer
