@@ -307,6 +307,8 @@ def test_workers_that_outlive_an_epoch_are_resumed_exactly(config: Any, file: st
             2,
             "toy.py:18: metric acuracy is not supported; did you mean 'accuracy'?",
         ),
+        ("load_from = 'nowhere.pth'", 7, "load_from: there is no file 'nowhere.pth'"),
+        ("_base_ = ['toyy.py']", 2, "toyy.py\" does not exist; did you mean 'toy.py'?"),
         ("del data['val']", 2, "there is no data.val to evaluate on; give it, or train with --no-validate"),
         ("model = dict(type='NoLossModel')", 3, "train_step of NoLossModel returned no 'loss' to minimise"),
         ("model = dict(type='NoCountModel')", 3, "must return num_samples, too"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -174,8 +173,3 @@ _TOGETHER: Mapping[str, Callable[[Given], Iterator[Refusal]]] = {
     "CheckpointHook": _pruning,
     "EvalHook": _best,
 }
-
-
-def is_missing(file: Any) -> bool:
-    """Whether a checkpoint is a file that is not there; what has a scheme lies elsewhere."""
-    return isinstance(file, str) and bool(file) and "://" not in file and not os.path.exists(os.path.expanduser(file))

@@ -8,10 +8,11 @@ from typing import Any
 from etude import scan
 from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
-from etude.dialects.mmcv1.bounds import is_missing, refused
+from etude.dialects.mmcv1.bounds import refused
 from etude.dialects.mmcv1.listing import registries
 from etude.dialects.openmm.lowering import Lowering
 from etude.dialects.openmm.schemas import written
+from etude.dialects.openmm.source import is_missing, near_checkpoint
 from etude.errors import is_slip, nearest, suggest
 from etude.index import kept
 
@@ -150,8 +151,9 @@ def _files(low: Lowering) -> None:
         path for path, value in low.tree.walk() if isinstance(value, Mapping) and value.get("type") == "Pretrained"
     ]
     for way in [*ways, *((*path, "checkpoint") for path in pretrained)]:
-        if is_missing(low.tree.get(*way)):
-            low.warning(low.place(*way), f"{dotted(way)}: there is no file {low.tree.get(*way)!r}")
+        file = low.tree.get(*way)
+        if is_missing(file):
+            low.warning(low.place(*way), f"{dotted(way)}: there is no file {file!r}", near_checkpoint(file))
 
 
 def _clip(low: Lowering) -> None:

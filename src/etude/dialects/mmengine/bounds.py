@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from etude.config.tree import Path, dotted
 from etude.dialects.openmm.lowering import Lowering
+from etude.dialects.openmm.source import is_missing, near_checkpoint
 from etude.errors import nearest
 
 Given = Mapping[Any, Any]
@@ -119,13 +119,8 @@ def _dynamic_intervals(low: Lowering) -> None:
 def _weights(low: Lowering) -> None:
     """A file to begin with that is not there; what has a scheme lies elsewhere."""
     file = low.tree.get("load_from")
-    if not isinstance(file, str) or not file or "://" in file or os.path.exists(os.path.expanduser(file)):
-        return
-    folder, name = os.path.split(os.path.expanduser(file))
-    beside = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
-    near = nearest(name, [entry for entry in beside if entry.endswith(os.path.splitext(name)[1] or ".pth")])
-    hint = f"did you mean {os.path.join(os.path.dirname(file), near)!r}?" if near else ""
-    low.warning(low.place("load_from"), f"load_from: there is no file {file!r}", hint)
+    if is_missing(file):
+        low.warning(low.place("load_from"), f"load_from: there is no file {file!r}", near_checkpoint(file))
 
 
 def _epochs_among_iterations(low: Lowering) -> None:

@@ -18,6 +18,7 @@ import yaml
 from etude.config.tree import Path
 from etude.dialects.openmm.errors import ConfigFileError, ConfigFileMissing, ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.places import Places, value_at
+from etude.errors import nearest
 from etude.plan import Place
 
 SUFFIXES = (".py", ".json", ".yaml", ".yml")
@@ -74,14 +75,23 @@ def read_text(filename: str | os.PathLike[str]) -> tuple[str, str]:
         return path, file.read()
 
 
-def near_files(path: str) -> str:
-    """A hint for a config file that does not exist."""
-    from etude.errors import nearest
-
-    folder = os.path.dirname(path)
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    near = nearest(os.path.basename(path), [name for name in names if name.endswith(SUFFIXES)])
+def near_files(path: str, endings: tuple[str, ...] = SUFFIXES) -> str:
+    """A hint for a file that does not exist: the one beside it that is called most like it."""
+    folder, name = os.path.split(path)
+    where = os.path.expanduser(folder) or "."
+    names = os.listdir(where) if os.path.isdir(where) else []
+    near = nearest(name, [entry for entry in names if entry.endswith(endings)])
     return f"did you mean {near!r}?" if near else ""
+
+
+def is_missing(file: Any) -> bool:
+    """Whether a checkpoint is a file that is not there; what has a scheme lies elsewhere."""
+    return isinstance(file, str) and bool(file) and "://" not in file and not os.path.exists(os.path.expanduser(file))
+
+
+def near_checkpoint(file: str) -> str:
+    """A hint for a checkpoint that is not there."""
+    return near_files(file, (os.path.splitext(file)[1] or ".pth",))
 
 
 def with_predefined(text: str, path: str) -> str:

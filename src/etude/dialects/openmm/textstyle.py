@@ -12,7 +12,13 @@ from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from etude.dialects.openmm import places
-from etude.dialects.openmm.errors import ConfigImportError, ConfigKeyError, ConfigRuntimeError, ConfigTypeError
+from etude.dialects.openmm.errors import (
+    ConfigFileMissing,
+    ConfigImportError,
+    ConfigKeyError,
+    ConfigRuntimeError,
+    ConfigTypeError,
+)
 from etude.dialects.openmm.merge import merge
 from etude.dialects.openmm.source import (
     BASE,
@@ -20,6 +26,7 @@ from etude.dialects.openmm.source import (
     assigns_base,
     filled,
     listed,
+    near_files,
     own_values,
     parsed,
     read_text,
@@ -111,6 +118,11 @@ def _united(bases: Any, path: str, style: Style, seen: tuple[str, ...]) -> Sourc
     found = []
     for name in listed(bases, path) if bases is not None else []:
         file, scope = base_file(name, path)
+        if not os.path.isfile(file):
+            raise ConfigFileMissing(
+                f'file "{os.path.abspath(file)}" does not exist',
+                at=f"{path}:{_line_with(name, path)}", hint=near_files(os.path.abspath(file)),
+            )  # fmt: skip
         source = read_chain(file, style, seen)
         if scope:
             source.values = scoped(source.values, scope)
@@ -119,6 +131,12 @@ def _united(bases: Any, path: str, style: Style, seen: tuple[str, ...]) -> Sourc
     with _on_line_of(r"_base_\b", read_text(path)[1], path):
         union.values = unite(found, path, union.values)
     return union
+
+
+def _line_with(name: str, path: str) -> int:
+    """The line of the file at ``path`` that names a base."""
+    lines = read_text(path)[1].splitlines()
+    return next((number for number, line in enumerate(lines, 1) if name in line), 1)
 
 
 def bases_in(text: str, path: str) -> Any:

@@ -33,8 +33,9 @@ from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
 from etude.dialects.mmcv1.live.wiring import Wired, begin
 from etude.dialects.openmm.config_v1 import Config
 from etude.dialects.openmm.logging_v1 import FORMAT
+from etude.dialects.openmm.source import is_missing, near_checkpoint
 from etude.dialects.openmm.utils import import_modules_from_strings
-from etude.errors import ConfigError, DataError, EtudeError, Finding, ResumeError, UserCodeError
+from etude.errors import ConfigError, DataError, EtudeError, Finding, NoCheckpoint, ResumeError, UserCodeError
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
 
@@ -48,6 +49,7 @@ TRACKING_KEYS = ("USE_MMDET", "TRAIN_REID")
 def build(plan: Plan, options: Options) -> Run:
     """The runner with its hooks, model, data and optimizer, as a run; nothing is written and nothing trained yet."""
     cfg = _config(plan, options)
+    _require_files(cfg, plan)
     _import_user_modules(cfg, plan)
     distributed = _join_group(cfg, options.extras)
     environment.setup_multi_processes(cfg)
@@ -69,6 +71,16 @@ def build(plan: Plan, options: Options) -> Run:
         log.close()
         raise
     return _as_run(wired, plan, cfg, log)
+
+
+def _require_files(cfg: Any, plan: Plan) -> None:
+    """What the run begins with is there, before anything is built."""
+    for key in ("resume_from", "load_from"):
+        file = cfg.get(key)
+        if is_missing(file):
+            near = near_checkpoint(file)
+            place = display(plan.files[0]) if plan.files else key
+            raise NoCheckpoint(f"{place}: {key}: there is no file {file!r}{f'; {near}' if near else ''}")
 
 
 def _as_run(wired: Wired, plan: Plan, cfg: Any, log: LogFile) -> Run:
