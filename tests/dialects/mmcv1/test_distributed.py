@@ -59,8 +59,21 @@ def _work(rank: int, port: int, folder: str) -> None:
     inside, _ = train(f"{folder}/more", f"{folder}/inside/epoch_1.pth", interval=2, by_epoch=False)
     told = {"weight": net.fc1.weight.tolist(), "mean": net.bn.running_mean.tolist()}
     told |= {"again": again.fc1.weight.tolist(), "inside": inside.fc1.weight.tolist(), "best": from_best}
+    told["tracked"] = _tracked(rank)
     Path(folder, f"rank{rank}.json").write_text(json.dumps({**told, "evaluations": val.evaluations}))
     dist.destroy_process_group()
+
+
+def _tracked(rank: int) -> Any:
+    """What mmtracking's test gives where each process has whole videos of its own: two frames here, three there."""
+    from mmtrack.apis import multi_gpu_test
+
+    class Tracker(torch.nn.Module):
+        def forward(self, return_loss: bool, x: torch.Tensor) -> dict[str, Any]:
+            return {"track_bboxes": x.tolist(), "rank": rank}
+
+    frames = [{"x": torch.tensor(float(10 * rank + number))} for number in range(2 + rank)]
+    return multi_gpu_test(Tracker(), frames)
 
 
 def test_two_processes_train_one_model(tmp_path: Path) -> None:
@@ -75,3 +88,5 @@ def test_two_processes_train_one_model(tmp_path: Path) -> None:
     assert {"epoch_1.pth", "epoch_2.pth", "latest.pth"} <= {path.name for path in tmp_path.iterdir()}
     assert first["weight"] == first["again"] == second["again"] == first["best"] == second["best"]
     assert first["weight"] == first["inside"] == second["inside"]
+    assert first["tracked"] == {"track_bboxes": [0.0, 1.0, 10.0, 11.0, 12.0], "rank": [0, 0, 1, 1, 1]}
+    assert second["tracked"] is None
