@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+from etude.checkpoint.encode import encode
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.retention import Retention, is_better
 from etude.checkpoint.store import STEP, Store
@@ -136,9 +137,18 @@ class Saver:
         self._unsaved = ""
 
     def prepare(self, run: Run) -> None:
-        """Have the memory for snapshots ready before the first save; the optimizer has its state after a step."""
-        parts = run.parts().items()
-        self.store.prepare({name: part.state_dict() for name, part in parts if name.startswith(_LARGE)})
+        """Have the memory for snapshots ready before the first save; the optimizer has its state after a step.
+
+        A state that could not be saved is refused now, not when hours of training are to be.
+        """
+        state: dict[str, Any] = {}
+        for name, part in run.parts().items():
+            with suppress(Exception):  # one that is not ready yet is asked again when it is saved
+                state[name] = part.state_dict()
+        if not all(hook.weights_only for hook in run.hooks if isinstance(hook, Checkpoint)):
+            for name, value in state.items():
+                encode(name, value)
+        self.store.prepare({name: value for name, value in state.items() if name.startswith(_LARGE)})
 
     def save(
         self,
