@@ -50,6 +50,20 @@ def test_a_change_that_leads_elsewhere_needs_its_name(key: str) -> None:
     require_allowed(found, (key,))
 
 
+@pytest.mark.parametrize("key", ["hooks.my.Own", "Own", "hooks", "all"])
+def test_a_hook_that_is_new_or_gone_is_one_change(key: str) -> None:
+    own = HookPlan(spec=Spec(kind="hook", name="my.Own", args={"size": 3, "parts": [1, 2]}))
+    for found in (
+        changed(hooks=(*PLAN.hooks, own)),
+        compare(facts(replace(PLAN, hooks=(own, *PLAN.hooks))), facts(PLAN)),
+    ):
+        with pytest.raises(
+            ConfigError, match=r"^hooks\.my\.Own \S+ -> \S+ changes the trajectory; --allow-change \S+ \S+ it$"
+        ):
+            require_allowed(found, ("seed",))
+        require_allowed(found, (key,))
+
+
 def test_all_refused_changes_come_at_once() -> None:
     optimizer = Optimizer(spec=Spec(kind="optimizer", name="SGD", args={"lr": 0.2}))
     with pytest.raises(ConfigError) as caught:

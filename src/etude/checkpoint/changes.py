@@ -66,11 +66,21 @@ def facts(plan: Plan) -> dict[str, Any]:
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """All keys that differ, in the order of the new plan; nothing where the two were written in different words."""
+    """All keys that differ, in the order of the new plan; nothing where the two were written in different words.
+
+    A component that is new or gone (a hook) is one difference, whatever it was given.
+    """
     if before.get(VERSION_KEY) != after.get(VERSION_KEY):
         return []
     keys = [*after, *(key for key in before if key not in after)]
-    return [Change(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
+    lone = {key.removesuffix(".type") for key in keys if key.endswith(".type") and (key in before) != (key in after)}
+    found = {}
+    for key in keys:
+        if before.get(key) != after.get(key):
+            whole = next((name for name in lone if key.startswith(f"{name}.")), "")
+            told = f"{whole}.type" if whole else key
+            found[whole or key] = Change(whole or key, before.get(told), after.get(told))
+    return list(found.values())
 
 
 def require_allowed(changes: Iterable[Change], allow: Iterable[str]) -> None:
