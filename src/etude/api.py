@@ -232,8 +232,8 @@ def require_real(run: Run, options: Options, *, quiet: bool = True) -> None:
     plan = run.plan
     if plan is not None and plan.builder == "native":
         names = [name for name, _ in run.model.named_parameters()]
-        folder = str(options.folder or plan.folder)
-        _raise_or_say(check_facts(plan, facts_of(run), parameters=names, folder=folder), quiet)
+        folder = options.folder or (plan.folder if options.resume is None else choose_folder(plan, options))
+        _raise_or_say(check_facts(plan, facts_of(run), parameters=names, folder=str(folder)), quiet)
 
 
 def _raise_or_say(findings: Sequence[Finding], quiet: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,6 +235,19 @@ def facts(**changes: Any) -> Facts:
 
 def test_facts_that_fit_raise_no_alarm(planned: Any) -> None:
     assert check_facts(planned(), facts(), parameters=NAMES) == []
+
+
+def test_the_room_that_own_checkpoints_take_is_room_for_newer_ones(
+    planned: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run that just fits could not be resumed."""
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=50))
+    plan, needed = planned(checkpoint="{keep: 3}"), facts(checkpoint_bytes=20)
+    (told,) = check_facts(plan, needed, parameters=NAMES, folder=str(tmp_path))
+    assert "4 checkpoints need" in str(told)
+    (tmp_path / "checkpoints" / "step-000000001").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "step-000000001" / "model.safetensors").write_bytes(bytes(30))
+    assert check_facts(plan, needed, parameters=NAMES, folder=str(tmp_path)) == []
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 
 from etude.errors import Finding, nearest
@@ -13,12 +14,13 @@ from etude.plan import Plan
 from etude.units import Amount
 
 _DEFAULT_KEPT = 3
+_CHECKPOINTS = "checkpoints"
 
 
 def check_facts(plan: Plan, facts: Facts, *, parameters: Sequence[str] = (), folder: str = "") -> list[Finding]:
     """Everything about the plan that the facts contradict.
 
-    ``parameters`` are the names of the model's parameters, ``folder`` is where checkpoints will go.
+    ``parameters`` are the names of the model's parameters, ``folder`` is that of the run.
     """
     return [
         *_data(plan, facts),
@@ -76,8 +78,9 @@ def _disk(plan: Plan, facts: Facts, folder: str) -> Iterator[Finding]:
         return
     kept = spec.args.get("keep", _DEFAULT_KEPT)
     count = (kept if isinstance(kept, int) and kept > 0 else 1) + bool(spec.args.get("best")) + 1
-    needed, free = facts.checkpoint_bytes * count, shutil.disk_usage(_existing(folder)).free
-    if needed > free:
+    place = os.path.join(folder, _CHECKPOINTS)
+    needed, free = facts.checkpoint_bytes * count, shutil.disk_usage(_existing(place)).free
+    if needed > free + _taken(place):
         text = f"{count} checkpoints need {_megabytes(needed)}, the disk has {_megabytes(free)}"
         yield Finding(str(spec.at), text, "keep fewer, or save elsewhere")
 
@@ -98,6 +101,16 @@ def _near(pattern: str, parameters: Sequence[str]) -> str:
         if near:
             return f"did you mean {near!r}?"
     return f"parameters are called like {parameters[0]}"
+
+
+def _taken(folder: str) -> int:
+    """What the run's own checkpoints take up already: those of a resumed run make room for newer ones."""
+    total = 0
+    for above, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # whoever else is at work there is told of later
+                total += os.lstat(os.path.join(above, name)).st_size
+    return total
 
 
 def _existing(folder: str) -> str:
