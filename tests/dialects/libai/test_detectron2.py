@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from fvcore.common.param_scheduler import CosineParamScheduler, MultiStepParamSc
 from torch import nn
 
 from etude.errors import OutOfScope, ResumeError
+from tests.dialects.libai import project
 
 
 class Simple(nn.Module):
@@ -351,7 +353,18 @@ def test_a_constructor_takes_its_arguments_from_a_config() -> None:
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_default_trainer_of_a_subclass_trains_and_resumes(tmp_path: Path) -> None:
+@pytest.fixture
+def fresh_logger() -> Iterator[None]:
+    """As in a script that has set up nothing."""
+    project.forget_loggers()
+    logging.getLogger("detectron2").setLevel(logging.NOTSET)
+    yield
+    project.forget_loggers()
+
+
+def test_a_default_trainer_of_a_subclass_trains_and_resumes(
+    tmp_path: Path, fresh_logger: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     cfg = CfgNode(
         {
             "OUTPUT_DIR": str(tmp_path),
@@ -364,7 +377,7 @@ def test_a_default_trainer_of_a_subclass_trains_and_resumes(tmp_path: Path) -> N
                 "AMP": {"ENABLED": False},
             },
             "MODEL": {"WEIGHTS": ""}, "TEST": {"EVAL_PERIOD": 0, "EXPECTED_RESULTS": [], "PRECISE_BN": {"ENABLED": False}},
-            "DATASETS": {"TEST": ()},
+            "DATASETS": {"TEST": ("val",)},
         }
     )  # fmt: skip
 
@@ -385,6 +398,20 @@ def test_a_default_trainer_of_a_subclass_trains_and_resumes(tmp_path: Path) -> N
     again.resume_or_load(resume=True)
     assert again.start_iter == 6
     assert torch.equal(again.model.fc.weight, trainer.model.fc.weight)
+    said = capsys.readouterr().out
+    assert "Starting training from iteration 0" in said
+    assert "No evaluator found." in said
+    looking = type("Looking", (Own,), {"build_evaluator": classmethod(lambda cls, cfg, name: DatasetEvaluator())})
+    with pytest.raises(OutOfScope, match=r"override `build_test_loader\(cls, cfg, dataset_name\)` in Looking"):
+        looking(cfg)
+
+
+def test_hooks_are_named_beside_the_trainers_too() -> None:
+    import detectron2.engine as engine
+
+    assert engine.BestCheckpointer is hooks.BestCheckpointer
+    assert engine.EvalHook is hooks.EvalHook
+    assert engine.defaults.hooks is hooks
 
 
 def test_the_model_is_in_its_mode_again_after_an_evaluation_that_raised() -> None:

@@ -326,6 +326,9 @@ REFUSED = {
     "DATALOADER.SAMPLER_TRAIN TrainingSamplr": "DATALOADER.SAMPLER_TRAIN: Unknown training sampler: TrainingSamplr; did",
     "SOLVER.STEPS (10,)": "SOLVER.STEPS (10,), SOLVER.MAX_ITER 10: Milestone must be smaller than total number of",
     "SOLVER.LR_SCHEDULER_NAME WarmupCosinLR": "Unknown LR scheduler: WarmupCosinLR; did you mean 'WarmupCosineLR'?",
+    "SOLVER.WARMUP_METHOD linaer": "SOLVER.WARMUP_METHOD linaer: Unknown warmup method: linaer; did you mean 'linear'?",
+    "SOLVER.MAX_ITER 0": "SOLVER.MAX_ITER 0: nothing says how long to train",
+    "SOLVER.IMS_PER_BATCH 0": "SOLVER.IMS_PER_BATCH: Total batch size (0) must be divisible by the number of gpus (1).",
     "MODEL.WEIGHTS nope.pth": "MODEL.WEIGHTS (of a lazy config: train.init_checkpoint): Checkpoint nope.pth not found!",
 }
 
@@ -338,7 +341,7 @@ def test_what_a_part_of_a_yacs_config_refuses_is_told_with_its_keys(
 
     monkeypatch.setattr(DatasetCatalog, "data", {"line": list})
     script = Path(PLAIN[1])
-    named = "cfg, mapper=parts.mapper" + ", dataset=parts.images()" * ("SAMPLER" in mistake)
+    named = "cfg, mapper=parts.mapper" + ", dataset=parts.images()" * ("SAMPLER" in mistake or "BATCH" in mistake)
     script.write_text(script.read_text().replace(OWN_DATA, named))
     assert main([*PLAIN, *mistake.split()]) == 2
     told = capsys.readouterr().err

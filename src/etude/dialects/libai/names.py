@@ -196,6 +196,20 @@ _D2_LOADERS = _from(
     "worker_init_reset_seed",
 )
 _D2_CATALOGS = _from(f"{_D2}.catalog", "DatasetCatalog MetadataCatalog Metadata")
+_D2_LAUNCH = _from(f"{_D2}.launch", "launch DEFAULT_TIMEOUT")
+#: What the defaults are made of, and code takes from there.
+_D2_LOADED = (
+    _from(f"{_D2}.checkpoint", "DetectionCheckpointer")
+    | _from(f"{_D2}.data", "build_detection_train_loader build_detection_test_loader")
+    | _from(f"{_D2}.catalog", "MetadataCatalog")
+    | _from(f"{_D2}.defaults", "build_model")
+    | _from(f"{_D2}.optim", "build_optimizer build_lr_scheduler")
+    | _from(f"{_D2}.evaluation", "DatasetEvaluator inference_on_dataset")
+    | _from(f"{_D2}.results", "print_csv_format verify_results")
+    | _from(f"{_D2}.writers", "CommonMetricPrinter JSONWriter TensorboardXWriter")
+    | _from(f"{_D2}.logger", "setup_logger")
+    | _PRECISE_BN
+)
 _D2_DICTS = _from(f"{_D2}.catalog", "get_detection_dataset_dicts")
 _D2_SAMPLERS = _from(
     f"{_D2}.samplers",
@@ -211,11 +225,21 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.config.defaults": _as(_C=f"{_D2}.defaults:DEFAULT_CONFIG"),
     "detectron2.config.instantiate": _as(instantiate=f"{_LAZY}.instantiate:instantiate_detectron2")
     | _from(f"{_LAZY}.targets", "dump_dataclass"),
-    "detectron2.engine": _D2_DEFAULTS | _D2_TRAINERS | _from(f"{_D2}.launch", "launch"),
-    "detectron2.engine.defaults": _D2_DEFAULTS | _from(f"{_D2}.default", "_try_get_key") | _D2_COMM,
+    "detectron2.engine": _D2_DEFAULTS | _D2_TRAINERS | _D2_HOOKS | _D2_LAUNCH,
+    "detectron2.engine.defaults": _D2_DEFAULTS
+    | _D2_TRAINERS
+    | _D2_LOADED
+    | _from(f"{_D2}.default", "_try_get_key seed_all_rng")
+    | _as(hooks="detectron2.engine.hooks")
+    | _D2_COMM,
     "detectron2.engine.train_loop": _D2_TRAINERS | _D2_COMM | _from(f"{_D2}.events", "EventStorage get_event_storage"),
-    "detectron2.engine.launch": _from(f"{_D2}.launch", "launch"),
-    "detectron2.engine.hooks": _D2_HOOKS | _D2_COMM,
+    "detectron2.engine.launch": _D2_LAUNCH,
+    "detectron2.engine.hooks": _D2_HOOKS
+    | _PRECISE_BN
+    | _from(f"{_D2}.events", "EventStorage")
+    | _from(f"{_D2}.writers", "EventWriter")
+    | _from(f"{_D2}.results", "flatten_results_dict")
+    | _D2_COMM,
     "detectron2.layers": _from(f"{_D2}.shapes", "ShapeSpec"),
     "detectron2.layers.shape_spec": _from(f"{_D2}.shapes", "ShapeSpec"),
     "detectron2.model_zoo": _ZOO,

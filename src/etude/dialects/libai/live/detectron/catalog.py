@@ -143,6 +143,8 @@ def train_loader_from_config(cfg: Any, *, mapper: Any = None, dataset: Any = Non
                 min_keypoints=keypoints,
                 proposal_files=cfg.DATASETS.PROPOSAL_FILES_TRAIN if cfg.MODEL.LOAD_PROPOSALS else None,
             )
+    with about("SOLVER.IMS_PER_BATCH"):
+        samplers.own_batch_size(cfg.SOLVER.IMS_PER_BATCH)
     return {
         "dataset": dataset,
         "sampler": _sampler(cfg.DATALOADER, dataset) if sampler is None else sampler,
@@ -170,7 +172,8 @@ def _sampler(options: Any, dataset: Any) -> Any:
 
 def test_loader_from_config(cfg: Any, dataset_name: str | Sequence[str], mapper: Any = None) -> Any:
     """The arguments of ``build_detection_test_loader`` that a yacs config stands for."""
-    dataset = get_detection_dataset_dicts(dataset_name, filter_empty=False)
+    with about("DATASETS.TEST"):
+        dataset = get_detection_dataset_dicts(dataset_name, filter_empty=False)
     iterable = isinstance(dataset, IterableDataset)
     return {
         "dataset": dataset,

@@ -15,10 +15,9 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from etude.data.seeds import kept_generators, mix, seed_process
 from etude.dialects.libai.lazy.configurable import configurable
-from etude.dialects.libai.live.detectron import comm
 from etude.dialects.libai.live.detectron.catalog import test_loader_from_config, train_loader_from_config
 from etude.dialects.libai.live.detectron.default import seed_all_rng
-from etude.dialects.libai.live.detectron.samplers import InferenceSampler, TrainingSampler
+from etude.dialects.libai.live.detectron.samplers import InferenceSampler, TrainingSampler, own_batch_size
 
 Collate = Callable[[list[Any]], Any]
 _GIVE_UP_AFTER = 3
@@ -263,7 +262,7 @@ def build_batch_data_loader(
     **kwargs: Any,
 ) -> Any:
     """Batches for this process: ``total_batch_size`` is shared by all."""
-    size = _own_size(total_batch_size, single_gpu_batch_size)
+    size = own_batch_size(total_batch_size, single_gpu_batch_size)
     options = {"num_workers": num_workers, "worker_init_fn": worker_init_reset_seed, **kwargs}
     if isinstance(dataset, IterableDataset):
         assert sampler is None, "sampler must be None if dataset is IterableDataset"
@@ -276,18 +275,6 @@ def build_batch_data_loader(
     made: dict[str, Any] = {"batch_sampler": BatchSampler(sampler, size, drop_last)} if sampler is not None else {}
     made = made or {"batch_size": size, "drop_last": drop_last}
     return DataLoader(dataset, collate_fn=collate_fn or trivial_batch_collator, **made, **options)
-
-
-def _own_size(total: int, single: int | None) -> int:
-    if single:
-        if total:
-            raise ValueError(f"total_batch_size and single_gpu_batch_size are mutually exclusive. Got {total} {single}")
-        return single
-    world = comm.get_world_size()
-    assert total > 0 and total % world == 0, (
-        f"Total batch size ({total}) must be divisible by the number of gpus ({world})."
-    )
-    return total // world
 
 
 def _as_it_is(sample: Any) -> Any:

@@ -163,6 +163,8 @@ class DefaultTrainer(TrainerBase):
 
     def __init__(self, cfg: Any) -> None:
         super().__init__()
+        if not logging.getLogger("detectron2").isEnabledFor(logging.INFO):  # by a script without a setup
+            setup_logger()
         cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
         model = self.build_model(cfg)
         optimizer = self.build_optimizer(cfg, model)
@@ -176,7 +178,20 @@ class DefaultTrainer(TrainerBase):
         self.start_iter = 0
         self.max_iter = cfg.SOLVER.MAX_ITER
         self.cfg = cfg
+        self._require_test_data()
         self.register_hooks(self.build_hooks())
+
+    def _require_test_data(self) -> None:
+        """Refuse now, and not at the first evaluation, what has an evaluator and no loader for it."""
+        own, base = type(self), DefaultTrainer
+        names = _try_get_key(self.cfg, "DATASETS.TEST", default=())
+        asks = own.build_evaluator.__func__ is not base.build_evaluator.__func__  # type: ignore[attr-defined]
+        has = own.build_test_loader.__func__ is not base.build_test_loader.__func__  # type: ignore[attr-defined]
+        if names and asks and not has and own.test.__func__ is base.test.__func__:  # type: ignore[attr-defined]
+            raise OutOfScope(
+                f"DATASETS.TEST {tuple(names)}: detection data is not part of the engine; override "
+                f"`build_test_loader(cls, cfg, dataset_name)` in {own.__name__}"
+            )
 
     @property
     def model(self) -> Any:
@@ -291,12 +306,29 @@ class DefaultTrainer(TrainerBase):
         assert len(looks) == len(names), f"{len(names)} != {len(looks)}"
         results: OrderedDict[str, Any] = OrderedDict()
         for name, given in zip(names, looks, strict=True):
-            loader = cls.build_test_loader(cfg, name)
-            results[name] = inference_on_dataset(model, loader, given or cls.build_evaluator(cfg, name))
+            looked = cls._to_look_with(cfg, name, given)
+            if looked is None:
+                results[name] = {}
+                continue
+            results[name] = inference_on_dataset(model, *looked)
             if comm.is_main_process():
                 logger.info(f"Evaluation results for {name} in csv format:")
                 print_csv_format(results[name])
         return next(iter(results.values())) if len(results) == 1 else results
+
+    @classmethod
+    def _to_look_with(cls, cfg: Any, name: str, given: Any) -> tuple[Any, Any] | None:
+        """The loader of a data set and its evaluator; None, with a word, where nobody says how to evaluate."""
+        try:
+            loader = cls.build_test_loader(cfg, name)
+            return loader, given or cls.build_evaluator(cfg, name)
+        except NotImplementedError:
+            if given is not None:
+                raise
+            logger.warning(
+                "No evaluator found. Use `DefaultTrainer.test(evaluators=)`, or implement its `build_evaluator` method."
+            )
+            return None
 
     @staticmethod
     def auto_scale_workers(cfg: Any, num_workers: int) -> Any:

@@ -10,6 +10,7 @@ import torch
 from etude.dialects.libai.live.detectron.default_values import DEFAULTS
 from etude.dialects.libai.live.detectron.nodes import CfgNode
 from etude.dialects.libai.live.detectron.registry import Registry
+from etude.dialects.libai.live.detectron.told import about
 from etude.errors import OutOfScope
 
 META_ARCH_REGISTRY = Registry("META_ARCH")
@@ -46,5 +47,6 @@ def build_model(cfg: Any) -> torch.nn.Module:
             "register a model of your own with @META_ARCH_REGISTRY.register() and name it here"
         )
     model: torch.nn.Module = META_ARCH_REGISTRY.get(name)(cfg)
-    device = cfg.MODEL.DEVICE
-    return model.to("cpu" if str(device).startswith("cuda") and not torch.cuda.is_available() else device)
+    device = str(cfg.MODEL.DEVICE)
+    with about("MODEL.DEVICE", hint="such as cpu, cuda or cuda:1"):
+        return model.to("cpu" if device.startswith("cuda") and not torch.cuda.is_available() else device)

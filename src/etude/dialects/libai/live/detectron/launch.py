@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,8 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 from etude.errors import EtudeError, printable
 
+#: How long processes wait for one another, as detectron2 says it.
+DEFAULT_TIMEOUT = timedelta(minutes=30)
 #: Seconds that the other processes leave the first one to say what is wrong.
 _FIRST_WORD = 5.0
 
@@ -30,7 +33,7 @@ def launch(
     machine_rank: int = 0,
     dist_url: str | None = None,
     args: tuple[Any, ...] = (),
-    timeout: Any = None,
+    timeout: timedelta = DEFAULT_TIMEOUT,
 ) -> None:
     """Call ``main_func(*args)`` here, or in one new process per device when there are several."""
     world = num_machines * num_gpus_per_machine
@@ -41,7 +44,7 @@ def launch(
         assert num_machines == 1, "dist_url=auto not supported in multi-machine jobs."
         dist_url = f"tcp://127.0.0.1:{_free_port()}"
     called = _Call.of(main_func, args)
-    given = (called, world, num_gpus_per_machine, machine_rank, dist_url)
+    given = (called, world, num_gpus_per_machine, machine_rank, dist_url, timeout)
     with _nameless_main():
         started: Any = torch.multiprocessing.spawn(  # type: ignore[attr-defined,no-untyped-call]
             _worker, nprocs=num_gpus_per_machine, args=given, daemon=False, join=False
@@ -104,7 +107,9 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _worker(local_rank: int, called: _Call, world: int, per_machine: int, machine_rank: int, dist_url: str) -> None:
+def _worker(
+    local_rank: int, called: _Call, world: int, per_machine: int, machine_rank: int, dist_url: str, timeout: timedelta
+) -> None:
     rank = machine_rank * per_machine + local_rank
     os.environ |= {
         "RANK": str(rank),
@@ -113,7 +118,11 @@ def _worker(local_rank: int, called: _Call, world: int, per_machine: int, machin
         "LOCAL_WORLD_SIZE": str(per_machine),
     }
     torch.distributed.init_process_group(
-        "nccl" if torch.cuda.is_available() else "gloo", init_method=dist_url, world_size=world, rank=rank
+        "nccl" if torch.cuda.is_available() else "gloo",
+        init_method=dist_url,
+        world_size=world,
+        rank=rank,
+        timeout=timeout,
     )
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank)

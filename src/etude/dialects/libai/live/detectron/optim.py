@@ -97,7 +97,8 @@ def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:
 
 def _create_gradient_clipper(cfg: Any) -> Clipper:
     """What clips the gradients of a parameter, as ``SOLVER.CLIP_GRADIENTS`` says."""
-    kind, limit, norm = GradientClipType(cfg.CLIP_TYPE), cfg.CLIP_VALUE, cfg.NORM_TYPE
+    with about("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", hint=near(cfg.CLIP_TYPE, [kind.value for kind in GradientClipType])):
+        kind, limit, norm = GradientClipType(cfg.CLIP_TYPE), cfg.CLIP_VALUE, cfg.NORM_TYPE
     if kind is GradientClipType.VALUE:
         return lambda parameters: nn.utils.clip_grad_value_(parameters, limit)
     return lambda parameters: nn.utils.clip_grad_norm_(parameters, limit, norm)
@@ -143,6 +144,7 @@ def build_optimizer(cfg: Any, model: nn.Module) -> torch.optim.Optimizer:
     return made
 
 
+_METHODS = ("linear", "constant")
 _SCHEDULERS = ("WarmupMultiStepLR", "WarmupCosineLR", "WarmupStepWithFixedGammaLR")
 
 
@@ -150,6 +152,9 @@ def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultipli
     """``WarmupMultiStepLR`` or ``WarmupCosineLR`` as ``cfg.SOLVER`` says."""
     solver = cfg.SOLVER
     name = solver.LR_SCHEDULER_NAME
+    if solver.MAX_ITER == 0:
+        with about("SOLVER.MAX_ITER 0"):
+            raise ZeroDivisionError("nothing says how long to train")
     main: ParamScheduler
     if name == "WarmupMultiStepLR":
         steps = [step for step in solver.STEPS if step <= solver.MAX_ITER]
@@ -171,11 +176,11 @@ def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultipli
     else:
         with about("SOLVER.LR_SCHEDULER_NAME", hint=near(name, _SCHEDULERS)):
             raise ValueError(f"Unknown LR scheduler: {name}")
-    warmed = WarmupParamScheduler(
-        main,
-        solver.WARMUP_FACTOR,
-        min(solver.WARMUP_ITERS / solver.MAX_ITER, 1.0),
-        solver.WARMUP_METHOD,
-        getattr(solver, "RESCALE_INTERVAL", False),
-    )
+    method, share = solver.WARMUP_METHOD, min(solver.WARMUP_ITERS / solver.MAX_ITER, 1.0)
+    with about(
+        f"SOLVER.WARMUP_ITERS {solver.WARMUP_ITERS}, SOLVER.WARMUP_METHOD {method}", hint=near(method, _METHODS)
+    ):
+        warmed = WarmupParamScheduler(
+            main, solver.WARMUP_FACTOR, share, method, getattr(solver, "RESCALE_INTERVAL", False)
+        )
     return LRMultiplier(optimizer, multiplier=warmed, max_iter=solver.MAX_ITER)

@@ -169,3 +169,16 @@ class GroupedBatchSampler(BatchSampler):
 
     def __len__(self) -> int:
         raise NotImplementedError("len() of GroupedBatchSampler is not well-defined.")
+
+
+def own_batch_size(total: int, single: int | None = None) -> int:
+    """What one process draws at once; ``total`` is shared by all."""
+    if single:
+        if total:
+            raise ValueError(f"total_batch_size and single_gpu_batch_size are mutually exclusive. Got {total} {single}")
+        return single
+    world = comm.get_world_size()
+    assert total > 0 and total % world == 0, (
+        f"Total batch size ({total}) must be divisible by the number of gpus ({world})."
+    )
+    return total // world
