@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import numbers
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -114,6 +115,10 @@ class LoggerHook(Hook):
                 runner.log_buffer.clear_output()
 
 
+#: Packages that cannot be installed by their name, and what to do.
+_NOT_PUBLIC = {"pavi": "it is not public; use another logger, such as TensorboardLoggerHook"}
+
+
 class MissingPackage(MissingExtra, ImportError):
     """The package that a tracker's hook writes to is not installed."""
 
@@ -121,7 +126,8 @@ class MissingPackage(MissingExtra, ImportError):
         if extra is not None:
             super().__init__(package, extra, purpose)
         else:
-            UserError.__init__(self, f"{purpose} needs the package {package!r}: pip install {package}")
+            remedy = _NOT_PUBLIC.get(package) or f"pip install {shlex.quote(package)}"
+            UserError.__init__(self, f"{purpose} needs the package {package!r}: {remedy}")
 
 
 def need(module: str, hook: str, *, package: str | None = None, extra: str | None = None) -> Any:
