@@ -169,7 +169,7 @@ def test_a_right_config_is_left_alone(project: Path, capsys: pytest.CaptureFixtu
         ("lr=0.1", "lr=-0.1", "c.py:14: optim_wrapper.optimizer.lr must be a number of at least 0, not -0.1"),
         ("start_factor=0.1", "start_factor=10", "c.py:16: param_scheduler.0.start_factor must be a number from 0 to 1, not 10"),
         ("val_interval=1", "val_interval=1, dynamic_intervals=[[2, 1]]", "c.py:12: train_cfg.dynamic_intervals must be a list of tuples (begin, interval), not [[2, 1]]; write [(2, 1)]"),
-        ("default_hooks = dict(", "default_hooks = dict(logger=dict(interval=0),", "c.py:17: default_hooks.logger.interval must be a whole number of at least 1, not 0"),
+        ("default_hooks = dict(", "default_hooks = dict(logger=dict(type='LoggerHook', interval=0),", "c.py:17: default_hooks.logger.interval must be a whole number of at least 1, not 0"),
         ("randomness =", "launcher = 'pytorh'\nrandomness =", "c.py:20: launcher must be one of none, pytorch, slurm, mpi, not 'pytorh'; did you mean 'pytorch'?"),
         ("randomness =", "load_from = 'epoch_2.pth'\nrandomness =", "c.py:20: warning: load_from: there is no file 'epoch_2.pth'; did you mean 'epoch_3.pth'?"),
         ("'greater'", "'bigger'", "c.py:18: default_hooks.checkpoint.rule must be one of greater, less, not 'bigger'"),

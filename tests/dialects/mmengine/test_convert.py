@@ -239,7 +239,7 @@ train_cfg = dict(max_epochs=6, val_interval=2)
 default_hooks = dict(checkpoint=dict(type='CheckpointHook', interval=2, save_best='toy/error', rule='less'))
 """
 HOOKED = {
-    "validated": "",
+    "validated": "default_hooks = dict(checkpoint=dict(type='CheckpointHook', interval=2, save_best='auto', rule='less'))\n",
     "averaged": "custom_hooks = [dict(type='EMAHook', momentum=0.1, begin_iter=3)]\n",
     "annealed": "custom_hooks = [dict(type='EMAHook', ema_type='MomentumAnnealingEMA', gamma=5, update_buffers=True)]\n",
     "ended early": "custom_hooks = [dict(type='EarlyStoppingHook', monitor='toy/error', rule='less', min_delta=10., patience=2)]\n",
@@ -330,6 +330,7 @@ def test_validation_averages_and_patience_come_along(folder: Path, variant: str)
         row["toy/error"] for row in rows(folder / "b") if "toy/error" in row
     ]
     assert old.step == new.step
+    assert any(hook.name == "Checkpoint" and (hook.best, hook.mode) == ("toy/error", "min") for hook in new.hooks)
     averages = [hook for hook in new.hooks if isinstance(hook, Ema)]
     assert len(averages) == variant.startswith("a")
     for hook in averages:

@@ -83,6 +83,7 @@ def test_pure_python_configs_are_lowered_with_the_places_of_their_bases(folder: 
     ("text", "finding"),
     [
         ("default_hooks = dict(\n    checkpoint=dict(\n        intervall=1))\n", "c.py:4: unknown key default_hooks.checkpoint.intervall; did you mean 'interval'?"),
+        ("default_hooks = dict(timer=dict())\n", "c.py:2: default_hooks.timer has no `type`: it stands in place of the usual hook"),
         ("default_hooks = dict(loger=dict(interval=3))\n", "c.py:2: default_hooks.loger has no `type`; did you mean 'logger'?"),
         ("custom_hooks = [dict(type='EMAHok')]\n", "c.py:2: no hook is called 'EMAHok'; did you mean 'EMAHook'?"),
         ("custom_hooks = [dict(type='EarlyStoppingHook', monitr='a')]\n", "c.py:2: EarlyStoppingHook has no parameter 'monitr'; did you mean 'monitor'?"),

@@ -8,6 +8,8 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.mmengine import lower as lowering
 from etude.dialects.mmengine.convert_hooks import Hooks
+from etude.dialects.mmengine.results import first_result
+from etude.dialects.mmengine.rules import guess
 from etude.dialects.openmm.lowering import Lowering
 from etude.dialects.openmm.raw import as_torch_does, hidden
 from etude.errors import ConfigError, Finding
@@ -216,10 +218,14 @@ def _best(tree: Tree, given: Mapping[str, Any], notes: list[str]) -> dict[str, A
     name, rule = given.get("save_best"), given.get("rule")
     if name is None or tree.get("val_dataloader") is None:
         return {}
+    if name == "auto":
+        name = first_result(Lowering(tree), lowering.TABLES, lowering.WORDS) or name
     if not isinstance(name, str) or name == "auto" or not isinstance(rule, str | None):
         notes.append(f"save_best={name!r} is left out: give `checkpoint.best` the name of one result")
         return {}
-    return {"best": name, **({} if rule is None else {"mode": "max" if rule == "greater" else "min"})}
+    keys = {word: given[f"{word}_keys"] for word in ("greater", "less") if given.get(f"{word}_keys")}
+    way = rule or guess(name, **{word: [key] if isinstance(key, str) else key for word, key in keys.items()})
+    return {"best": name, **({} if way is None else {"mode": "max" if way == "greater" else "min"})}
 
 
 def _validation(tree: Tree, plan: Plan, config: dict[str, Any]) -> list[dict[str, Any]]:

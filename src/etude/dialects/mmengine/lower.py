@@ -355,6 +355,9 @@ def _default_hooks(low: Lowering) -> list[HookPlan]:
     for key, (name, priority) in _DEFAULT_HOOKS.items():
         if key in given and given[key] is None:
             continue
+        if isinstance(given.get(key), Mapping) and "type" not in given[key]:
+            text = f"default_hooks.{key} has no `type`: it stands in place of the usual hook, it is not merged with it"
+            low.error(low.place("default_hooks", key), text, f"add type={name!r}")
         plans.append(_hook(low, ("default_hooks", key), name, priority))
     for key in given:
         if key in _DEFAULT_HOOKS or given[key] is None:

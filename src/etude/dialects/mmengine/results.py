@@ -9,6 +9,8 @@ from typing import Any
 from etude import scan
 from etude.config.tree import Path, dotted
 from etude.dialects.mmengine.components import Components
+from etude.dialects.openmm.lowering import Lowering
+from etude.dialects.openmm.slips import Words
 from etude.errors import nearest, suggest
 
 _TABLES = ("METRICS",)
@@ -25,6 +27,14 @@ def tell_results(components: Components) -> None:
             if wanted not in known and "loss" not in wanted:
                 text = f"{dotted(where)}: no metric of val_evaluator gives {wanted!r}"
                 low.error(low.place(*where), text, suggest(wanted, known))
+
+
+def first_result(low: Lowering, tables: Mapping[str, Mapping[str, str]], words: Words) -> str:
+    """The name of the first result that a validation will give; empty where the sources do not say."""
+    given = low.tree.get("val_evaluator")
+    metric = given[0] if isinstance(given, list | tuple) and given else given
+    found = _names_of(Components(low, words, tables), metric) if isinstance(metric, Mapping) else None
+    return next(iter(found), "") if found else ""
 
 
 def missing_result(word: str, wanted: str, metrics: Mapping[str, Any]) -> tuple[str, str]:
@@ -52,12 +62,12 @@ def _names(components: Components) -> tuple[set[str], bool]:
         found = _names_of(components, metric) if isinstance(metric, Mapping) else None
         if found is None:
             return known, False
-        known |= found
+        known |= set(found)
     return known, True
 
 
-def _names_of(components: Components, metric: Mapping[Any, Any]) -> set[str] | None:
-    """What one metric gives; None where its source does not say."""
+def _names_of(components: Components, metric: Mapping[Any, Any]) -> list[str] | None:
+    """What one metric gives, in its order; None where its source does not say."""
     folders = components.low.folders
     found = scan.class_of(components.target(metric.get("type"), _TABLES), folders=folders)
     if found is None:
@@ -70,7 +80,7 @@ def _names_of(components: Components, metric: Mapping[Any, Any]) -> set[str] | N
     prefix = metric.get("prefix") or _default_prefix(node)
     if keys is None or prefix is None or ("prefix" in metric and not isinstance(metric["prefix"], str)):
         return None
-    return {f"{prefix}/{key}" if prefix else key for key in keys}
+    return [f"{prefix}/{key}" if prefix else key for key in keys]
 
 
 def _default_prefix(node: ast.ClassDef) -> str | None:
@@ -93,23 +103,23 @@ def _is_none(value: Any) -> bool:
     return isinstance(value, ast.Constant) and value.value is None
 
 
-def _keys(function: ast.FunctionDef) -> set[str] | None:
+def _keys(function: ast.FunctionDef) -> list[str] | None:
     """The keys of the dicts that a method returns, where each is written out."""
-    keys: set[str] = set()
+    keys: list[str] = []
     returns = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
     for node in returns:
         found = _written(node.value)
         if found is None:
             return None
-        keys |= found
+        keys += [key for key in found if key not in keys]
     return keys or None
 
 
-def _written(value: ast.expr | None) -> set[str] | None:
+def _written(value: ast.expr | None) -> list[str] | None:
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args:
         names = [word.arg for word in value.keywords]
-        return None if None in names else {str(name) for name in names}
+        return None if None in names else [str(name) for name in names]
     if isinstance(value, ast.Dict):
         texts = [key.value for key in value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
-        return set(texts) if len(texts) == len(value.keys) else None
+        return texts if len(texts) == len(value.keys) else None
     return None

@@ -13,6 +13,7 @@ from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.core.state import Generators
 from etude.data.seeds import kept_generators
+from etude.dialects import imports
 from etude.dialects.mmengine.live import exact, registry
 from etude.dialects.mmengine.live.amp import autocast
 from etude.dialects.mmengine.live.converted_view import View
@@ -27,6 +28,9 @@ from etude.dialects.openmm.raw import restored
 from etude.dialects.openmm.scope import init_default_scope
 from etude.hooks.evaluate import Evaluate
 from etude.registry import COLLATES, DATASETS, HOOKS, METRICS, MODELS, OPTIMIZERS, SAMPLERS, UPDATES
+
+#: A converted config lists this module before the user's own, which import the old names.
+imports.install()
 
 
 @MODELS.register(name="mmengine.Model")
