@@ -7,11 +7,16 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: tests share the cores, also with children
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from etude import builtins
 from tests import isolation
 
 isolation.watch()
+settings.register_profile(
+    "etude", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
+settings.load_profile("etude")
 
 
 @pytest.fixture(scope="session", autouse=True)

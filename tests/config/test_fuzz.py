@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etude.config.from_json import parse_json
@@ -55,7 +55,7 @@ damage = st.lists(
 
 
 @pytest.mark.parametrize("language", READERS)
-@settings(max_examples=150, deadline=1000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(damage=damage)
 def test_a_damaged_file_is_read_or_refused(language: str, damage: list[tuple[int, str, str]]) -> None:
     reader, text = READERS[language]
@@ -80,7 +80,7 @@ def test_a_damaged_file_is_read_or_refused(language: str, damage: list[tuple[int
         assert error.findings
 
 
-@settings(max_examples=200, deadline=1000)
+@settings(max_examples=200)
 @given(st.text(st.sampled_from("ab.=+~-0123[]{}:, \"'$\n"), max_size=15))
 def test_any_text_is_an_override_or_refused(text: str) -> None:
     tree = Tree({"a": {"b": 1}, "b": [1, {"a": 2}], "ab": "x"})

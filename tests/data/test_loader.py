@@ -37,7 +37,7 @@ def epochs(loader: Loader, count: int = 2) -> list:
     return [plain(loader) for _ in range(count)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=st.integers(1, 50),
     batch_size=st.integers(1, 12),
@@ -65,7 +65,7 @@ def test_an_epoch_holds_every_sample_once_and_can_start_anywhere(size, batch_siz
         assert plain(again) == whole[start:]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(size=st.integers(1, 40), batch_size=st.integers(1, 6), world=st.integers(1, 5))
 def test_shards_cover_the_data_with_equally_many_batches(size, batch_size, world):
     shards = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etude import registry
@@ -109,7 +109,7 @@ def saved_steps(folder):
 
 
 @given(configs())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 def test_the_story_of_a_plan_is_what_the_run_does(drawn):
     values, n = drawn
     generator = torch.Generator().manual_seed(0)

@@ -22,7 +22,7 @@ from etude.dialects.libai.live.detectron import writers as d2_writers
 from etude.rehearsal import EVALUATION, LOG_LINE, SAVE, Record, rehearse
 from tests.dialects.libai import project, test_detectron2_resume
 
-LIBAI = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LIBAI = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 FEWER = settings(LIBAI, max_examples=6)
 NUMBER = itertools.count()
 

@@ -224,7 +224,7 @@ def configs(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(configs())
 def test_the_plan_is_what_the_run_does(both: Any, text: str) -> None:
     _compare(*both(text))

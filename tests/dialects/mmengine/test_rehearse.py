@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etude.cli import main
@@ -121,7 +121,7 @@ def runs(draw: Any) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of")
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 @given(options=runs())
 def test_a_rehearsal_tells_what_the_run_does(options: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -128,7 +128,7 @@ def test_recurrences_follow_their_closed_forms(make: Any, expected: list[float])
 
 
 @given(st.integers(2, 60), st.floats(0.01, 1), st.floats(0.01, 1))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_line_reaches_its_end_in_the_last_step_of_its_window(length: int, start: float, end: float) -> None:
     found = values(LinearLR(make_optimizer(1.0), start_factor=start, end_factor=end, end=length), length + 3)
     assert found[0] == pytest.approx(start)
@@ -136,7 +136,7 @@ def test_a_line_reaches_its_end_in_the_last_step_of_its_window(length: int, star
 
 
 @given(st.floats(0.1, 0.99), st.floats(0.1, 0.99), st.integers(0, 5), st.integers(0, 5))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_schedulers_that_overlap_multiply(one: float, other: float, begin: int, late: int) -> None:
     optimizer = make_optimizer(1.0)
     schedulers = [ExponentialLR(optimizer, one, begin=begin), ExponentialLR(optimizer, other, begin=late)]
