@@ -6,29 +6,37 @@ result, they name one of these.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
+from etude.dialects.mmcv1.live.checks import WrongOutputs
+from etude.dialects.mmcv1.live.converted_view import View, view_of
 from etude.dialects.mmcv1.live.hook import HOOKS as MMCV_HOOKS
-from etude.dialects.mmcv1.live.log_buffer import LogBuffer
+from etude.dialects.mmcv1.live.hook import Hook as MmcvHook
 from etude.dialects.mmcv1.live.mmcls.data import build_dataset
 from etude.dialects.mmcv1.live.mmcls.models import build_classifier
+from etude.dialects.mmcv1.live.mmtrack.data import build_dataset as build_frames
+from etude.dialects.mmcv1.live.mmtrack.models import build_model as build_tracker
+from etude.dialects.mmcv1.live.optimizer_hook import loss_of
 from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS as MMCV_OPTIMIZERS
 from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.openmm import init_notes
 from etude.dialects.openmm.raw import restored
+from etude.plan import PRIORITIES
 from etude.registry import DATASETS, HOOKS, MODELS, OPTIMIZERS, UPDATES
+
+#: Where mmcv's optimizer hook acts: what comes earlier at ``after_train_iter`` sees the weights before the update.
+UPDATES_AT = PRIORITIES["ABOVE_NORMAL"]
 
 
 @MODELS.register(name="mmcv1.Model")
-def model(config: Mapping[str, Any]) -> Any:
-    """The model of mmcls' registries, its weights initialised as the train script does."""
-    made = build_classifier(restored(config))
+def model(config: Mapping[str, Any], project: str = "mmcls") -> Any:
+    """The model of the project's registries, its weights initialised as the train script does."""
+    made = (build_tracker if project == "mmtrack" else build_classifier)(restored(config))
     if hasattr(made, "init_weights"):
         with init_notes.untold():
             made.init_weights()
@@ -36,9 +44,28 @@ def model(config: Mapping[str, Any]) -> Any:
 
 
 @DATASETS.register(name="mmcv1.Dataset")
-def dataset(config: Mapping[str, Any], test_mode: bool = False) -> Any:
-    """The data of mmcls' registries; ``test_mode`` as an evaluation builds them."""
-    return build_dataset(restored(config), {"test_mode": True} if test_mode else None)
+def dataset(config: Any, test_mode: bool = False, late: bool = False, project: str = "mmcls") -> Any:
+    """The data of the project's registries; ``test_mode`` as an evaluation builds them, ``late`` when they are used."""
+    build = build_frames if project == "mmtrack" else build_dataset
+    if late:
+        return Late(lambda: build(restored(config), {"test_mode": True}))
+    return build(restored(config), {"test_mode": True} if test_mode else None)
+
+
+class Late:
+    """Data that training never looks at: nothing is opened or drawn before somebody does."""
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self._build, self._made = build, None
+
+    def made(self) -> Any:
+        if self._made is None:
+            self._made = self._build()
+        return self._made
+
+    def __iter__(self) -> Iterator[Any]:
+        made = self.made()
+        return (made[index] for index in range(len(made)))
 
 
 @OPTIMIZERS.register(name="mmcv1.Optimizer")
@@ -47,32 +74,61 @@ def optimizer(params: Any, config: Mapping[str, Any]) -> Any:
     return MMCV_OPTIMIZERS.build({**restored(config), "params": params})
 
 
+@OPTIMIZERS.register(name="mmcv1.Constructed")
+def constructed(params: Any) -> Any:
+    """Stands where the hook ``mmcv1.Groups`` puts what a constructor of the user's makes."""
+    return torch.optim.SGD(params, lr=0.0)
+
+
 @UPDATES.register(name="mmcv1.TrainStep")
 class TrainStep:
-    """``model.train_step``, then what mmcv's OptimizerHook does: clear, backward, clip, step."""
+    """``model.train_step``, then what mmcv's OptimizerHook does: clear, backward, clip, step.
+
+    ``hook`` is another of mmcv's optimizer hooks that does it; with ``steps=False`` the model has done it itself.
+    """
+
+    view: View | None = None
 
     def __init__(
-        self, forward: Any, optimizers: Mapping[str, torch.optim.Optimizer], grad_clip: Mapping[str, Any] | None = None
+        self,
+        forward: Any,
+        optimizers: Mapping[str, torch.optim.Optimizer],
+        grad_clip: Mapping[str, Any] | None = None,
+        hook: Mapping[str, Any] | None = None,
+        steps: bool = True,
     ) -> None:
         self.model = forward.model
-        self.optimizer = next(iter(optimizers.values()))
-        self.grad_clip = dict(grad_clip) if grad_clip else None
+        self.optimizer: Any = next(iter(optimizers.values()))
+        self.grad_clip = dict(grad_clip) if grad_clip is not None else None
+        self.hook: MmcvHook | None = MMCV_HOOKS.build(restored(hook)) if hook is not None else None
+        self.steps = steps
 
     def __call__(self, run: Run, batch: Any) -> Any:
         outputs = self.model.train_step(batch, self.optimizer)
+        if not isinstance(outputs, dict):
+            name, kind = type(self.model).__name__, type(outputs).__name__
+            raise WrongOutputs(f"train_step of {name} must return a dict, got {kind}")
         run.outputs = outputs
         if run.hooks.after_forward:
             run.hooks.after_forward(run)
+        if self.hook is not None:
+            view = view_of(run)
+            self.hook.after_train_iter(view)  # type: ignore[arg-type]
+            view.hand_over()
+        elif self.steps:
+            self._step(run)
+        for name, value in run.outputs.get("log_vars", {}).items():
+            run.events.put(name, value)
+        return run.outputs
+
+    def _step(self, run: Run) -> None:
         self.optimizer.zero_grad()
-        outputs["loss"].backward()
+        loss_of(view_of(run)).backward()  # type: ignore[arg-type]
         if self.grad_clip is not None:
             self._clip(run)
         if run.hooks.before_update:
             run.hooks.before_update(run)
         self.optimizer.step()
-        for name, value in outputs.get("log_vars", {}).items():
-            run.events.put(name, value)
-        return outputs
 
     def _clip(self, run: Run) -> None:
         parameters = [p for p in self.model.parameters() if p.requires_grad and p.grad is not None]
@@ -82,70 +138,21 @@ class TrainStep:
 
 @HOOKS.register(name="mmcv1.Groups")
 class Groups(EngineHook):
-    """The optimizer made by mmcv's constructor, whose rules look at modules, from the ``config`` of the original."""
+    """The optimizer made by mmcv's constructor, whose rules look at modules, from the ``config`` of the original.
+
+    A constructor of the user's may make several, by name.
+    """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = restored(config)
 
     def attach(self, run: Run) -> None:
         """Before anybody has looked at the groups."""
-        made = build_optimizer(run.model, self.config)
-        run.optimizers[next(iter(run.optimizers))] = made
+        made = build_optimizer(view_of(run).model, self.config)
+        several = made if isinstance(made, dict) else {next(iter(run.optimizers)): made}
+        run.optimizers.clear()
+        run.optimizers.update(several)
         run.update.optimizer = made  # type: ignore[attr-defined]
-
-
-class View:
-    """As much of a runner as hooks of mmcv look at, read from a native run."""
-
-    mode = "train"
-    #: The native store brings everything back by itself.
-    restored = None
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.log_buffer, self.logger = LogBuffer(), logging.getLogger("mmcv")
-        self.meta: dict[str, Any] = {}
-        self.rank, self.world_size = run.world.rank, run.world.size
-
-    @property
-    def epoch(self) -> int:
-        return self.run.epoch
-
-    @property
-    def iter(self) -> int:
-        return self.run.step
-
-    @property
-    def inner_iter(self) -> int:
-        return self.run.step_in_epoch
-
-    @property
-    def max_epochs(self) -> int | None:
-        return self.run.max_epochs
-
-    @property
-    def max_iters(self) -> int | None:
-        return self.run.total_steps
-
-    @property
-    def model(self) -> Any:
-        return self.run.model
-
-    @property
-    def optimizer(self) -> Any:
-        return next(iter(self.run.optimizers.values()))
-
-    @property
-    def outputs(self) -> Any:
-        return self.run.outputs
-
-    @property
-    def data_loader(self) -> Any:
-        return self.run.data["train"]
-
-    @property
-    def work_dir(self) -> str:
-        return str(self.run.folder or ".")
 
 
 _STAGES = {
@@ -154,13 +161,14 @@ _STAGES = {
 }  # fmt: skip
 
 
-@HOOKS.register(name="mmcv1.Hook")
-class Hook(EngineHook):
-    """A hook of mmcv. ``epochs: false`` leaves out its epoch stages, which an iteration runner never calls."""
+class Adapted(EngineHook):
+    """A hook of mmcv at the points of a native run.
 
-    def __init__(self, config: Mapping[str, Any], epochs: bool = True) -> None:
-        self.hook = MMCV_HOOKS.build(restored(config))
-        self.epochs = epochs
+    ``epochs=False`` is the way of iteration runners: no epoch stages, the generic ones once around the run.
+    """
+
+    def __init__(self, hook: MmcvHook, *, epochs: bool = True) -> None:
+        self.hook, self.epochs = hook, epochs
         self._view: View | None = None
 
     @property
@@ -169,17 +177,46 @@ class Hook(EngineHook):
 
     def calls(self) -> Mapping[str, Callable[[Run], Any]]:
         stages = {
-            point: self._caller(stage)
+            self._point(point): self._caller(stage)
             for point, stage in _STAGES.items()
             if self.hook.acts_at(stage) and (self.epochs or not point.endswith("epoch"))
         }
-        return {**stages, "before_run": self.attach} if "before_run" in stages else stages
+        if "before_run" in stages:
+            stages["before_run"] = self.attach
+        return {**stages, **(self._inside_an_epoch() if self.epochs else self._around_the_run(stages))}
+
+    def _point(self, point: str) -> str:
+        """Hooks that act before the optimizer's do so between ``train_step`` and the update."""
+        return "after_forward" if point == "after_step" and self.priority < UPDATES_AT else point
+
+    def _inside_an_epoch(self) -> dict[str, Callable[[Run], Any]]:
+        """A run that goes on inside an epoch begins it once more: what hooks set there is in no checkpoint."""
+        if not self.hook.acts_at("before_train_epoch"):
+            return {}
+        begin = self._caller("before_train_epoch")
+        return {"before_train": lambda run: begin(run) if run.step_in_epoch else None}
+
+    def _around_the_run(self, stages: Mapping[str, Callable[[Run], Any]]) -> dict[str, Callable[[Run], Any]]:
+        kind, found = type(self.hook), {}
+        if kind.before_epoch is not MmcvHook.before_epoch:
+            found["before_train"] = self._caller("before_epoch")
+        if kind.after_epoch is not MmcvHook.after_epoch:
+            end, rest = self._caller("after_epoch"), stages.get("after_run")
+
+            def finish(run: Run) -> None:
+                if not run.stopping:
+                    end(run)
+                if rest is not None:
+                    rest(run)
+
+            found["after_run"] = finish
+        return found
 
     def attach(self, run: Run) -> None:
         """Let the hook begin before a checkpoint is loaded: what it adds to the model must be there by then."""
         if self._view is None:
-            self._view = View(run)
-            self.hook.before_run(self._view)
+            self._view = view_of(run)
+            self.hook.before_run(self._view)  # type: ignore[arg-type]
 
     def _caller(self, stage: str) -> Callable[[Run], Any]:
         method = getattr(self.hook, stage)
@@ -187,6 +224,7 @@ class Hook(EngineHook):
         def call(run: Run) -> None:
             self.attach(run)
             method(self._view)
+            self._view.hand_over()  # type: ignore[union-attr]
 
         return call
 
@@ -196,8 +234,32 @@ class Hook(EngineHook):
             self._caller(stage)(run)
 
     def state_dict(self) -> dict[str, Any]:
-        return dict(self.hook.state_dict()) if hasattr(self.hook, "state_dict") else {}
+        """Its own, and the scale of the loss, which mmcv keeps in the ``meta`` of its files."""
+        own: dict[str, Any] = dict(self.hook.state_dict()) if hasattr(self.hook, "state_dict") else {}
+        scaler = getattr(self.hook, "loss_scaler", None)
+        return own if scaler is None else {**own, "loss_scaler": scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        own = dict(state)
+        scale = own.pop("loss_scaler", None) if hasattr(self.hook, "loss_scaler") else None
+        if scale:
+            self.hook.loss_scaler.load_state_dict(scale)  # type: ignore[attr-defined]
         if hasattr(self.hook, "load_state_dict"):
-            self.hook.load_state_dict(state)
+            self.hook.load_state_dict(own)
+
+
+@HOOKS.register(name="mmcv1.Hook")
+class Hook(Adapted):
+    """A hook of mmcv. ``epochs: false`` leaves out its epoch stages, which an iteration runner never calls."""
+
+    def __init__(self, config: Mapping[str, Any], epochs: bool = True) -> None:
+        super().__init__(MMCV_HOOKS.build(restored(config)), epochs=epochs)
+
+
+class Updating(Adapted):
+    """An optimizer hook that the update calls itself: the rest of its stages, and its state."""
+
+    priority = UPDATES_AT
+
+    def calls(self) -> Mapping[str, Callable[[Run], Any]]:
+        return {point: call for point, call in super().calls().items() if point != "after_step"}

@@ -1,4 +1,4 @@
-"""Data and evaluation in converted configs: mmclassification's loaders and tests at work in the native engine.
+"""Data and evaluation in converted configs: the projects' loaders and tests at work in the native engine.
 
 The native loader draws for every sample from a stream of its own, which is better but other numbers than the
 original's. These loaders draw from the generators of the process, in the order in which mmcv's runners do, so that
@@ -8,11 +8,12 @@ shuffling, augmentation, dropout and workers give the same bits.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 
 from etude.core.hook import Hook as EngineHook
@@ -20,21 +21,25 @@ from etude.core.loop import Workflow
 from etude.core.run import Run
 from etude.data.move import move
 from etude.data.replay import Replay
-from etude.dialects.mmcv1.live.converted import Hook
+from etude.dialects.mmcv1.live.converted import Adapted, Late, Updating, dataset
+from etude.dialects.mmcv1.live.converted_view import is_number, view_of
 from etude.dialects.mmcv1.live.log_buffer import LogBuffer
-from etude.dialects.mmcv1.live.mmcls.data import build_dataloader, build_dataset
+from etude.dialects.mmcv1.live.mmcls.data import build_dataloader
+from etude.dialects.mmcv1.live.mmtrack.data import build_dataloader as build_frame_loader
 from etude.dialects.mmcv1.live.parallel import scatter
 from etude.dialects.openmm.raw import restored
 from etude.errors import ConfigError, suggest
+from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.evaluate import Evaluate
 from etude.registry import HOOKS, METRICS
+from etude.units import parse
 
 
 @HOOKS.register(name="mmcv1.Data")
 class Data(EngineHook):
-    """The loaders of ``data.train`` and ``data.val`` replaced by those of mmclassification.
+    """The loaders of ``data`` replaced by those of the project.
 
-    ``train`` and ``val`` are their settings, ``validate`` the data of the workflow's validation epochs.
+    ``train``, ``val`` and ``test`` are their settings, ``validate`` the data of the workflow's validation epochs.
     """
 
     def __init__(
@@ -42,25 +47,47 @@ class Data(EngineHook):
         train: Mapping[str, Any],
         val: Mapping[str, Any] | None = None,
         validate: Mapping[str, Any] | None = None,
+        test: Mapping[str, Any] | None = None,
+        project: str = "mmcls",
     ) -> None:
-        self.train, self.val, self.validate = restored(train), restored(val), restored(validate)
+        self.train, self.val, self.test = restored(train), restored(val), restored(test)
+        self.validate, self.project = validate, project
 
     def attach(self, run: Run) -> None:
         """Before anything is drawn: the run is built, no hook has begun."""
-        device = next(iter(run.model.parameters())).device
         native: Mapping[str, Any] = dict(run.data)
-        run.data["train"] = Replay(Batches(build_dataloader(native["train"].dataset, **self.train), device))
-        epochs = None
-        if self.validate is not None:
-            epochs = Batches(build_dataloader(build_dataset(self.validate), **self.train), device)
-            run.data.setdefault("val", epochs)
-        if self.val is not None:
-            dataset, limit = native["val"].dataset, getattr(native["val"], "limit", None)
-            run.data["val"] = Batches(build_dataloader(dataset, **self.val), device, limit)
         results = next((m for m in run.evaluation.metrics.values() if isinstance(m, Results)), Results())
+        if self.project == "mmtrack":
+            _label(run, native["train"].dataset)
+        epochs = None
+        run.data["train"] = Replay(self._batches(run, native["train"].dataset, self.train))
+        _measure_again(run, native["train"])
+        if self.validate is not None:
+            epochs = self._batches(run, dataset(self.validate, project=self.project), self.train)
+            run.data.setdefault("val", epochs)
+        for split, settings in (("val", self.val), ("test", self.test)):
+            if settings is not None and split in native:
+                limit = getattr(native[split], "limit", None)
+                run.data[split] = self._batches(run, native[split].dataset, settings, limit, results)
         run.evaluation = Evaluation(run, results, epochs)
         if isinstance(run.loop, Workflow):
             run.loop = Rounds(run.loop.flow)
+        hook = getattr(run.update, "hook", None)
+        if hook is not None:
+            updating = Updating(hook, epochs=not view_of(run).by_steps)
+            updating.attach(run)
+            run.hooks.add(updating)
+
+    def _batches(
+        self, run: Run, data: Any, settings: Any, limit: int | None = None, results: Results | None = None
+    ) -> Batches:
+        build: Callable[..., Any] = build_frame_loader if self.project == "mmtrack" else build_dataloader
+        device = next(iter(run.model.parameters())).device
+
+        def make() -> Any:
+            return build(data.made() if isinstance(data, Late) else data, **settings)
+
+        return Batches(make, device, limit, results, at_once=not isinstance(data, Late), run=run)
 
     def before_run(self, run: Run) -> None:
         """Evaluate when the interval says so, and not once more at the end."""
@@ -68,6 +95,25 @@ class Data(EngineHook):
             if isinstance(hook, Evaluate):
                 hook.at_end = False
         run.hooks.compile()
+
+
+def _label(run: Run, data: Any) -> None:
+    """What MMTracking's script tells the model of its data; hooks see the model in a wrapper there."""
+    view_of(run).wraps = True
+    with suppress(AttributeError):
+        run.model.CLASSES = data.CLASSES
+
+
+def _measure_again(run: Run, native: Any) -> None:
+    """A sampler of the user's may give more or fewer samples than the data have."""
+    own: Any = run.data["train"]
+    if run.steps_per_epoch is None or len(own) == len(native) or run.plan is None:
+        return
+    training = run.plan.train
+    run.steps_per_epoch = min(len(own), training.overfit or training.limit_batches or len(own))
+    run.hooks.steps_per_epoch = run.steps_per_epoch
+    if run.max_epochs is not None:
+        run.total_steps = run.max_epochs * run.steps_per_epoch
 
 
 class Rounds(Workflow):
@@ -86,23 +132,29 @@ class Rounds(Workflow):
 class Results:
     """What the data's own ``evaluate(results, **arguments)`` gives; ``name`` is the result that decides what is best.
 
-    ``auto`` stands for the first result, whatever its name.
+    ``auto`` stands for the first result, whatever its name. A tracker's results come by kind, each in a list.
     """
 
     def __init__(self, arguments: Mapping[str, Any] | None = None, name: str = "") -> None:
         self.arguments, self.name = restored(arguments) or {}, name
         self.dataset: Any = None
-        self._results: list[Any] = []
+        self.reset()
 
     def reset(self) -> None:
-        self._results = []
+        self._listed: list[Any] = []
+        self._by_kind: defaultdict[str, list[Any]] = defaultdict(list)
 
     def update(self, output: Any, target: Any = None) -> None:
-        self._results.extend(output)
+        if not isinstance(output, Mapping):
+            self._listed.extend(output)
+            return
+        for kind, value in output.items():
+            self._by_kind[kind].append(value)
 
     def compute(self) -> dict[str, float]:
-        results = self.dataset.evaluate(self._results, logger=logging.getLogger("mmcv"), **self.arguments)
-        found = {str(name): float(value) for name, value in results.items() if _is_number(value)}
+        seen = dict(self._by_kind) or self._listed
+        results = self.dataset.evaluate(seen, logger=logging.getLogger("mmcv"), **self.arguments)
+        found = {str(name): float(value) for name, value in results.items() if is_number(value)}
         if self.name == "auto" and found:
             found["auto"] = next(iter(found.values()))
         if self.name and found and self.name not in found:
@@ -111,22 +163,49 @@ class Results:
 
 
 class Batches:
-    """Batches of one of torch's loaders, unpacked and on the model's device; at most ``limit`` of them."""
+    """Batches of one of torch's loaders, unpacked and on the model's device; at most ``limit`` of them.
 
-    def __init__(self, loader: Any, device: torch.device, limit: int | None = None) -> None:
-        self.loader, self.device, self.limit = loader, device, limit
+    The loader is made by ``make``, ``at_once`` or when it is used; ``results`` are told whose data they are of.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        device: torch.device,
+        limit: int | None = None,
+        results: Results | None = None,
+        *,
+        at_once: bool = True,
+        run: Run,
+    ) -> None:
+        self.make, self.device, self.limit, self.results, self.run = make, device, limit, results, run
+        self._loader: Any = make() if at_once else None
+
+    @property
+    def loader(self) -> Any:
+        if self._loader is None:
+            self._loader = self.make()
+        return self._loader
 
     def __iter__(self) -> Iterator[Any]:
+        if self.results is not None:
+            self.results.dataset = self.loader.dataset
         for batch in islice(self.loader, self.limit):
             yield move(scatter(batch, [-1])[0], self.device)
 
     def __len__(self) -> int:
         return len(self.loader) if self.limit is None else min(self.limit, len(self.loader))
 
+    def set_epoch(self, epoch: int) -> None:
+        """An iteration runner tells its sampler of every pass but the first; one by epochs, with one process, never."""
+        tell = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
+        if tell is not None and epoch and view_of(self.run).by_steps:
+            tell(epoch)
+
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # asked for before there is one: while being copied
+        if name == "_loader" or self._loader is None:  # asked for before there is one, also while being copied
             raise AttributeError(name)
-        return getattr(self.loader, name)
+        return getattr(self._loader, name)
 
 
 class Evaluation:
@@ -134,7 +213,6 @@ class Evaluation:
 
     def __init__(self, run: Run, results: Results, epochs: Batches | None) -> None:
         self.model, self.results, self.epochs = run.model, results, epochs
-        results.dataset = getattr(run.data.get("val"), "dataset", None)
         self.metrics = {results.name: results} if results.name else {}
 
     def begin(self) -> None:
@@ -151,16 +229,18 @@ class Evaluation:
     @torch.no_grad()
     def losses(self, run: Run, loader: Any) -> dict[str, float]:
         """A validation epoch of the workflow."""
-        seen, training, optimizer = LogBuffer(), run.model.training, next(iter(run.optimizers.values()))
-        hooks = [hook for hook in run.hooks if isinstance(hook, Hook)]
+        seen, training, view = LogBuffer(), run.model.training, view_of(run)
+        hooks = [hook for hook in run.hooks if isinstance(hook, Adapted)]
         run.model.eval()
+        view.mode = "val"
         _call(hooks, "before_val_epoch", run)
         for batch in self.epochs if self.epochs is not None else loader:
             _call(hooks, "before_val_iter", run)
-            outputs: Any = run.model.val_step(batch, optimizer)  # type: ignore[operator]
+            outputs: Any = run.model.val_step(batch, view.optimizer)  # type: ignore[operator]
             seen.update(outputs.get("log_vars", {}), outputs.get("num_samples", 1))
             _call(hooks, "after_val_iter", run)
         _call(hooks, "after_val_epoch", run)
+        view.mode = "train"
         run.model.train(training)
         seen.average()
         values = {name: float(value) for name, value in seen.output.items()}
@@ -168,13 +248,73 @@ class Evaluation:
         return values
 
 
-def _call(hooks: list[Hook], stage: str, run: Run) -> None:
+def _call(hooks: list[Adapted], stage: str, run: Run) -> None:
     for hook in hooks:
         hook.call(stage, run)
 
 
-def _is_number(value: Any) -> bool:
-    """A number of Python, numpy or torch; results may be texts and lists, too, which nobody can draw or compare."""
-    if isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1):
-        return not isinstance(value, bool)
-    return isinstance(value, np.generic | np.ndarray) and value.size == 1 and np.issubdtype(value.dtype, np.number)
+@HOOKS.register(name="mmcv1.Evaluations")
+class Evaluations(EngineHook):
+    """Which evaluations are due: the one after ``start`` epochs (or steps) and every ``interval`` from there on.
+
+    A ``start`` of 0 may ask for one before training, too.
+    """
+
+    def __init__(self, start: int, interval: int = 1) -> None:
+        self.start, self.interval = start, interval
+
+    def attach(self, run: Run) -> None:
+        """The engine's own hook is there already; one that knows the start takes its place."""
+        native = next(hook for hook in run.hooks if isinstance(hook, Evaluate))
+        run.hooks.remove(native)
+        run.hooks.add(Starting(native, self.start, self.interval))
+
+
+class Starting(Evaluate):
+    """An evaluation after every epoch or step, of which only those that are due are done."""
+
+    def __init__(self, native: Evaluate, start: int, interval: int) -> None:
+        super().__init__(native.split, native.mode)
+        self.every, self.priority, self.essential = native.every, native.priority, native.essential
+        self.start, self.interval, self._begun = start, interval, False
+
+    @property
+    def name(self) -> str:
+        return "Evaluate"
+
+    def _is_due(self, count: int) -> bool:
+        return count >= self.start and (count - self.start) % self.interval == 0
+
+    def act(self, run: Run) -> None:
+        if self._is_due(run.epochs_done if run.epochs_done > run.epoch else run.done):
+            super().act(run)
+
+    def calls(self) -> Mapping[str, Callable[[Run], Any]]:
+        by_epochs = parse(self.every or "1ep").unit == "epoch"
+        first = {"before_epoch": self._before_epoch} if by_epochs else {"before_step": self._before_step}
+        return {**super().calls(), **first}
+
+    def _before_epoch(self, run: Run) -> None:
+        self._begin(run, run.epoch)
+
+    def _before_step(self, run: Run) -> None:
+        self._begin(run, run.step)
+
+    def _begin(self, run: Run, position: int) -> None:
+        """Once, before anything is trained."""
+        if self._begun:
+            return
+        self._begun = True
+        if run.step or position < self.start or not self._is_due(position + 1):
+            return
+        super().act(run)
+        for hook in run.hooks:
+            if isinstance(hook, Checkpoint) and hook.has_new_best(run) and run.store is not None:
+                run.store.save(run, metrics=hook.fresh_metrics(run))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "begun": self._begun}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._begun = bool(state["begun"])
