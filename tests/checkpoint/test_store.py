@@ -294,7 +294,7 @@ def test_three_failures_in_a_row_stop_the_run(store: Store, save: Save, lines: l
 
 
 def test_a_disk_that_does_not_answer_is_named_and_not_waited_for_for_ever(tmp_path: Path) -> None:
-    store = Store(tmp_path, patience=0.2)
+    store = Store(tmp_path, patience=1.0)
     release = threading.Event()
 
     def gate(call: str, path: str, size: int) -> None:
