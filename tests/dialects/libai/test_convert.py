@@ -58,6 +58,57 @@ def test_a_seed_of_the_data_becomes_that_of_the_training(config: Path, trainer_o
         assert torch.equal(run.model.state_dict()[name], value), name
 
 
+COLLATED = """
+
+
+def shifted(samples):
+    from libai.data.build import trivial_batch_collator
+
+    batch = trivial_batch_collator(samples)
+    batch.get("labels").tensor += 1.0
+    return batch
+
+
+class Turned(torch.utils.data.ConcatDataset):
+    def __getitem__(self, index):
+        return super().__getitem__(len(self) - 1 - index)
+
+
+class OwnSampler(CyclicSampler):
+    pass
+
+
+def build_nlp_train_loader(**options):
+    pass
+"""
+
+
+def test_a_collate_function_and_a_mixer_of_ones_own_come_along(
+    config: Path, trainer_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers that refer to others are written as what they are."""
+    with open("line_parts.py", "a") as file:
+        file.write("\nfrom libai.data.samplers import CyclicSampler" + COLLATED)
+    text = config.read_text().replace("Error, Line, Points", "Error, Line, OwnSampler, Points, Turned, shifted")
+    loader = "dataset=[LazyCall(Points)(n=24), LazyCall(Points)(n=9)], num_workers=0, pin_memory=False,"
+    text = text.replace("dataset=[LazyCall(Points)(n=40)], num_workers=0,", f"{loader} collate_fn=shifted,")
+    text += 'dataloader["train"].dataset_mixer = Turned\noptim.eps = "${optim.weight_decay}"\n'
+    config.write_text(text + "train.checkpointer.period = '${train.log_period}'\n")
+    assert main(["convert", "config.py", "train.train_iter=5", "-o", "native.yaml"]) == 0
+    assert "pin_memory of the loader is left out" in capsys.readouterr().err
+    assert "${" not in Path("native.yaml").read_text()
+    run = etude.train("native.yaml", options=Options(folder=Path("native"), quiet=True))
+    trainer = trainer_of("train.train_iter=5")
+    trainer.train()
+    for name, value in trainer.model.state_dict().items():
+        assert torch.equal(run.model.state_dict()[name], value), name
+    config.write_text(text.replace("LazyCall(CyclicSampler)", "LazyCall(OwnSampler)"))
+    assert main(["convert", "config.py", "dataloader.train._target_=line_parts.build_nlp_train_loader"]) == 2
+    told = capsys.readouterr().err
+    assert "config.py:14: only the order of CyclicSampler has a native counterpart" in told
+    assert "only build_nlp_train_loader and build_image_train_loader have a native counterpart" in told
+
+
 TELLING = """
 import torch
 from {package}.utils.events import get_event_storage

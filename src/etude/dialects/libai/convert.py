@@ -9,14 +9,21 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.libai import convert_detectron2
 from etude.dialects.libai import lower as lowering
-from etude.dialects.libai.plain import plain
+from etude.dialects.libai.plain import plain, resolved
 from etude.errors import ConfigError, Finding
 
+#: Builders whose data can be said natively, and what of them is said or set by the trainer.
+_LOADERS = ("build_nlp_train_loader", "build_image_train_loader")
+_TAKEN = (
+    "_target_", "dataset", "num_workers", "sampler", "mixup_func", "collate_fn", "dataset_mixer", "train_batch_size",
+    "test_batch_size", "seed", "consumed_samples",
+)  # fmt: skip
 PARTS = ("etude.dialects.libai.live.converted", "etude.dialects.libai.live.notebook")
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     """The native config, and notes on what it leaves out. Raises for what cannot be said without changing a result."""
+    tree = resolved(tree)
     if lowering.is_detectron2(tree.values):
         return convert_detectron2.convert(tree)
     plan = lowering.lower(tree)
@@ -67,8 +74,17 @@ def _data(tree: Tree) -> dict[str, Any]:
     size = int(tree.get("train", "train_micro_batch_size"))
     sampler = loader.get("sampler")
     shuffle = bool(sampler.get("shuffle", False)) if isinstance(sampler, Mapping) else True
+    dataset: dict[str, Any] = {"type": "libai.Dataset", "config": _datasets(tree)}
+    collate: dict[str, Any] = {}
+    if loader.get("dataset_mixer") is not None:
+        dataset["mixer"] = plain(tree, ("dataloader", "train", "dataset_mixer"))
+    if loader.get("collate_fn") is not None:
+        dataset["whole"] = True
+        way = ("dataloader", "train", "collate_fn")
+        collate["collate"] = {"type": "libai.Collate", "function": plain(tree, way)}
     return {
-        "dataset": {"type": "libai.Dataset", "config": _datasets(tree)},
+        "dataset": dataset,
+        **collate,
         "batch_size": size,
         "workers": int(loader.get("num_workers", 4)),
         "sampler": {
@@ -89,6 +105,8 @@ def _checkpoint(tree: Tree) -> dict[str, Any]:
 def _require_convertible(tree: Tree) -> None:
     """Everything that has no native counterpart with the same result, at once."""
     steps = tree.get("train", "num_accumulation_steps") or 1
+    loader, sampler = tree.get("dataloader", "train") or {}, tree.get("dataloader", "train", "sampler")
+    drawn_by = lowering.target_name(sampler.get("_target_", "")) if isinstance(sampler, Mapping) else ""
     doubts: list[tuple[bool, Path, str, str]] = [
         (
             bool(tree.get("train", "train_epoch")),
@@ -128,9 +146,15 @@ def _require_convertible(tree: Tree) -> None:
             "",
         ),
         (
-            not lowering.target_name(tree.get("dataloader", "train", "_target_") or "").endswith("_train_loader"),
+            not lowering.is_served(loader.get("_target_", ""), _LOADERS),
             ("dataloader", "train"),
-            "only build_nlp_train_loader and build_image_train_loader have a native counterpart",
+            f"only {' and '.join(_LOADERS)} have a native counterpart",
+            "",
+        ),
+        (
+            sampler is not None and not lowering.is_served(drawn_by, ("CyclicSampler",)),
+            ("dataloader", "train", "sampler"),
+            "only the order of CyclicSampler has a native counterpart",
             "",
         ),
     ]
@@ -142,6 +166,9 @@ def _require_convertible(tree: Tree) -> None:
 def _notes(tree: Tree) -> list[str]:
     notes = ["evaluation and the best checkpoint are left out: LiBai's evaluators are not native metrics"]
     notes.append("what a sample draws at random depends on seed, epoch and index in the native form, not on the order")
+    left = [key for key in tree.get("dataloader", "train", default={}) if key not in _TAKEN]
+    if left:
+        notes.append(f"{', '.join(left)} of the loader is left out: it changes no result")
     if tree.get("graph", "enabled", default=True):
         notes.append("the native form compiles with the compiler's own random numbers: dropout draws others")
     if tree.get("train", "dist", "data_parallel_size", default=1) not in (None, 1):

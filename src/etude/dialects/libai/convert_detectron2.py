@@ -60,7 +60,7 @@ def _require_convertible(tree: Tree) -> None:
     own = [key for key in loader if key not in _TAKEN]
     doubts: list[tuple[bool, Path, str, str]] = [
         (
-            not lowering.target_name(loader.get("_target_", "")).endswith(_LOADER),
+            not lowering.is_served(loader.get("_target_", ""), (_LOADER,)),
             ("dataloader", "train"),
             f"only {_LOADER} has a native counterpart",
             "",

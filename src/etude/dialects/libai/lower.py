@@ -263,6 +263,12 @@ def target_name(target: Any) -> str:
         return getattr(target, "__qualname__", str(target))
 
 
+def is_served(target: Any, names: Sequence[str]) -> bool:
+    """Whether a target is one of these of LiBai's or detectron2's, and no other that is called so."""
+    module, _, name = target_name(target).rpartition(".")
+    return name in names and module.split(".")[0] in ("libai", "detectron2", "etude")
+
+
 # -- findings ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,16 +1,44 @@
-"""Values of a lazy config as YAML can hold them."""
+"""Values of a lazy config as a native one in YAML can hold them: by name what is code, with references resolved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower as lowering
+from etude.dialects.libai.lazy.extra import dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.targets import locate
+from etude.dialects.libai.structure import key_of_way
 from etude.errors import ConfigError
 
 _LOCATE = "etude.dialects.libai.lazy.targets.locate"
+
+
+def resolved(tree: Tree) -> Tree:
+    """The config with what ``${..lr}`` stands for, as far as it is known: the native form has other references."""
+    config = dict_config(dict(tree.values))
+    return replace(tree, values={key: _standing(config, (key,), value) for key, value in tree.values.items()})
+
+
+def _standing(config: Any, way: Path, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _standing(config, (*way, key), item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_standing(config, (*way, index), item) for index, item in enumerate(value)]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    package = omegaconf()
+    try:
+        found = package.OmegaConf.select(config, key_of_way(way))
+    except package.errors.OmegaConfBaseException:
+        return value
+    return (
+        without_tuples(package.OmegaConf.to_container(found, resolve=True))
+        if package.OmegaConf.is_config(found)
+        else found
+    )
 
 
 def plain(tree: Tree, way: Path) -> Any:
@@ -23,6 +51,9 @@ def _named(tree: Tree, way: Path, value: Any) -> Any:
         return {str(key): _named(tree, (*way, key), item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_named(tree, (*way, index), item) for index, item in enumerate(value)]
+    if isinstance(value, str) and "${" in value:
+        said = f"{dotted(way)} is {value!r}, which is known when training begins"
+        raise ConfigError(said, at=str(tree.place(*way)), hint="write the value itself")
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if callable(value) and getattr(value, "__module__", None) and "<" not in getattr(value, "__qualname__", "<"):

@@ -111,7 +111,7 @@ def _interpolations(tree: Tree) -> Iterator[Finding]:
     config = dict_config(dict(tree.values)) if held else None
     for way, value in held:
         try:
-            omegaconf().OmegaConf.select(config, _key(way))
+            omegaconf().OmegaConf.select(config, key_of_way(way))
         except Exception as error:
             said = (str(error).splitlines() or [""])[0]
             there = _NOT_THERE.search(said)
@@ -121,7 +121,8 @@ def _interpolations(tree: Tree) -> Iterator[Finding]:
             yield Finding(str(tree.place(*way)), f"{dotted(way)} is {value!r}: {said}", hint)
 
 
-def _key(way: Path) -> str:
+def key_of_way(way: Path) -> str:
+    """A path as OmegaConf writes it."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in way).lstrip(".")
 
 

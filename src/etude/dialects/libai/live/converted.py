@@ -19,7 +19,7 @@ from etude.dialects.libai.live.batches import to_device
 from etude.dialects.libai.live.loaders import one_dataset
 from etude.dialects.libai.live.samplers import CyclicSampler
 from etude.errors import ConfigError
-from etude.registry import DATASETS, HOOKS, MODELS, OPTIMIZERS, SAMPLERS, UPDATES
+from etude.registry import COLLATES, DATASETS, HOOKS, MODELS, OPTIMIZERS, SAMPLERS, UPDATES
 
 _models: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -34,17 +34,35 @@ def model(config: Mapping[str, Any]) -> nn.Module:
 
 @DATASETS.register(name="libai.Dataset")
 class Dataset:
-    """LiBai's data sets, each sample as a mapping of its fields."""
+    """LiBai's data sets, each sample as a mapping of its fields; ``whole``: as it is, for a :class:`Collate`."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, mixer: Any = None, whole: bool = False) -> None:
         listed = config if isinstance(config, list) else [config]
-        self.made = one_dataset([dict_config(dict(item)) for item in listed], torch.utils.data.ConcatDataset)
+        mix = torch.utils.data.ConcatDataset if mixer is None else _found(mixer)
+        self.made = one_dataset([dict_config(dict(item)) for item in listed], mix)
+        self.whole = whole
 
     def __len__(self) -> int:
         return len(self.made)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return to_device(self.made[index], None)
+    def __getitem__(self, index: int) -> Any:
+        return self.made[index] if self.whole else to_device(self.made[index], None)
+
+
+@COLLATES.register(name="libai.Collate")
+class Collate:
+    """A collate function of the user's own, its batch as a mapping of fields."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = _found(function)
+
+    def __call__(self, samples: Any) -> dict[str, Any]:
+        return to_device(self.function(samples), None)
+
+
+def _found(named: Any) -> Any:
+    """The function that a converted config names."""
+    return instantiate(dict_config(dict(named))) if isinstance(named, Mapping) else named
 
 
 @SAMPLERS.register(name="libai.Cyclic")
