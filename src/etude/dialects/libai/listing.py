@@ -60,6 +60,8 @@ def _of_torch(target: str) -> str:
 def _fits(kind: str, name: str) -> bool:
     if kind == "parameter groups":
         return name.endswith("_params")
+    if kind == "hook":
+        return name[0].isupper() and not name.startswith("Event")
     if kind == "writer":
         return name.endswith(("Writer", "Printer"))
     if kind == "evaluator":
