@@ -152,6 +152,35 @@ def fail() -> None:
 SCENES["bit flipped"] = by_chaos("bitflip@save=5,kill-saved@step=13")
 
 
+def bad_sample(number: int) -> Callable[[], None]:
+    """Have the ``number``-th sample that a process makes raise."""
+
+    def before() -> None:
+        fetch, made = job.Noisy.__getitem__, iter(range(1, 10**6))
+
+        def fetched(self: Any, index: int) -> Any:
+            if next(made) == number:
+                fail()
+            return fetch(self, index)
+
+        job.Noisy.__getitem__ = fetched  # type: ignore[method-assign]
+
+    return before
+
+
+def no_batch(variant: Variant, number: int) -> Callable[[Path], dict[str, Any]]:
+    def body(folder: Path) -> dict[str, Any]:
+        code = life(folder, variant, before=bad_sample(number), resume=None)
+        return {"code": code, "kept": standing(folder / "checkpoints"), **ends(folder, variant)}
+
+    return body
+
+
+SCENES["bad sample"] = no_batch(PLAIN, 45)
+SCENES["bad sample of a worker"] = no_batch(replace(PLAIN, workers=2), 14)
+SCENES["bad sample of a stream"] = no_batch(replace(PLAIN, stream=True, epochs=3), 45)
+
+
 def signal_self(number: int) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 

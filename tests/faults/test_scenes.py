@@ -24,7 +24,7 @@ def scenes() -> dict[str, dict[str, Any]]:
 #: Fault → exit code of the life that met it.
 CODES = {
     "sigterm": 143, "sigterm twice": 143, "ctrl-c": 130, "usr1": 75, "exception": 1, "nan": 4, "no space once": 0,
-    "bad disk once": 0, "killed in a save": -9, "bit flipped": -9, "worker dies": 5, "sigterm in evaluation": 143,
+    "bad disk once": 0, "killed in a save": -9, "bad sample": 5, "bad sample of a worker": 5, "bad sample of a stream": 5, "bit flipped": -9, "worker dies": 5, "sigterm in evaluation": 143,
     "sigterm in evaluation within a step": 143, "sigterm in evaluation of an epoch's last step": 143,
     "sigterm in evaluation of the last step": 143, "sigterm in a validation epoch": 143,
     "exception in evaluation within a step": 1,
@@ -135,6 +135,16 @@ def test_a_signal_in_a_save_lets_it_finish_and_before_the_first_step_there_is_no
     assert "step-000000006" in kept and "stopped by SIGTERM at step" in scenes["sigterm in a save"]["said"]
     assert scenes["sigterm before the first step"]["kept"] == []
     assert "no checkpoint yet, starting at step 0" in scenes["sigterm before the first step"]["later"]
+
+
+@pytest.mark.parametrize(
+    ("name", "step"), [("bad sample", 7), ("bad sample of a worker", 4), ("bad sample of a stream", 7)]
+)
+def test_the_steps_before_a_batch_that_cannot_be_had_are_saved(
+    scenes: dict[str, dict[str, Any]], name: str, step: int
+) -> None:
+    """Though the run itself saves every three steps."""
+    assert scenes[name]["kept"][-1] == f"step-{step:09}"
 
 
 def test_a_worker_that_dies_while_a_save_is_written_does_not_tear_it(scenes: dict[str, dict[str, Any]]) -> None:

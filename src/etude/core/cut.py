@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from traceback import walk_tb
 from typing import Any
 
 from etude.checkpoint.encode import encode
@@ -19,6 +20,7 @@ from etude.data.loader import Loader
 from etude.errors import UserCodeError
 
 PART = "cut"
+_LOOP = "etude.core.loop"
 
 
 def within_step(run: Run) -> bool:
@@ -84,6 +86,14 @@ def left_by(run: Run, point: str, hook: Hook) -> dict[str, Any] | str:
     if position is None:
         return "the data are a stream, which has moved on"
     return states if isinstance(states, str) else {**position, **states}
+
+
+def left_between(run: Run, error: BaseException) -> dict[str, Any] | str:
+    """The same for an error that came while the next batch was being made, when no step was under way."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == _LOOP]
+    if not frames or frames[-1].f_code.co_name != "train_epoch":
+        return ""
+    return _states_before(run, {"before_epoch": run.hooks.before_epoch.hooks} if run.step_in_epoch == 0 else {})
 
 
 def _states_before(run: Run, acting: Mapping[str, Iterable[Hook]]) -> dict[str, Any] | str:

@@ -222,18 +222,22 @@ class Saver:
         self._held_at = run.done
 
     def save_what_is_left(self, run: Run, error: BaseException | None) -> None:
-        """After an error: the copy that is held; else the state as it is, where a hook raised between two steps.
+        """After an error: the copy that is held; else the state as it is, where a hook raised between two steps or no
+        batch was to be had.
 
         Nothing is pruned then: what was saved before stays as it was.
         """
         self.store.pruning = False
         site, held = getattr(error, "etude_site", None), self._held_at == run.done
         self.commit()
-        if site is None or isinstance(error, EtudeError) or run.done == self._left_at or self._is_saved(run):
+        if error is None or run.done in (0, self._left_at) or self._is_saved(run):
             return
-        if held and site.actor is run.acting:
-            return  # an evaluation: it begins again
-        parts = cut.left_by(run, site.point, site.actor)
+        if site is None:
+            parts = cut.left_between(run, error)
+        elif isinstance(error, EtudeError) or (held and site.actor is run.acting):
+            return  # an evaluation begins again
+        else:
+            parts = cut.left_by(run, site.point, site.actor)
         if isinstance(parts, str):
             self._unsaved = parts
             return
