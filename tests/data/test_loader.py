@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etude.cli import _report
 from etude.data.collate import Lists, Mixup, Pad
 from etude.data.digits import Digits
 from etude.data.loader import Loader
@@ -191,12 +192,15 @@ def test_samplers_of_the_user_are_drawn_from_seed_and_epoch():
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_bad_sample_is_named(workers):
+def test_a_bad_sample_is_named(workers, capsys):
     loader = Loader(Broken(), batch_size=2, workers=workers)
     with pytest.raises(DataError, match=r"sample 7 \(epoch 1, batch 4\): ValueError: torn file") as caught:
         list(loader)
-    assert caught.value.exit_code == 5
     loader.close()
+    assert _report(caught.value) == 5
+    said = capsys.readouterr().err
+    assert "Traceback" in said and "in __getitem__" in said and "in _guarded" not in said  # of the user's code alone
+    assert said.endswith("etude: error: sample 7 (epoch 1, batch 4): ValueError: torn file\n")
 
 
 @pytest.mark.parametrize("workers", [0, 1])

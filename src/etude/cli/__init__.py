@@ -174,6 +174,9 @@ def _report(error: EtudeError, cause: BaseException | None = None) -> int:
     cause = cause or (error.__cause__ if isinstance(error, UserCodeError | DataError) else None)
     if cause is not None:
         _print_user_frames(cause)
+    for note in getattr(error, "__notes__", ()) if isinstance(error, DataError) else ():
+        for line in note.rstrip().splitlines():
+            print(printable(line), file=sys.stderr)
     for line in str(error).splitlines():
         print(f"etude: {'error: ' if not line.startswith(' ') else ''}{printable(line)}", file=sys.stderr)
     return error.exit_code

@@ -5,6 +5,7 @@ A :class:`Fetcher` runs in the process of the run or in a worker; it gives the s
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from etude.errors import ConfigError, printable, suggest
 POLICIES = ("stop", "skip", "retry", "replace")
 Collate = Callable[[list[Any]], Any]
 _COLLATE = -3
+_HERE = os.path.dirname(os.path.abspath(__file__))
 #: After so many samples without a draw, a dataset counts as one that draws nothing.
 _WATCHED = 16
 #: Marks the state of a stream that came to its end within a batch; many datasets then say that they are at the start.
@@ -280,4 +282,7 @@ def _said(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))
+    """As Python shows it, without the way here."""
+    told = traceback.TracebackException.from_exception(error)
+    told.stack = traceback.StackSummary.from_list([f for f in told.stack if not f.filename.startswith(_HERE)])
+    return "".join(told.format())
