@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import SequentialSampler
 
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
 from mmengine.evaluator import Evaluator
 from mmengine.optim import OptimWrapper, OptimWrapperDict, StepLR
 from mmengine.registry import LOOPS, MODELS, RUNNERS
@@ -162,6 +163,7 @@ def test_dataloaders_are_built_with_seeded_samplers_and_lists(tmp_path: Path) ->
     without.pop("sampler")
     with pytest.raises(KeyError):
         Runner.build_dataloader(without)
+    assert isinstance(Runner.build_dataloader(ConfigDict(without)).sampler, SequentialSampler)
     with pytest.raises(TypeError):
         Runner.build_dataloader(toy.loader(collate_fn="pseudo"))
 

@@ -44,6 +44,7 @@ _SCALE = Bound(
     lambda value: _is_number(value) or isinstance(value, Mapping) or value == "dynamic",
     "'dynamic', a number or a dict", ("dynamic",),
 )  # fmt: skip
+_MILESTONES = Bound(lambda value: isinstance(value, list | tuple), "a list of numbers")
 
 #: Names of classes (``*`` stands for anything) → parameter → what it has to be.
 BOUNDS: Mapping[str, Mapping[str, Bound]] = {
@@ -59,6 +60,7 @@ BOUNDS: Mapping[str, Mapping[str, Bound]] = {
     "CheckpointHook": {"save_begin": _COUNT},
     "Linear[LMP]*": {"start_factor": _SHARE, "end_factor": _SHARE},
     "Constant[LMP]*": {"factor": _SHARE},
+    "MultiStep[LMP]*": {"milestones": _MILESTONES},
     "SGD": {"lr": _LEAST_ZERO, "momentum": _LEAST_ZERO, "weight_decay": _LEAST_ZERO},
     "*Adam*": {"lr": _LEAST_ZERO, "weight_decay": _LEAST_ZERO},
 }

@@ -33,7 +33,8 @@ _ROLES: dict[str, tuple[str, ...]] = {
     "custom_hooks.*": ("HOOKS",), "default_hooks.*": ("HOOKS",), "optim_wrapper": ("OPTIM_WRAPPERS",),
     "optim_wrapper.optimizer": ("OPTIMIZERS",), "param_scheduler": ("PARAM_SCHEDULERS",),
     "param_scheduler.*": ("PARAM_SCHEDULERS",), "visualizer": ("VISUALIZERS",),
-    "visualizer.vis_backends.*": ("VISBACKENDS",), "log_processor": ("LOG_PROCESSORS",),
+    "visualizer.vis_backends": ("VISBACKENDS",), "visualizer.vis_backends.*": ("VISBACKENDS",),
+    "log_processor": ("LOG_PROCESSORS",),
     "train_cfg": ("LOOPS",), "val_cfg": ("LOOPS",), "test_cfg": ("LOOPS",),
     **{f"{split}_dataloader.sampler": ("DATA_SAMPLERS",) for split in _SPLITS},
     **{f"{split}_dataloader.collate_fn": ("FUNCTIONS",) for split in _SPLITS},
@@ -159,7 +160,9 @@ class Components:
     def _where_it_would_be(self, tables: tuple[str, ...]) -> str:
         if not self.low.modules:
             return "list the module that defines it under `custom_imports`"
-        own = sorted(entry for table, entry in self.low.registered if table in tables)
+        homes = {source.module for source in self.low.sources()}
+        listed = self.low.registered.items()
+        own = sorted(entry for (table, entry), to in listed if table in tables and to.partition(":")[0] in homes)
         if own:
             return f"{', '.join(self.low.modules)} registers {', '.join(own)}"
         return f"known: {', '.join(sorted(entry for table in tables for entry in self._names_of(table)))}"

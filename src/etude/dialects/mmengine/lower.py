@@ -12,6 +12,7 @@ from etude.dialects.mmengine import names, names_engine, names_parts
 from etude.dialects.mmengine.bounds import tell_bounds
 from etude.dialects.mmengine.components import Components
 from etude.dialects.mmengine.hook_methods import tell_hook_methods
+from etude.dialects.mmengine.idle import tell_idle
 from etude.dialects.mmengine.results import tell_results
 from etude.dialects.mmengine.values import tell_values
 from etude.dialects.openmm.config import read_source
@@ -187,6 +188,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     components.tell()
     tell_bounds(low, WORDS.defaults)
     tell_results(components)
+    tell_idle(low)
     tell_hook_methods(components)
     tell_slips(low, WORDS)
     tell_inherited(low)
@@ -254,7 +256,9 @@ def _optimizer(low: Lowering, path: Path) -> Optimizer | None:
     given = low.tree.get(*path)
     wrapper = low.spec(path, "update", default="OptimWrapper")
     if given.get("optimizer") is None:
+        several = [str(key) for key, value in given.items() if isinstance(value, Mapping) and "optimizer" in value]
         hint = suggest("optimizer", map(str, given)) if given else ""
+        hint = f"give a `constructor` that makes {', '.join(several)}" if several else hint
         low.error(wrapper.at, f"{dotted(path)} has no `optimizer`", hint)
         return None
     low.bind(

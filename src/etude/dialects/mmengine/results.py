@@ -116,6 +116,9 @@ def _keys(function: ast.FunctionDef) -> list[str] | None:
 
 
 def _written(value: ast.expr | None) -> list[str] | None:
+    if isinstance(value, ast.IfExp):
+        either = [_written(value.body), _written(value.orelse)]
+        return None if None in either else [key for keys in either for key in keys or ()]
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict" and not value.args:
         names = [word.arg for word in value.keywords]
         return None if None in names else [str(name) for name in names]

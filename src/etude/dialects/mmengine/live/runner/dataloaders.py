@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 from etude.dialects.mmengine.live.data.collate import worker_init_fn
 from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size
 from etude.dialects.mmengine.live.registry import DATA_SAMPLERS, DATASETS, FUNCTIONS
+from etude.dialects.openmm.configdict import ConfigDict
 
 
 class _SlicedDataset(Dataset[Any]):
@@ -38,13 +39,15 @@ def build_dataloader(
         return dataloader
     options = dict(dataloader)
     dataset = _dataset(options)
-    sampler = options.pop("sampler")
+    # What a ``ConfigDict`` lacks is None when it is taken out: a config may leave the order to the data.
+    lacking = (None,) if isinstance(dataloader, ConfigDict) else ()
+    sampler = options.pop("sampler", *lacking)
     if isinstance(sampler, dict):
         known = {"dataset": dataset, "seed": None if diff_rank_seed else seed}
         sampler = DATA_SAMPLERS.build(sampler, default_args=known)
     batch_sampler = options.pop("batch_sampler", None)
     if isinstance(batch_sampler, dict):
-        known = {"sampler": sampler, "batch_size": options.pop("batch_size")}
+        known = {"sampler": sampler, "batch_size": options.pop("batch_size", *lacking)}
         batch_sampler = DATA_SAMPLERS.build(batch_sampler, default_args=known)
     return DataLoader(
         dataset=dataset,
