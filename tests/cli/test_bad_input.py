@@ -215,6 +215,9 @@ def test_a_run_folder_that_cannot_be_written(etude):
     Path("taken").write_text("a file")
     code, said = etude("train", "c.yaml", "--folder", "taken/run", c__yaml=GOOD)
     assert code == 2 and "taken/run" in said
+    for words in (["--folder", "memory://a/run"], ["+folder=memory://a"]):
+        code, said = etude("train", "c.yaml", *words)
+        assert code == 2 and "has to be on a disk of this machine" in said and not Path("memory:").exists()
 
 
 def test_a_forgotten_loss_is_told_and_not_called_the_engines_fault(etude):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from etude import trust
-from etude.errors import UserError
+from etude.errors import UserError, printable
 from etude.units import parse
 
 #: Signals of schedulers → exit codes, as in training.
@@ -137,7 +137,7 @@ def _train(args: argparse.Namespace) -> int:
     if args.debug:
         print_registries()
     options = Options(
-        folder=Path(args.folder) if args.folder else None,
+        folder=_folder(args.folder),
         resume=args.resume,
         restart=args.restart,
         quiet=args.quiet,
@@ -187,6 +187,16 @@ def print_registries() -> None:
     builtins.load()
     for word, table in TABLES.items():
         print(f"{word}:\n" + "\n".join(f"  {line}" for line in table.summary().splitlines()))
+
+
+def _folder(text: str | None) -> Path | None:
+    """``file://`` is the local disk; where a run writes as it goes can be nowhere else."""
+    from etude.checkpoint.places import local_path
+
+    path = local_path(text or "")
+    if "://" in path:
+        raise UserError(f"--folder {printable(path)}: a run's folder has to be on a disk of this machine")
+    return Path(path) if path else None
 
 
 def _seconds(flag: str, text: str) -> float:

@@ -64,7 +64,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     plan = Plan(
         dialect="native",
         name=root.take("name", str, default=_name_of(tree)),
-        folder=root.take("folder", str, default="runs"),
+        folder=_folder(root),
         imports=tuple(_strings(root, "imports")),
         model=model or _nothing("model"),
         losses=_losses(tree, root),
@@ -84,6 +84,13 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     )
     root.done(known=(*SECTIONS, *READING_KEYS))
     return plan, findings
+
+
+def _folder(root: Fields) -> str:
+    folder = root.take("folder", str, default="runs")
+    if "://" in str(folder):
+        root.error("folder: a run's folder has to be on a disk of this machine", key="folder")
+    return folder
 
 
 def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
