@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from etude.cli import main
+from tests.dialects.libai import project
+from tests.dialects.libai.test_kill import files_of
 
 
 def test_a_config_is_trained_as_the_train_script_does(config: Path) -> None:
@@ -37,10 +39,27 @@ def test_the_config_that_a_run_writes_down_trains_again(config: Path) -> None:
     assert metrics[0] == metrics[1]
 
 
+def test_a_run_that_has_ended_is_left_alone_or_gone_on_with(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(config)]) == 0
+    before = files_of("out")
+    project.forget_loggers()
+    assert main(["train", str(config), "--resume"]) == 0
+    assert (
+        "out: training has finished after 12 iterations; a larger train.train_iter goes on" in capsys.readouterr().out
+    )
+    assert files_of("out") == before
+    assert main(["exec", "tools/train_net.py", "--resume", "--config-file", "config.py"]) == 2  # as ever
+    assert "model training has finished" in capsys.readouterr().err
+    assert main(["train", str(config), "--resume", "train.train_iter=16"]) == 0
+    lines = [json.loads(line)["iteration"] for line in Path("out/metrics.json").read_text().splitlines()]
+    assert lines == [3, 7, 11, 15]
+    (Path("out") / "model_final" / "trainer").unlink()  # as LiBai itself writes it
+    assert main(["train", str(config), "--resume", "train.train_iter=20"]) == 2
+    assert "model training has finished" in capsys.readouterr().err
+
+
 def test_a_checkpoint_can_be_named_to_go_on_from(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(config), "train.checkpointer.period=4"]) == 0
-    assert main(["train", str(config), "--resume"]) == 2
-    assert "model training has finished" in capsys.readouterr().err
     before = Path("out/metrics.json").read_text()
     assert main(["train", str(config), "train.checkpointer.period=4", "--resume", "out/model_0000003"]) == 0
     assert "Starting training from iteration 4" in Path("out/log.txt").read_text()

@@ -14,7 +14,7 @@ import etude
 from etude.checkpoint import foreign
 from etude.errors import ResumeError
 from tests.dialects.libai import project
-from tests.dialects.libai.test_kill import assert_same, cut, killed, lines
+from tests.dialects.libai.test_kill import assert_same, cut, die, files_of, killed, lines
 
 PARTS = '''
 import random
@@ -172,3 +172,34 @@ def test_a_signal_leaves_a_checkpoint_to_go_on_from(config: str) -> None:
     assert Path("parts/last_checkpoint").read_text() == f"model_{stopped.step - 1:07d}.pth"
     train(config, "parts", resume="")
     assert_same(content("whole"), content("parts"))
+
+
+def test_a_run_that_has_ended_is_left_alone_or_gone_on_with(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    train(config, "whole", "train.max_iter=8")
+    before = files_of("whole")
+    train(config, "whole", "train.max_iter=8", resume="")
+    assert "whole: training has finished after 8 iterations; a larger train.max_iter goes on" in capsys.readouterr().out
+    assert files_of("whole") == before
+    train(config, "whole", resume="")
+    assert [line["iteration"] for line in lines("whole")] == [3, 7, 11, 12]
+
+
+def test_a_run_that_was_killed_in_its_last_evaluation_evaluates_again(config: str) -> None:
+    def doomed() -> None:
+        import d2_parts
+
+        evaluate, looked = d2_parts.Error.evaluate, []
+
+        def counting(self: Any) -> Any:
+            looked.append(self)
+            return die() if len(looked) == 3 else evaluate(self)
+
+        d2_parts.Error.evaluate = counting
+        train(config, "parts")
+
+    train(config, "whole")
+    killed(doomed)
+    assert Path("parts/last_checkpoint").read_text() == "model_final.pth"
+    train(config, "parts", resume="")
+    assert_same(content("whole"), content("parts"))
+    assert lines("whole") == lines("parts")

@@ -39,6 +39,11 @@ def lines(folder: str) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in CLOCK} for line in read]
 
 
+def files_of(folder: str) -> dict[Path, bytes]:
+    found = [path for path in Path(folder).rglob("*") if path.is_file() and path.name != ".lock"]
+    return {path: path.read_bytes() for path in found}
+
+
 def flat(value: Any, way: str = "") -> dict[str, Any]:
     if isinstance(value, dict):
         return {k: v for key, item in value.items() for k, v in flat(item, f"{way}.{key}").items()}

@@ -23,6 +23,7 @@ from etude.dialects.libai.live.explained import explained
 from etude.dialects.libai.live.hooks import PeriodicWriter
 from etude.dialects.libai.live.logger import Held
 from etude.dialects.libai.live.position import put_off
+from etude.dialects.libai.live.resume import has_ended, say_ended
 from etude.dialects.libai.lower import is_detectron2
 from etude.dist.world import World
 from etude.errors import EtudeError, ResumeError, UserError, printable
@@ -127,11 +128,13 @@ def build_libai(cfg: Any, arguments: Namespace) -> Run:
     run.folder = Path(cfg.train.output_dir)
     run.step, run.total_steps = trainer.start_iter, trainer.max_iter
     run.optimizers, run.data = {"": trainer.optimizer}, {"train": trainer.train_loader}
-    run.loop = (
-        (lambda run: evaluate(trainer, arguments, written))
-        if arguments.eval_only
-        else (lambda run: train(trainer, arguments, written))
-    )
+    folder = str(cfg.train.output_dir)
+    if arguments.eval_only:
+        run.loop = lambda run: evaluate(trainer, arguments, written)
+    elif cfg.train.resume and trainer.start_iter >= trainer.max_iter and not arguments.named and has_ended(folder):
+        run.loop = lambda run: say_ended(folder, trainer.start_iter, "train.train_iter")
+    else:
+        run.loop = lambda run: train(trainer, arguments, written)
     return run
 
 
@@ -139,6 +142,7 @@ class PutOff(DefaultTrainer):
     """The default trainer that opens files and data when training begins, so that a plan leaves no trace."""
 
     writes = False
+    _goes_on = True
     said: Held
 
     def __init__(self, cfg: Any, named: str = "") -> None:

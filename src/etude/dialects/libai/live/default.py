@@ -41,6 +41,8 @@ class DefaultTrainer(TrainerBase):
 
     #: A checkpoint that the command line named, to go on from instead of the last one.
     _named = ""
+    #: Whether a run that has ended can be resumed; a script is refused then, as LiBai refuses it.
+    _goes_on = False
     #: What averages the gradients of several processes while a step of the user's own trains.
     _averaging: Averaging | None = None
 
@@ -55,7 +57,7 @@ class DefaultTrainer(TrainerBase):
         place_input(cfg, logger)
         self._device = cfg.train.input_placement_device
         self.tokenizer = self.build_tokenizer(cfg)
-        self._resume = resume.find(cfg, self._named)
+        self._resume = resume.find(cfg, self._named, longer=self._goes_on)
         self.start_iter = self.iter = self._resume.start if self._resume else 0
         self._build_data(cfg)
         self.auto_scale_hyperparams(cfg, self.train_loader)

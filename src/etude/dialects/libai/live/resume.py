@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from etude.checkpoint.attempts import NAME as ATTEMPTS
 from etude.checkpoint.folders import damage
 from etude.dialects.libai.files import LAST, PeriodicCheckpointer, iteration_of, read_item
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.sound import newest_whole, require_whole
 from etude.dialects.libai.live.state import own_part
-from etude.errors import ResumeError
+from etude.errors import ResumeError, printable
 
 logger = logging.getLogger("libai.engine.default")
 
@@ -40,8 +41,8 @@ class Resume:
         return dict(own.get("data") or {})
 
 
-def find(cfg: Any, named: str = "") -> Resume | None:
-    """None when the run starts at iteration 0."""
+def find(cfg: Any, named: str = "", *, longer: bool = False) -> Resume | None:
+    """None when the run starts at iteration 0. ``longer``: a run that has ended may be resumed, too, and go on."""
     if named:
         require_whole(named, NEED)
         return _at(named)
@@ -52,7 +53,7 @@ def find(cfg: Any, named: str = "") -> Resume | None:
         logger.warning(f"there is no checkpoint in {folder} yet, starting at iteration 0")
         _set_records_aside(folder)
         return None
-    last = _last(folder)
+    last = _last(folder, longer=longer)
     path = newest_whole(last, logger, NEED)
     if not path:
         raise ResumeError(f"{folder}: none of the checkpoints can be used; without --resume the run starts anew")
@@ -61,17 +62,35 @@ def find(cfg: Any, named: str = "") -> Resume | None:
     return _at(path)
 
 
-def _last(folder: str) -> str:
+def _last(folder: str, *, longer: bool) -> str:
     """The path that ``last_checkpoint`` names; a run that has ended in good order is not resumed."""
     with open(os.path.join(folder, LAST), encoding="utf-8") as file:
         text = file.read().strip()
     path = os.path.join(folder, text)
     if text == FINAL:
         finished = not damage(path, NEED) and not _ended_in_the_last_step(path)
-        assert not finished, "model training has finished, check your model in train.output_dir"
+        known = longer and os.path.isfile(os.path.join(path, "trainer"))
+        assert known or not finished, "model training has finished, check your model in train.output_dir"
     elif re.search(r"(\d+)$", text) is None:
         raise ValueError(f"{folder}/{LAST} names {text!r}, which says no iteration")
     return path
+
+
+def has_ended(folder: str) -> bool:
+    """Whether the run of a folder has ended in good order, as far as its files tell: the command line notes there
+    which lives did not."""
+    path = os.path.join(folder, LAST)
+    if not os.path.exists(path) or os.path.exists(os.path.join(folder, ATTEMPTS)):
+        return False
+    with open(path, encoding="utf-8") as file:
+        name = file.read().strip()
+    return name.removesuffix(".pth") == FINAL and not _ended_in_the_last_step(os.path.join(folder, name))
+
+
+def say_ended(folder: str, iterations: int, key: str) -> None:
+    """The word of a command that has nothing to do."""
+    if dist.is_main_process():
+        print(f"{printable(folder)}: training has finished after {iterations} iterations; a larger {key} goes on")
 
 
 def _at(path: str) -> Resume:

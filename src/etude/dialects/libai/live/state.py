@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch.distributed as torch_dist
@@ -71,6 +71,7 @@ def take_up(trainer: Any) -> None:
     """Right before the first step of a resumed run: what was recorded, the generators, and the rest of the iteration
     in which the checkpoint was written (it was written before the evaluation and the line of that iteration)."""
     state, trainer._left_off = trainer._left_off, None
+    trainer._only_finishes = trainer.iter >= trainer.max_iter
     if state.get("storage") is not None:
         trainer.storage.load_state_dict(state["storage"])
     own = own_part(state)
@@ -80,19 +81,22 @@ def take_up(trainer: Any) -> None:
         )
     else:
         restore_generators(own["rng"])
-    left = Counter(state.get("unfinished", ()))
-    due = []
-    for hook in reversed(trainer._hooks):
-        name = type(hook).__qualname__
-        if left[name] == 0:
-            break
-        left[name] -= 1
-        due.append(hook)
     following, trainer.iter = trainer.iter, trainer.iter - 1
     trainer.storage.iter = trainer.iter
-    for hook in reversed(due):
-        hook._finish_step()
+    for number in range(_first_due(trainer, state.get("unfinished", ())), len(trainer._hooks)):
+        trainer._acting = number  # a checkpoint that is written now knows who has still to act, too
+        trainer._hooks[number]._finish_step()
+    trainer._acting = None
     trainer.iter = trainer.storage.iter = following
+
+
+def _first_due(trainer: Any, unfinished: Iterable[str]) -> int:
+    """The number of the first hook that has to finish the iteration of the checkpoint; the ones behind it have, too."""
+    left, number = Counter(unfinished), len(trainer._hooks)
+    while number and left[name := type(trainer._hooks[number - 1]).__qualname__]:
+        left[name] -= 1
+        number -= 1
+    return number
 
 
 def own_part(state: Mapping[str, Any]) -> Mapping[str, Any] | None:

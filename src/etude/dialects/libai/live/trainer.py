@@ -78,6 +78,8 @@ class TrainerBase:
     _acting: int | None = None
     #: The moment of a checkpoint that this trainer goes on from.
     _left_off: Mapping[str, Any] | None = None
+    #: Whether it goes on from one of the last iteration: that one counts, and no step is made.
+    _only_finishes = False
 
     def __init__(self) -> None:
         self._hooks: list[Any] = []
@@ -203,7 +205,8 @@ def iterations(run: Run) -> None:
     face, total = run.face, run.total_steps or 0
     while run.step < total and not run.stopping:
         train_step(run, None)
-    face.iter += 1
+    if run.step > face.start_iter or not face._only_finishes:
+        face.iter += 1
 
 
 class FaceHook(Hook):

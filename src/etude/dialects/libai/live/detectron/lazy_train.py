@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from etude.checkpoint import foreign
+from etude.checkpoint.folders import damage
 from etude.core.run import Run
 from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
 from etude.dialects.libai.lazy.keys import try_get_key
@@ -21,6 +24,7 @@ from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
 from etude.dialects.libai.live.detectron.results import print_csv_format
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
 from etude.dialects.libai.live.distributed import join
+from etude.dialects.libai.live.resume import FINAL, has_ended, say_ended
 from etude.dist.world import World
 from etude.errors import ConfigError
 
@@ -46,7 +50,20 @@ def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
     if not arguments.eval_only:
         trainer.register_hooks(_hooks(cfg, trainer, checkpointer))
     run.loop = lambda run: do_train(cfg, arguments, trainer, checkpointer, written)
+    done = _iterations_done(cfg, arguments)
+    if done >= cfg.train.max_iter:
+        run.loop = lambda run: say_ended(str(cfg.train.output_dir), done, "train.max_iter")
     return run
+
+
+def _iterations_done(cfg: Any, arguments: Namespace) -> int:
+    """Of the run that is to be resumed, if it has ended; else 0."""
+    folder = str(cfg.train.output_dir)
+    resumed = arguments.resume and not arguments.named and not arguments.eval_only
+    if not resumed or not has_ended(folder):
+        return 0
+    final = os.path.join(folder, f"{FINAL}.pth")
+    return 0 if damage(final) else int(foreign.read(final).get("iteration", -1)) + 1
 
 
 def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer) -> list[Any]:
