@@ -17,7 +17,9 @@ train: {epochs: 1, threads: 1}
 
 def test_a_secret_on_the_command_line_is_not_printed_back(workdir: Path, capfd):
     Path("c.yaml").write_text(CONFIG)
-    assert main(["train", "c.yaml", "+extra.api_token=SESAME42"]) == 0
+    secrets = ["+extra.api_token=SESAME42", "+extra.more={url: a.b, api_key: SESAME42, names: [x]}"]
+    assert main(["train", "c.yaml", *secrets]) == 0
+    assert main(["train", "c.yaml", "+optim={type: SDG, api_key: SESAME42}"]) == 2
     said = "".join(capfd.readouterr())
     written = "".join(path.read_text(errors="replace") for path in Path("runs").rglob("*") if path.is_file())
     assert "SESAME42" not in said and "SESAME42" not in written

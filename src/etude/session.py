@@ -16,7 +16,7 @@ from typing import Any
 
 from etude import folder as folders
 from etude.build import Options, make
-from etude.config.dump import is_secret_key
+from etude.config.dump import public_override
 from etude.config.tree import Tree
 from etude.core.loop import train
 from etude.core.run import Run
@@ -222,14 +222,8 @@ def resume_command(run: Run, options: Options) -> str:
     for flag, given in (("--resume", options.resume), ("--chaos", options.chaos)):
         if given and flag in typed and given in typed[typed.index(flag) :]:
             del typed[typed.index(flag) : typed.index(flag) + 2]
-    words = ["etude", *(_without_secret(word) for word in typed if word != "--restart")]
+    words = ["etude", *(public_override(word, "…") for word in typed if word != "--restart")]
     return shlex.join(words if "--resume" in words else [*words, "--resume"])
-
-
-def _without_secret(word: str) -> str:
-    """An override of a key that is called like a secret loses its value: what is printed ends up in logs."""
-    key, given, _ = word.partition("=")
-    return f"{key}=…" if given and is_secret_key(key.rpartition(".")[2]) else word
 
 
 def relative(path: Path) -> str:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from etude.events.console import Console
 from etude.events.jsonl import Jsonl
+from etude.events.record import Record
 from etude.hooks import alerts
 from etude.hooks.alerts import Alerts
 
@@ -41,6 +43,12 @@ def test_losses_as_they_usually_are_raise_no_alarm(tmp_path: Path, losses: list[
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert told(Alerts(), losses, tmp_path) == []
+
+
+def test_the_console_leaves_to_the_warning_what_only_the_clock_says(capsys: pytest.CaptureFixture[str]) -> None:
+    for values in ({"time/slow_step": 7.0}, {"loss_spike": 9.0}):
+        Console().write(Record(12, 0, "event", values, 0.0))
+    assert capsys.readouterr().err == "epoch 1  step 12  event: loss_spike 9.0000\n"
 
 
 def test_what_was_usual_survives_a_resume(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from etude.config.tree import Path, Tree
 
 REDACTED = "REDACTED"
 _SECRET_KEY = re.compile(r"token(?!i[sz])|secret|passw|api_?key|_key$", re.IGNORECASE)
+#: ``key: value`` inside a value that is written in one line.
+_ENTRY = re.compile(r"""((?<!\w)["']?([\w.-]+)["']?\s*[:=]\s*)(\[[^\]]*\]|"[^"]*"|'[^']*'|[^\s,{}\[\]()]+)""")
 #: A value of the environment shorter than this could stand anywhere by chance.
 _SHORTEST_SECRET = 6
 
@@ -77,6 +79,20 @@ def _public(value: Any, path: Path, secrets: Mapping[Path, str], spoken: list[st
 def is_secret_key(key: Any) -> bool:
     """Whether a key is called like a secret: ``hf_token``, ``password``, ``api_key``."""
     return isinstance(key, str) and bool(_SECRET_KEY.search(key))
+
+
+def public_override(text: str, mark: str = REDACTED) -> str:
+    """``key=value`` as it may be printed: without the values of keys, also inside the value, that are called so.
+
+    >>> public_override("hub.token=abc"), public_override("+hooks.0={type: Report, api_key: abc, every: 1ep}")
+    ('hub.token=REDACTED', '+hooks.0={type: Report, api_key: REDACTED, every: 1ep}')
+    """
+    key, given, value = text.partition("=")
+    if not given:
+        return text
+    if is_secret_key(key.rpartition(".")[2]):
+        return f"{key}={mark}"
+    return f"{key}={_ENTRY.sub(lambda one: f'{one[1]}{mark}' if is_secret_key(one[2]) else one[0], value)}"
 
 
 def _is_secret(key: Any, value: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from etude.config.dump import REDACTED, is_secret_key
+from etude.config.dump import public_override
 from etude.config.from_yaml import parse_value
 from etude.config.merge import put_places
 from etude.config.tree import Path, Tree, dotted
@@ -42,8 +42,7 @@ def _apply(tree: Tree, text: str) -> None:
     key, equals, written = text.partition("=")
     new, away = key.startswith("+"), key.startswith("~")
     key = key[1:] if new or away else key
-    shown = f"{text.partition('=')[0]}={REDACTED}" if is_secret_key(key.rpartition(".")[2]) and equals else text
-    place = Place(f"override {shown!r}", 0, key)
+    place = Place(f"override {public_override(text)!r}", 0, key)
     if not key or (not equals and not away):
         raise ConfigError(f"{text!r} is not an override", hint="write key=value, +key=value for a new key, or ~key")
     path = _path(key)

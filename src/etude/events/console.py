@@ -38,6 +38,8 @@ class Console:
             self.progress.start()
 
     def write(self, record: Record) -> None:
+        if record.split == "event" and all(name.startswith(TIMING_PREFIXES) for name in record.values):
+            return  # a warning has told it
         where = dict(self._read()) if self._read else {}
         self.say(format_record(record, where))
 
