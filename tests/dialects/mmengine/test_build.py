@@ -166,6 +166,19 @@ def test_a_file_that_cannot_be_resumed_from_leaves_nothing_behind(config: Path, 
     assert main(["train", str(config), "--work-dir", str(tmp_path / "work"), "-q", "--resume", str(path)]) == 7
 
 
+def test_a_missing_file_is_answered_with_what_is_there_and_a_finished_run_says_so(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "work")
+    assert main(["train", str(config), "--work-dir", folder, "-q"]) == 0
+    newest = max(tmp_path.glob("work/epoch_*.pth"))
+    assert main(["train", str(config), "--work-dir", folder, "--resume", f"{newest}"[:-5] + "7.pth"]) == 7
+    told = capsys.readouterr()
+    assert f"did you mean {newest.name!r}?" in told.err and not told.out
+    assert main(["train", str(config), "--work-dir", folder, "--resume"]) == 0
+    assert "nothing is left to train: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("flag", ["--no-validate", "--deterministic", "--eval-only", "--auto-resume"])
 def test_a_flag_of_another_system_is_refused(config: Path, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(config), flag]) == 2

@@ -123,6 +123,28 @@ def test_checkpoints_keep_a_bounded_number_and_the_best(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if ".tmp" in path.name]
 
 
+@pytest.mark.parametrize(("save_last", "files"), [(True, {"epoch_2.pth", "epoch_3.pth"}), (False, {"epoch_2.pth"})])
+def test_where_training_stops_early_is_saved(tmp_path: Path, save_last: bool, files: set[str]) -> None:
+    def made(**more: Any) -> Any:
+        return toy.make(
+            tmp_path,
+            val=True,
+            train_cfg={"by_epoch": True, "max_epochs": 6},
+            default_hooks={"checkpoint": {"type": "CheckpointHook", "interval": 2, "save_last": save_last}},
+            custom_hooks=[{"type": "EarlyStoppingHook", "monitor": "acc", "patience": 2}],
+            **more,
+        )
+
+    stopped = made()
+    stopped.train()
+    assert (stopped.epoch, {path.name for path in tmp_path.glob("*.pth")}) == (3, files)
+    if save_last:
+        again = made(resume=True)
+        again.load_or_resume()
+        assert (again.epoch, again.iter) == (3, 12)
+        assert torch.equal(again.model.fc.weight, stopped.model.fc.weight)
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

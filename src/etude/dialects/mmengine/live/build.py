@@ -18,8 +18,9 @@ from etude.dialects.mmengine.live.registry import RUNNERS
 from etude.dialects.mmengine.live.together import Agreement
 from etude.dialects.openmm.config import Config
 from etude.dialects.openmm.config_base import import_custom
+from etude.dialects.openmm.source import is_missing, near_checkpoint
 from etude.dist.world import World
-from etude.errors import ConfigError, Stopped
+from etude.errors import ConfigError, ResumeError, Stopped
 from etude.hooks.stops import SIGNALS, Signals, Stops
 from etude.plan import Plan
 
@@ -33,6 +34,7 @@ _TORCHRUN = "torchrun --nproc-per-node 2 -m etude train CONFIG --launcher pytorc
 def build(plan: Plan, options: Options) -> Run:
     """The runner that the config describes, with the command line's wishes; its ``loop`` trains."""
     imports.install()
+    _require_there(options.resume)
     file = plan.files[0] if plan.files else None
     cfg = Config(dict(plan.source), filename=file)
     _import_user_modules(plan, file)
@@ -41,6 +43,13 @@ def build(plan: Plan, options: Options) -> Run:
     with _silence(options.quiet):
         runner = RUNNERS.build(cfg)
     return _as_run(runner, plan, grace=options.grace)
+
+
+def _require_there(resume: str | None) -> None:
+    """A checkpoint that is not there, told before anything is built."""
+    if resume not in (None, "", "auto") and is_missing(resume):
+        hint = near_checkpoint(str(resume))
+        raise ResumeError(f"{resume} can not be found{f'; {hint}' if hint else ''}")
 
 
 def _import_user_modules(plan: Plan, file: str | None) -> None:

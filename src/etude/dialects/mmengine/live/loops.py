@@ -155,6 +155,13 @@ class _TrainLoop(BaseLoop):
             self.runner.owed_validation = False
             self._validate_if_due(count, last)
 
+    def _tell_if_over(self, count: int, last: int) -> None:
+        """A resumed run that has nothing left to do says so."""
+        if count >= last > 0:
+            unit = "epochs" if isinstance(self, EpochBasedTrainLoop) else "iters"
+            text = f"nothing is left to train: {count} of {last} {unit} are done; train_cfg.max_{unit} can be raised"
+            print_log(text, logger="current")
+
     def _validation_is_due(self, count: int, last: int) -> bool:
         if self.runner.val_loop is None or count < self.val_begin:
             return False
@@ -195,6 +202,7 @@ class EpochBasedTrainLoop(_TrainLoop):
 
     def run(self) -> Any:
         self.runner.call_hook("before_train")
+        self._tell_if_over(self._epoch, self._max_epochs)
         if self._batches_done() == 0:
             self.runner.restore_generators()
             self._validate_if_owed(self._epoch, self._max_epochs)
@@ -260,6 +268,7 @@ class IterBasedTrainLoop(_TrainLoop):
     def run(self) -> Any:
         run = self.core
         self.runner.call_hook("before_train")
+        self._tell_if_over(run.step, self._max_iters)
         run.hooks.before_epoch(run)
         if self._iter > 0:
             self.dataloader_iterator.skip(self._iter)

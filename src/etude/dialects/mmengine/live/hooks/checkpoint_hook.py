@@ -120,6 +120,7 @@ class CheckpointHook(BestRules):
         self._save_best_checkpoint(runner, metrics)
 
     def after_train(self, runner: Any) -> None:
+        self._save_where_it_stopped(runner)
         if self.published_keys is None:
             return
         best = [self.best_ckpt_path, *self.best_ckpt_path_dict.values()]
@@ -145,6 +146,16 @@ class CheckpointHook(BestRules):
             self._forget_attempt(runner, before, kept)
         else:
             self._patience.renew()
+
+    def _save_where_it_stopped(self, runner: Any) -> None:
+        """A hook has ended training: with ``save_last`` the last epoch or iteration is this one."""
+        if not self.save_last or getattr(runner.train_loop, "stop_training", False) is not True:
+            return
+        step = runner.epoch if self.by_epoch else runner.iter
+        if step > 0 and self.last_ckpt != self._path(step):
+            unit = "epochs" if self.by_epoch else "iterations"
+            runner.logger.info(f"Saving checkpoint at {step} {unit}, where training was stopped")
+            self._save_checkpoint_with_step(runner, step, {"epoch": runner.epoch, "iter": runner.iter})
 
     def _forget_attempt(self, runner: Any, before: str | None, kept: list[int]) -> None:
         """A save that failed was none: what counted before counts again, and nothing is removed for it."""
