@@ -218,12 +218,16 @@ def test_nothing_is_evaluated_beyond_the_interval(folder: Path) -> None:
 
 
 def test_the_new_config_may_stand_anywhere(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Its modules, one of them in a package, are found where the old config found them."""
+    """Its modules, one of them in a package, are found where the old config found them, and what the projects register."""
     (folder / "package_of_convert").mkdir()
     (folder / "package_of_convert" / "__init__.py").write_text("")
     (folder / "package_of_convert" / "data.py").write_text("from .more import SIZE\nassert SIZE\n")
     (folder / "package_of_convert" / "more.py").write_text("SIZE = 3\n")
     modules = "custom_imports = dict(imports=['parts_of_convert', 'package_of_convert.data'])\n"
+    modules += (
+        "custom_hooks = [dict(type='ExpMomentumEMAHook'), dict(type='PreciseBNHook'), dict(type='EmptyCacheHook')]\n"
+    )
+    modules += "lr_config = dict(_delete_=True, policy='CosineAnnealingCooldown', min_lr=0.01, cool_down_time=1)\n"
     (folder / "old.py").write_text("_base_ = './base.py'\n" + modules)
     (folder / "deep" / "er").mkdir(parents=True)
     assert main(["convert", "old.py", "-o", "deep/er/new.yaml"]) == 0

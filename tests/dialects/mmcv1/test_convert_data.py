@@ -145,6 +145,13 @@ def test_an_evaluation_before_training_is_not_repeated_by_a_resume(folder: Path)
     assert (folder / "b" / "checkpoints" / "step-000000000").exists()
 
 
+def test_a_few_batches_by_heart_need_no_evaluation(folder: Path) -> None:
+    policy = "lr_config = dict(_delete_=True, policy='CosineAnnealing', min_lr=0.01)\n"
+    (folder / "old.py").write_text("_base_ = './base.py'\nevaluation = dict(start=1)\n" + policy)
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    assert main(["train", "new.yaml", "--overfit", "2", "-q"]) == 0
+
+
 def test_validation_first_trains_on_the_other_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flow = "workflow = [('val', 1), ('train', 2)]\nrunner = dict(max_epochs=3)\nevaluation = dict(interval=9)\n"
     require_same_measured(folder, NOISY + flow, "loss", count=2)

@@ -6,6 +6,7 @@ result, they name one of these.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,12 +14,15 @@ import torch
 
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
+from etude.dialects.mmcv1.live import hooks as mmcv_hooks
 from etude.dialects.mmcv1.live.checks import WrongOutputs
-from etude.dialects.mmcv1.live.converted_view import View, view_of
+from etude.dialects.mmcv1.live.converted_view import View, kept_weights, view_of
 from etude.dialects.mmcv1.live.hook import HOOKS as MMCV_HOOKS
 from etude.dialects.mmcv1.live.hook import Hook as MmcvHook
+from etude.dialects.mmcv1.live.mmcls import train as mmcls_train
 from etude.dialects.mmcv1.live.mmcls.data import build_dataset
 from etude.dialects.mmcv1.live.mmcls.models import build_classifier
+from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
 from etude.dialects.mmcv1.live.mmtrack.data import build_dataset as build_frames
 from etude.dialects.mmcv1.live.mmtrack.models import build_model as build_tracker
 from etude.dialects.mmcv1.live.optimizer_hook import loss_of
@@ -29,6 +33,8 @@ from etude.dialects.openmm.raw import restored
 from etude.plan import PRIORITIES
 from etude.registry import DATASETS, HOOKS, MODELS, OPTIMIZERS, UPDATES
 
+#: Imported for the hooks that configs may name.
+REGISTERED = (mmcv_hooks, mmcls_train, mmtrack_train)
 #: Where mmcv's optimizer hook acts: what comes earlier at ``after_train_iter`` sees the weights before the update.
 UPDATES_AT = PRIORITIES["ABOVE_NORMAL"]
 
@@ -194,12 +200,29 @@ class Adapted(EngineHook):
         if not self.hook.acts_at("before_train_epoch"):
             return {}
         begin = self._caller("before_train_epoch")
-        return {"before_train": lambda run: begin(run) if run.step_in_epoch else None}
+
+        def go_on(run: Run) -> None:
+            if 0 < run.step_in_epoch != run.steps_per_epoch:
+                self._repeat(begin, run)
+
+        return {"before_train": go_on}
+
+    def _repeat(self, begin: Callable[[Run], Any], run: Run) -> None:
+        """What the hook does to weights, rates and its own state was done before they were saved."""
+        if type(self.hook).__module__.startswith("etude."):
+            begin(run)
+            return
+        state, groups = copy.deepcopy(self.state_dict()), view_of(run).settings()
+        with kept_weights(run.model):
+            begin(run)
+        view_of(run).put_back(groups)
+        self.load_state_dict(state)
 
     def _around_the_run(self, stages: Mapping[str, Callable[[Run], Any]]) -> dict[str, Callable[[Run], Any]]:
-        kind, found = type(self.hook), {}
+        kind, found = type(self.hook), dict[str, Callable[[Run], Any]]()
         if kind.before_epoch is not MmcvHook.before_epoch:
-            found["before_train"] = self._caller("before_epoch")
+            begin = self._caller("before_epoch")
+            found["before_train"] = lambda run: self._repeat(begin, run) if run.step else begin(run)
         if kind.after_epoch is not MmcvHook.after_epoch:
             end, rest = self._caller("after_epoch"), stages.get("after_run")
 

@@ -265,9 +265,10 @@ class Evaluations(EngineHook):
 
     def attach(self, run: Run) -> None:
         """The engine's own hook is there already; one that knows the start takes its place."""
-        native = next(hook for hook in run.hooks if isinstance(hook, Evaluate))
-        run.hooks.remove(native)
-        run.hooks.add(Starting(native, self.start, self.interval))
+        native = next((hook for hook in run.hooks if isinstance(hook, Evaluate)), None)
+        if native is not None:  # a run by heart has none
+            run.hooks.remove(native)
+            run.hooks.add(Starting(native, self.start, self.interval))
 
 
 class Starting(Evaluate):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ class View:
     @property
     def by_steps(self) -> bool:
         """Whether the original is an iteration runner's."""
-        return self.run.max_epochs is None
+        plan = self.run.plan
+        return self.run.max_epochs is None and (plan is None or plan.train.epochs is None)
 
     @property
     def epoch(self) -> int:
@@ -65,7 +67,11 @@ class View:
 
     @property
     def max_epochs(self) -> int | None:
-        return self.run.max_epochs
+        """A run by heart has passes over a few batches in the place of epochs."""
+        run = self.run
+        if run.max_epochs is not None or self.by_steps or not (run.total_steps and run.steps_per_epoch):
+            return run.max_epochs
+        return -(-run.total_steps // run.steps_per_epoch)
 
     @property
     def max_iters(self) -> int | None:
@@ -122,6 +128,16 @@ class View:
     def current_momentum(self) -> Any:
         return per_group(self.optimizer, _momentum)
 
+    def settings(self) -> list[dict[str, Any]]:
+        """What the parameter groups say, without their parameters."""
+        groups = [group for one in self.run.optimizers.values() for group in one.param_groups]
+        return [{key: value for key, value in group.items() if key != "params"} for group in groups]
+
+    def put_back(self, settings: list[dict[str, Any]]) -> None:
+        groups = [group for one in self.run.optimizers.values() for group in one.param_groups]
+        for group, own in zip(groups, settings, strict=True):
+            group.update(own)
+
     def hand_over(self) -> None:
         """What hooks have put into the log buffer becomes events of the run."""
         buffer = self.log_buffer
@@ -135,6 +151,16 @@ class View:
                 if is_number(value):
                     self.run.events.put(name, value, last=True)
         buffer.clear()
+
+
+@contextmanager
+def kept_weights(model: torch.nn.Module) -> Iterator[None]:
+    """Give the model its weights back as they were."""
+    before = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    yield
+    for name, value in model.state_dict().items():
+        if name in before:
+            value.copy_(before[name])
 
 
 def _momentum(group: Mapping[str, Any]) -> Any:
