@@ -24,10 +24,11 @@ from etude.checkpoint.lock import Lock
 from etude.checkpoint.places import local_path
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm import describe, init_from
+from etude.checkpoint.write import DIVERGED
 from etude.core.run import Run
 from etude.core.state import Generators, needed, restore
 from etude.errors import ConfigError, ResumeError, UserError, printable
-from etude.hooks.checkpoint import Checkpoint, Saver
+from etude.hooks.checkpoint import FAILED, Checkpoint, Saver
 from etude.hooks.faults import Faults
 from etude.hooks.schedule import Schedule
 from etude.hooks.stops import Signals, Stops
@@ -138,9 +139,20 @@ class Recovery:
             return other.resume(need=needed(self.run))
         inside = other is store
         loaded = other.load(name, need=needed(self.run))
+        self._look_at_tag(name, loaded)
         if inside:
             store.rewind(loaded.manifest.step)
         return loaded
+
+    def _look_at_tag(self, name: str, loaded: Loaded) -> None:
+        """Checkpoints apart: what is in their name is no state that an undisturbed run would have had."""
+        if name.startswith(DIVERGED):
+            raise ResumeError(f"{printable(name)}: its weights are not finite: there is nothing to go on from")
+        if loaded.manifest.tag == FAILED:
+            self.say(
+                f"{printable(name)} was saved inside the step that failed: that step is done anew, with random numbers "
+                "and statistics that are ahead of an undisturbed run's"
+            )
 
     def restore(self) -> None:
         """Take over the state that was found, when the plan is still the same or its changes are allowed."""

@@ -198,6 +198,8 @@ class Session:
                 newest, lost = run.store.newest(), run.store.lost(run)
                 saved = relative(Path(newest)) if newest else "nothing yet"
                 self.console.say(f"  saved   {saved}{f'; {lost}' if lost else ''}")
+            if run.store is None and run.exit_code:
+                self.console.say("  saved   nothing: the run keeps no checkpoints")
             if run.store is not None or error is not None:
                 self.console.say(f"  resume  {resume_command(run, self.options)}")
 

@@ -16,7 +16,7 @@ from etude.core.run import Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader
 from etude.data.memory import TensorData
-from etude.errors import ConfigError, Diverged, UserCodeError
+from etude.errors import ConfigError, Diverged, ResumeError, UserCodeError
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.evaluate import Evaluate
 from etude.session import Session
@@ -105,6 +105,38 @@ def test_weights_alone_are_saved_beside_full_checkpoints(tmp_path: Path) -> None
     assert names == ["weights-000000004", "weights-000000008", "weights-000000010"]
 
 
+def test_a_signal_saves_everything_also_where_else_weights_alone_are(tmp_path: Path) -> None:
+    """What a scheduler stopped and is to queue again goes on, and does not begin anew."""
+    run = make_run(every(Checkpoint(weights_only=True), "4step"))
+    train(run, tmp_path, chaos="usr1@step=5")
+    assert run.exit_code == 75 and [entry.step for entry in Store(tmp_path / "checkpoints").entries()] == [5]
+
+
+class Trips(Hook):
+    """Raises inside a step, once."""
+
+    left = 1
+
+    def before_update(self, run: Run) -> None:
+        if run.step == 5 and Trips.left:
+            Trips.left -= 1
+            raise RuntimeError("no such thing")
+
+
+def test_a_state_inside_a_step_that_failed_is_gone_on_from_by_name_and_loses_no_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trips, "left", 1)
+    first, run = (make_run(every(Checkpoint(debug=True), "3step"), Trips()) for _ in range(2))
+    del first.data["val"], run.data["val"]
+    with pytest.raises(RuntimeError):
+        train(first, tmp_path)
+    train(run, tmp_path, resume=str(tmp_path / "checkpoints" / "failed-000000005"))
+    said = (tmp_path / "log.txt").read_text()
+    assert "failed-000000005 was saved inside the step that failed" in said and "resumed from step 5" in said
+    assert run.step == 10 and "batch is not used" not in said
+
+
 def test_a_misspelt_metric_is_found_before_training() -> None:
     hook = Checkpoint(best="scroe")
     run = make_run(hook)
@@ -166,6 +198,8 @@ def test_weights_that_are_not_finite_end_the_run_and_are_not_resumed_from(tmp_pa
         train(make_run(every(Checkpoint(keep=None), "1step"), Poison(), epochs=50), tmp_path)
     loaded = Store(tmp_path / "checkpoints").resume()
     assert loaded is not None and loaded.manifest.step == 4
+    with pytest.raises(ResumeError, match="diverged-000000005: its weights are not finite"):
+        train(make_run(Checkpoint()), tmp_path, resume=str(tmp_path / "checkpoints" / "diverged-000000005"))
 
 
 class Spike(Hook):

@@ -19,6 +19,8 @@ from etude.checkpoint.places import Disk, FileWriter
 from etude.checkpoint.snapshot import File, Snapshot
 from etude.errors import printable
 
+#: What a checkpoint is called whose weights are not finite.
+DIVERGED = "diverged"
 _log = logging.getLogger("etude.checkpoint")
 
 
@@ -72,7 +74,7 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
     """Write ``job`` below ``folder``; when anything fails, what was written is removed and nothing else touched."""
     job.outcome.unsound = job.snapshot.unsound("model", job.watch)
     if job.outcome.unsound is not None:
-        job.prefix = "diverged"
+        job.prefix = DIVERGED
     disk.make_folder(folder)
     name = free_name(disk, folder, f"{job.prefix}-{job.manifest.step:09}")
     target = disk.join(folder, name)

@@ -82,8 +82,8 @@ def left_by(run: Run, point: str, hook: Hook) -> dict[str, Any] | str:
     if point == "before_step" and run.step_in_epoch == 0:
         acting = {"before_epoch": run.hooks.before_epoch.hooks, **acting}
     states = _states_before(run, acting)
-    position = {} if point == "before_epoch" else _handed_back(run)
-    if position is None:
+    position = {} if point == "before_epoch" else handed_back(run)
+    if point == "before_step" and not position:
         return "the data are a stream, which has moved on"
     return states if isinstance(states, str) else {**position, **states}
 
@@ -111,13 +111,13 @@ def _states_before(run: Run, acting: Mapping[str, Iterable[Hook]]) -> dict[str, 
     return states
 
 
-def _handed_back(run: Run) -> dict[str, Any] | None:
-    """The position of the data without the batch of the step that has not begun."""
+def handed_back(run: Run) -> dict[str, Any]:
+    """The position of the data without the batch of a step that is not done; nothing where they are a stream."""
     loader = run.data.get("train")
-    if not isinstance(loader, Loader) or loader.stream:
-        return None
+    if not isinstance(loader, Loader) or loader.stream or loader.epoch != run.epoch:
+        return {}
     state: Mapping[str, Any] = loader.state_dict()
-    return {"data.train": {**state, "batch": run.step_in_epoch}}
+    return {"data.train": {**state, "batch": run.step_in_epoch + run.done - run.step}}
 
 
 def _is_among(hook: Hook, hooks: Iterable[Hook]) -> bool:

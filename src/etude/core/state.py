@@ -61,7 +61,7 @@ def restore(run: Run, state: Mapping[str, Any], *, say: Callable[[str], Any], al
     for name in fresh:
         say(f"{printable(name)} was not part of the run before and starts fresh")
     for name in state:
-        if name not in parts and name not in ("plan", "generators", "cut"):
+        if name not in parts and name not in ("plan", "generators", "cut", "batch"):
             say(f"the stored state of {printable(name)} is not used: the run has no such part any more")
     for name, part in parts.items():
         if name in state:

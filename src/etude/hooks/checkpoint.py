@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the start of an evaluation waits for a save in flight, to have a copy of the state in hand.
 _PATIENCE = 2.0
+#: What a checkpoint is called that was saved inside a step that failed.
+FAILED = "failed"
 #: Parts that hold tensors in earnest.
 _LARGE = ("model", "optimizer", "hook.Ema")
 
@@ -120,8 +122,13 @@ class Checkpoint(Periodic):
         self._top, self._ranked_at = list(state.get("top", alone)), int(state.get("ranked_at", self.best_step))
 
     def after_train(self, run: Run) -> None:
-        """After a signal the steps since the last checkpoint are saved, also when the end as such is not."""
-        if run.exit_code and run.error is None and run.done not in (0, self._acted_at):
+        """After a signal the steps since the last checkpoint are saved, also when the end as such is not; and as a whole
+        where else only weights are, for what was stopped is to go on."""
+        if not run.exit_code or run.error is not None or run.done == 0 or run.store is None:
+            return
+        if self.weights_only:
+            run.store.save(run)
+        elif run.done != self._acted_at:
             self._act(run)
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from etude.core import cut
 from etude.core.hook import Hook
 from etude.errors import SaveError, Stopped
-from etude.hooks.checkpoint import Checkpoint
+from etude.hooks.checkpoint import FAILED, Checkpoint
 from etude.hooks.log import Log
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Stops(Hook):
         try:
             run.store.save_what_is_left(run, run.error)
             if isinstance(run.error, Exception) and any(h.debug for h in run.hooks if isinstance(h, Checkpoint)):
-                run.store.save(run, tag="failed", batch=run.batch)
+                run.store.save(run, tag=FAILED, batch=run.batch, **cut.handed_back(run))
             run.store.close()
         except Exception as error:
             print(f"etude: the state could not be saved: {error}", file=sys.stderr)
