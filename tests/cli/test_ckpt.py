@@ -119,7 +119,7 @@ def test_average_is_the_mean(etude: Run, run_folder: Path, tmp_path: Path) -> No
 
 def test_mistakes_are_answered_in_a_line(etude: Run, run_folder: Path, tmp_path: Path) -> None:
     for words, code, text in [
-        (("ls", tmp_path / "nowhere"), 2, "is not a folder"),
+        (("ls", tmp_path / "nowhere"), 2, "nowhere: no such file or checkpoint"),
         (("show", tmp_path / "nothing.pth"), 2, "no such file"),
         (
             ("convert", run_folder / "checkpoints" / "step-000000001", tmp_path / "x", "--to", "zip"),

@@ -26,7 +26,8 @@ def store_folder(path: str) -> str:
     path = local_path(path)
     place, where = locate(path)
     if isinstance(place, LocalDisk) and not os.path.isdir(where):
-        raise UserError(f"{printable(path)} is not a folder")
+        wrong = "is not a folder" if os.path.exists(where) else "no such file or checkpoint"
+        raise UserError(f"{printable(path)}: {wrong}")
     inner = place.join(path, FOLDER)
     return inner if place.names(locate(inner)[1]) else path
 

@@ -122,8 +122,8 @@ class Checkpoint(Periodic):
         self._top, self._ranked_at = list(state.get("top", alone)), int(state.get("ranked_at", self.best_step))
 
     def after_train(self, run: Run) -> None:
-        """After a signal the steps since the last checkpoint are saved, also when the end as such is not; and all of the
-        state where else weights alone are, for what was stopped is to go on."""
+        """After a signal the steps since the last checkpoint are saved, also when the end as such is not; and all of
+        the state where else weights alone are, for what was stopped is to go on."""
         if not run.exit_code or run.error is not None or run.done == 0 or run.store is None:
             return
         if self.weights_only:
