@@ -166,5 +166,4 @@ OUT_OF_SCOPE: dict[str, str] = {
     "mmengine.runner.get_external_models": "the model zoo; download a checkpoint and give its path",
     "mmengine.runner.get_mmcls_models": "the model zoo; download a checkpoint and give its path",
     "mmengine.runner.get_deprecated_model_names": "the model zoo; download a checkpoint and give its path",
-    "mmengine.analysis": "counting operations; use torch.utils.flop_counter",
 }

@@ -71,6 +71,12 @@ _AMP = _from("amp", "autocast")
 _SEED = _from("runner.environment", "set_random_seed")
 _RECOMPUTE = _from("runner.features", "turn_on_activation_checkpointing")
 
+_COUNTS = _from(
+    "analysis",
+    "FlopAnalyzer ActivationAnalyzer flop_count activation_count parameter_count parameter_count_table",
+)
+_COMPLEXITY = _from("analysis", "get_model_complexity_info")
+
 MODULES: dict[str, dict[str, str]] = {
     **_HOOKS,
     "mmengine.hooks": {name: target for names in _HOOKS.values() for name, target in names.items() if name[0] != "S"}
@@ -99,11 +105,15 @@ MODULES: dict[str, dict[str, str]] = {
     **{f"mmengine.model.wrappers.{file}": names for file, names in _MODEL_WRAPPERS.items()},
     "mmengine._strategy": _STRATEGIES,
     **{f"mmengine._strategy.{file}": names for file, names in _STRATEGY_FILES.items()},
+    "mmengine.analysis": _COUNTS | _COMPLEXITY,
+    "mmengine.analysis.complexity_analysis": _COUNTS,
+    "mmengine.analysis.print_helper": _COMPLEXITY,
     "mmselfsup.models.utils.ema": _from("model.averaged", "CosineEMA"),
     "mmselfsup.models.utils": _from("model.averaged", "CosineEMA"),
 }
 
 OUT_OF_SCOPE: dict[str, str] = {
+    "mmengine.analysis": "counting by traced graphs; torch.utils.flop_counter takes formulas of your own",
     "mmengine._strategy.deepspeed": "DeepSpeed; use FSDPStrategy, or the native config's sharding",
     "mmengine._strategy.colossalai": "ColossalAI; use FSDPStrategy, or the native config's sharding",
     "mmengine.optim.optimizer._deepspeed": "DeepSpeed; use FSDPStrategy",
