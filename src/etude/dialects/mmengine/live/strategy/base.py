@@ -12,10 +12,10 @@ from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude.dialects.mmengine.live.registry import MODELS
 from etude.dialects.mmengine.live.runner.building import multiply_lr, optim_wrapper_of, schedulers_of
 from etude.dialects.mmengine.live.runner.features import compile_method
-from etude.dialects.openmm.wrappers import unwrapped
+from etude.dialects.mmengine.live.strategy.checkpoints import Checkpoints
 
 
-class BaseStrategy(metaclass=ABCMeta):
+class BaseStrategy(Checkpoints, metaclass=ABCMeta):
     """``prepare`` takes configs or objects and gives back what is ready; a subclass says how a model is wrapped."""
 
     def __init__(
@@ -31,7 +31,7 @@ class BaseStrategy(metaclass=ABCMeta):
         self._env_kwargs, self._log_kwargs = env_kwargs or {}, log_kwargs or {}
         self._auto_scale_lr = auto_scale_lr
         self.dispatch_kwargs: dict[str, Any] = {}
-        self.model: nn.Module | None = None
+        self.model: Any = None
         self.optim_wrapper: Any = None
         self.param_schedulers: Any = None
         self._prepared = False
@@ -111,8 +111,3 @@ class BaseStrategy(metaclass=ABCMeta):
     def _prepared_components(self) -> list[Any]:
         parts = [self.model, self.optim_wrapper, self.param_schedulers]
         return [part for part in parts if part is not None]
-
-    def model_state_dict(self) -> dict[str, Any]:
-        """The weights of the model itself."""
-        state: dict[str, Any] = unwrapped(self.model).state_dict()
-        return state
