@@ -159,11 +159,20 @@ def test_the_converted_config_trains_the_same_bits(folder: Path, variant: str) -
         ("fp16 = dict(loss_scale=8.)\noptimizer_config = dict(type='OptimizerHook')\n", "`fp16` beside"),
         ("optimizer = dict(_delete_=True, a=dict(type='SGD', lr=1), b=dict(type='SGD', lr=1))\n", "without a `constructor`"),
         ("runner = dict(type='RunnerOfConvert')\n", "a runner of its own"),
+        ("custom_hooks = [dict(type='CheckpointHook', interval=3)]\n", "a second CheckpointHook"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_said_with_the_same_result_is_told(folder: Path, text: str, what: str) -> None:
     (folder / "old.py").write_text("_base_ = './base.py'\n" + text)
     with pytest.raises(ConfigError, match=rf"old\.py:[23]: .*{what}.* cannot be converted"):
+        convert(lower.read("old.py"))
+
+
+def test_what_yaml_cannot_hold_is_told_with_its_line(folder: Path) -> None:
+    (folder / "old.py").write_text(
+        "_base_ = './base.py'\nmodel = dict(\n    hidden=5,\n    head=dict(sizes=range(3)),\n)\n"
+    )
+    with pytest.raises(ConfigError, match=r"old\.py:4: model\.head\.sizes: a range cannot be written into YAML"):
         convert(lower.read("old.py"))
 
 
@@ -215,6 +224,18 @@ def test_a_last_round_of_the_workflow_is_finished(folder: Path) -> None:
 def test_nothing_is_evaluated_beyond_the_interval(folder: Path) -> None:
     theirs, ours = _measured(folder, "runner = dict(max_epochs=3)\n", "accuracy")
     assert ours == theirs and len(ours) == 1
+
+
+def test_what_is_left_out_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Loggers, wherever they stand, and what only the old way of going on knows."""
+    loggers = "log_config = dict(hooks=[dict(type='MlflowLoggerHook'), dict(type='TensorboardLoggerHook')])\n"
+    more = "custom_hooks = [dict(type='WandbLoggerHook')]\nauto_resume = True\nresume_from = 'epoch_1.pth'\n"
+    (folder / "old.py").write_text("_base_ = './base.py'\n" + loggers + more)
+    assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
+    told = capsys.readouterr().err
+    for name in ("MlflowLoggerHook", "WandbLoggerHook", "auto_resume", "resume_from"):
+        assert f"{name} is left out" in told
+    assert "Wandb" not in (folder / "new.yaml").read_text().partition("\nname:")[2]
 
 
 def test_the_new_config_may_stand_anywhere(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

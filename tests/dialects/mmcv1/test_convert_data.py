@@ -198,6 +198,13 @@ def test_averages_are_measured_and_saved_as_in_the_original(folder: Path, priori
     assert all(torch.equal(value, last[name]) for name, value in resumed.model.state_dict().items())
 
 
+def test_an_average_begins_with_the_weights_that_are_loaded(folder: Path) -> None:
+    hook = "custom_hooks = [dict(type='EMAHook', momentum=0.3, warm_up=2, priority='ABOVE_NORMAL')]\n"
+    (folder / "first.py").write_text("_base_ = './base.py'\nseed = 4\nrunner = dict(max_epochs=1)\n")
+    weights("first.py", folder / "first")
+    require_same_bits(folder, hook + "load_from = 'first/epoch_1.pth'\n")
+
+
 def test_the_best_holds_the_averages_that_were_measured(folder: Path) -> None:
     hook = "custom_hooks = [dict(type='EMAHook', momentum=0.3, warm_up=2)]\ncheckpoint_config = dict(interval=9, save_last=False)\n"
     require_same_measured(folder, hook + "evaluation = dict(save_best='auto', rule='less')\n", "accuracy", count=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Tree
@@ -23,6 +24,19 @@ _WRITERS = {"TensorboardLoggerHook": "tensorboard"}
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     """The native config, and notes on what it leaves out. Raises for what cannot be said without changing a result."""
+    try:
+        return _converted(tree)
+    except ConfigError as error:
+        raise ConfigError([replace(one, at=one.at or _place(tree, one.message)) for one in error.findings]) from error
+
+
+def _place(tree: Tree, message: str) -> str:
+    """Of the value whose way a message begins with: ``model.backbone: …``."""
+    way = [int(key) if key.isdigit() else key for key in message.partition(":")[0].split(".")]
+    return str(tree.place(*way))
+
+
+def _converted(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     plan, data = lowering.lower(tree), Data(tree)
     _require_convertible(tree, data)
     notes: list[str] = []
@@ -34,7 +48,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
         "data": data.sections(),
         "optim": _optimizer(tree),
         "update": hooks.update(tree, data),
-        "train": {**length, **data.training(), **_randomness(tree, plan, notes)},
+        "train": {**length, **data.training(), **_randomness(tree, plan, notes), **_device(tree, data)},
         "log": _log(tree),
         "checkpoint": _checkpoint(tree, data, length),
         **data.metrics(),
@@ -58,7 +72,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 
 def _require_convertible(tree: Tree, data: Data) -> None:
     """Everything that has no native counterpart with the same result, at once."""
-    wrong: list[tuple[str, str]] = []
+    wrong: list[tuple[str | int, ...]] = []
     if tree.get("fp16") is not None and "type" in (tree.get("optimizer_config") or {}) and not data.tracks:
         wrong.append(("fp16", "`fp16` beside an optimizer_config with a `type`, which MMClassification refuses,"))
     if "type" not in tree.values["optimizer"] and "constructor" not in tree.values["optimizer"]:
@@ -67,8 +81,11 @@ def _require_convertible(tree: Tree, data: Data) -> None:
         wrong.append(("workflow", data.workflow_mistake()))
     if not data.tracks and tree.get("runner", "type", default="EpochBasedRunner") not in (*RUNNERS, "Runner"):
         wrong.append(("runner", "a runner of its own, whose loop only it knows,"))
+    for index, hook in enumerate(tree.get("custom_hooks") or []):
+        if hook.get("type") == "CheckpointHook":
+            wrong.append(("custom_hooks", index, "a second CheckpointHook"))
     if wrong:
-        raise ConfigError([Finding(str(tree.place(key)), _refusal(what)) for key, what in wrong])
+        raise ConfigError([Finding(str(tree.place(*way)), _refusal(str(what))) for *way, what in wrong])
 
 
 def _refusal(what: str) -> str:
@@ -107,6 +124,11 @@ def _randomness(tree: Tree, plan: Plan, notes: list[str]) -> dict[str, Any]:
     return {"seed": plan.train.seed, "deterministic": plan.train.deterministic}
 
 
+def _device(tree: Tree, data: Data) -> dict[str, Any]:
+    """MMTracking looks at no such key."""
+    return {"device": str(tree.get("device"))} if tree.get("device") and not data.tracks else {}
+
+
 def _log(tree: Tree) -> dict[str, Any]:
     writers = [_WRITERS[name] for name in _loggers(tree) if name in _WRITERS]
     every = int(tree.get("log_config", "interval", default=10))
@@ -114,7 +136,8 @@ def _log(tree: Tree) -> dict[str, Any]:
 
 
 def _loggers(tree: Tree) -> list[str]:
-    return [str(hook.get("type")) for hook in tree.get("log_config", "hooks", default=[]) or []]
+    custom = [hook for hook in tree.get("custom_hooks") or [] if hooks.is_logger(hook)]
+    return [str(hook.get("type")) for hook in [*(tree.get("log_config", "hooks", default=[]) or []), *custom]]
 
 
 def _checkpoint(tree: Tree, data: Data, length: Mapping[str, Any]) -> Any:
@@ -155,6 +178,8 @@ def _note_the_rest(tree: Tree, data: Data, notes: list[str]) -> None:
             notes.append(f"{name} is left out: name a writer under `log.to`")
     if tree.get("resume_from"):
         notes.append("resume_from is left out: a checkpoint of mmcv can start weights (`init_from`), not go on")
+    if tree.get("auto_resume"):
+        notes.append("auto_resume is left out: `etude train --resume` goes on from the newest checkpoint")
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.dialects.mmcv1.convert_data import Data
+from etude.dialects.mmcv1.listing import HOOKS
 from etude.dialects.openmm.raw import hidden
 from etude.plan import PRIORITIES
 
@@ -69,7 +70,9 @@ def policy(tree: Tree, data: Data, key: str) -> list[dict[str, Any]]:
 def custom(tree: Tree, data: Data) -> list[dict[str, Any]]:
     """Users' hooks in the order in which they act, at priorities that keep it around the native evaluation."""
     hooks = [dict(given) for given in tree.get("custom_hooks") or []]
-    ranked = [(number(hook.pop("priority", "NORMAL")), index, hook) for index, hook in enumerate(hooks)]
+    ranked = [
+        (number(hook.pop("priority", "NORMAL")), index, hook) for index, hook in enumerate(hooks) if not is_logger(hook)
+    ]
     return [
         _hook(data, hook, f"custom_hooks.{index}", _placed(priority, data), late=_is_late_average(tree, data, index))
         for priority, index, hook in sorted(ranked, key=lambda entry: entry[:2])
@@ -96,6 +99,12 @@ def _is_late_average(tree: Tree, data: Data, index: int) -> bool:
         return False
     late = number(hook.get("priority", "NORMAL")) >= PRIORITIES["NORMAL"]
     return late or not saves.get("by_epoch", True)
+
+
+def is_logger(hook: Mapping[str, Any]) -> bool:
+    """Whether a hook of mmcv's or MMClassification's writes what the native engine records itself."""
+    name = str(hook.get("type"))
+    return name in HOOKS and name.endswith(("LoggerHook", "WandbHook"))
 
 
 def number(priority: Any) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from etude.checkpoint.warm import init_from
 from etude.core.hook import Hook as EngineHook
 from etude.core.loop import Workflow
 from etude.core.run import Run
@@ -28,7 +29,7 @@ from etude.dialects.mmcv1.live.mmcls.data import build_dataloader
 from etude.dialects.mmcv1.live.mmtrack.data import build_dataloader as build_frame_loader
 from etude.dialects.mmcv1.live.parallel import scatter
 from etude.dialects.openmm.raw import restored
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError, EtudeError, suggest
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.evaluate import Evaluate
 from etude.registry import HOOKS, METRICS
@@ -55,6 +56,7 @@ class Data(EngineHook):
 
     def attach(self, run: Run) -> None:
         """Before anything is drawn: the run is built, no hook has begun."""
+        _load_early(run)
         native: Mapping[str, Any] = dict(run.data)
         results = next((m for m in run.evaluation.metrics.values() if isinstance(m, Results)), Results())
         if self.project == "mmtrack":
@@ -95,6 +97,17 @@ class Data(EngineHook):
             if isinstance(hook, Evaluate):
                 hook.at_end = False
         run.hooks.compile()
+
+
+def _load_early(run: Run) -> None:
+    """mmcv loads weights before its hooks begin, who look at them: an average starts with those.
+
+    A run that goes on needs no such file any more; one that needs it is told by the engine, which loads it once more.
+    """
+    given = dict(run.plan.init_from) if run.plan is not None else {}
+    with suppress(EtudeError, OSError):
+        if given:
+            init_from(run.model, **given)
 
 
 def _label(run: Run, data: Any) -> None:

@@ -45,6 +45,9 @@ class View:
         self._device = device
         self._wrapper: MMDataParallel | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"hooks of a converted config cannot ask the runner for {name!r}")
+
     @property
     def by_steps(self) -> bool:
         """Whether the original is an iteration runner's."""
