@@ -53,6 +53,9 @@ SLIPS = {
     "model=null": "`model` is None",
     "train.seed=${train.seeed}": "Interpolation key 'train.seeed' not found; did you mean train.seed?",
     "train.zero_optimization.enabled=true": "has no effect: every process holds the whole state of the optimizer",
+    "optim._target_=torch.optm.AdamW": "there is no torch.optm.AdamW; did you mean torch.optim.AdamW?",
+    "model._target_=line_prats.Line": "did you mean line_parts.Line?",
+    "train.scheduler.warmup_factor=1.5": "train.scheduler.warmup_factor is 1.5: at most 1 is needed",
     "list[0]=3": "write list.0=3",
     "~train": "cannot delete a key",
 }
@@ -85,6 +88,42 @@ def test_milestones_are_shares_of_the_length(config: Path, capsys: pytest.Captur
     cut = config.read_text() + "\nfrom libai.scheduler import WarmupMultiStepLR\n"
     config.write_text(f"{cut}train.scheduler = LazyCall(WarmupMultiStepLR)(warmup_factor=0.1, milestones=[0.3, 0.7])\n")
     assert main(["check", "config.py"]) == 0
+    assert main(["check", "config.py", "train.scheduler.milestones=[0.7,0.3]"]) == 2
+    assert "milestones is [0.7, 0.3]: each must be larger than the one before" in capsys.readouterr().out
+
+
+def test_what_an_update_says_is_told_with_its_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(
+        f"{config.read_text()}\nfrom omegaconf import OmegaConf\n"
+        "train.update(\n    dict(train_itr=5, scheduler=dict(train.scheduler, alfa=0.1)),\n    log_period=0,\n)\n"
+        "OmegaConf.update(train, 'evaluation.eval_mode', 'maxx')\n"
+        "model = LazyCall(Line)(dropout=0.0)\nmodel.update({'dropuot': 0.1})\n"
+    )
+    assert main(["check", "config.py"]) == 2
+    said = capsys.readouterr().out
+    line = 1 + config.read_text().splitlines().index("train.update(")
+    for below, told in (
+        (1, "unknown key train.train_itr"),
+        (2, "train.log_period is 0"),
+        (4, "train.evaluation.eval_mode is 'maxx'"),
+    ):
+        assert f"config.py:{line + below}: {told}" in said
+    assert f"config.py:{line + 1}: train.scheduler: " in said
+    assert f"config.py:{line + 6}: model: line_parts.Line takes no argument 'dropuot'" in said
+
+
+def test_an_override_beside_the_key_that_was_meant_is_a_mistake(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a mapping of the user's own, which may hold any key."""
+    config.write_text(f"{config.read_text()}model.cfg = dict(hidden_size=4, dim1=1)\n")
+    with open("line_parts.py", "a") as file:
+        file.write(
+            "\n\nclass Line(Line):\n    def __init__(self, dropout=0.0, cfg=None):\n        super().__init__()\n"
+        )
+    assert main(["check", "config.py", "model.cfg.hiden_size=3"]) == 2
+    assert "the config had no key model.cfg.hiden_size; did you mean 'hidden_size'?" in capsys.readouterr().out
+    assert main(["check", "config.py", "model.cfg.dim2=3", "model.cfg.hidden_size=5", "model.cfg.other=1"]) == 0
 
 
 def test_the_schema_knows_keys_types_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:

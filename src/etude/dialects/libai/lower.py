@@ -19,11 +19,13 @@ from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.origins import key_of, way_of
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.lazy.telling import told
+from etude.dialects.libai.missing import missing_targets
 from etude.dialects.libai.places import survey_files
 from etude.dialects.libai.schema import json_schema, markdown_schema
-from etude.dialects.libai.slips import closed, slips, takes_of_loader
+from etude.dialects.libai.slips import beside, closed, slips, takes_of_loader
 from etude.dialects.libai.structure import is_detectron2, structure
-from etude.dialects.libai.values import misfits, missing_targets, missing_weights
+from etude.dialects.libai.trial import unmakeable
+from etude.dialects.libai.values import misfits, missing_weights
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
@@ -130,8 +132,10 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 
 
 def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
-    wrong = (structure, unknown, misfits, missing_targets, calls, slips, arguments, _sizes)
+    wrong = (structure, unknown, misfits, missing_targets, calls, slips, beside, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
+    if not any(finding.severity == "error" for finding in findings):
+        findings += unmakeable(tree)
     own = "optim" if tree.get("optim") is not None else "optimizer"
     plan = Plan(
         dialect="libai",

@@ -39,13 +39,34 @@ class _File:
             for target in statement.targets:
                 way = _way(target)
                 if way:
-                    self._forget(way)
-                    self._note(way, statement.value, target.lineno)
+                    self._set(way, statement.value, target.lineno)
         elif isinstance(statement, ast.Delete):
             for way in filter(None, map(_way, statement.targets)):
                 self._forget(way)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            self._update(statement.value)
         elif isinstance(statement, ast.ImportFrom) and statement.level and statement.module and self.depth:
             self._follow(statement)
+
+    def _update(self, call: ast.Call) -> None:
+        """``train.update(dict(log_period=5))``, with a mapping or keywords, or ``OmegaConf.update(cfg, "a.b", 3)``."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("update", "merge_with"):
+            return
+        above = _way(call.func.value)
+        if above == ("OmegaConf",):
+            first, key, value = (*call.args, None, None, None)[:3]
+            above = _way(first) if first is not None else ()
+            if above and isinstance(key, ast.Constant) and isinstance(key.value, str) and value is not None:
+                self._set((*above, *key.value.split(".")), value, call.lineno)
+            return
+        put = self._set if call.func.attr == "update" else self._note
+        for given in (*call.args, call) if above else ():
+            for name, value in _children(given):
+                put((*above, name), value, value.lineno)
+
+    def _set(self, way: Path, value: ast.expr, line: int) -> None:
+        self._forget(way)
+        self._note(way, value, line)
 
     def _follow(self, statement: ast.ImportFrom) -> None:
         folder = os.path.dirname(self.path)

@@ -15,6 +15,7 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import names
 from etude.dialects.libai.known import KEYS
 from etude.dialects.libai.lazy.configurable import is_configurable
+from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.errors import Finding, is_slip, nearest
 from etude.index import kept
 
@@ -77,6 +78,30 @@ def new_keys(given: Mapping[str, Path]) -> list[Finding]:
             at, hint = f"override '{text}'", "nothing of Étude reads it"
             found.append(Finding(at, f"the config had no key {dotted(way)}", hint, "warning"))
     return found
+
+
+def beside(tree: Tree) -> list[Finding]:
+    """Overrides that add to a mapping of the user's own (``model.cfg``) what is nearly a key that stands there."""
+    found = []
+    for text, way in ORIGINS.new.items():
+        if str(tree.place(*way)) != f"override '{text}'" or way[:-1] in (*KEYS, *_SECTIONS):
+            continue
+        node, key = tree.get(*way[:-1]), str(way[-1])
+        if isinstance(node, Mapping) and "_target_" not in node:
+            near = nearest(key, [str(other) for other in node if other != key and _is_typo(key, str(other))])
+            if near:
+                at, hint = f"override '{text}'", f"did you mean {near!r}?"
+                found.append(Finding(at, f"the config had no key {dotted(way)}", hint))
+    return found
+
+
+def _is_typo(key: str, other: str) -> bool:
+    """Whether one was meant by the other; ``dim1`` and ``dim2``, ``size_h`` and ``size_w`` are two things."""
+    if not is_slip(key, other) or min(len(key), len(other)) < 4:
+        return False
+    differ = [n for n, (a, b) in enumerate(zip(key, other, strict=False)) if a != b] if len(key) == len(other) else []
+    last = len(differ) == 1 and (key[differ[0]].isdigit() or (key + "_")[differ[0] + 1] == "_")
+    return not last
 
 
 def closed(target: str) -> tuple[str, ...] | None:

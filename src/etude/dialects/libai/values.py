@@ -1,15 +1,14 @@
-"""Values that a known key cannot hold, and targets that are not there. No torch."""
+"""Values that a known key cannot hold. No torch."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from etude.config.tree import Tree, dotted
-from etude.dialects.libai import names, schema
+from etude.dialects.libai import schema
 from etude.dialects.libai.known import KEYS
 from etude.errors import Finding, nearest
 
@@ -95,29 +94,3 @@ def _outside(value: float, wanted: Mapping[str, Any]) -> str:
 
 def _article(word: str) -> str:
     return f"an {word}" if word[0] in "aeio" else f"a {word}"
-
-
-def missing_targets(tree: Tree) -> list[Finding]:
-    """Targets by name in modules that are at hand and have nothing of that name."""
-    found = []
-    for way, node in tree.walk():
-        target = node.get("_target_") if isinstance(node, Mapping) else None
-        if not isinstance(target, str) or "." not in target:
-            continue
-        module, _, attribute = target.rpartition(".")
-        known = _names_in(module)
-        if known is not None and attribute not in known and f"{module}.{attribute}" not in names.MODULES:
-            near = nearest(attribute, known)
-            hint = f"did you mean {module}.{near}?" if near else ""
-            found.append(Finding(str(tree.place(*way, "_target_")), f"{dotted(way)}: there is no {target}", hint))
-    return found
-
-
-def _names_in(module: str) -> list[str] | None:
-    """What a module has, where it is one of ours or was imported by the config; None where nobody knows yet."""
-    if module in names.MODULES and module not in names.OUT_OF_SCOPE:
-        return [name for name in names.MODULES[module] if not name.startswith("_")] or None
-    loaded = sys.modules.get(module)
-    return (
-        None if loaded is None or hasattr(loaded, "__getattr__") else [name for name in dir(loaded) if name[0] != "_"]
-    )

@@ -87,13 +87,14 @@ def _put(cfg: Any, override: Override) -> None:
 
 
 def _first_new(cfg: Any, key: str) -> Path:
-    """The way to the first part of ``key`` that ``cfg`` does not have; empty where all of it is there."""
+    """The way to the first part of ``key`` that ``cfg`` does not have; empty where all of it is there, or where it is
+    an argument, which is held against its target."""
     node, way = cfg, way_of(key)
     for length, part in enumerate(way, start=1):
-        if not isinstance(node, Mapping) or "_target_" in node:
+        if not isinstance(node, Mapping):
             return ()
         if part not in node:
-            return way[:length]
+            return () if "_target_" in node else way[:length]
         node = None if omegaconf().OmegaConf.is_interpolation(node, part) else node[part]
     return ()
 

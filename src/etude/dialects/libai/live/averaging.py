@@ -6,6 +6,8 @@ is done. Here the default trainers wrap the model; for others the gradients are 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as torch_dist
 from torch.autograd import Variable
@@ -30,13 +32,16 @@ class Averaging:
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._handles = [each.register_post_accumulate_grad_hook(self._filled) for each in self._parameters]
+        self._handles: list[Any] = [
+            each.register_post_accumulate_grad_hook(self._filled)  # type: ignore[no-untyped-call]
+            for each in self._parameters
+        ]
         self._due = False
 
     def _filled(self, parameter: torch.Tensor) -> None:
         if not self._due:
             self._due = True
-            Variable._execution_engine.queue_callback(self._average)  # type: ignore[attr-defined]
+            Variable._execution_engine.queue_callback(self._average)
 
     def _average(self) -> None:
         """A parameter that this process did not use counts as one without a slope: another may have used it."""
@@ -48,7 +53,8 @@ class Averaging:
         for group in _by_kind([parameter.grad for parameter in self._parameters if parameter.grad is not None]):
             flat = torch.cat([grad.reshape(-1) for grad in group])
             torch_dist.all_reduce(flat)
-            for grad, mean in zip(group, (flat / size).split([grad.numel() for grad in group]), strict=True):
+            means = torch.split(flat / size, [grad.numel() for grad in group])
+            for grad, mean in zip(group, means, strict=True):
                 grad.copy_(mean.view_as(grad))
 
     def share_buffers(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai import arguments, lower, slips, structure, values
+from etude.dialects.libai import arguments, lower, missing, slips, structure, values
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.telling import is_users, put_on, says
@@ -28,7 +28,7 @@ _CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
     structure.not_calls,
     structure.not_loaders,
     values.misfits,
-    values.missing_targets,
+    missing.missing_targets,
     arguments.arguments,
     lower.calls,
 )
@@ -94,7 +94,7 @@ def require_sound(cfg: Any, args: Any, logger: logging.Logger) -> None:
     given = getattr(args, "opts", None) or []
     added = slips.new_keys({text: way for text, way in ORIGINS.new.items() if text in given})
     tree = tree_of(cfg)
-    findings = [*added, *(finding for look in _CAUSES for finding in look(tree))]
+    findings = [*added, *slips.beside(tree), *(finding for look in _CAUSES for finding in look(tree))]
     wrong = [finding for finding in findings if finding.severity == "error"]
     if wrong:
         raise ConfigError(wrong)

@@ -13,6 +13,7 @@ import torch
 from etude.checkpoint import foreign
 from etude.checkpoint.folders import damage
 from etude.core.run import Run
+from etude.data.seeds import kept_generators
 from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.origins import ORIGINS
@@ -68,12 +69,12 @@ def _iterations_done(cfg: Any, arguments: Namespace) -> int:
 
 def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer) -> list[Any]:
     """In the order of the original's script; the writers come when training begins."""
-    saver = hooks_save.together(trainer, checkpointer)
+    saver, looked_at = hooks_save.together(trainer, checkpointer), _test_data(cfg)
     return [
         hooks.IterationTimer(),
         hooks.LRScheduler(scheduler=instantiate(cfg.lr_multiplier), optimizer=trainer.optimizer),
         hooks_save.PeriodicCheckpointer(saver, **cfg.train.checkpointer),
-        hooks.EvalHook(cfg.train.eval_period, lambda: do_test(cfg, trainer.model)),
+        hooks.EvalHook(cfg.train.eval_period, lambda: do_test(cfg, trainer.model, looked_at)),
         hooks.PeriodicWriter([], period=cfg.train.log_period) if comm.is_main_process() else None,
     ]
 
@@ -82,10 +83,13 @@ def do_train(
     cfg: Any, arguments: Namespace, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer, written: Any
 ) -> None:
     """The config as it was ``written``, the last checkpoint or the first weights, then the loop."""
+    if _evaluates(cfg):
+        with kept_generators():
+            instantiate(cfg.dataloader.evaluator)  # one that cannot be made is refused now, not after the training
     announce(written, arguments)
     if arguments.eval_only:
         _load(cfg, arguments, checkpointer)
-        do_test(cfg, trainer.model)
+        do_test(cfg, trainer.model, _test_data(cfg))
         return
     for hook in trainer._hooks:
         if isinstance(hook, hooks.PeriodicWriter):
@@ -107,10 +111,20 @@ def _load(cfg: Any, arguments: Namespace, checkpointer: DetectionCheckpointer) -
     return bool(arguments.resume and checkpointer.has_checkpoint())
 
 
-def do_test(cfg: Any, model: torch.nn.Module) -> Any:
-    """The evaluator of ``cfg.dataloader``, if there is one."""
-    if try_get_key(cfg, "dataloader.evaluator") is None:
+def _evaluates(cfg: Any) -> bool:
+    return try_get_key(cfg, "dataloader.evaluator") is not None
+
+
+def _test_data(cfg: Any) -> Any:
+    """What is evaluated on, if anything: made before the training, so that a mistake in it does not come after."""
+    with kept_generators():
+        return instantiate(cfg.dataloader.test) if _evaluates(cfg) else None
+
+
+def do_test(cfg: Any, model: torch.nn.Module, data: Any) -> Any:
+    """The evaluator of ``cfg.dataloader`` on ``data``, if there is one."""
+    if not _evaluates(cfg):
         return None
-    results = inference_on_dataset(model, instantiate(cfg.dataloader.test), instantiate(cfg.dataloader.evaluator))
+    results = inference_on_dataset(model, data, instantiate(cfg.dataloader.evaluator))
     print_csv_format(results)
     return results

@@ -131,7 +131,7 @@ class InferenceSampler(Sampler[int]):
 
     def __init__(self, size: int) -> None:
         self._size = size
-        assert size > 0
+        assert size > 0, "there is no sample to evaluate on"
         self._rank, self._world_size = comm.get_rank(), comm.get_world_size()
         self._local_indices = self._get_local_indices(size, self._world_size, self._rank)
 

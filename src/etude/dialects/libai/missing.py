@@ -1,0 +1,88 @@
+"""Targets by name that are not there. Nothing is imported to find out. No torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Mapping
+
+from etude.config.tree import Tree, dotted
+from etude.dialects.libai import names
+from etude.errors import Finding, is_slip, nearest
+
+
+def missing_targets(tree: Tree) -> list[Finding]:
+    """Targets by name in modules that are at hand and have nothing of that name."""
+    found = []
+    for way, node in tree.walk():
+        target = node.get("_target_") if isinstance(node, Mapping) else None
+        if not isinstance(target, str) or "." not in target:
+            continue
+        module, _, attribute = target.rpartition(".")
+        if lacking := _no_module(module):
+            at = str(tree.place(*way, "_target_"))
+            found.append(Finding(at, f"{dotted(way)}: there is no {target}", f"did you mean {lacking}.{attribute}?"))
+            continue
+        known = _names_in(module)
+        if known is not None and attribute not in known and f"{module}.{attribute}" not in names.MODULES:
+            near = nearest(attribute, known)
+            hint = f"did you mean {module}.{near}?" if near else ""
+            found.append(Finding(str(tree.place(*way, "_target_")), f"{dotted(way)}: there is no {target}", hint))
+    return found
+
+
+def _no_module(name: str) -> str:
+    """What a module that is not there was probably meant to be; empty for one that may be, or that nothing is near."""
+    parts = name.split(".")
+    for depth, part in enumerate(parts):
+        above = ".".join(parts[:depth])
+        known = _modules_in(above)
+        if ".".join(parts[: depth + 1]) in names.MODULES or part in known:
+            continue
+        meant = nearest(part, [word for word in known if len(word) > 2 and is_slip(part, word)])
+        may_be = part[:1].isupper() or _has(above, part)  # of a class, or of what a package defines itself
+        return "" if meant is None or may_be else ".".join([*parts[:depth], meant, *parts[depth + 1 :]])
+    return ""
+
+
+def _modules_in(package: str) -> list[str]:
+    """Modules on the disk, of a package or (without one) of the path, and those that we serve."""
+    served = [name.rpartition(".")[2] for name in names.MODULES if name.rpartition(".")[0] == package]
+    if not package:
+        return [*served, *(module.name for module in pkgutil.iter_modules()), *sys.stdlib_module_names]
+    return [*served, *(module.name for module in pkgutil.iter_modules(_folders(package)))]
+
+
+def _folders(package: str) -> list[str]:
+    top, _, rest = package.partition(".")
+    try:
+        spec = None if top in names.MODULES else importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return []
+    above = (spec.submodule_search_locations if spec is not None else None) or ()
+    return [os.path.join(folder, rest.replace(".", os.sep)) for folder in above]
+
+
+def _has(package: str, word: str) -> bool:
+    """Whether a package speaks of something by itself."""
+    for folder in _folders(package) if package else ():
+        try:
+            with open(os.path.join(folder, "__init__.py"), encoding="utf-8") as file:
+                if re.search(rf"\b{re.escape(word)}\b", file.read()):
+                    return True
+        except (OSError, UnicodeDecodeError):
+            continue
+    return False
+
+
+def _names_in(module: str) -> list[str] | None:
+    """What a module has, where it is one of ours or was imported by the config; None where nobody knows yet."""
+    if module in names.MODULES and module not in names.OUT_OF_SCOPE:
+        return [name for name in names.MODULES[module] if not name.startswith("_")] or None
+    loaded = sys.modules.get(module)
+    return (
+        None if loaded is None or hasattr(loaded, "__getattr__") else [name for name in dir(loaded) if name[0] != "_"]
+    )
