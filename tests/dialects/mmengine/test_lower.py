@@ -92,6 +92,8 @@ def test_pure_python_configs_are_lowered_with_the_places_of_their_bases(folder: 
         ("model = dict(init_cfg=dict(type='Kaiming', layer='Liner'))\n", "did you mean 'Linear'?"),
         ("custom_hooks = [dict(type='EarlyStoppingHook', monitor='score')]\n", "cannot be told by its name; give rule='greater' or rule='less'"),
         ("optim_wrapper = dict(_delete_=True, a=dict(optimizer=dict(type='SGD', lr=0.1)))\n", "c.py:2: optim_wrapper has no `optimizer`; give a `constructor` that makes a"),
+        ("optim_wrapper = dict(optimizer=dict(_delete_=True, lr=1.))\n", "c.py:2: optim_wrapper.optimizer has no `type`; it replaces a dict with type='SGD'"),
+        ("train_dataloader = dict(dataset=dict(_delete_=True, type='RepeatDataset', times=2, dataset=dict(n=3)))\n", "c.py:2: train_dataloader.dataset.dataset has no `type`"),
         ("default_hooks = dict(timer=dict())\n", "c.py:2: default_hooks.timer has no `type`: it stands in place of the usual hook"),
         ("default_hooks = dict(loger=dict(interval=3))\n", "c.py:2: default_hooks.loger has no `type`; did you mean 'logger'?"),
         ("custom_hooks = [dict(type='EMAHok')]\n", "c.py:2: no hook is called 'EMAHok'; did you mean 'EMAHook'?"),

@@ -41,6 +41,8 @@ _ROLES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Held against their classes where they are lowered to specs.
 _BOUND = ("HOOKS", "OPTIM_WRAPPERS", "OPTIMIZERS", "PARAM_SCHEDULERS", "DATA_SAMPLERS")
+#: Registries that are asked by a ``type`` alone; the others have something usual.
+_TYPED = ("MODELS", "DATASETS", "METRICS", "OPTIMIZERS", "DATA_SAMPLERS", "FUNCTIONS")
 #: What is given beside the config, by registry.
 _GIVEN: dict[str, tuple[str, ...]] = {
     "LOOPS": ("runner", "dataloader", "evaluator"), "VISUALIZERS": ("name", "save_dir"), "VISBACKENDS": ("save_dir",),
@@ -117,6 +119,8 @@ class Components:
         bound = tables is not None and (tables[0] in _BOUND or path == ("train_cfg",))
         if not bound and tables is not None and "type" in value:
             self._name((*path, "type"), name, tables)
+        if tables is not None and name is None:
+            self._nameless(path, value, tables[0])
         target = self.target(name, tables or ())
         signature = self._signature(target)
         if signature is None:
@@ -125,6 +129,25 @@ class Components:
         if not bound and not signature.open:
             self._arguments(path, value, signature, str(name), tables)
             self._required(path, value, signature, str(name), tables)
+
+    def _nameless(self, path: Path, value: Mapping[Any, Any], table: str) -> None:
+        """A dict for a registry that does not say what it is. A misspelt `type` is told as such."""
+        by_constructor = table == "OPTIMIZERS" and "constructor" in (self.low.tree.get("optim_wrapper") or {})
+        if table not in _TYPED or path[-1] == "data_preprocessor" or by_constructor or "metrics" in value:
+            return
+        outer = self.low.tree.get(*(path[:-2] if isinstance(path[-1], int) else path[:-1]))
+        if table == "DATASETS" and _last(outer.get("type")) not in ("", *self.tables["DATASETS"]):
+            return  # what a wrapper of the user's own makes of it is not known
+        if not nearest("type", [str(key) for key in value]) and not self.low.has_error(path):
+            text = f"{dotted(path)} has no `type`"
+            lost = self._lost(path)
+            self.low.error(self.low.place(*path), text, f"it replaces a dict with type={lost!r}" if lost else "")
+
+    def _lost(self, path: Path) -> str:
+        """The type that an earlier file gave, where a later dict took its place instead of being merged."""
+        before = [value for _, value in self.low.tree.history.get(path, ()) if isinstance(value, Mapping)]
+        names = [value["type"] for value in before if isinstance(value.get("type"), str)]
+        return str(names[-1]) if names else ""
 
     def _name(self, path: Path, name: Any, tables: tuple[str, ...], also: Iterable[str] = ()) -> None:
         """A name that nothing is called by, where all names can be known; and a dotted one that leads nowhere."""

@@ -55,7 +55,8 @@ def missing_name(module: str, name: str, folders: tuple[str, ...]) -> tuple[str,
     source = scan.find_source(module, folders)
     if source is None:
         known = scan.has_module(module, folders)
-        return None if known else (f"there is no module {module}", near_module(module, folders))
+        near = near_module(module, folders) or _did_you_mean(module, imports.served_modules())
+        return None if known else (f"there is no module {module}", near)
     names = scan.names_in(source, folders)
     if not name or name in names or "__getattr__" in names or scan.has_module(f"{module}.{name}", folders):
         return None
