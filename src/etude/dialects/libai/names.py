@@ -72,6 +72,9 @@ _EVALUATION = (
     | _EVALUATORS
 )
 _GRAPH = _from(f"{_LIVE}.graph", "GraphBase")
+_PATHS = _from(f"{_D2}.paths", "LazyPath NativePathHandler PathHandler") | _from(
+    f"{_D2}.paths_remote", "HTTPURLHandler OneDrivePathHandler file_lock get_cache_dir"
+)
 
 _LIBAI: dict[str, dict[str, str]] = {
     "libai": _as(__version__=f"{_ORIGINALS}:LIBAI"),
@@ -97,7 +100,9 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.utils.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
     "libai.utils.checkpoint": _CHECKPOINT | _MISFITS,
     "libai.utils.distributed": _DIST,
-    "libai.utils.file_io": _as(PathManager=f"{_D2}.paths:LIBAI", PathManagerBase=f"{_D2}.paths:PathManager"),
+    "libai.utils.file_io": _PATHS
+    | _from(f"{_D2}.paths", "PathManagerFactory g_pathmgr")
+    | _as(PathManager=f"{_D2}.paths_remote:LIBAI", PathManagerBase=f"{_D2}.paths:PathManager"),
     "libai.utils.logger": _LOGGER,
     "libai.utils.timer": _from(f"{_LIVE}.timer", "Timer"),
     "libai.scheduler": _SCHEDULERS | _from(f"{_LIVE}.schedule", "build_lr_scheduler"),
@@ -180,7 +185,6 @@ _PARAM_SCHEDULERS = _from(
     "MultiStepParamScheduler PolynomialDecayParamScheduler StepParamScheduler StepWithFixedGammaParamScheduler "
     "CompositeParamScheduler",
 )
-_PATHS = _from(f"{_D2}.paths", "LazyPath NativePathHandler PathHandler")
 #: Modules that others of the originals import, and that tests replace parts of where they are used.
 _D2_COMM = _as(comm="detectron2.utils.comm")
 _ZOO = _from(f"{_D2}.default", "get get_checkpoint_url get_config get_config_file")
@@ -271,7 +275,9 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     ),
     "detectron2.utils.logger": _from(f"{_D2}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds"),
     "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng TORCH_VERSION"),
-    "detectron2.utils.file_io": _from(f"{_D2}.paths", "PathHandler") | _as(PathManager=f"{_D2}.paths:DETECTRON2"),
+    "detectron2.utils.file_io": _PATHS
+    | _from(f"{_D2}.paths_remote", "Detectron2Handler")
+    | _as(PathManager=f"{_D2}.paths_remote:DETECTRON2", PathManagerBase=f"{_D2}.paths:PathManager"),
     "detectron2.utils.serialize": _from(f"{_D2}.data", "PicklableWrapper"),
     "detectron2.utils.testing": _from(f"{_D2}.testing", "reload_lazy_config"),
     "detectron2.utils.registry": _from(f"{_D2}.registry", "Registry locate")
@@ -289,7 +295,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "fvcore.common.timer": _from(f"{_LIVE}.timer", "Timer"),
     "fvcore.common.config": _from(f"{_LAZY}.nodes", "CfgNode"),
     "fvcore.common.file_io": _PATHS
-    | _as(PathManager=f"{_D2}.paths:FVCORE", PathManagerBase=f"{_D2}.paths:PathManager"),
+    | _as(PathManager=f"{_D2}.paths_remote:FVCORE", PathManagerBase=f"{_D2}.paths:PathManager"),
     "fvcore.common.registry": _from(f"{_D2}.registry", "Registry"),
     "fvcore.nn": _PRECISE_BN,
     "fvcore.nn.precise_bn": _PRECISE_BN,

@@ -15,7 +15,7 @@ from etude.checkpoint import foreign
 from etude.dialects.libai import files
 from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.detectron import paths
+from etude.dialects.libai.live.detectron import paths, paths_remote
 from etude.dialects.libai.live.detectron.matching import align_and_update_state_dicts
 from etude.dialects.libai.live.detectron.told import about
 
@@ -32,6 +32,7 @@ class Checkpointer(files.Checkpointer):
     ) -> None:
         super().__init__(model, save_dir, save_to_disk=save_to_disk)
         self.path_manager = paths.PathManager()
+        self.path_manager.register_handler(paths_remote.HTTPURLHandler())
         for key, value in checkpointables.items():
             self.add_checkpointable(key, value)
 
@@ -88,8 +89,8 @@ class Checkpointer(files.Checkpointer):
             return {}
         self.logger.info(f"[Checkpointer] Loading from {path} ...")
         if not os.path.isfile(path):
-            path = self.path_manager.get_local_path(path)
             with about("MODEL.WEIGHTS (of a lazy config: train.init_checkpoint)"):
+                path = self.path_manager.get_local_path(path)
                 assert os.path.isfile(path), f"Checkpoint {path} not found!"
         checkpoint = self._load_file(path)
         misfits = self._load_model(checkpoint)

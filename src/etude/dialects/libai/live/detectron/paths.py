@@ -188,6 +188,38 @@ def _done(act: Callable[[str, str], Any], source: str, target: str) -> bool:
     return True
 
 
+def _then(file: IO[Any], callback: Callable[[], Any]) -> IO[Any]:
+    """``file``, with something to be done once when it is closed."""
+    close = file.close
+
+    def closing() -> None:
+        was_open = not file.closed
+        close()
+        if was_open:
+            callback()
+
+    return _Closing(file, closing)  # type: ignore[return-value]
+
+
+class _Closing:
+    """A file that is closed in another way; everything else is its own."""
+
+    def __init__(self, file: IO[Any], close: Callable[[], None]) -> None:
+        self._file, self.close = file, close
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def __iter__(self) -> Any:
+        return iter(self._file)
+
+
 class PathManager:
     """Files by path: each goes to the handler of its prefix, and without one to this machine."""
 
@@ -237,6 +269,27 @@ class PathManager:
         handler = self._handler(path)
         options = {"force": force, **kwargs} if force or handler is self._native() else kwargs
         return handler._get_local_path(os.fspath(path), **options)
+
+    def opena(
+        self,
+        path: Path,
+        mode: str = "r",
+        buffering: int = -1,
+        callback_after_file_close: Callable[[], Any] | None = None,
+        **kwargs: Any,
+    ) -> IO[Any]:
+        """A file to write beside other work. Here it is written at once, so there is nothing to wait for; the callback
+        comes when it is closed."""
+        file = self.open(path, mode, buffering, **kwargs)
+        if callback_after_file_close is None or "w" not in mode:
+            return file
+        return _then(file, callback_after_file_close)
+
+    def async_join(self, *paths: str, **kwargs: Any) -> bool:
+        return True
+
+    def async_close(self, **kwargs: Any) -> bool:
+        return True
 
     def copy(self, src_path: Path, dst_path: Path, overwrite: bool = False, **kwargs: Any) -> bool:
         assert self._handler(src_path) is self._handler(dst_path), (src_path, dst_path)

@@ -19,8 +19,9 @@ def about(keys: str, *, hint: str = "") -> Iterator[None]:
     """What is refused inside, with no code of the user's involved, is about these ``keys``."""
     try:
         yield
-    except (AssertionError, LookupError, ValueError, ArithmeticError, RuntimeError) as error:
+    except (AssertionError, LookupError, ValueError, ArithmeticError, RuntimeError, OSError) as error:
         if not any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
-            message = str(error.args[0]) if error.args else type(error).__name__
+            said = error if isinstance(error, OSError) or not error.args else error.args[0]
+            message = str(said) or type(error).__name__
             put_on(error, ConfigError(message, at=keys, hint=hint or getattr(error, "etude_hint", "")))
         raise
