@@ -196,6 +196,9 @@ def _report_unexpected(error: Exception) -> int:
         said = " ".join(printable(line.strip()) for line in str(error).splitlines())
         print(f"etude: error: {where}: {type(error).__name__}: {said}", file=sys.stderr)
         return UserCodeError.exit_code
+    if isinstance(error, SyntaxError) and error.filename and not is_library(error.filename):
+        said = f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+        return _report(UserCodeError(f"{said}: {printable((error.text or '').strip())}"))
     traceback.print_exception(error)
     print("etude: this is a fault of the engine; `etude env` prints what a report needs", file=sys.stderr)
     return 1

@@ -36,6 +36,16 @@ class WrongNet(toy.Net):
         return wrong.get(self.gives, right)
 
 
+@MODELS.register_module(force=True)
+class OtherWords(toy.Net):
+    def forward(self, images: Any, data_samples: Any = None, mode: str = "tensor") -> Any:  # type: ignore[override]
+        """Its batches hold `inputs`."""
+
+
+def nothing(sample: Any) -> None:
+    """A transform that gives no sample."""
+
+
 @METRICS.register_module(force=True)
 class NoDict(toy.BaseMetric):
     def process(self, data_batch: Any, data_samples: Any) -> None:

@@ -13,6 +13,8 @@ from etude.cli import main
 from tests.dialects.mmengine import mistaken, toy
 from tests.dialects.mmengine.test_build import CONFIG
 
+from mmengine.dataset import BaseDataset  # isort: skip
+
 PROJECT = CONFIG.replace("mmengine.registered", "mmengine.mistaken").replace(
     'custom_imports = dict(imports=["', 'custom_imports = dict(imports=["tests.dialects.mmengine.registered", "'
 )
@@ -67,6 +69,32 @@ def test_a_hook_that_takes_less_than_it_is_given_is_told_the_right_signature(
     told = capsys.readouterr().err
     assert re.search(rf"Short\.after_train_iter \(.*{place(mistaken.Short.after_train_iter)}\)", told)
     assert "write `def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None)`" in told
+
+
+def test_a_model_that_takes_other_words_than_its_batches_hold_is_told_both(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert trained(tmp_path, PROJECT.replace('type="RegisteredNet"', 'type="OtherWords"')) == 3
+    where = place(mistaken.OtherWords.forward)
+    said = rf"OtherWords\.forward \(.*{where}\) is called with what a batch holds \(inputs, data_samples\)"
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_transform_that_gives_nothing_is_told_with_its_place() -> None:
+    data = BaseDataset(pipeline=[mistaken.nothing], lazy_init=True, serialize_data=False)
+    data.data_list, data._fully_initialized = [{"x": 1}], True
+    with pytest.raises(Exception, match="Cannot find valid image") as caught:
+        data[0]
+    assert re.search(rf"its transform nothing \(.*{place(mistaken.nothing)}\)", str(caught.value.etude_told))
+
+
+def test_a_module_that_is_no_python_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "broken_parts_of_told.py").write_text("import os\nimport json os\n")
+    text = PROJECT.replace(
+        'custom_imports = dict(imports=["', 'custom_imports = dict(imports=["broken_parts_of_told", "'
+    )
+    assert trained(tmp_path, text) == 3
+    assert "broken_parts_of_told.py:2: SyntaxError: invalid syntax: import json os" in capsys.readouterr().err
 
 
 def test_a_script_meets_the_exceptions_that_it_knows(tmp_path: Path) -> None:

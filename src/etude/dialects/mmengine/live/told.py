@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from etude.core.hook import origin_of
-from etude.errors import UserCodeError, printable
+from etude.core.update import is_call_mistake
+from etude.errors import DataError, UserCodeError, printable
 
 
 def tell(error: BaseException, owner: type, method: str, what: str) -> None:
@@ -53,6 +55,30 @@ def _is_loss(value: Any) -> bool:
 
 def _is_trainable(value: Any) -> bool:
     return any(map(_is_trainable, value)) if isinstance(value, Sequence) else bool(value.requires_grad)
+
+
+def of_forward(error: TypeError, model: Any, data: Any) -> None:
+    """Tell what ``forward`` is called with, if that call itself did not fit."""
+    if not is_call_mistake(error) or _is_own(type(model).forward):
+        return
+    words = ", ".join(map(str, data)) if isinstance(data, Mapping) else f"{len(data)} values"
+    text = f"is called with what a batch holds ({printable(words)}) and with mode: {printable(str(error))}"
+    tell(error, type(model), "forward", text)
+
+
+def of_pipeline(error: Exception, dataset: Any, idx: int) -> None:
+    """Tell which transform gave nothing for sample ``idx``, as for all that were tried before."""
+    sample, transforms = dataset.get_data_info(idx), iter(getattr(dataset.pipeline, "transforms", ()))
+    with suppress(Exception):
+        while sample is not None:
+            transform = next(transforms)
+            sample = transform(sample)
+        owner = transform if inspect.isroutine(transform) else type(transform)
+        where = f"{getattr(owner, '__name__', owner)} ({origin_of(owner)})"
+        text = (
+            f"{type(dataset).__name__} has no sample to give: its transform {where} returned None for each"
+        )
+        error.etude_told = DataError(text)  # type: ignore[attr-defined]
 
 
 def of_metrics(error: BaseException, metric: Any, computed: Any) -> None:

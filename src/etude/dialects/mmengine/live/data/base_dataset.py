@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from torch.utils.data import Dataset
 
+from etude.dialects.mmengine.live import told
 from etude.dialects.mmengine.live.data.compose import Compose
 from etude.dialects.mmengine.live.data.full_init import force_full_init, initialise
 from etude.dialects.openmm.fileio import list_from_file, load
@@ -66,14 +67,20 @@ class BaseDataset(Dataset[Any]):
         if self.test_mode:
             data = self.prepare_data(idx)
             if data is None:
-                raise Exception("Test time pipline should not get `None` data_sample")
+                raise self._without_sample("Test time pipline should not get `None` data_sample", idx)
             return data
         for _ in range(self.max_refetch + 1):
             data = self.prepare_data(idx)
             if data is not None:
                 return data
             idx = self._rand_another()
-        raise Exception(f"Cannot find valid image after {self.max_refetch}! Please check your image path and pipeline")
+        text = f"Cannot find valid image after {self.max_refetch}! Please check your image path and pipeline"
+        raise self._without_sample(text, idx)
+
+    def _without_sample(self, text: str, idx: int) -> Exception:
+        error = Exception(text)
+        told.of_pipeline(error, self, idx)
+        return error
 
     def prepare_data(self, idx: int) -> Any:
         """What the pipeline makes of sample ``idx``; None means: take another."""

@@ -68,10 +68,14 @@ class BaseModel(BaseModule):
         """Losses, predictions or raw outputs, by ``mode``."""
 
     def _run_forward(self, data: Any, mode: str) -> Any:
-        if isinstance(data, Mapping):
-            return self(**data, mode=mode)
-        if isinstance(data, list | tuple):
-            return self(*data, mode=mode)
+        try:
+            if isinstance(data, Mapping):
+                return self(**data, mode=mode)
+            if isinstance(data, list | tuple):
+                return self(*data, mode=mode)
+        except TypeError as error:
+            told.of_forward(error, self, data)
+            raise
         raise TypeError(f"Output of `data_preprocessor` should be list, tuple or dict, but got {type(data)}")
 
     def parse_losses(self, losses: Mapping[str, Tensor | Sequence[Tensor]]) -> tuple[Tensor, dict[str, Tensor]]:
