@@ -154,7 +154,7 @@ def test_the_converted_config_trains_the_same_bits(folder: Path, variant: str) -
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("workflow = [('train', 1), ('val', 1)]\nrunner = dict(_delete_=True, type='IterBasedRunner', max_iters=7)\n", "validation between single iterations"),
+        ("workflow = [('val', 1), ('train', 1)]\nrunner = dict(_delete_=True, type='IterBasedRunner', max_iters=7)\n", "validation before the first iteration"),
         ("workflow = [('train', 1), ('train', 1)]\n", "not training and validation in turn"),
         ("fp16 = dict(loss_scale=8.)\noptimizer_config = dict(type='OptimizerHook')\n", "`fp16` beside"),
         ("optimizer = dict(_delete_=True, a=dict(type='SGD', lr=1), b=dict(type='SGD', lr=1))\n", "without a `constructor`"),

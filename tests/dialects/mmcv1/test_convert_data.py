@@ -158,6 +158,12 @@ def test_validation_first_trains_on_the_other_data(folder: Path, capsys: pytest.
     assert "trains on data.val" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("step", [2, 8], ids=["in the first pass", "in the second"])
+def test_validation_between_iterations_comes_along(folder: Path, step: int) -> None:
+    flow = "workflow = [('train', 3), ('val', 2)]\nmodel = dict(dropout=0.4)\n" + NOISY
+    require_same_after_resume(folder, flow + BY_STEPS, step=step)
+
+
 @pytest.mark.parametrize(
     "changes",
     ["sampler = dict(type='ThirdOfConvert', times=5)\n", "data = dict(train_dataloader=dict(sampler_cfg=dict(type='ThirdOfConvert')))\n" + BY_STEPS],

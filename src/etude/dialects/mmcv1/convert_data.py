@@ -109,8 +109,8 @@ class Data:
             return ""
         if set(modes) != {"train", "val"} or len(modes) != 2:
             return f"the workflow {self.flow}, which is not training and validation in turn,"
-        if self.by_steps:
-            return "validation between single iterations"
+        if self.by_steps and self._validates_first:
+            return "validation before the first iteration"
         return "" if self.evaluates else "validation epochs without data.val"
 
     @property
@@ -137,11 +137,13 @@ class Data:
         if len(self.flow) == 2:
             other = self.given["train"] if self._validates_first else self._validation()
             hook["validate"] = hidden(other, "data.val")
+            hook |= {"turns": [count for _, count in self.flow]} if self.by_steps else {}
         return hook
 
     def training(self) -> dict[str, Any]:
         """What the section ``train`` says of evaluations and validation epochs."""
-        flow = {"workflow": [list(entry) for entry in self.flow]} if len(self.flow) == 2 else {}
+        by_epochs = len(self.flow) == 2 and not self.by_steps
+        flow = {"workflow": [list(entry) for entry in self.flow]} if by_epochs else {}
         return {**flow, **({"validate": f"{self._period}{self._unit}"} if self.evaluates else {})}
 
     # -- the evaluation --------------------------------------------------------------------------------------------

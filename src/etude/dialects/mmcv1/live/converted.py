@@ -271,6 +271,13 @@ class Adapted(EngineHook):
             self.hook.load_state_dict(own)
 
 
+def call_hooks(stage: str, run: Run) -> None:
+    """A stage that is no point of the engine, of every hook of mmcv."""
+    for hook in run.hooks:
+        if isinstance(hook, Adapted):
+            hook.call(stage, run)
+
+
 @HOOKS.register(name="mmcv1.Hook")
 class Hook(Adapted):
     """A hook of mmcv. ``epochs: false`` leaves out its epoch stages, which an iteration runner never calls."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -22,7 +22,8 @@ from etude.core.loop import Workflow
 from etude.core.run import Run
 from etude.data.move import move
 from etude.data.replay import Replay
-from etude.dialects.mmcv1.live.converted import Adapted, Late, Updating, dataset
+from etude.dialects.mmcv1.live.converted import Late, Updating, call_hooks, dataset
+from etude.dialects.mmcv1.live.converted_turns import Turns
 from etude.dialects.mmcv1.live.converted_view import is_number, view_of
 from etude.dialects.mmcv1.live.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.mmcls.data import build_dataloader
@@ -40,7 +41,8 @@ from etude.units import parse
 class Data(EngineHook):
     """The loaders of ``data`` replaced by those of the project.
 
-    ``train``, ``val`` and ``test`` are their settings, ``validate`` the data of the workflow's validation epochs.
+    ``train``, ``val`` and ``test`` are their settings, ``validate`` the data of the workflow's validation epochs, or of
+    validation between iterations: ``turns`` are how many of training and of validation follow each other.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class Data(EngineHook):
         validate: Mapping[str, Any] | None = None,
         test: Mapping[str, Any] | None = None,
         project: str = "mmcls",
+        turns: Sequence[int] | None = None,
     ) -> None:
+        self.turns = turns
         self.train, self.val, self.test = restored(train), restored(val), restored(test)
         self.validate, self.project = validate, project
 
@@ -64,7 +68,9 @@ class Data(EngineHook):
         epochs = None
         run.data["train"] = Replay(self._batches(run, native["train"].dataset, self.train))
         _measure_again(run, native["train"])
-        if self.validate is not None:
+        if self.validate is not None and self.turns is not None:
+            self._take_turns(run, *self.turns)
+        elif self.validate is not None:
             epochs = self._batches(run, dataset(self.validate, project=self.project), self.train)
             run.data.setdefault("val", epochs)
         for split, settings in (("val", self.val), ("test", self.test)):
@@ -79,6 +85,13 @@ class Data(EngineHook):
             updating = Updating(hook, epochs=not view_of(run).by_steps)
             updating.attach(run)
             run.hooks.add(updating)
+
+    def _take_turns(self, run: Run, trained: int, validated: int) -> None:
+        data = self._batches(run, dataset(self.validate, project=self.project), self.train).loader
+        turns, train = Turns(data, trained, validated), run.data["train"]
+        run.hooks.add(turns)
+        view_of(run).turn = trained
+        train.loader.opened = turns.open  # type: ignore[attr-defined]
 
     def _batches(
         self, run: Run, data: Any, settings: Any, limit: int | None = None, results: Results | None = None
@@ -193,6 +206,9 @@ class Batches:
     ) -> None:
         self.make, self.device, self.limit, self.results, self.run = make, device, limit, results, run
         self._loader: Any = make() if at_once else None
+        self._epoch = 0
+        #: Called when the first pass has been opened, before its first batch is drawn.
+        self.opened: Callable[[], None] = lambda: None
 
     @property
     def loader(self) -> Any:
@@ -203,7 +219,10 @@ class Batches:
     def __iter__(self) -> Iterator[Any]:
         if self.results is not None:
             self.results.dataset = self.loader.dataset
-        for batch in islice(self.loader, self.limit):
+        batches = iter(self.loader)
+        if self._epoch == 0:
+            self.opened()
+        for batch in islice(batches, self.limit):
             yield move(scatter(batch, [-1])[0], self.device)
 
     def __len__(self) -> int:
@@ -211,6 +230,7 @@ class Batches:
 
     def set_epoch(self, epoch: int) -> None:
         """An iteration runner tells its sampler of every pass but the first; one by epochs, with one process, never."""
+        self._epoch = epoch
         tell = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
         if tell is not None and epoch and view_of(self.run).by_steps:
             tell(epoch)
@@ -243,27 +263,21 @@ class Evaluation:
     def losses(self, run: Run, loader: Any) -> dict[str, float]:
         """A validation epoch of the workflow."""
         seen, training, view = LogBuffer(), run.model.training, view_of(run)
-        hooks = [hook for hook in run.hooks if isinstance(hook, Adapted)]
         run.model.eval()
         view.mode = "val"
-        _call(hooks, "before_val_epoch", run)
+        call_hooks("before_val_epoch", run)
         for batch in self.epochs if self.epochs is not None else loader:
-            _call(hooks, "before_val_iter", run)
+            call_hooks("before_val_iter", run)
             outputs: Any = run.model.val_step(batch, view.optimizer)  # type: ignore[operator]
             seen.update(outputs.get("log_vars", {}), outputs.get("num_samples", 1))
-            _call(hooks, "after_val_iter", run)
-        _call(hooks, "after_val_epoch", run)
+            call_hooks("after_val_iter", run)
+        call_hooks("after_val_epoch", run)
         view.mode = "train"
         run.model.train(training)
         seen.average()
         values = {name: float(value) for name, value in seen.output.items()}
         run.events.write(values, step=run.done, epoch=run.epoch, split="val")
         return values
-
-
-def _call(hooks: list[Adapted], stage: str, run: Run) -> None:
-    for hook in hooks:
-        hook.call(stage, run)
 
 
 @HOOKS.register(name="mmcv1.Evaluations")

@@ -30,6 +30,8 @@ class View:
     """A runner to look at. ``wraps``: the model is seen in the wrapper that MMTracking always puts around it."""
 
     mode = "train"
+    #: How many iterations of training follow each other in the workflow of an iteration runner.
+    turn = 1
     #: The native store brings everything back by itself.
     restored = None
 
@@ -66,7 +68,8 @@ class View:
 
     @property
     def inner_iter(self) -> int:
-        return 0 if self.by_steps else self.run.step_in_epoch
+        """An iteration runner counts within an entry of its workflow."""
+        return self.run.step % self.turn if self.by_steps else self.run.step_in_epoch
 
     @property
     def max_epochs(self) -> int | None:
