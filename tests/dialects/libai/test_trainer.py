@@ -144,7 +144,11 @@ def test_a_saved_config_trains_again(trainer_of: Callable[..., Any]) -> None:
 
 
 def test_metrics_are_written_as_json_lines(trainer_of: Callable[..., Any]) -> None:
-    trainer_of("train.train_iter=8").train()
+    """Also when none of them is the one that makes a model the best, which is said once."""
+    trainer_of("train.train_iter=8", "train.evaluation.eval_metric=mes").train()
+    log = Path("out/log.txt").read_text()
+    told = "train.evaluation.eval_metric is 'mes', and an evaluation gives mse: no model_best will be saved; did you mean 'mse'?"
+    assert log.count(told) == 1
     lines = [json.loads(line) for line in Path("out/metrics.json").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [3, 7]
     assert {"lr", "mse_loss", "l1_loss", "total_loss", "data_time", "mse"} <= set(lines[0])

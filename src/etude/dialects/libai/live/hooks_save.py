@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.checkpoint.single import Patience
@@ -13,7 +13,7 @@ from etude.dialects.libai import files
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.hooks import failed
 from etude.dialects.libai.live.trainer import HookBase
-from etude.errors import SaveError
+from etude.errors import SaveError, nearest
 
 
 class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
@@ -35,6 +35,8 @@ class BestCheckpointer(HookBase):
     """Saves the model whenever ``val_metric`` is strictly better than before. Register it after the ``EvalHook``."""
 
     remembers = True
+    #: Whether it was said that there is no such metric.
+    told = False
     logger_name = "libai.engine.hooks"
     missing_message = (
         "Given val metric {metric} does not seem to be computed/stored. Will not be checkpointed based on that."
@@ -125,3 +127,20 @@ class BestCheckpointer(HookBase):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.best_metric, self.best_iter = state["best_metric"], state["best_iter"]
+
+
+def tell_lacking(trainer: Any, names: Sequence[str]) -> None:
+    """Say once that no model will be the best, where an evaluation gives other ``names`` than the metric's."""
+    storage = getattr(trainer, "storage", None)
+    best = next((hook for hook in trainer._hooks if isinstance(hook, BestCheckpointer)), None)
+    if storage is None or best is None or best.told or not names or not dist.is_main_process():
+        return
+    wanted = best._val_metric
+    if wanted in names or wanted in storage.latest():
+        return
+    best.told = True
+    inside = [name for name in names if name.rpartition("/")[2] == wanted]
+    near = inside[0] if inside else nearest(wanted, names)
+    said = f"train.evaluation.eval_metric is {wanted!r}, and an evaluation gives {', '.join(names)}"
+    hint = f"; did you mean {near!r}?" if near else ""
+    logging.getLogger(best.logger_name).warning(f"{said}: no model_best will be saved{hint}")
