@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from etude.core.run import Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader
 from etude.data.memory import TensorData
+from etude.data.replay import Replay
 from etude.errors import ConfigError, Diverged, ResumeError, UserCodeError
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.evaluate import Evaluate
@@ -135,6 +137,27 @@ def test_a_state_inside_a_step_that_failed_is_gone_on_from_by_name_and_loses_no_
     said = (tmp_path / "log.txt").read_text()
     assert "failed-000000005 was saved inside the step that failed" in said and "resumed from step 5" in said
     assert run.step == 10 and "batch is not used" not in said
+
+
+class Torn:
+    """Batches of another make, the last of which cannot be had."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __iter__(self) -> Iterator[Any]:
+        yield torch.randn(4, 2), torch.zeros(4, dtype=torch.long)
+        torch.rand(3)
+        raise OSError("no such sample")
+
+
+def test_a_loader_of_another_make_that_fails_may_have_drawn_and_is_not_gone_on_from(tmp_path: Path) -> None:
+    run = make_run(every(Checkpoint(), "1ep"))
+    run.data = {"train": Replay(Torn())}
+    with pytest.raises(OSError, match="no such sample"):
+        train(run, tmp_path)
+    assert saved(tmp_path) == []
+    assert "1 step is to be repeated: a loader of another make may have drawn" in (tmp_path / "log.txt").read_text()
 
 
 def test_a_misspelt_metric_is_found_before_training() -> None:

@@ -84,7 +84,7 @@ def left_by(run: Run, point: str, hook: Hook) -> dict[str, Any] | str:
     states = _states_before(run, acting)
     position = {} if point == "before_epoch" else handed_back(run)
     if point == "before_step" and not position:
-        return "the data are a stream, which has moved on"
+        return "the data cannot take the batch back"
     return states if isinstance(states, str) else {**position, **states}
 
 
@@ -93,6 +93,8 @@ def left_between(run: Run, error: BaseException) -> dict[str, Any] | str:
     frames = [frame for frame, _ in walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == _LOOP]
     if not frames or frames[-1].f_code.co_name != "train_epoch":
         return ""
+    if not isinstance(run.data.get("train"), Loader):
+        return "a loader of another make may have drawn random numbers before it failed"
     return _states_before(run, {"before_epoch": run.hooks.before_epoch.hooks} if run.step_in_epoch == 0 else {})
 
 
