@@ -414,6 +414,29 @@ def test_hooks_are_named_beside_the_trainers_too() -> None:
     assert engine.defaults.hooks is hooks
 
 
+def test_small_helpers_of_scripts() -> None:
+    from detectron2.utils.collect_env import collect_env_info
+    from detectron2.utils.logger import create_small_table
+    from detectron2.utils.memory import retry_if_cuda_oom
+
+    assert torch.__version__ in collect_env_info()
+    assert create_small_table({"AP": 41.23456, "n": 3}).splitlines() == [
+        "|   AP   |  n  |",
+        "|:------:|:---:|",
+        "| 41.235 |  3  |",
+    ]
+    asked: list[int] = []
+
+    @retry_if_cuda_oom
+    def hungry(value: torch.Tensor) -> torch.Tensor:
+        asked.append(1)
+        if len(asked) < 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return value + 1
+
+    assert hungry(torch.zeros(1)).tolist() == [1.0] and len(asked) == 3
+
+
 def test_the_model_is_in_its_mode_again_after_an_evaluation_that_raised() -> None:
     class Raising(DatasetEvaluator):
         def process(self, inputs: Any, outputs: Any) -> None:

@@ -249,7 +249,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.model_zoo": _ZOO,
     "detectron2.model_zoo.model_zoo": _ZOO,
     "detectron2.solver": _D2_LR | _D2_BUILD,
-    "detectron2.solver.build": _D2_BUILD,
+    "detectron2.solver.build": _D2_BUILD | _D2_LR | _PARAM_SCHEDULERS,
     "detectron2.solver.lr_scheduler": _D2_LR | _from(f"{_D2}.schedule", "_get_warmup_factor_at_iter"),
     "detectron2.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer") | _D2_CHECKPOINT,
     "detectron2.checkpoint.c2_model_loading": _from(f"{_D2}.matching", "align_and_update_state_dicts"),
@@ -273,8 +273,12 @@ _DETECTRON2: dict[str, dict[str, str]] = {
         "get_rank get_local_rank get_local_size get_world_size is_main_process synchronize all_gather gather "
         "shared_random_seed reduce_dict",
     ),
-    "detectron2.utils.logger": _from(f"{_D2}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds"),
-    "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng TORCH_VERSION"),
+    "detectron2.utils.logger": _from(f"{_D2}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
+    | _from(f"{_D2}.helpers", "create_small_table"),
+    "detectron2.utils.collect_env": _from(f"{_D2}.helpers", "collect_env_info"),
+    "detectron2.utils.memory": _from(f"{_D2}.helpers", "retry_if_cuda_oom"),
+    "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng TORCH_VERSION")
+    | _from(f"{_D2}.helpers", "setup_environment"),
     "detectron2.utils.file_io": _PATHS
     | _from(f"{_D2}.paths_remote", "Detectron2Handler")
     | _as(PathManager=f"{_D2}.paths_remote:DETECTRON2", PathManagerBase=f"{_D2}.paths:PathManager"),
@@ -318,6 +322,7 @@ OUT_OF_SCOPE: dict[str, str] = {
     "libai.models": f"models of LiBai are written for OneFlow; {_BRING}",
     "libai.tokenizer": f"tokenizers of LiBai are not part of the engine; {_BRING}",
     "libai.layers": f"OneFlow's parallel layers have no counterpart; use torch.nn, or {_BRING}",
+    "libai.data.data_utils": f"indexed data sets of LiBai are not part of the engine; {_BRING}",
     "libai.data.datasets": f"data sets of LiBai are not part of the engine; {_BRING}",
     "libai.onnx_export": "use torch.onnx.export on the trained model",
     "libai.inference": "load the weights with torch and call the model",
@@ -328,6 +333,7 @@ OUT_OF_SCOPE: dict[str, str] = {
     "detectron2.export": "use torch.export on the trained model",
     "detectron2.layers": f"layers of detection models are not part of the engine; use torch.nn, or {_BRING}",
     "detectron2.tracking": f"tracking is not part of the engine; {_BRING}",
+    "detectron2.utils.analysis": f"counting the operations of a model is not part of the engine; {_BRING}",
     "detectron2.utils.visualizer": f"drawing of detections is not part of the engine; {_BRING}",
     "detectron2.utils.video_visualizer": f"drawing of detections is not part of the engine; {_BRING}",
     **{
@@ -344,6 +350,8 @@ OUT_OF_SCOPE: dict[str, str] = {
         )
     },
     "fvcore.nn": f"of fvcore's layers and counts only precise_bn is part of the engine; {_BRING}",
+    "fvcore.common.benchmark": "use torch.utils.benchmark",
+    "fvcore.common.download": "iopath's PathManager fetches what is behind an address: get_local_path(url)",
     "fvcore.transforms": "use torchvision.transforms",
     "detectron2.projects": f"projects of detectron2 are not part of the engine; {_BRING}",
 }

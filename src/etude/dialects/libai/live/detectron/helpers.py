@@ -1,0 +1,58 @@
+"""Small things that scripts of detectron2 take from its utilities."""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def collect_env_info() -> str:
+    """What a run depends on, one line each."""
+    known = {
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "CUDA": torch.version.cuda if torch.cuda.is_available() else "none",
+        "platform": platform.platform(),
+    }
+    return "\n".join(f"{name:<12}{value}" for name, value in known.items())
+
+
+def setup_environment() -> None:
+    """Nothing is to be set up; in detectron2 a module of the user's could."""
+
+
+def create_small_table(small_dict: Mapping[str, float]) -> str:
+    """A few numbers as a table with one row, for a line of the log."""
+    names = [str(name) for name in small_dict]
+    values = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in small_dict.values()]
+    widths = [max(len(name), len(value), 3) for name, value in zip(names, values, strict=True)]
+    rows = [[word.center(width) for word, width in zip(words, widths, strict=True)] for words in (names, values)]
+    line = [f":{'-' * width}:" for width in widths]
+    return "\n".join(["| " + " | ".join(rows[0]) + " |", "|" + "|".join(line) + "|", "| " + " | ".join(rows[1]) + " |"])
+
+
+def retry_if_cuda_oom(func: Callable[..., Any]) -> Callable[..., Any]:
+    """``func``, called again with the cache emptied, and then on the CPU, when a CUDA device has no memory left."""
+
+    @functools.wraps(func)
+    def tried(*args: Any, **kwargs: Any) -> Any:
+        for prepare in (lambda: None, torch.cuda.empty_cache):
+            prepare()
+            try:
+                return func(*args, **kwargs)
+            except torch.OutOfMemoryError:
+                continue
+        return func(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in kwargs.items()})
+
+    return tried
+
+
+def _on_cpu(value: Any) -> Any:
+    is_there = isinstance(getattr(value, "device", None), torch.device) and hasattr(value, "to")
+    return value.to("cpu") if is_there and value.device.type == "cuda" else value
