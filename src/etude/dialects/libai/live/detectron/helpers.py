@@ -42,12 +42,11 @@ def retry_if_cuda_oom(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def tried(*args: Any, **kwargs: Any) -> Any:
-        for prepare in (lambda: None, torch.cuda.empty_cache):
-            prepare()
+        for _ in range(2):
             try:
                 return func(*args, **kwargs)
             except torch.OutOfMemoryError:
-                continue
+                torch.cuda.empty_cache()  # which does nothing where there is no device
         return func(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in kwargs.items()})
 
     return tried
