@@ -113,7 +113,9 @@ class Recovery:
         elif reached := max([_recorded_steps(folder), *(entry.step for entry in store.entries())]):
             raise ConfigError(
                 f"{printable(str(folder))} holds a run at step {reached}",
-                hint="--resume goes on with it, --restart begins at step 0",
+                hint="--resume goes on with it, --restart begins at step 0"
+                if self.run.plan is not None
+                else "resume=True goes on with it, another folder begins at step 0",
             )
         if self._loaded is None:
             _set_records_aside(folder)

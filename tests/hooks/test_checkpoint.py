@@ -10,7 +10,7 @@ import torch
 
 from etude.build import Options
 from etude.checkpoint.store import Store
-from etude.core import loop
+from etude.core import cut, loop
 from etude.core.evaluation import Evaluation
 from etude.core.hook import Hook, HookTable
 from etude.core.run import Run
@@ -137,6 +137,16 @@ def test_a_state_inside_a_step_that_failed_is_gone_on_from_by_name_and_loses_no_
     said = (tmp_path / "log.txt").read_text()
     assert "failed-000000005 was saved inside the step that failed" in said and "resumed from step 5" in said
     assert run.step == 10 and "batch is not used" not in said
+
+
+def test_of_a_step_that_is_cut_off_what_can_be_kept_of_batch_and_outputs_is() -> None:
+    hook = Checkpoint()
+    run = make_run(hook)
+    run.batch = [torch.ones(4, 2), object()]
+    run.outputs = {"loss": torch.ones(()), "output": torch.ones(9, 9), "own": object(), object(): 1}
+    assert list(cut.before(run, hook)["outputs"]) == ["loss", "output"]
+    kept = cut.before(run, hook, most=100)
+    assert list(kept["outputs"]) == ["loss"] and kept["batch"] is None
 
 
 class Torn:

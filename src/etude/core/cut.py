@@ -7,6 +7,7 @@ state in which the step's update is done and some of its hooks have acted. A che
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from traceback import walk_tb
@@ -28,16 +29,17 @@ def within_step(run: Run) -> bool:
     return run.done == run.step + 1
 
 
-def before(run: Run, hook: Hook) -> dict[str, Any]:
-    """The part ``cut`` for a step whose hooks before ``hook`` have acted, with what the others will look at."""
+def before(run: Run, hook: Hook, *, most: float = math.inf) -> dict[str, Any]:
+    """The part ``cut`` for a step whose hooks before ``hook`` have acted, with what the others will look at: the batch
+    and the outputs, as far as they can be saved and each has no more than ``most`` bytes."""
     acted = run.hooks.after_step.until(hook)
     outputs = run.outputs
     if isinstance(outputs, Mapping):
-        outputs = {key: value for key, value in outputs.items() if _can_be_saved(value)}
+        outputs = {key: value for key, value in outputs.items() if _bytes_of({key: value}) <= most}
     return {
         "acted": [name for name, other in named_hooks(run.hooks) if _is_among(other, acted)],
-        "batch": run.batch if _can_be_saved(run.batch) else None,
-        "outputs": outputs if _can_be_saved(outputs) else None,
+        "batch": run.batch if _bytes_of(run.batch) <= most else None,
+        "outputs": outputs if isinstance(outputs, Mapping) or _bytes_of(outputs) <= most else None,
     }
 
 
@@ -126,9 +128,9 @@ def _is_among(hook: Hook, hooks: Iterable[Hook]) -> bool:
     return any(hook is one for one in hooks)
 
 
-def _can_be_saved(value: Any) -> bool:
+def _bytes_of(value: Any) -> float:
+    """What its tensors take; NaN, which is no more and no less than anything, where it cannot be saved."""
     try:
-        encode(PART, value)
+        return sum(tensor.numel() * tensor.element_size() for tensor in encode(PART, value).tensors.values())
     except UserCodeError:
-        return False
-    return True
+        return math.nan

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the start of an evaluation waits for a save in flight, to have a copy of the state in hand.
 _PATIENCE = 2.0
+#: Bytes of a batch, or of one of the outputs, that are copied with the state before an evaluation inside a step.
+_MOST = 1 << 28
 #: What a checkpoint is called that was saved inside a step that failed.
 FAILED = "failed"
 #: Parts that hold tensors in earnest.
@@ -223,7 +225,9 @@ class Saver:
             return
         if not self.store.is_free(_PATIENCE):
             return
-        extra: dict[str, Any] = {cut.PART: cut.before(run, run.acting)} if inside and run.acting is not None else {}
+        extra: dict[str, Any] = {}
+        if inside and run.acting is not None:
+            extra = {cut.PART: cut.before(run, run.acting, most=_MOST)}
         with run.acting.undone() if run.acting is not None else nullcontext():
             self._store(run, hold=True, **extra)
         self._held_at = run.done
