@@ -249,3 +249,26 @@ def test_a_strategy_saves_and_goes_on_without_a_runner(tmp_path: Path) -> None:
     third = prepared()
     third.load_or_resume(load_from=str(tmp_path / "own.pth"))
     assert third.optim_wrapper.get_lr()["lr"] == [0.1]
+
+
+class Normed(toy.Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+
+    def forward(self, inputs: Any, data_samples: Any = None, mode: str = "tensor") -> Any:
+        return super().forward(self.body(torch.stack(list(inputs))), data_samples, mode)
+
+
+def test_activations_that_are_computed_again_change_no_result(tmp_path: Path) -> None:
+    """A part whose inputs need no gradient learns all the same, and its statistics see every batch once."""
+    plain, again = (
+        toy.make(tmp_path, model=Normed(), cfg=Config({"activation_checkpointing": names}))
+        for names in (None, ["body"])
+    )
+    first = plain.model.body[0].weight.detach().clone()
+    for runner in (plain, again):
+        runner.train()
+    assert not torch.equal(plain.model.body[0].weight, first)
+    for name, value in plain.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[name]), name

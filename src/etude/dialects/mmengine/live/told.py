@@ -75,9 +75,7 @@ def of_pipeline(error: Exception, dataset: Any, idx: int) -> None:
             sample = transform(sample)
         owner = transform if inspect.isroutine(transform) else type(transform)
         where = f"{getattr(owner, '__name__', owner)} ({origin_of(owner)})"
-        text = (
-            f"{type(dataset).__name__} has no sample to give: its transform {where} returned None for each"
-        )
+        text = f"{type(dataset).__name__} has no sample to give: its transform {where} returned None for each"
         error.etude_told = DataError(text)  # type: ignore[attr-defined]
 
 

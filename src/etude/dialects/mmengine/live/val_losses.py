@@ -26,7 +26,9 @@ class ValLosses:
         if not isinstance(last, BaseDataElement) or list(last.keys()) != ["loss"]:
             return outputs
         for name, value in dict(last.get("loss")).items():
-            self.histories.setdefault(name, HistoryBuffer()).append(_scalar(name, value))
+            history = self.histories.setdefault(name, HistoryBuffer())
+            for scalar in _scalars(name, value):
+                history.append(scalar)
         return outputs[:-1]
 
     def means(self) -> dict[str, float]:
@@ -36,9 +38,10 @@ class ValLosses:
         return {**means, f"{self.stage}_loss": total}
 
 
-def _scalar(name: str, value: Any) -> torch.Tensor:
+def _scalars(name: str, value: Any) -> list[torch.Tensor]:
+    """What is averaged: of a list each of its losses, while training takes their sum."""
     if isinstance(value, torch.Tensor):
-        return value.detach().mean()
+        return [value.detach().mean()]
     if isinstance(value, list | tuple):
-        return torch.stack([item.detach().mean() for item in value]).sum()
+        return [item.detach().mean() for item in value]
     raise TypeError(f"{name} is not a tensor or a list of tensors")

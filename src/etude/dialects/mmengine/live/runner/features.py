@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
 from typing import Any
 
@@ -28,15 +30,32 @@ def recompute_activations(model: nn.Module, names: str | list[str] | None) -> No
     wanted = [names] if isinstance(names, str) else list(names or ())
     for name in wanted:
         module = model.get_submodule(name)
-        module.forward = _recomputed(module.forward)
+        module.forward = _recomputed(module)
 
 
-def _recomputed(forward: Any) -> Any:
+def _recomputed(module: nn.Module) -> Any:
+    forward = module.forward
+    norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
+
     @wraps(forward)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False)
+        contexts = lambda: (nullcontext(), _still(norms))  # noqa: E731
+        return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False, context_fn=contexts)
 
     return call
+
+
+@contextmanager
+def _still(norms: list[Any]) -> Iterator[None]:
+    """Running statistics stay what they are: the batch that is seen again has been counted."""
+    before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm, _, count in before:
+        norm.momentum, norm.num_batches_tracked = 0.0, None if count is None else count.clone()
+    try:
+        yield
+    finally:
+        for norm, momentum, count in before:
+            norm.momentum, norm.num_batches_tracked = momentum, count
 
 
 def turn_on_activation_checkpointing(model: nn.Module, modules: str | list[str]) -> None:
