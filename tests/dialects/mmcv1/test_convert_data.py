@@ -98,10 +98,14 @@ def require_same_measured(folder: Path, changes: str, *names: str, count: int, l
     assert list(old) == list(new) and all(torch.equal(old[name], new[name]) for name in old)
     lines = next((folder / "a").glob("*.log.json")).read_text().splitlines()
     theirs = _values([line for line in map(json.loads, lines) if line.get("mode") == "val"], names)
-    records = map(json.loads, (folder / "b" / "metrics.jsonl").read_text().splitlines())
-    ours = _values([record for record in records if record.get("split") == "val"], names)
+    ours = _values(_validations(folder / "b"), names)
     assert len(ours) == count and theirs == ours[len(ours) - (logged or count) :]
     return old
+
+
+def _validations(folder: Path) -> list[dict[str, Any]]:
+    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [record for record in records if record.get("split") == "val"]
 
 
 def _values(records: list[dict[str, Any]], names: tuple[str, ...]) -> list[float]:
@@ -195,13 +199,16 @@ def test_test_data_are_opened_by_a_test_alone(folder: Path) -> None:
 def test_averages_are_measured_and_saved_as_in_the_original(folder: Path, priority: str) -> None:
     """The file of epoch 2 has the raw weights as the model unless the average acts before the CheckpointHook."""
     hook = f"custom_hooks = [dict(type='EMAHook', momentum=0.3, warm_up=2, priority='{priority}')]\n"
-    last = require_same_measured(folder, hook, "accuracy", count=2)
+    flow = "workflow = [('train', 1), ('val', 1)]\n"
+    last = require_same_measured(folder, hook + flow, "accuracy", "loss", count=6)
     theirs = torch.load(folder / "a" / "epoch_2.pth", weights_only=False)["state_dict"]
     path = folder / "b" / "checkpoints" / "step-000000010"
     ours = Store(str(path.parent), write=False).load(str(path)).state["model"]
     assert list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
     resumed = api.train("new.yaml", options=Options(folder=folder / "c", resume=str(path), quiet=True))
     assert all(torch.equal(value, last[name]) for name, value in resumed.model.state_dict().items())
+    whole, rest = (_validations(folder / name) for name in "bc")
+    assert rest == whole[-len(rest) :] and len(rest) == 4
 
 
 def test_an_average_begins_with_the_weights_that_are_loaded(folder: Path) -> None:

@@ -43,8 +43,15 @@ class Average(Hook):
         return averages and any(isinstance(hook, Checkpoint) and hook.has_new_best(self._run) for hook in hooks)
 
     def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        return {**state, "swapped": False} if self.exchanged else state
+        return {**super().state_dict(), "exchanged": self.exchanged}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The weights are loaded; a run that goes on has them as they were when they were saved."""
+        ema: Any = self.hook
+        super().load_state_dict({"swapped": state["swapped"]})
+        ema._swapped = bool(state["swapped"])
+        if state["exchanged"]:
+            ema._swap_ema_parameters()
 
 
 class Saved:

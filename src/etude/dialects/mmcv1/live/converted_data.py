@@ -276,7 +276,7 @@ class Evaluation:
         run.model.train(training)
         seen.average()
         values = {name: float(value) for name, value in seen.output.items()}
-        run.events.write(values, step=run.done, epoch=run.epoch, split="val")
+        run.events.write(values, step=run.done, epoch=run.epoch_of_record, split="val")
         return values
 
 
