@@ -97,8 +97,9 @@ class Recovery:
 
     def _open_store(self, folder: Path) -> None:
         hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)
+        place = (hook.folder if hook is not None else "") or str(folder / FOLDER)
         store = Store(
-            folder / FOLDER,
+            place,
             retention=(hook or Checkpoint(keep=None)).retention(self.run.steps_per_epoch),
             failures=hook.failures if hook else 3,
             trust_owner="owner" in self.options.allow_change,
@@ -111,8 +112,9 @@ class Recovery:
         elif self.options.resume is not None:
             self._loaded = self._find(store, self.options.resume)
         elif reached := max([_recorded_steps(folder), *(entry.step for entry in store.entries())]):
+            held = folder if place.startswith(str(folder)) or not store.entries() else place
             raise ConfigError(
-                f"{printable(str(folder))} holds a run at step {reached}",
+                f"{printable(str(held))} holds a run at step {reached}",
                 hint="--resume goes on with it, --restart begins at step 0"
                 if self.run.plan is not None
                 else "resume=True goes on with it, another folder begins at step 0",
@@ -127,7 +129,7 @@ class Recovery:
                 self.say(f"no checkpoint yet, starting at step 0{_mention_weights(store)}")
             return loaded
         path = local_path(path)
-        found = find(path, beside=store.folder).rstrip("/")
+        found = find(path, beside=store.given).rstrip("/")
         text = found if "://" in found else os.path.abspath(found)
         if os.path.isfile(text) or is_of_parts(text):
             raise ResumeError(
@@ -135,7 +137,7 @@ class Recovery:
                 f"`init_from: {printable(os.path.relpath(text))}`"
             )
         whole, _, name = text.rpartition("/")
-        other = store if whole == store.folder else Store(whole, write=False, say=self.say)
+        other = store if whole in (store.folder, store.given.rstrip("/")) else Store(whole, write=False, say=self.say)
         is_remote_run = "://" in path and found != path.rstrip("/")
         if is_remote_run or os.path.isdir(os.path.join(path, FOLDER)) or os.path.basename(path.rstrip("/")) == FOLDER:
             return other.resume(need=needed(self.run))

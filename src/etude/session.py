@@ -196,7 +196,7 @@ class Session:
             self.console.say(f"  run     {relative(run.folder)}")
             if run.store is not None and (error is not None or run.exit_code):
                 newest, lost = run.store.newest(), run.store.lost(run)
-                saved = relative(Path(newest)) if newest else "nothing yet"
+                saved = relative(newest) if newest else "nothing yet"
                 self.console.say(f"  saved   {saved}{f'; {lost}' if lost else ''}")
             if run.store is None and run.exit_code:
                 self.console.say("  saved   nothing: the run keeps no checkpoints")
@@ -228,9 +228,11 @@ def resume_command(run: Run, options: Options) -> str:
     return shlex.join(words if "--resume" in words else [*words, "--resume"])
 
 
-def relative(path: Path) -> str:
-    """``path`` as seen from here, when it is below."""
+def relative(path: Path | str) -> str:
+    """``path`` as seen from here, when it is below; a URL is seen from everywhere."""
+    if "://" in str(path):
+        return str(path)
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(Path(path).resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)

@@ -130,6 +130,23 @@ def test_a_checkpoint_that_is_not_there_is_answered_with_those_that_are(config: 
         assert same(first, run(config, tmp_path / "a", resume=name))
 
 
+def test_checkpoints_elsewhere_are_resumed_from_there(config: Path, tmp_path: Path) -> None:
+    """On another file system, from another folder of the run, and by a bare name."""
+    place = f"memory://{tmp_path.name}/run"
+    words = [f"+checkpoint.folder={place}", "checkpoint.every=2step"]
+    calm = run(config, tmp_path / "calm")
+    stopped = run(config, tmp_path / "a", *words, chaos="sigterm@step=5")
+    assert stopped.exit_code == 143 and not (tmp_path / "a" / "checkpoints").exists()
+    assert f"saved   {place}/step-000000005" in (tmp_path / "a" / "log.txt").read_text()
+    with pytest.raises(ConfigError, match=f"{place} holds a run at step 5"):
+        run(config, tmp_path / "b", *words)
+    resumed = run(config, tmp_path / "b", *words, resume="")
+    assert same(resumed, calm)
+    again = run(config, tmp_path / "b", *words, resume="step-000000004")
+    kept = [name.rpartition("/")[2] for name in fsspec.filesystem("memory").ls(f"/{tmp_path.name}/run", detail=False)]
+    assert same(again, calm) and "aside-000000005" in kept
+
+
 def test_a_run_is_not_overwritten_unasked(config: Path, tmp_path: Path) -> None:
     first = run(config, tmp_path / "a")
     with pytest.raises(ConfigError, match=r"holds a run at step 12; --resume goes on with it, --restart begins"):

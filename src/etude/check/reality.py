@@ -78,7 +78,9 @@ def _disk(plan: Plan, facts: Facts, folder: str) -> Iterator[Finding]:
         return
     kept = spec.args.get("keep", _DEFAULT_KEPT)
     count = (kept if isinstance(kept, int) and kept > 0 else 1) + bool(spec.args.get("best")) + 1
-    place = os.path.join(folder, _CHECKPOINTS)
+    place = str(spec.args.get("folder") or os.path.join(folder, _CHECKPOINTS))
+    if "://" in place:
+        return
     needed, free = facts.checkpoint_bytes * count, shutil.disk_usage(_existing(place)).free
     if needed > free + _taken(place):
         text = f"{count} checkpoints need {_megabytes(needed)}, the disk has {_megabytes(free)}"

@@ -23,8 +23,12 @@ def find(path: str, *, beside: str = "") -> str:
     text = path.rstrip("/") or path
     if "://" in path:
         return text if text.endswith(folders.SUFFIXES) else _newest(text)
-    if beside and not os.path.exists(text) and os.path.exists(os.path.join(beside, text)):
-        text = os.path.join(beside, text)
+    if beside and not os.path.exists(text):
+        place, where = locate(beside)
+        if text in place.names(where):
+            text = place.join(beside, text)
+            if "://" in text:
+                return text
     if os.path.basename(text) == "latest" and os.path.isfile(text):
         return _pointed_at(text)
     if os.path.isdir(text):

@@ -60,6 +60,8 @@ class Store:
         say: Callable[[str], Any] = _log.warning,
     ) -> None:
         self.disk, self.folder = locate(folder)
+        #: The folder as a user would write it.
+        self.given = self.folder if self.disk.RENAMES else os.fspath(folder)
         self.retention = retention or Retention()
         self.failures, self.patience, self.trust_owner, self.say = failures, patience, trust_owner, say
         self._arena = Arena()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
 def _verify(args: argparse.Namespace, root: Path) -> int:
     from etude.checkpoint.proof import compare_runs, saved_steps, steps_of
 
+    args.overrides += _at_home(args)
     calm, killed = root / "undisturbed", root / "killed"
     print("training without a disturbance …", flush=True)
     _train(args, calm, expect=0)
@@ -83,6 +85,17 @@ def _verify(args: argparse.Namespace, root: Path) -> int:
         return 1
     print(f"the same bits after {total} steps and {counted(resumed, 'resume')}")
     return 0
+
+
+def _at_home(args: argparse.Namespace) -> list[str]:
+    """Checkpoints that a config keeps elsewhere are kept in the runs' own folders here: the runs must not meet."""
+    from etude.api import load_plan
+
+    with suppress(UserError):  # the first training tells it
+        plan, tree = load_plan(args.config, args.overrides, dialect=args.dialect)
+        if plan.builder == "native" and tree.get("checkpoint", "folder"):
+            return ["~checkpoint.folder"]
+    return []
 
 
 def _moments(total: int, number: int, kills: int) -> Iterator[int]:

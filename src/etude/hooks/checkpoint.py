@@ -38,7 +38,8 @@ class Checkpoint(Periodic):
 
     ``save_last`` saves once more at the end. ``weights_only`` saves weights beside the full checkpoints of the run.
     ``failures`` saves in a row may fail before the run stops. With ``debug`` an exception in a step saves the state
-    and the offending batch aside.
+    and the offending batch aside. ``folder`` keeps checkpoints elsewhere than in the run's own folder: a path, or a URL
+    that fsspec knows (``s3://bucket/run``).
     """
 
     priority = 110
@@ -54,11 +55,13 @@ class Checkpoint(Periodic):
         weights_only: bool = False,
         failures: int = 3,
         debug: bool = False,
+        folder: str = "",
     ) -> None:
         self.keep, self.best, self.best_k = keep, best, best_k
         self.mode = mode or ("min" if lower_is_better(best) else "max")
         self.forever = parse(forever) if forever is not None else None
         self.at_end, self.weights_only, self.failures, self.debug = save_last, weights_only, failures, debug
+        self.folder = folder
         self.best_value: float | None = None
         self.best_step = self._ranked_at = -1
         self._top: list[float] = []
@@ -284,9 +287,10 @@ class Saver:
             )
 
     def newest(self) -> str | None:
-        """The newest checkpoint, with the one that is being written."""
+        """The newest checkpoint, with the one that is being written; of another file system its URL."""
         self.store.wait()
-        return self.store.newest()
+        newest = self.store.newest()
+        return self.store.disk.join(self.store.given, newest.rpartition("/")[2]) if newest else None
 
     def lost(self, run: Run) -> str:
         """What a resumed run will have to do again after an error, and why; empty when it is nothing."""
