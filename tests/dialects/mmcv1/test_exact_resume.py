@@ -121,11 +121,21 @@ def test_a_generator_of_the_loaders_own_goes_on_too(
 
 
 def test_averages_that_are_swapped_after_the_save_resume_too(make_runner: Any, tmp_path: Path) -> None:
+    """The validation epoch after the checkpoint sees them, in a resumed run too."""
     settings = {"checkpoint": {"interval": 1}, "ema": "NORMAL"}
-    whole = _train(_prepared(make_runner, tmp_path / "whole", EPOCHS, **settings))
-    again = _prepared(make_runner, tmp_path / "again", EPOCHS, **settings)
+    whole, again = (_prepared(make_runner, tmp_path / name, EPOCHS, **settings) for name in ("whole", "again"))
+    seen: dict[Any, list[float]] = {whole: [], again: []}
+
+    class Losses(Hook):
+        def after_val_iter(self, runner: Any) -> None:
+            seen[runner].append(runner.outputs["loss"].item())
+
+    whole.register_hook(Losses())
+    _train(whole)
+    again.register_hook(Losses())
     again.resume(str(tmp_path / "whole" / "epoch_2.pth"))
     assert_same_bits(weights(_train(again)), weights(whole))
+    assert seen[again] == seen[whole]
 
 
 @pytest.mark.parametrize(("length", "file"), [(EPOCHS, "epoch_1.pth"), (ITERS, "iter_5.pth")])

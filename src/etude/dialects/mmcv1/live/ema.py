@@ -84,6 +84,12 @@ class EMAHook(Hook):
         """The next epoch swaps only if the parameters hold the averages."""
         self._skip_swap = not state["swapped"]
 
+    def catch_up(self, stage: str) -> None:
+        """The weights were saved before this hook acted at ``stage``, and it did: what follows sees the averages."""
+        if stage == "after_train_epoch":
+            self._swap_ema_parameters()
+            self._skip_swap, self._swapped = False, True
+
     def _restore(self, restored: Restored | None) -> None:
         """Take the averages of the checkpoint that was resumed: the buffers were made after it was loaded."""
         for buffer in self.param_ema_buffer.values():

@@ -234,6 +234,10 @@ class Resuming:
         for name, hook_state in restored.hook_states.items():
             if name in named:
                 named[name].load_state_dict(hook_state)
+        if restored.note is not None and state["saver"] in named:
+            for hook in self._hooks[self._hooks.index(named[state["saver"]]) + 1 :]:
+                if hasattr(hook, "catch_up"):
+                    hook.catch_up(state["stage"])
         if restored.note is None and state["saver"] in named:
             exact.set_rng_state(state["rng"])
             self._finish_stage(state["stage"], self._hooks.index(named[state["saver"]]))
