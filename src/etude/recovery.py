@@ -60,6 +60,7 @@ class Recovery:
         self.stops = Stops(self.signals, max_seconds=_limit(run), began=began or time.monotonic())
         self._watchdog = Watchdog(run, say=self.say)
         self._lock: Lock | None = None
+        self._place_lock: Lock | None = None
         self._attempts: Attempts | None = None
         self._faults: Faults | None = None
         self._loaded: Loaded | None = None
@@ -97,7 +98,10 @@ class Recovery:
 
     def _open_store(self, folder: Path) -> None:
         hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)
-        place = (hook.folder if hook is not None else "") or str(folder / FOLDER)
+        elsewhere = local_path(hook.folder) if hook is not None else ""
+        if elsewhere and "://" not in elsewhere and self.run.world.is_main:
+            self._guard_place(elsewhere, folder)
+        place = elsewhere or str(folder / FOLDER)
         store = Store(
             place,
             retention=(hook or Checkpoint(keep=None)).retention(self.run.steps_per_epoch),
@@ -121,6 +125,15 @@ class Recovery:
             )
         if self._loaded is None:
             _set_records_aside(folder)
+
+    def _guard_place(self, place: str, folder: Path) -> None:
+        """Two runs must not save to one place; that of the run's own folder is guarded already."""
+        try:
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            if not os.path.samefile(place, folder):
+                self._place_lock = Lock(place)
+        except OSError as error:
+            raise ConfigError(f"checkpoint.folder: {printable(place)} cannot be written: {error.strerror}") from error
 
     def _find(self, store: Store, path: str) -> Loaded | None:
         if not path:
@@ -281,8 +294,9 @@ class Recovery:
             self.signals.restore()
             if discard is not None:
                 discard()
-            if self._lock is not None:
-                self._lock.release()
+            for lock in (self._place_lock, self._lock):
+                if lock is not None:
+                    lock.release()
 
     def _end_attempt(self, error: BaseException | None) -> None:
         """What ended well, or with a mistake that is told at once, was no failure of the run."""

@@ -13,6 +13,7 @@ import torch
 
 from etude.api import Trial, train
 from etude.build import Options
+from etude.checkpoint.lock import FolderInUse, Lock
 from etude.checkpoint.store import Store
 from etude.core.run import Run
 from etude.errors import ConfigError, ResumeError, UserError
@@ -145,6 +146,17 @@ def test_checkpoints_elsewhere_are_resumed_from_there(config: Path, tmp_path: Pa
     again = run(config, tmp_path / "b", *words, resume="step-000000004")
     kept = [name.rpartition("/")[2] for name in fsspec.filesystem("memory").ls(f"/{tmp_path.name}/run", detail=False)]
     assert same(again, calm) and "aside-000000005" in kept
+
+
+def test_two_runs_do_not_save_to_one_place(config: Path, tmp_path: Path) -> None:
+    word = f"+checkpoint.folder={tmp_path / 'kept'}"
+    assert run(config, tmp_path / "a", word, "train.epochs=1").step == 6
+    with Lock(tmp_path / "kept"), pytest.raises(FolderInUse, match="kept in use by pid"):
+        run(config, tmp_path / "b", word, resume="")
+    assert run(config, tmp_path / "b", word, resume="").step == 12
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="checkpoint.folder: .*file/x cannot be written"):
+        run(config, tmp_path / "c", f"+checkpoint.folder={tmp_path / 'file' / 'x'}")
 
 
 def test_a_run_is_not_overwritten_unasked(config: Path, tmp_path: Path) -> None:
