@@ -74,6 +74,9 @@ def test_the_old_script_runs_with_its_flags(config: Path, capfd: pytest.CaptureF
     words = ["exec", "tools/train_net.py", "--config-file", str(config)]
     assert main([*words, "train.train_iter=6", "train.checkpointer.period=2"]) == 0
     assert main([*words[:2], "--eval-only", "--resume", *words[2:]]) == 0
+    assert "earlier run" not in Path("out/log.txt").read_text()
+    assert main([*words, "train.train_iter=1", "train.evaluation.enabled=false"]) == 0
+    assert "out holds an earlier run, up to model_final: this one begins anew" in Path("out/log.txt").read_text()
     assert "results {'mse'" in capfd.readouterr().out
 
 

@@ -311,6 +311,14 @@ def test_a_mistake_in_a_yacs_file_is_told_with_its_line(capsys: pytest.CaptureFi
     Path("config.yaml").write_text(YACS.replace("BASE_LR", "BSE_LR"))
     assert main(PLAIN) == 2
     assert "config.yaml:10: Non-existent config key: SOLVER.BSE_LR; did you mean 'BASE_LR'?" in capsys.readouterr().err
+    Path("config.yaml").rename("below.yaml")
+    Path("config.yaml").write_text("_BASE_: below.yaml\nOUTPUT_DIR: plain\n")
+    assert main(PLAIN) == 2
+    assert "error: below.yaml:10: Non-existent config key: SOLVER.BSE_LR" in capsys.readouterr().err
+    Path("config.yaml").write_text("OUTPUT_DIR: plain\n_BASE_: blow.yaml\n")
+    assert main(PLAIN) == 2
+    told = "error: config.yaml:2: _BASE_ names blow.yaml, which is not there; did you mean 'below.yaml'?"
+    assert told in capsys.readouterr().err
     Path("config.yaml").write_text(YACS.replace("YacsLine", "YacsLin"))
     assert main(PLAIN) == 2
     assert (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from glob import glob
 from typing import Any
 
 import yaml
@@ -13,6 +15,8 @@ from etude.config.files import display
 from etude.dialects.libai.lazy.telling import near, put_on, says, tell_reading
 from etude.errors import ConfigError
 
+#: The key under which a file names those that it builds on.
+BASE = "_BASE_"
 _KEY = re.compile(r"(?:Non-existent (?:config )?key|for config key|Key):? ([\w.]+)")
 
 
@@ -22,7 +26,11 @@ def telling(node: Mapping[str, Any], *, file: str = "", pairs: Sequence[Any] = (
     try:
         yield
     except (AssertionError, LookupError, ValueError, OSError, yaml.YAMLError) as error:
-        if isinstance(error, OSError | yaml.YAMLError):
+        if isinstance(error, FileNotFoundError) and (named := _naming(file, str(error.filename))):
+            beside = glob(os.path.join(os.path.dirname(str(error.filename)) or ".", "*.y*ml"))
+            hint = near(os.path.basename(str(error.filename)), map(os.path.basename, beside))
+            put_on(error, ConfigError(f"{BASE} names {error.filename}, which is not there", at=named, hint=hint))
+        elif isinstance(error, OSError | yaml.YAMLError):
             tell_reading(error, file)
         elif not hasattr(error, "etude_told"):
             put_on(error, _told(error, node, file, pairs))
@@ -40,9 +48,9 @@ def _told(error: Exception, node: Mapping[str, Any], file: str, pairs: Sequence[
 
 
 def _hint(node: Mapping[str, Any], way: Sequence[str]) -> str:
-    for part in way:
+    for depth, part in enumerate(way):
         if part not in node:
-            return near(part, node)
+            return near(part, node if depth else [*node, BASE])
         inner = node[part]
         if not isinstance(inner, Mapping):
             break
@@ -54,12 +62,40 @@ def _place(key: str, file: str, pairs: Sequence[Any]) -> str:
     if pairs:
         values = dict(zip(map(str, pairs[::2]), pairs[1::2], strict=False))
         return f"override '{key} {values.get(key, '')}'"
+    found = ((each, _line(document, key.split("."))) for each, document in _documents(file))
+    return next((f"{display(each)}:{line}" for each, line in found if line), display(file))
+
+
+def _documents(file: str, depth: int = 8) -> Iterator[tuple[str, Any]]:
+    """A YAML file and those that it builds on, each as far as it can be read."""
     try:
         with open(file, encoding="utf-8") as stream:
-            line = _line(yaml.compose(stream, Loader=yaml.SafeLoader), key.split("."))
+            document = yaml.compose(stream, Loader=yaml.SafeLoader)
     except (OSError, yaml.YAMLError):
-        line = 0
-    return f"{display(file)}:{line}" if line else display(file)
+        return
+    yield file, document
+    for base, _ in _bases(file, document) if depth else ():
+        yield from _documents(base, depth - 1)
+
+
+def _bases(file: str, document: Any) -> list[tuple[str, int]]:
+    """The files that a document builds on, each with the line that names it."""
+    pairs = document.value if isinstance(document, yaml.MappingNode) else []
+    given = [value for key, value in pairs if key.value == BASE]
+    nodes = [node for value in given for node in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
+    folder = os.path.dirname(file)
+    return [(os.path.join(folder, os.path.expanduser(node.value)), int(node.start_mark.line) + 1) for node in nodes]
+
+
+def _naming(file: str, base: str) -> str:
+    """The place where a file is named as what another builds on; empty where none does."""
+    named = (
+        f"{display(each)}:{line}"
+        for each, document in _documents(file)
+        for other, line in _bases(each, document)
+        if other == base
+    )
+    return next(named, "")
 
 
 def _line(node: Any, way: Sequence[str]) -> int:

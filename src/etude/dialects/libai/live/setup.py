@@ -11,11 +11,13 @@ import numpy as np
 import torch
 
 from etude.dialects.libai import sizes as compute
+from etude.dialects.libai.files import LAST
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.load import LazyConfig
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.explained import explained, require_sound
 from etude.dialects.libai.live.logger import Held, setup_logger
+from etude.errors import printable
 
 
 def default_setup(cfg: Any, args: Any) -> None:
@@ -47,10 +49,24 @@ def announce(cfg: Any, args: Any) -> logging.Logger:
             f"--resume takes the last checkpoint of {folder}"
         )
     if dist.is_main_process() and folder:
+        tell_earlier_run(folder, args, logger)
         path = os.path.join(folder, "config.yaml")
         LazyConfig.save(cfg, path)
         logger.info(f"Full config saved to {path}")
     return logger
+
+
+def tell_earlier_run(folder: str, args: Any, logger: logging.Logger) -> None:
+    """Say that a run begins where another has left checkpoints, which it will replace."""
+    path = os.path.join(folder, LAST)
+    if getattr(args, "resume", False) or getattr(args, "eval_only", False) or not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        newest = printable(file.read().strip())
+    logger.warning(
+        f"{folder} holds an earlier run, up to {newest}: this one begins anew, replaces its checkpoints and writes "
+        "behind its lines in metrics.json; --resume would go on with it"
+    )
 
 
 def check_batch_size(cfg: Any) -> None:
