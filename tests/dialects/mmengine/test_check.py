@@ -15,7 +15,8 @@ from torch.utils.data import Dataset
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel, BaseModule
-from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, TRANSFORMS
+from mmengine.registry import DATASETS, HOOKS, LOOPS, METRICS, MODELS, TRANSFORMS
+from mmengine.runner import ValLoop
 
 @MODELS.register_module()
 class Tower(BaseModule):
@@ -37,6 +38,9 @@ class Acc(BaseMetric):
 
     def compute_metrics(self, results):
         return {'acc': 1.0}
+
+@LOOPS.register_module()
+class OwnVal(ValLoop): ...
 
 @TRANSFORMS.register_module()
 class Jitter: ...
@@ -199,6 +203,12 @@ def test_values_that_are_taken_are_left_alone(
 ) -> None:
     (project / "epoch_3.pth").touch()
     assert told(TEXT.replace(old, new, 1), capsys) == []
+
+
+def test_a_validation_of_ones_own_gives_what_it_likes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = TEXT.replace("'toy/acc'", "'b_toy/acc'")
+    assert len(told(asked, capsys)) == 1
+    assert told(asked.replace("val_cfg = dict()", "val_cfg = dict(type='OwnVal')"), capsys) == []
 
 
 def test_a_method_of_a_hook_that_nothing_calls_is_told_at_its_line(

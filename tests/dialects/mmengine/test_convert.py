@@ -204,6 +204,7 @@ CONSTRUCTED = {
     "several": "model = dict(type='TwiceOfConvert')\noptim_wrapper = dict(_delete_=True, constructor='TwoOfConvert', first=dict(type='OptimWrapper', optimizer=dict(type='SGD', lr=0.1)), second=dict(type='OptimWrapper', optimizer=dict(type='Adam', lr=0.01)))\nparam_scheduler = dict(_delete_=True, first=[dict(type='LinearLR', start_factor=0.1, by_epoch=False, end=4)], second=[dict(type='StepLR', step_size=1)])\n",
     "by rules": "optim_wrapper = dict(optimizer=dict(_delete_=True, type='LARS', lr=0.2, weight_decay=0.01), paramwise_cfg=dict(flat_decay_mult=0.5, custom_keys={'bias': dict(decay_mult=0., lars_exclude=True)}))\nauto_scale_lr = dict(enable=True, base_batch_size=8)\n",
     "own batches": "train_dataloader = dict(batch_sampler=dict(type='PairsOfConvert', skip=1))\n",
+    "one order": "default_hooks = dict(sampler_seed=None)\n",
     "fewer batches": "train_dataloader = dict(num_batch_per_epoch=3)\n",
 }  # fmt: skip
 VARIANTS = {

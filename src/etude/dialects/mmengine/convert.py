@@ -127,7 +127,8 @@ def _loaders(tree: Tree) -> dict[str, Any]:
         rest = {key: value for key, value in given.items() if key not in _LOADER_WORDS and value is not None}
         if rest:
             hook[split] = hidden(rest, f"{split}_dataloader")
-    return hook
+    unseeded = (tree.get("default_hooks") or {}).get("sampler_seed", {}) is None
+    return {**hook, "set_epoch": False} if unseeded else hook
 
 
 def _optimizer(tree: Tree) -> dict[str, Any]:
@@ -234,9 +235,9 @@ def _validation(tree: Tree, plan: Plan, config: dict[str, Any]) -> list[dict[str
         return []
     unit, usual = ("ep", 1) if plan.train.steps is None else ("step", 1000)
     config["data"]["val"] = _data(tree, plan, "val")
-    config["metrics"] = [
-        {"type": "mmengine.Evaluator", "config": hidden(tree.values["val_evaluator"], "val_evaluator")}
-    ]
+    metrics = {"type": "mmengine.Evaluator", "config": hidden(tree.values["val_evaluator"], "val_evaluator")}
+    best = config["checkpoint"].get("best") if config["checkpoint"] else None
+    config["metrics"] = [{**metrics, "name": best} if best else metrics]
     interval = tree.get("train_cfg", "val_interval", default=usual)
     given = {word: tree.get("train_cfg", key) for key, word in _CHOSEN.items()}
     chosen = {

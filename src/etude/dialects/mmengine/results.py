@@ -20,13 +20,20 @@ def tell_results(components: Components) -> None:
     """A best checkpoint, a patience or a plateau by a result that no metric gives."""
     low = components.low
     known, certain = _names(components)
-    if not certain or not known:
+    if not certain or not known or _is_own_validation(low):
         return
     for path, value in low.tree.walk():
         for where, wanted in _wanted(path, value):
             if wanted not in known and "loss" not in wanted:
                 text = f"{dotted(where)}: no metric of val_evaluator gives {wanted!r}"
                 low.error(low.place(*where), text, suggest(wanted, known))
+
+
+def _is_own_validation(low: Lowering) -> bool:
+    """A loop or a runner of the user's own may give what it likes."""
+    loop = low.tree.get("val_cfg", "type", default="ValLoop")
+    runner = low.tree.get("runner_type") or "Runner"
+    return str(loop).rpartition(".")[2] != "ValLoop" or runner not in ("Runner", "FlexibleRunner")
 
 
 def first_result(low: Lowering, tables: Mapping[str, Mapping[str, str]], words: Words) -> str:

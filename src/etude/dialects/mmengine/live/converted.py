@@ -243,12 +243,13 @@ def _length(run: Run) -> int:
 
 @METRICS.register(name="mmengine.Evaluator")
 class Results:
-    """The metrics of MMEngine's evaluator; the hook ``mmengine.Validation`` gives them what they want to see."""
+    """The metrics of MMEngine's evaluator; the hook ``mmengine.Validation`` gives them what they want to see.
 
-    name = "evaluator"
+    ``name`` is a result that somebody asks for, such as a loss that the model hands out itself.
+    """
 
-    def __init__(self, config: Any) -> None:
-        self.evaluator = Evaluator(restored(config))
+    def __init__(self, config: Any, name: str = "evaluator") -> None:
+        self.evaluator, self.name = Evaluator(restored(config)), name
 
     def reset(self) -> None:
         """Metrics forget by themselves, once they have computed."""

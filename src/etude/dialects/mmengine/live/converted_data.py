@@ -34,14 +34,18 @@ class Data(EngineHook):
     """The loaders of ``data`` replaced by MMEngine's, and the weights initialised after that, as the runner does it.
 
     ``train`` and ``val`` are the settings that the native section has no word for. Without ``init`` somebody else, who
-    has to do something before, initialises the weights.
+    has to do something before, initialises the weights; without ``set_epoch`` every epoch has the order of the first.
     """
 
     def __init__(
-        self, train: Mapping[str, Any] | None = None, val: Mapping[str, Any] | None = None, init: bool = True
+        self,
+        train: Mapping[str, Any] | None = None,
+        val: Mapping[str, Any] | None = None,
+        init: bool = True,
+        set_epoch: bool = True,
     ) -> None:
         self.options = {"train": restored(train or {}), "val": restored(val or {})}
-        self.init = init
+        self.init, self.set_epoch = init, set_epoch
 
     def attach(self, run: Run) -> None:
         """Before anything is drawn for training: the run is built, no hook has begun."""
@@ -72,7 +76,7 @@ class Data(EngineHook):
             native: Any = run.data[split]
             loader = _loader(native.dataset, plan, self.options[split], seed)
             if split == "train":
-                run.data[split] = Batches(run, loader, seed=seed, endless=endless)
+                run.data[split] = Batches(run, loader, seed=seed, endless=endless, set_epoch=self.set_epoch)
                 self._count(run, loader)
             else:
                 run.data[split] = Limited(loader, getattr(native, "limit", None))
@@ -140,8 +144,8 @@ class Batches:
     ``endless`` is the way of iteration loops, whose first pass was opened before training began.
     """
 
-    def __init__(self, run: Run, loader: Any, *, seed: int, endless: bool) -> None:
-        self.loader, self.endless = loader, endless
+    def __init__(self, run: Run, loader: Any, *, seed: int, endless: bool, set_epoch: bool = True) -> None:
+        self.loader, self.endless, self._tells = loader, endless, set_epoch or endless
         runner = SimpleNamespace(seed=seed, rank=run.world.rank)
         self.passes = Passes(SimpleNamespace(core=run, dataloader=loader, runner=runner))
         self._epoch = self._batch = self._skip = 0
@@ -168,7 +172,8 @@ class Batches:
         """The next pass is this one; a position inside another one is forgotten."""
         if epoch != self._epoch:
             self._epoch, self._skip = epoch, 0
-        set_epoch(self.loader, epoch)
+        if self._tells:
+            set_epoch(self.loader, epoch)
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self._epoch, "batch": self._batch, "pass": self.passes.state_dict()}
