@@ -20,6 +20,7 @@ from etude.data.memory import TensorData
 from etude.data.replay import Replay
 from etude.errors import ConfigError, Diverged, ResumeError, UserCodeError
 from etude.hooks.checkpoint import Checkpoint
+from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
 from etude.session import Session
 
@@ -147,6 +148,22 @@ def test_of_a_step_that_is_cut_off_what_can_be_kept_of_batch_and_outputs_is() ->
     assert list(cut.before(run, hook)["outputs"]) == ["loss", "output"]
     kept = cut.before(run, hook, most=100)
     assert list(kept["outputs"]) == ["loss"] and kept["batch"] is None
+
+
+def test_a_hook_of_etude_that_fails_half_way_is_not_gone_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it keeps (here an average of weights) is not copied before it acts."""
+
+    def break_down(self: Ema, run: Run) -> None:
+        if run.done == 3:
+            raise MemoryError("no room")
+
+    monkeypatch.setattr(Ema, "after_step", break_down)
+    with pytest.raises(MemoryError):
+        train(make_run(every(Checkpoint(), "2step"), Ema()), tmp_path)
+    assert [name[-2:] for name in saved(tmp_path)] == ["02"]
+    assert "1 step is to be repeated: hook Ema may have changed its state" in (tmp_path / "log.txt").read_text()
 
 
 class Torn:

@@ -75,6 +75,8 @@ def _remind(run: Run, acted: list[Hook]) -> None:
 def left_by(run: Run, point: str, hook: Hook) -> dict[str, Any] | str:
     """Further parts for a checkpoint of the state in which ``hook`` raised at ``point``, or why there is no state to go
     on from: inside an update, or where a hook whose own state is not known any more would act twice."""
+    if point == "after_step" and isinstance(hook, Part) and run.hooks.after_step.kept(hook) is None:
+        return f"hook {hook.name} may have changed its state"
     if point == "after_step" and within_step(run):
         states = _states_before(run, {point: [hook]})
         return states if isinstance(states, str) else {PART: before(run, hook), **states}
