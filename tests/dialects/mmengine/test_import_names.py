@@ -78,7 +78,7 @@ def test_what_is_out_of_scope_says_what_to_use() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["models.heads", "models.heads.contrastive_head", "models.algorithms.simclr", "evaluation", "visualization"],
+    ["models.heads", "models.heads.contrastive_head", "models.algorithms.simclr", "evaluation"],
 )
 def test_networks_of_mmselfsup_are_refused_with_a_reason(module: str) -> None:
     with pytest.raises(OutOfScope, match=r"MMSelfSup's own .*`custom_imports`"):

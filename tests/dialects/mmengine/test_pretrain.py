@@ -9,9 +9,12 @@ import pytest
 import torch
 from torch import nn
 
+from etude.errors import OutOfScope
+
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
 from mmpretrain.engine.hooks import EMAHook, PreciseBNHook
 from mmpretrain.engine.optimizers import Adan
+from mmpretrain.registry import HOOKS, VISUALIZERS
 
 
 class Mean(toy.BaseMetric):
@@ -80,3 +83,12 @@ def test_exact_statistics_are_those_of_the_data(tmp_path: Path) -> None:
     assert runner.model.bn.running_mean.tolist() == [3.5, 3.5]
     assert runner.model.bn.running_var.tolist() == pytest.approx([0.5, 0.5])
     assert runner.model.bn.momentum == 0.1
+
+
+def test_what_every_config_names_for_pictures_is_there_and_switched_off() -> None:
+    HOOKS.build({"type": "VisualizationHook", "enable": False})
+    with pytest.raises(OutOfScope, match="runner.visualizer.add_image"):
+        HOOKS.build({"type": "VisualizationHook", "enable": True})
+    shown = VISUALIZERS.build({"type": "UniversalVisualizer", "name": "of pretrain"})
+    with pytest.raises(OutOfScope, match="use add_image"):
+        shown.visualize_cls

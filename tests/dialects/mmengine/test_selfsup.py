@@ -20,7 +20,7 @@ from mmengine.registry import DefaultScope  # noqa: E402
 from mmengine.runner import Runner  # noqa: E402
 from mmselfsup.engine.hooks import DeepClusterHook, ODCHook, SwAVHook  # noqa: E402
 from mmselfsup.models import BaseModel  # noqa: E402
-from mmselfsup.registry import HOOKS, MODELS, OPTIMIZERS  # noqa: E402
+from mmselfsup.registry import HOOKS, MODELS, OPTIMIZERS, VISUALIZERS  # noqa: E402
 from mmselfsup.utils import get_model, register_all_modules  # noqa: E402
 
 LAYERED = "LearningRateDecayOptimWrapperConstructor"
@@ -224,3 +224,12 @@ def test_features_are_whitened_before_they_are_clustered() -> None:
     assert whitened(torch.from_numpy(points), 3).norm(dim=1).allclose(torch.ones(60), atol=1e-3)
     kmeans = Kmeans(k=3, pca_dim=2)
     assert kmeans.cluster(points) >= 0 and set(kmeans.labels) <= {0, 1, 2}
+
+
+def test_the_visualizer_that_its_configs_name_shows_images(tmp_path: Path) -> None:
+    options = {"type": "SelfSupVisualizer", "vis_backends": [{"type": "LocalVisBackend"}], "name": f"of {tmp_path}"}
+    shown = VISUALIZERS.build({**options, "save_dir": str(tmp_path)})
+    image = np.zeros((4, 4, 3), dtype=np.uint8)
+    shown.add_datasample("one", image, step=3)
+    shown.add_datasample("two", image, out_file=str(tmp_path / "two.png"))
+    assert [path.name for path in sorted(tmp_path.rglob("*.png"))] == ["two.png", "one_3.png"]

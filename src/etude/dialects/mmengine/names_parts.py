@@ -203,6 +203,7 @@ _SELFSUP = {
         for name, target in _SELFSUP_HOOKS.items()
     },
     "mmselfsup.engine.optimizers": _SELFSUP_OPTIM,
+    "mmselfsup.visualization": _from("selfsup.visualizer", "SelfSupVisualizer"),
     "mmselfsup.datasets": {},
     "mmselfsup.datasets.samplers": _from("selfsup.sampler", "DeepClusterSampler"),
 }
@@ -211,7 +212,11 @@ _PRETRAIN_DECAY = _from("pretrain.layer_decay", "LearningRateDecayOptimWrapperCo
 _PRETRAIN = {
     "mmpretrain.registry": _from("pretrain.registry", _REGISTRIES),
     "mmpretrain.engine": {},
-    "mmpretrain.engine.hooks": _from("pretrain.hooks", "EMAHook PreciseBNHook WarmupParamHook"),
+    "mmpretrain.engine.hooks": (
+        _from("pretrain.hooks", "EMAHook PreciseBNHook WarmupParamHook")
+        | _from("pretrain.visualizer", "VisualizationHook")
+    ),
+    "mmpretrain.visualization": _from("pretrain.visualizer", "UniversalVisualizer"),
     "mmpretrain.engine.optimizers": (
         _LARS | {"Lamb": "etude.optim.lamb:LAMB"} | _from("pretrain.adan", "Adan") | _PRETRAIN_DECAY
     ),
@@ -288,10 +293,14 @@ REGISTERED: dict[str, dict[str, str]] = {
     "DATA_SAMPLERS": _DATASET["mmengine.dataset.sampler"],
     "FUNCTIONS": _from("data.collate", "pseudo_collate default_collate"),
     "LOG_PROCESSORS": _PROCESSOR,
-    "VISUALIZERS": _from("visualization.visualizer", "Visualizer"),
+    "VISUALIZERS": _from("visualization.visualizer", "Visualizer")
+    | _from("selfsup.visualizer", "SelfSupVisualizer")
+    | _from("pretrain.visualizer", "UniversalVisualizer"),
     "VISBACKENDS": {name: target for name, target in _BACKENDS.items() if name != "BaseVisBackend"},
     "EVALUATOR": _from("evaluator.evaluator", "Evaluator"),
     "METRICS": _from("evaluator.metric", "DumpResults"),
     "MODELS": _PREPROCESSORS,
-    "HOOKS": _SELFSUP_HOOKS | _from("pretrain.hooks", "PreciseBNHook WarmupParamHook"),
+    "HOOKS": _SELFSUP_HOOKS
+    | _from("pretrain.hooks", "PreciseBNHook WarmupParamHook")
+    | _from("pretrain.visualizer", "VisualizationHook"),
 }

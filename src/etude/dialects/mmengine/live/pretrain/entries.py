@@ -10,5 +10,9 @@ REGISTERED: dict[str, dict[str, str]] = {
         "LearningRateDecayOptimWrapperConstructor": f"{_HERE}.layer_decay:LearningRateDecayOptimWrapperConstructor"
     },
     "PARAM_SCHEDULERS": {"CosineAnnealingWeightDecay": f"{_HERE}.weight_decay:CosineAnnealingWeightDecay"},
-    "HOOKS": {name: f"{_HERE}.hooks:{name}" for name in ("EMAHook", "PreciseBNHook", "WarmupParamHook")},
+    "HOOKS": {
+        **{name: f"{_HERE}.hooks:{name}" for name in ("EMAHook", "PreciseBNHook", "WarmupParamHook")},
+        "VisualizationHook": f"{_HERE}.visualizer:VisualizationHook",
+    },
+    "VISUALIZERS": {"UniversalVisualizer": f"{_HERE}.visualizer:UniversalVisualizer"},
 }

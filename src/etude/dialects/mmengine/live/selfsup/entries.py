@@ -22,5 +22,6 @@ REGISTERED: dict[str, dict[str, str]] = {
             f"{_LIVE}.selfsup.layer_decay:LearningRateDecayOptimWrapperConstructor"
         )
     },
+    "VISUALIZERS": {"SelfSupVisualizer": f"{_LIVE}.selfsup.visualizer:SelfSupVisualizer"},
     "DATA_SAMPLERS": {"DeepClusterSampler": f"{_LIVE}.selfsup.sampler:DeepClusterSampler"},
 }
