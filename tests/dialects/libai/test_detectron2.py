@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from fvcore.common.checkpoint import Checkpointer
 from fvcore.common.param_scheduler import CosineParamScheduler, MultiStepParamScheduler
 from torch import nn
 
+from etude.checkpoint import foreign
 from etude.errors import OutOfScope, ResumeError
 from tests.dialects.libai import project
 
@@ -189,11 +191,25 @@ def test_precise_bn_gives_true_means() -> None:
     torch.testing.assert_close(model[0].running_mean, torch.stack([batch.mean(0) for batch in data]).mean(0))
 
 
-def test_metrics_can_be_written_beside_the_training() -> None:
-    model = Simple()
+def test_metrics_can_be_written_beside_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line and a checkpoint wait for those of their iteration."""
+    model, write = Simple(), SimpleTrainer._write_metrics
+
+    def slowly(self: Any, *args: Any, **kwargs: Any) -> None:
+        time.sleep(0.02)
+        write(self, *args, **kwargs)
+
+    monkeypatch.setattr(SimpleTrainer, "_write_metrics", slowly)
     trainer = SimpleTrainer(model, batches(), torch.optim.SGD(model.parameters(), 0.1), async_write_metrics=True)
+    saver = DetectionCheckpointer(model, str(tmp_path), trainer=trainer)
+    writers = [JSONWriter(str(tmp_path / "metrics.json"))]
+    trainer.register_hooks([hooks.PeriodicCheckpointer(saver, 3), hooks.PeriodicWriter(writers, 2)])
     trainer.train(0, 5)
     assert [iteration for _, iteration in trainer.storage.history("total_loss").values()] == [0, 1, 2, 3, 4]
+    lines = [json.loads(line)["iteration"] for line in (tmp_path / "metrics.json").read_text().splitlines()]
+    assert lines == [1, 3, 4]
+    kept = foreign.read(tmp_path / "model_0000002.pth")["trainer"]["etude"]["storage"]
+    assert kept["latest"]["total_loss"][1] == 2
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------------

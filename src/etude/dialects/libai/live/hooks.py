@@ -111,6 +111,7 @@ class PeriodicWriter(HookBase):
 
     def after_step(self) -> None:
         if (self.trainer.iter + 1) % self._period == 0 or self.trainer.iter == self.trainer.max_iter - 1:
+            self._settle()
             for writer in self._writers:
                 writer.write()
             if not self._warned and (warning := divergence.describe(self.trainer)) is not None:
@@ -121,10 +122,14 @@ class PeriodicWriter(HookBase):
         self.after_step()
 
     def after_train(self) -> None:
+        self._settle()
         for writer in self._writers:
             if self.writes_after_train:
                 writer.write()
             writer.close()
+
+    def _settle(self) -> None:
+        """Wait for what a trainer still records beside the training; LiBai's record at once."""
 
     def write_to(self, writers: Sequence[EventWriter]) -> None:
         """Go on with these writers, from where those of a checkpoint were."""

@@ -67,7 +67,14 @@ class TrainerBase(shared.TrainerBase):
         """This trainer makes the steps of ``outer``, whose hooks are told about the backward pass."""
         self._outer = weakref.proxy(outer)
 
+    def settle(self) -> None:
+        """Wait until everything is recorded that is written beside the training."""
+        inner = getattr(self, "_trainer", None)
+        if isinstance(inner, TrainerBase):
+            inner.settle()
+
     def state_dict(self) -> dict[str, Any]:
+        self.settle()
         state: dict[str, Any] = {"iteration": self.iter}
         of_hooks: dict[str, Any] = {}
         for hook in self._hooks:
@@ -142,6 +149,7 @@ class SimpleTrainer(TrainerBase):
         self.zero_grad_before_forward = zero_grad_before_forward
         self.async_write_metrics = async_write_metrics
         self.concurrent_executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+        self._being_written: concurrent.futures.Future[None] | None = None
 
     @property
     def _data_loader_iter(self) -> Iterator[Any]:
@@ -172,7 +180,9 @@ class SimpleTrainer(TrainerBase):
 
     def _record(self, loss_dict: Mapping[str, Any], data_time: float) -> None:
         if self.async_write_metrics:
-            self.concurrent_executor.submit(self._write_metrics, loss_dict, data_time, iter=self.iter)
+            self._being_written = self.concurrent_executor.submit(
+                self._write_metrics, loss_dict, data_time, iter=self.iter
+            )
         else:
             self._write_metrics(loss_dict, data_time)
 
@@ -206,6 +216,10 @@ class SimpleTrainer(TrainerBase):
         storage.put_scalar(f"{prefix}total_loss", total, cur_iter=cur_iter)
         if len(means) > 1:
             storage.put_scalars(cur_iter=cur_iter, **means)
+
+    def settle(self) -> None:
+        if self._being_written is not None:
+            concurrent.futures.wait([self._being_written])
 
     def after_train(self) -> None:
         super().after_train()
