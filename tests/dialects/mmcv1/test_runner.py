@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
-from tests.dialects.mmcv1.toys import Net, assert_same_bits, noisy_loader, weights
+from tests.dialects.mmcv1.toys import Net, Noisy, assert_same_bits, noisy_loader, weights
 
-from mmcv.runner import HOOKS, RUNNERS, EpochBasedRunner, Hook, IterBasedRunner, set_random_seed  # isort: skip
+from mmcv.runner import HOOKS, RUNNERS, EpochBasedRunner, EvalHook, Hook, IterBasedRunner, set_random_seed  # isort: skip
 
 TRAIN = [("train", 1)]
 
@@ -252,3 +253,34 @@ def test_a_misspelt_policy_is_answered_with_the_near_one(make_runner: Any) -> No
 def test_registered_hooks_are_those_of_mmcv() -> None:
     assert {"EMAHook", "CheckpointHook", "TextLoggerHook", "StepLrUpdaterHook"} <= set(HOOKS.module_dict)
     assert {"EvalHook", "LrUpdaterHook", "LoggerHook"}.isdisjoint(HOOKS.module_dict)
+
+
+def test_one_cycle_has_the_digits_of_mmcv(make_runner: Any) -> None:
+    class Rates(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            rates.append(runner.current_lr()[0])
+
+    rates: list[float] = []
+    runner = make_runner(Net(), max_iters=12)
+    runner.register_training_hooks({"policy": "OneCycle", "max_lr": 0.03}, {}, custom_hooks_config=[Rates()])
+    runner.run([DataLoader(Noisy(), batch_size=4)], [("train", 1)])
+    assert rates[:4] == [0.0011999999999999997, 0.01049368962658749, 0.02637855477366386, 0.02983246306352735]
+
+
+def test_a_run_that_ends_in_validation_leaves_the_model_there_and_says_where_the_best_goes(
+    make_runner: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Mode(Hook):
+        def after_run(self, runner: Any) -> None:
+            modes.append(runner.model.training)
+
+    modes: list[bool] = []
+    runner = make_runner(Net(), max_epochs=1)
+    runner.register_training_hooks({"policy": "fixed"}, {}, custom_hooks_config=[Mode()])
+    loader = DataLoader(Noisy(), batch_size=4)
+    runner.register_hook(EvalHook(loader, save_best="acc", rule="less", out_dir=str(tmp_path / "best")))
+    runner.run([loader, loader], [("train", 1), ("val", 1)])
+    assert modes == [False]
+    folder = tmp_path / "best" / tmp_path.name
+    assert f"The best checkpoint will be saved to {folder} by HardDiskBackend" in caplog.messages
+    assert [path.name for path in folder.glob("*.pth")] == ["best_acc_epoch_1.pth"]

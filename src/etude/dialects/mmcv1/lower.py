@@ -10,6 +10,7 @@ from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
 from etude.dialects.mmcv1.parts import tell_unknown_parts
+from etude.dialects.mmcv1.tracking import PARTS, tell_tracking
 from etude.dialects.mmcv1.values import tell_values
 from etude.dialects.openmm.configdict_v1 import ConfigDict
 from etude.dialects.openmm.inherited import tell_inherited
@@ -29,6 +30,7 @@ KNOWN_KEYS = (
     "load_from", "resume_from", "auto_resume", "work_dir", "seed", "deterministic", "device", "gpu_ids", "dist_params",
     "find_unused_parameters", "cudnn_benchmark", "mp_start_method", "opencv_num_threads", "custom_imports",
     "auto_scale_lr", "init_cfg", "train_cfg", "test_cfg", "detector", "total_iters", "diff_seed", "ipu_options",
+    *PARTS, "samples_per_epoch", "search_metrics", "test_set",
 )  # fmt: skip
 #: Keys that no other dialect has.
 _OWN_KEYS = {
@@ -153,6 +155,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     tell_slips(low, WORDS)
     tell_unknown_parts(low, WORDS.names)
     tell_values(low, _target)
+    tell_tracking(low)
     tell_inherited(low)
     return plan, low.findings
 

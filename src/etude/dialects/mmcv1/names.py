@@ -216,9 +216,9 @@ _MMCV: dict[str, dict[str, str]] = {
 _CLS_MODELS = _at(
     f"{_LIVE}.mmcls.models",
     "MODELS BACKBONES NECKS HEADS LOSSES CLASSIFIERS ATTENTION build_backbone build_neck build_head build_loss "
-    "build_classifier BaseClassifier ImageClassifier GlobalAveragePooling ClsHead LinearClsHead CrossEntropyLoss "
-    "Accuracy accuracy",
-)
+    "build_classifier BaseClassifier ImageClassifier GlobalAveragePooling ClsHead LinearClsHead Accuracy "
+    "accuracy",
+) | _at(f"{_LIVE}.mmcls.losses", "CrossEntropyLoss cross_entropy binary_cross_entropy")
 _CLS_BACKBONE = _at(f"{_LIVE}.mmcls.bases", "BaseBackbone")
 _CLS_HEAD = _at(f"{_LIVE}.mmcls.bases", "BaseHead")
 _CLS_WRAPPERS = _at(f"{_LIVE}.mmcls.wrappers", "ConcatDataset RepeatDataset ClassBalancedDataset KFoldDataset")
@@ -283,7 +283,9 @@ _TRACK_MODELS = _at(
     "MODELS TRACKERS MOTION REID AGGREGATORS build_model build_tracker build_motion build_reid build_aggregator",
 )
 _TRACK_DATA = _at(f"{_LIVE}.mmtrack.data", "DATASETS PIPELINES build_dataset build_dataloader")
-_TRACK_HOOKS = _at(f"{_LIVE}.mmtrack.hooks", "EvalHook DistEvalHook SiameseRPNLrUpdaterHook")
+_TRACK_HOOKS = _at(f"{_LIVE}.mmtrack.hooks", "EvalHook DistEvalHook SiameseRPNLrUpdaterHook") | _at(
+    f"{_LIVE}.mmtrack.siamese", "SiameseRPNOptimizerHook SiameseRPNFp16OptimizerHook"
+)
 #: Hooks that configs of mmtracking name, although mmdet has them.
 DETECTION_HOOKS = _at(
     f"{_LIVE}.detection_hooks",
@@ -319,6 +321,8 @@ MODULES: dict[str, dict[str, str]] = _MMCV | _MMCLS | _MMTRACK
 _VISION = "it works on images; use torchvision, Pillow or OpenCV directly"
 _LAYERS = "compiled or ready-made layers; use torch.nn, or torchvision.ops"
 _DATA_SETS = "ready-made data sets are not served; derive one from mmcls.datasets.BaseDataset and register it"
+_TRACKING = "networks, trackers and motion models are users' own code here: register them in mmtrack.models.MODELS"
+_SCORES = "of the scores accuracy, precision, recall, f1_score and support are served; scikit-learn has the others"
 _INFERENCE = "inference is not part of training; call the model"
 _BUILDING = "nothing is compiled; use torch.utils.cpp_extension"
 
@@ -381,7 +385,19 @@ OUT_OF_SCOPE: dict[str, str] = {
        for name in ("AsymmetricLoss", "FocalLoss", "LabelSmoothLoss", "SeesawLoss", "label_smooth_loss")},
     "mmcls.core.visualization": _VISION,
     "mmcls.core.export": "exports are not part of training; use torch.onnx",
+    "mmcls.core.evaluation.mAP": _SCORES,
+    **{f"mmcls.core.evaluation.{name}": _SCORES for name in ("average_precision", "average_performance")},
     "mmtrack.core.visualization": _VISION,
-    "mmtrack.core.track": "trackers are users' own code here",
+    **{f"mmtrack.core.{name}": _TRACKING for name in ("track", "anchor", "bbox", "mask", "motion")},
+    **{f"mmtrack.models.{name}": _TRACKING
+       for name in ("mot", "sot", "vid", "vis", "reid", "motion", "track_heads", "trackers", "aggregators", "backbones",
+                    "losses", "roi_heads", "layers")},
+    "mmtrack.datasets.pipelines": _VISION,
+    **{f"mmtrack.datasets.{name}": "ready-made data sets are not served; register one of your own in mmtrack.datasets"
+       for name in ("CocoVideoDataset", "CocoVID", "MOTChallengeDataset", "ImagenetVIDDataset", "ReIDDataset",
+                    "LaSOTDataset", "GOT10kDataset", "TrackingNetDataset", "UAV123Dataset", "VOTDataset",
+                    "OTB100Dataset", "SOTCocoDataset", "SOTImageNetVIDDataset", "BaseSOTDataset", "YouTubeVISDataset",
+                    "TaoDataset", "DanceTrackDataset", "SOTTrainDataset", "SOTTestDataset",
+                    "RandomSampleConcatDataset")},
     "mmdet": "detection is not served; install mmdet beside Étude, or bring your own modules by custom_imports",
 }  # fmt: skip

@@ -110,12 +110,8 @@ def _target_ratio(given: Any, low: float) -> tuple[float, float]:
 class Phases:
     """The one-cycle policy: consecutive pieces ``(last iteration, from, to)``, iterations may be fractions."""
 
-    def __init__(self, pieces: Sequence[tuple[float, float, float]], anneal: Anneal, *, endless: bool) -> None:
-        self.pieces, self.anneal, self.endless = pieces, anneal, endless
-
-    def factor(self, iteration: int) -> float:
-        begin, target, share = self.locate(iteration)
-        return self.anneal(begin, target, share)
+    def __init__(self, pieces: Sequence[tuple[float, float, float]], *, endless: bool) -> None:
+        self.pieces, self.endless = pieces, endless
 
     def locate(self, iteration: int) -> tuple[float, float, float]:
         """From where, to where, and which share of that way at ``iteration``."""

@@ -22,6 +22,7 @@ import torch
 
 from etude.config.files import display
 from etude.core.run import Run
+from etude.dialects.mmcv1 import tracking
 from etude.dialects.mmcv1.live import checks, environment, opening, runners
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info, init_dist
 from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
@@ -41,9 +42,6 @@ from etude.plan import Plan
 
 if TYPE_CHECKING:
     from etude.build import Options
-
-#: Top-level keys that only mmtracking's configs have.
-TRACKING_KEYS = ("USE_MMDET", "TRAIN_REID")
 
 
 def build(plan: Plan, options: Options) -> Run:
@@ -153,7 +151,7 @@ class _Project:
         self, plan: Plan, cfg: Any, distributed: bool, timestamp: str, *, meta: dict[str, Any], validate: bool
     ) -> Wired:
         with _placed(plan, "model", str(plan.model.at)):
-            model = self.build_model(cfg["model"])
+            model = self.build_model(tracking.trained_model(cfg) if self.name == "mmtrack" else cfg["model"])
             if hasattr(model, "init_weights"):
                 model.init_weights()
         with _placed(plan, "data"):
@@ -182,7 +180,7 @@ def _project(cfg: Any) -> _Project:
     """mmtracking's when the config says so by a key or by what it imports, else mmclassification's."""
     imports = (cfg.get("custom_imports") or {}).get("imports") or []
     named = [imports] if isinstance(imports, str) else imports
-    tracks = any(key in cfg for key in TRACKING_KEYS) or any(str(name).startswith("mmtrack.") for name in named)
+    tracks = tracking.is_tracking(cfg, named)
     kind = cfg.get("model", {}).get("type")
     only_there = kind in mmtrack_models.MODELS.module_dict and kind not in mmcls_models.MODELS.module_dict
     if tracks or only_there:

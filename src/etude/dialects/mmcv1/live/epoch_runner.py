@@ -57,10 +57,11 @@ class EpochBasedRunner(BaseRunner):
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:
-        """One epoch of ``val_step``; the counters stay."""
+        """One epoch of ``val_step``; the counters stay, and so does the model's mode until training goes on."""
         self.mode, self.data_loader = "val", data_loader
         self._sync_hooks()
         loop.evaluate(self.engine, self._counted(data_loader), _ValSteps(self))
+        self.model.eval()
 
     def _loop(self, engine: Run) -> None:
         self._begin_exactly()

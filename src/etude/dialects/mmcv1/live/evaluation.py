@@ -102,7 +102,10 @@ class EvalHook(Hook):
         )
 
     def before_run(self, runner: BaseRunner) -> None:
+        elsewhere = bool(self.out_dir) and self.out_dir != runner.work_dir
         self.out_dir = target_folder(self.out_dir, runner) if self.out_dir or runner.work_dir else None
+        if elsewhere:
+            runner.logger.info(f"The best checkpoint will be saved to {self.out_dir} by HardDiskBackend")
         self._goes_on = getattr(runner, "restored", None) is not None
         dataset: Any = getattr(self.dataloader, "dataset", None)
         if type(self).evaluate is EvalHook.evaluate and not callable(getattr(dataset, "evaluate", None)):

@@ -345,11 +345,12 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
         total = self.total_steps if self.total_steps is not None else known_end(runner.max_iters)
         if total < known_end(runner.max_iters):
             raise ValueError(f"total_steps must be at least the {runner.max_iters} iterations of the run, got {total}")
-        self.phases = Phases(self._pieces(total), self.anneal_func, endless=False)
+        self.phases = Phases(self._pieces(total), endless=False)
         self.base_lr = self._base_rates(runner.optimizer)
 
     def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
-        return base_lr * self.phases.factor(runner.iter)
+        begin, target, share = self.phases.locate(runner.iter)
+        return float(self.anneal_func(base_lr * begin, base_lr * target, share))
 
     def _pieces(self, total: int) -> list[tuple[float, float, float]]:
         top, end = float(self.pct_start * total) - 1, 1 / self.final_div_factor

@@ -209,9 +209,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
         steps = known_end(runner.max_iters)
         top = float(self.pct_start * steps) - 1
         pieces = [(top, 0.0, 1.0), (2 * top, 1.0, 0.0), (steps - 1, 0.0, 0.0)]
-        self.phases = Phases(
-            pieces if self.three_phase else [pieces[0], (steps - 1, 1.0, 0.0)], annealing_linear, endless=True
-        )
+        self.phases = Phases(pieces if self.three_phase else [pieces[0], (steps - 1, 1.0, 0.0)], endless=True)
         self.base_momentum = per_group(runner.optimizer, lambda group: group)
 
     def get_momentum(self, runner: BaseRunner, base_momentum: Any) -> float:

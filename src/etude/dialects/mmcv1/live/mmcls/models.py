@@ -11,7 +11,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from etude.dialects.mmcv1.live.checks import ConfigValueError
 from etude.dialects.mmcv1.live.mmcls.bases import BaseHead
+from etude.dialects.mmcv1.live.mmcls.losses import CrossEntropyLoss
 from etude.dialects.mmcv1.live.models_registry import MODELS as MMCV_MODELS
 from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS
 from etude.dialects.openmm.base_module_v1 import BaseModule
@@ -23,6 +25,7 @@ BACKBONES = NECKS = HEADS = LOSSES = CLASSIFIERS = MODELS
 ATTENTION = Registry("attention", scope="mmcls")
 
 OPTIMIZERS.register_module(name="Lamb", module=LAMB, force=True)
+LOSSES.register_module(module=CrossEntropyLoss)
 
 
 def build_backbone(cfg: Any) -> Any:
@@ -132,13 +135,23 @@ class ImageClassifier(BaseClassifier):
         init_cfg: Any = None,
     ) -> None:
         super().__init__({"type": "Pretrained", "checkpoint": pretrained} if pretrained is not None else init_cfg)
+        if train_cfg and train_cfg.get("augments"):
+            hint = "mix images in the collate function of the data, or in forward_train of a classifier of your own"
+            raise ConfigValueError("train_cfg.augments (Mixup, CutMix, …) is not served", hint=hint)
         self.backbone = build_backbone(backbone)
         self.neck = build_neck(neck) if neck is not None else None
         self.head = build_head(head) if head is not None else None
 
-    def extract_feat(self, img: Tensor, stage: str | None = "neck") -> Any:
+    def extract_feat(self, img: Tensor, stage: str = "neck") -> Any:
+        """What the backbone gives, or the neck, or (``pre_logits``) what the head's last layer is fed with."""
+        if stage not in ("backbone", "neck", "pre_logits"):
+            raise AssertionError(f'Invalid output stage "{stage}", please choose from "backbone", "neck", "pre_logits"')
         features = self.backbone(img)
-        return self.neck(features) if self.neck is not None and stage != "backbone" else features
+        if self.neck is not None and stage != "backbone":
+            features = self.neck(features)
+        if stage == "pre_logits" and hasattr(self.head, "pre_logits"):
+            features = self.head.pre_logits(features)  # type: ignore[union-attr,operator]
+        return features
 
     def forward_train(self, img: Tensor, gt_label: Any = None, **kwargs: Any) -> dict[str, Any]:
         assert self.head is not None
@@ -162,35 +175,6 @@ class GlobalAveragePooling(nn.Module):
         if isinstance(inputs, tuple):
             return tuple(self.gap(part).flatten(1) for part in inputs)
         return self.gap(inputs).flatten(1)
-
-
-@LOSSES.register_module()
-class CrossEntropyLoss(nn.Module):
-    """Cross entropy (or its binary form with ``use_sigmoid``) times ``loss_weight``."""
-
-    def __init__(
-        self,
-        use_sigmoid: bool = False,
-        use_soft: bool = False,
-        reduction: str = "mean",
-        loss_weight: float = 1.0,
-        class_weight: list[float] | None = None,
-    ) -> None:
-        super().__init__()
-        if use_sigmoid and use_soft:
-            raise AssertionError("use_sigmoid and use_soft could not be set simultaneously")
-        self.use_sigmoid, self.reduction, self.loss_weight = use_sigmoid, reduction, loss_weight
-        self.class_weight = class_weight
-
-    def forward(self, cls_score: Tensor, label: Tensor, **kwargs: Any) -> Tensor:
-        weight = None if self.class_weight is None else cls_score.new_tensor(self.class_weight)
-        if self.use_sigmoid:
-            found = F.binary_cross_entropy_with_logits(
-                cls_score, label.float(), pos_weight=weight, reduction=self.reduction
-            )
-        else:
-            found = F.cross_entropy(cls_score, label, weight=weight, reduction=self.reduction)
-        return self.loss_weight * found
 
 
 def accuracy(pred: Any, target: Any, topk: int | tuple[int, ...] = 1, thrs: Any = 0.0) -> Any:

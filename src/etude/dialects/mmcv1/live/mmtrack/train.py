@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from etude.dialects.mmcv1.live import runners
+from etude.dialects.mmcv1.live.checks import ConfigKeyError
 from etude.dialects.mmcv1.live.epoch_runner import EpochBasedRunner
 from etude.dialects.mmcv1.live.mmcls.train import wrap_distributed_model
+from etude.dialects.mmcv1.live.mmtrack import siamese  # noqa: F401  registers hooks
 from etude.dialects.mmcv1.live.mmtrack.data import build_dataloader, build_dataset
 from etude.dialects.mmcv1.live.mmtrack.hooks import DistEvalHook, EvalHook
 from etude.dialects.mmcv1.live.optimizers import build_optimizer
@@ -17,6 +20,7 @@ from etude.dialects.mmcv1.live.parallel import MMDataParallel
 from etude.dialects.mmcv1.live.seeding import init_random_seed
 from etude.dialects.mmcv1.live.small_hooks import DistSamplerSeedHook
 from etude.dialects.mmcv1.live.wiring import Wired, begin, hand_over, present, validation_of
+from etude.dialects.mmcv1.tracking import trains_a_part
 from etude.dialects.openmm.logging_v1 import get_logger
 
 __all__ = ["get_root_logger", "init_random_seed", "train_model", "wire"]
@@ -55,18 +59,29 @@ def wire(
     datasets = list(dataset) if isinstance(dataset, list | tuple) else [dataset]
     loaders = [_loader(one, cfg, distributed, cfg.get("samples_per_epoch")) for one in datasets]
     wrapped = _wrapped(model, cfg, distributed)
-    runner = EpochBasedRunner(
-        wrapped,
-        optimizer=build_optimizer(wrapped, present(cfg, "optimizer")),
-        work_dir=cfg.get("work_dir"),
-        logger=get_root_logger(log_level=cfg.get("log_level", "INFO")),
-        meta=meta,
-    )
+    parts = {
+        "model": wrapped,
+        "optimizer": build_optimizer(wrapped, present(cfg, "optimizer")),
+        "work_dir": cfg.get("work_dir"),
+        "logger": get_root_logger(log_level=cfg.get("log_level", "INFO")),
+        "meta": meta,
+    }
+    if trains_a_part(cfg) and cfg.get("runner"):
+        runner: Any = runners.build_runner(cfg["runner"], default_args={"batch_processor": None, **parts})
+        length: dict[str, Any] = {}
+    else:
+        runner, length = EpochBasedRunner(**parts), {"max_epochs": _epochs(cfg)}
     hand_over(runner, timestamp)
     _register(runner, cfg, distributed, validate)
+    return Wired(runner, loaders, cfg.get("workflow", [("train", 1)]), length)
+
+
+def _epochs(cfg: Any) -> Any:
+    """``total_epochs``; a config that has only ``runner`` means that."""
     length = (cfg.get("runner") or {}).get("max_epochs")
-    args = {"max_epochs": length if length and "total_epochs" not in cfg else present(cfg, "total_epochs")}
-    return Wired(runner, loaders, cfg.get("workflow", [("train", 1)]), args)
+    if cfg.get("total_epochs") is None and not length:
+        raise ConfigKeyError("the config has no `total_epochs`", hint="write total_epochs = 12")
+    return cfg["total_epochs"] if cfg.get("total_epochs") is not None else length
 
 
 def _loader(dataset: Any, cfg: Any, distributed: bool, samples_per_epoch: int | None = None) -> Any:
@@ -106,8 +121,10 @@ def _register(runner: Any, cfg: Any, distributed: bool, validate: bool) -> None:
     if validate:
         dataset = build_dataset(validation_of(cfg), {"test_mode": True})
         loader = build_dataloader(dataset, 1, cfg["data"].get("workers_per_gpu", 0), dist=distributed, shuffle=False)
-        hook = DistEvalHook if distributed else EvalHook
-        runner.register_hook(hook(loader, **dict(cfg.get("evaluation") or {})))
+        hook, evaluation = DistEvalHook if distributed else EvalHook, dict(cfg.get("evaluation") or {})
+        if trains_a_part(cfg) and cfg.get("runner"):
+            evaluation["by_epoch"] = cfg["runner"]["type"] != "IterBasedRunner"
+        runner.register_hook(hook(loader, **evaluation), priority="LOW" if trains_a_part(cfg) else "NORMAL")
     custom = cfg.get("custom_hooks")
     if custom:
         if not isinstance(custom, list):

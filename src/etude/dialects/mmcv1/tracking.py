@@ -1,0 +1,73 @@
+"""Which configs are MMTracking's, and what its train function makes of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from etude.dialects.openmm.lowering import Lowering
+from etude.scan import Source
+
+#: Flags that only MMTracking's configs have, and the part of a tracker that each trains alone.
+PARTS = {"USE_MMDET": "detector", "TRAIN_REID": "reid"}
+
+
+def is_tracking(values: Mapping[str, Any], imports: Iterable[Any]) -> bool:
+    """Whether a config says by a flag, or by a module that it imports, that MMTracking is to train it."""
+    return any(key in values for key in PARTS) or any(str(name).startswith("mmtrack.") for name in imports)
+
+
+def tracks(low: Lowering) -> bool:
+    """As the train command decides it: by a key, by what is imported, or by where the model is registered."""
+    if is_tracking(low.tree.values, low.imports):
+        return True
+    kind = str(low.tree.get("model", "type"))
+    registries = [name for source in low.sources() for name in _registries_of(kind, low, source)]
+    return any(name.startswith("mmtrack") for name in registries) and not any(n.startswith("mmcls") for n in registries)
+
+
+def _registries_of(kind: str, low: Lowering, source: Source) -> Iterator[str]:
+    """Where a file enters the model: by the decorators of its class, else by whatever registries the file knows."""
+    for target in {target for (_, name), target in low.registered.items() if name == kind}:
+        module, _, attribute = target.partition(":")
+        if module != source.module:
+            continue
+        made = source.names.get(attribute)
+        used = made.decorator_list if isinstance(made, ast.ClassDef) else []
+        names = {node.id for one in used for node in ast.walk(one) if isinstance(node, ast.Name)}
+        yield from (str(full) for name, full in source.names.items() if name in names or not names)
+
+
+def trains_a_part(values: Mapping[str, Any]) -> bool:
+    """A detector or a re-identification network alone is trained by MMDetection's function, which goes by ``runner``;
+    MMTracking's own goes by ``total_epochs``."""
+    return any(values.get(key) for key in PARTS)
+
+
+def trained_model(values: Mapping[str, Any]) -> Any:
+    """The model's config, or that of the part which a flag asks for."""
+    model = values["model"]
+    for flag, part in PARTS.items():
+        if values.get(flag) and isinstance(model, Mapping) and "type" not in model and part in model:
+            return model[part]
+    return model
+
+
+def tell_tracking(low: Lowering) -> None:
+    """What MMTracking's train function does not read."""
+    values = low.tree.values
+    runner, length = values.get("runner"), values.get("total_epochs")
+    if trains_a_part(values) or not tracks(low):
+        return
+    if length is None and not (isinstance(runner, Mapping) and runner.get("max_epochs")):
+        low.error(low.place("runner"), "MMTracking's train function needs `total_epochs`", "write total_epochs = 12")
+    if not isinstance(runner, Mapping):
+        return
+    if runner.get("type", "EpochBasedRunner") != "EpochBasedRunner":
+        low.warning(low.place("runner"), "MMTracking's train function does not read runner: EpochBasedRunner trains")
+    elif length is not None and runner.get("max_epochs") not in (None, length):
+        low.warning(
+            low.place("runner", "max_epochs"),
+            f"MMTracking's train function does not read runner: total_epochs = {length} counts",
+        )
