@@ -41,6 +41,8 @@ _ROLES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Held against their classes where they are lowered to specs.
 _BOUND = ("HOOKS", "OPTIM_WRAPPERS", "OPTIMIZERS", "PARAM_SCHEDULERS", "DATA_SAMPLERS")
+#: Parts of a model that are usually built from the registry of models.
+_PARTS = ("backbone", "neck", "head", "target_generator")
 #: Registries that are asked by a ``type`` alone; the others have something usual.
 _TYPED = ("MODELS", "DATASETS", "METRICS", "OPTIMIZERS", "DATA_SAMPLERS", "FUNCTIONS")
 #: What is given beside the config, by registry.
@@ -121,6 +123,8 @@ class Components:
             self._name((*path, "type"), name, tables)
         if tables is not None and name is None:
             self._nameless(path, value, tables[0])
+        if path[0] == "model" and path[-1] in _PARTS and isinstance(name, str):
+            self._part((*path, "type"), name)
         target = self.target(name, tables or ())
         signature = self._signature(target)
         if signature is None:
@@ -142,6 +146,13 @@ class Components:
             text = f"{dotted(path)} has no `type`"
             lost = self._lost(path)
             self.low.error(self.low.place(*path), text, f"it replaces a dict with type={lost!r}" if lost else "")
+
+    def _part(self, path: Path, name: str) -> None:
+        """A part that models usually build by its name, and that nothing is called by."""
+        known = name.rpartition(".")[2] in (*self._names_of("MODELS"), *self.words.names) or self.target(name)
+        if self._knows_all("MODELS") and not known and not nearest(name, self._names_of("MODELS")):
+            text = f"{dotted(path)}: nothing that this config imports is called {name!r}"
+            self.low.warning(self.low.place(*path), text, self._where_it_would_be(("MODELS",)))
 
     def _lost(self, path: Path) -> str:
         """The type that an earlier file gave, where a later dict took its place instead of being merged."""

@@ -30,16 +30,26 @@ def _imports_late(source: scan.Source) -> bool:
     """Whether a file imports by a function, which may bring in modules that its top does not show."""
     top = {id(statement) for statement in scan.statements(source.body)}
     for node in [node for statement in source.body for node in ast.walk(statement)]:
-        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in top:
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in top and not _is_known(node):
             return True
         if isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).rpartition(".")[2] in _IMPORTING:
             return True
     return False
 
 
+def _is_known(node: ast.Import | ast.ImportFrom) -> bool:
+    """Whether an import brings in nothing that registers parts: the standard library, torch, what is served."""
+    tops = list(_tops(node))
+    return bool(tops) and all(top in INSTALLED or imports.is_served(top) for top in tops)
+
+
 def _imported_tops(source: scan.Source) -> Iterator[str]:
     for statement in scan.statements(source.body):
-        if isinstance(statement, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in statement.names)
-        elif isinstance(statement, ast.ImportFrom) and not statement.level:
-            yield (statement.module or "").partition(".")[0]
+        yield from _tops(statement)
+
+
+def _tops(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.Import):
+        yield from (alias.name.partition(".")[0] for alias in statement.names)
+    elif isinstance(statement, ast.ImportFrom) and not statement.level:
+        yield (statement.module or "").partition(".")[0]
