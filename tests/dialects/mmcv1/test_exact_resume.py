@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from mmcv.runner import EvalHook, Hook, set_random_seed  # isort: skip
 
 EPOCHS = {"max_epochs": 4}
 ITERS = {"max_iters": 17}
+#: Tells a runner that it is one of ``etude train``; it looks no further.
+PLAN: Any = object()
 
 
 class Killed(RuntimeError):
@@ -35,9 +38,26 @@ class KillHook(Hook):
         if self.stage == "after_train_iter" and runner.iter == self.iteration:
             raise Killed
 
+    def before_train_epoch(self, runner: Any) -> None:
+        if self.stage == "before_train_epoch" and runner.epoch == self.epoch:
+            raise Killed
+
     def after_train_epoch(self, runner: Any) -> None:
         if self.stage == "after_train_epoch" and runner.epoch == self.epoch:
             raise Killed
+
+
+class Bad(Noisy):
+    """One sample cannot be read."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.index = index
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index == self.index:
+            raise OSError(f"cannot read {index}")
+        return super().__getitem__(index)
 
 
 def _prepared(
@@ -182,6 +202,68 @@ def test_a_run_that_is_asked_to_stop_saves_where_it_is(make_runner: Any, tmp_pat
     again.auto_resume()
     _train(again)
     assert_same_bits(weights(again), weights(whole))
+
+
+@pytest.mark.parametrize(
+    ("length", "hook", "file"),
+    [
+        pytest.param(EPOCHS, KillHook("after_train_iter", iteration=8), "stopped_iter_9.pth", id="inside an epoch"),
+        pytest.param(EPOCHS, KillHook("after_train_epoch", epoch=0), "stopped_iter_6.pth", id="at its end"),
+        pytest.param(EPOCHS, KillHook("before_train_epoch", epoch=1), "stopped_iter_6.pth", id="before the next"),
+        pytest.param(ITERS, KillHook("after_train_iter", iteration=8), "stopped_iter_9.pth", id="iterations"),
+    ],
+)
+def test_a_hook_that_raises_costs_no_step_that_was_done(
+    make_runner: Any, tmp_path: Path, length: Any, hook: KillHook, file: str
+) -> None:
+    """The hooks after it (averages among them) are called by the resumed run; a script's runner leaves nothing."""
+    settings = {"checkpoint": {"interval": 20}, "ema": "LOW"}
+    whole = _train(_prepared(make_runner, tmp_path / "whole", length, **settings))
+    for plan in (None, PLAN):
+        broken = _prepared(make_runner, tmp_path / "broken", length, **settings)
+        broken.engine.plan = plan
+        broken.register_hook(copy(hook))
+        with pytest.raises(Killed):
+            _train(broken)
+        assert (tmp_path / "broken" / file).exists() == (plan is not None)
+    again = _prepared(make_runner, tmp_path / "broken", length, **settings)
+    again.register_hook(Hook())
+    again.auto_resume()
+    assert_same_bits(weights(_train(again)), weights(whole))
+
+
+@pytest.mark.parametrize("length", [EPOCHS, ITERS])
+def test_a_sample_that_raises_in_a_worker_costs_no_step(make_runner: Any, tmp_path: Path, length: Any) -> None:
+    settings = {"checkpoint": {"interval": 20}}
+
+    def train(runner: Any, bad: int, workers: int = 1) -> Any:
+        set_random_seed(7)
+        data = DataLoader(Bad(bad), batch_size=4, shuffle=True, num_workers=workers)
+        runner.run([data], [("train", 1)])
+        return runner
+
+    whole = train(_prepared(make_runner, tmp_path / "whole", length, **settings), -1)
+    broken = _prepared(make_runner, tmp_path / "broken", length, **settings)
+    broken.engine.plan = PLAN
+    with pytest.raises(OSError, match="cannot read"):
+        train(broken, 5)
+    again = _prepared(make_runner, tmp_path / "broken", length, **settings)
+    again.auto_resume()
+    assert again.iter == broken.iter > 0
+    assert_same_bits(weights(train(again, -1)), weights(whole))
+
+
+def test_what_has_to_be_repeated_after_an_error_is_told(
+    make_runner: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = _prepared(make_runner, tmp_path, EPOCHS, checkpoint={"interval": 1})
+    broken.engine.plan = PLAN
+    broken.register_hook(KillHook("after_train_iter", iteration=8), priority="HIGH")
+    with pytest.raises(Killed):
+        _train(broken)
+    assert not list(tmp_path.glob("stopped*"))
+    said = "the newest checkpoint is epoch_1.pth; 3 iterations are to be repeated: it was raised inside an update"
+    assert said in caplog.text
 
 
 def test_state_of_a_users_hook_travels_along(make_runner: Any, tmp_path: Path) -> None:

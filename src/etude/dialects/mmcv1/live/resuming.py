@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.core.run import Run
-from etude.dialects.mmcv1.live import exact
+from etude.dialects.mmcv1.live import exact, leaving
 from etude.dialects.mmcv1.live.hook import Hook
 from etude.errors import SaveError
 
@@ -22,6 +22,11 @@ class Position:
         self.entry: tuple[int, int] = (0, 0)
         self.resume_at: tuple[int, ...] | None = None
         self.unsettled: list[tuple[str, dict[str, Any]]] = []
+        #: The newest checkpoint to go on from, and its iteration.
+        self.saved: tuple[str, int] = ("", 0)
+        #: What the next exact state says otherwise, and the one whose last stage is being finished: live.leaving.
+        self.parts: dict[str, Any] = {}
+        self.finishing: dict[str, Any] | None = None
 
 
 class Restored:
@@ -72,10 +77,12 @@ class Resuming:
 
     def _exact_state(self) -> dict[str, Any] | None:
         """Where the run is, for a checkpoint; None while a subclass drives the loop in its own way."""
+        if self._position.finishing is not None:
+            return leaving.within(self, self._position.finishing)  # type: ignore[arg-type]
         stage = self._stage()
         if not stage:
             return None
-        return {
+        usual = {
             "version": exact.VERSION,
             "id": exact.new_id(),
             "stage": stage,
@@ -90,6 +97,7 @@ class Resuming:
             "loaders": [exact.own_states(loader) for loader in self._loaders],
             "world": self._world_size,
         }
+        return usual | self._position.parts
 
     def _named_hooks(self) -> list[tuple[str, Any]]:
         """Hooks with names that are unique in this run: ``EMAHook``, ``EMAHook#2``."""
@@ -195,11 +203,12 @@ class Resuming:
     def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool) -> None:
         """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""
         state = checkpoint.get(exact.KEY)
+        self._position.saved = (path, self.engine.step)
         if not wanted or not isinstance(state, dict) or state.get("world") != self._world_size:
             return
         note = exact.read_note(path, state["id"])
         self.engine.epoch, self.engine.step = int(state["epoch"]), int(state["iter"])
-        self.engine.epochs_done = self.engine.epoch
+        self.engine.epochs_done, self._position.saved = self.engine.epoch, (path, self.engine.step)
         averages = {k: v for k, v in checkpoint.get("state_dict", {}).items() if k.startswith("ema_")}
         self._restored = Restored(state, note, averages)
         if self._rank != 0:
@@ -238,7 +247,11 @@ class Resuming:
             for hook in self._hooks[self._hooks.index(named[state["saver"]]) + 1 :]:
                 if hasattr(hook, "catch_up"):
                     hook.catch_up(state["stage"])
-        if restored.note is None and state["saver"] in named:
+        if restored.note is None and "cut" in state:
+            exact.set_rng_state(state["rng"])
+            leaving.finish(self, state)  # type: ignore[arg-type]
+            state["rng"] = exact.rng_state()
+        elif restored.note is None and state["saver"] in named:
             exact.set_rng_state(state["rng"])
             self._finish_stage(state["stage"], self._hooks.index(named[state["saver"]]))
             state["rng"] = exact.rng_state()

@@ -22,7 +22,7 @@ from etude.core import loop
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.dialects.mmcv1 import files
-from etude.dialects.mmcv1.live import exact
+from etude.dialects.mmcv1.live import exact, leaving
 from etude.dialects.mmcv1.live.adapter import Adapted, Routed
 from etude.dialects.mmcv1.live.checks import ConfigTypeError, ConfigValueError, MissingOutput, WrongOutputs, require
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info
@@ -211,6 +211,9 @@ class BaseRunner(Resuming, Registration):
         self._sync_hooks(force=True)
         try:
             loop.fit(engine)
+        except Exception as error:
+            leaving.leave(self, error)
+            raise
         finally:
             engine.loop = before
 
@@ -301,6 +304,8 @@ class BaseRunner(Resuming, Registration):
             self._position.unsettled.append((path, state))
             exact.remove_note(path)
         files.write(path, content)
+        if save_optimizer and not filename.startswith("best_"):
+            self._position.saved = (path, max(self.engine.done, self.engine.step))
         if create_symlink:
             files.link_latest(out_dir, filename)
 

@@ -149,7 +149,7 @@ class TextLoggerHook(LoggerHook):
 
     def _eta(self, seconds: float, runner: BaseRunner) -> str:
         self.time_sec_tot += seconds * self.interval
-        average = self.time_sec_tot / (runner.iter - self.start_iter + 1)
+        average = self.time_sec_tot / max(1, runner.iter - self.start_iter + 1)  # 0 where a step is finished
         assert runner.max_iters is not None
         return str(datetime.timedelta(seconds=int(average * (runner.max_iters - runner.iter - 1))))
 
