@@ -34,7 +34,9 @@ def tell_unknown_parts(low: Lowering, known: Collection[str]) -> None:
 def _registered(low: Lowering, path: Path) -> list[str]:
     """What the config's own modules register of the kind that belongs to ``path``: one who brings some brings all."""
     tables = _MODELS if path == ("model",) else ("DATASETS",) if path[0] == "data" and len(path) == 2 else ()
-    return sorted({name for table, name in low.registered if table in tables}) if low.modules else []
+    homes = {source.module for source in low.sources()} if low.modules and tables else set()
+    found = {name for (table, name), to in low.registered.items() if table in tables and to.partition(":")[0] in homes}
+    return sorted(found)
 
 
 def _bare(name: Any) -> str:
