@@ -6,14 +6,13 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from etude.cli.forks import Forks
 from etude.errors import EtudeError, UserError, printable
 from etude.units import counted
 
@@ -47,19 +46,20 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"there is no file {printable(args.config)}")
     root = Path(args.keep) if args.keep else Path(tempfile.mkdtemp(prefix="etude-verify-"))
     try:
-        return _verify(args, root)
+        with Forks() as forks:
+            return _verify(args, root, forks)
     finally:
         if not args.keep:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def _verify(args: argparse.Namespace, root: Path) -> int:
+def _verify(args: argparse.Namespace, root: Path, forks: Forks) -> int:
     from etude.checkpoint.proof import compare_runs, saved_steps, steps_of
 
     args.overrides += _at_home(args)
     calm, killed = root / "undisturbed", root / "killed"
     print("training without a disturbance …", flush=True)
-    _train(args, calm, expect=0)
+    _train(args, forks, calm, expect=0)
     total = steps_of(calm)
     if total < 2:
         raise UserError(f"the run has {total} steps; two are needed to be killed in between")
@@ -69,13 +69,13 @@ def _verify(args: argparse.Namespace, root: Path) -> int:
             if step <= last:
                 continue
             print(f"training, killed after step {step} …", flush=True)
-            _train(args, killed, f"--chaos=kill-saved@step={step}", *(["--resume"] if last else []), expect=-9)
+            _train(args, forks, killed, f"--chaos=kill-saved@step={step}", *(["--resume"] if last else []), expect=-9)
             last = step
             if saved_steps(killed):
                 resumed += 1
                 break
     print("training, resumed to the end …", flush=True)
-    _train(args, killed, "--resume", expect=0)
+    _train(args, forks, killed, "--resume", expect=0)
     found = compare_runs(calm, killed)
     if found is not None:
         print(f"NOT the same: {found}")
@@ -109,15 +109,15 @@ def _moments(total: int, number: int, kills: int) -> Iterator[int]:
     yield total - 1
 
 
-def _train(args: argparse.Namespace, folder: Path, *words: str, expect: int) -> None:
-    command = [sys.executable, "-m", "etude", "train", args.config, *args.overrides, "--folder", str(folder), *words]
+def _train(args: argparse.Namespace, forks: Forks, folder: Path, *words: str, expect: int) -> None:
+    command = ["train", args.config, *args.overrides, "--folder", str(folder), *words]
     if args.limit_batches is not None:
         command.append(f"--limit-batches={args.limit_batches}")
     if args.dialect:
         command.append(f"--dialect={args.dialect}")
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != expect:
-        raise Ended(done.returncode, expect, done.stderr or done.stdout)
+    code, said = forks.run(command)
+    if code != expect:
+        raise Ended(code, expect, said)
 
 
 class Ended(EtudeError):
