@@ -60,6 +60,17 @@ class Bad(Noisy):
         return super().__getitem__(index)
 
 
+class Ending(DataLoader[Any]):
+    """Its workers end when told so; left to the garbage collector, torch waits seconds for each."""
+
+    def __iter__(self) -> Any:
+        self.batches: Any = super().__iter__()
+        return self.batches
+
+    def end(self) -> None:
+        self.batches._shutdown_workers()
+
+
 def _prepared(
     make_runner: Any,
     folder: Path,
@@ -236,10 +247,13 @@ def test_a_hook_that_raises_costs_no_step_that_was_done(
 def test_a_sample_that_raises_in_a_worker_costs_no_step(make_runner: Any, tmp_path: Path, length: Any) -> None:
     settings = {"checkpoint": {"interval": 20}}
 
-    def train(runner: Any, bad: int, workers: int = 1) -> Any:
+    def train(runner: Any, bad: int) -> Any:
         set_random_seed(7)
-        data = DataLoader(Bad(bad), batch_size=4, shuffle=True, num_workers=workers)
-        runner.run([data], [("train", 1)])
+        data = Ending(Bad(bad), batch_size=4, shuffle=True, num_workers=1)
+        try:
+            runner.run([data], [("train", 1)])
+        finally:
+            data.end()
         return runner
 
     whole = train(_prepared(make_runner, tmp_path / "whole", length, **settings), -1)
