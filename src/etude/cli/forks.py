@@ -42,32 +42,42 @@ class Forks:
         code, said = json.loads(answer)
         return int(code), str(said)
 
-    def close(self) -> None:
-        if self._helper is not None and self._helper.stdin is not None and self._helper.stdout is not None:
-            self._helper.stdin.close()
-            self._helper.stdout.close()
-            self._helper.wait()
-
     def __enter__(self) -> Forks:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """After an error (Ctrl-C) with the command that is under way."""
+        if self._helper is not None:
+            if error is not None:
+                self._helper.terminate()
+            self._helper.communicate()
 
 
 def serve() -> None:
     """The helper: a line with words comes in, a line with the exit code and what was said goes out."""
     for name in _HEAVY:
         importlib.import_module(name)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asked, and for the command
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asked
+    signal.signal(signal.SIGTERM, _end)
     for line in sys.stdin:
         with tempfile.TemporaryFile() as said:
             child = os.fork()
             if child == 0:
                 _live(json.loads(line), said.fileno())
+            _alive.append(child)
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            _alive.clear()
             said.seek(0)
             print(json.dumps([code, said.read().decode(errors="replace")]), flush=True)
+
+
+_alive: list[int] = []
+
+
+def _end(number: int, frame: object) -> None:
+    for child in _alive:
+        os.kill(child, signal.SIGKILL)
+    os._exit(143)
 
 
 def _live(words: list[str], said: int) -> None:
@@ -77,6 +87,7 @@ def _live(words: list[str], said: int) -> None:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(said, 1), os.dup2(said, 2)
         sys.argv = ["etude", *words]
