@@ -38,6 +38,13 @@ def test_a_loss_that_jumps_is_an_event_and_no_stop(tmp_path: Path) -> None:
     assert events == [{"step": 11, "epoch": 0, "split": "event", "loss_spike": 9.0}]
 
 
+def test_a_second_training_with_the_same_hook_is_listened_to_as_well(tmp_path: Path) -> None:
+    hook = Alerts()
+    told(hook, USUAL, tmp_path)
+    with pytest.warns(UserWarning, match="jumped to 9 at step 2"):
+        told(hook, [1.9, 9.0], tmp_path)
+
+
 @pytest.mark.parametrize("losses", [USUAL * 3, [0.0] * 30, [9.0, 1.0] * 5, [10.0 / n for n in range(1, 40)]])
 def test_losses_as_they_usually_are_raise_no_alarm(tmp_path: Path, losses: list[float]) -> None:
     with warnings.catch_warnings():

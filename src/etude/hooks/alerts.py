@@ -48,7 +48,7 @@ class Alerts(Hook):
         self._ear: Ear | None = None
 
     def before_train(self, run: Run) -> None:
-        if self._ear is None:
+        if self._ear not in run.events.writers:
             self._ear = Ear(lambda loss: self._look_at_loss(run, loss))
             run.events.writers.append(self._ear)
 
