@@ -120,9 +120,19 @@ def test_a_tracker_is_trained_and_measured_by_its_own_project(folder: Path) -> N
 
 
 def test_the_length_and_precision_of_a_tracker_are_its_own(folder: Path) -> None:
-    more = "TRAIN_REID = True\ntotal_epochs = 2\nfp16 = dict(loss_scale=8.)\nworkflow = [('train', 1), ('val', 1)]\n"
+    more = "USE_MMDET = False\ntotal_epochs = 2\nfp16 = dict(loss_scale=8.)\nworkflow = [('train', 1), ('val', 1)]\n"
     average = "custom_hooks = [dict(type='ExpMomentumEMAHook', momentum=0.1, total_iter=5)]\n"
     require_same_measured(folder, TRACKING + more + average, "track", "loss", count=4)
+
+
+def test_a_part_of_a_tracker_goes_by_its_runner(folder: Path) -> None:
+    """Of a model that consists of parts the one that the flag asks for, evaluated before hooks of priority LOW."""
+    model = TRACKING.replace(
+        "dict(type='TrackerOfConvert', dropout=0.3)",
+        "dict(_delete_=True, reid=dict(type='TrackerOfConvert', hidden=3))",
+    )
+    hooks = "custom_hooks = [dict(type='ModuleOfConvert', priority='LOW'), dict(type='EMAHook', warm_up=2, priority='BELOW_NORMAL')]\n"
+    require_same_measured(folder, model + hooks + "TRAIN_REID = True\ntotal_epochs = 9\n", "track", count=4)
 
 
 def test_a_tracker_goes_on_exactly(folder: Path) -> None:

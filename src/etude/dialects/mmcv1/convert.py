@@ -44,7 +44,7 @@ def _converted(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     config: dict[str, Any] = {
         "name": plan.name,
         "imports": [*PARTS, *plan.imports],
-        "model": {"type": "mmcv1.Model", "config": hidden(tree.values["model"], "model"), **data.project},
+        "model": data.model(),
         "data": data.sections(),
         "optim": _optimizer(tree),
         "update": hooks.update(tree, data),
@@ -79,7 +79,7 @@ def _require_convertible(tree: Tree, data: Data) -> None:
         wrong.append(("optimizer", "several optimizers without a `constructor`, which mmcv refuses,"))
     if data.workflow_mistake():
         wrong.append(("workflow", data.workflow_mistake()))
-    if not data.tracks and tree.get("runner", "type", default="EpochBasedRunner") not in (*RUNNERS, "Runner"):
+    if data.by_runner and tree.get("runner", "type", default="EpochBasedRunner") not in (*RUNNERS, "Runner"):
         wrong.append(("runner", "a runner of its own, whose loop only it knows,"))
     for index, hook in enumerate(tree.get("custom_hooks") or []):
         if hook.get("type") == "CheckpointHook":
@@ -113,7 +113,7 @@ def _groups(tree: Tree) -> list[dict[str, Any]]:
 
 def _length(tree: Tree, data: Data, plan: Plan) -> dict[str, Any]:
     """MMTracking goes by `total_epochs` where there is one, whatever `runner` says."""
-    if data.tracks and "total_epochs" in tree.values:
+    if not data.by_runner and tree.get("total_epochs") is not None:
         return {"epochs": tree.get("total_epochs")}
     return {"steps": plan.train.steps} if data.by_steps else {"epochs": plan.train.epochs}
 
@@ -146,7 +146,7 @@ def _checkpoint(tree: Tree, data: Data, length: Mapping[str, Any]) -> Any:
     kept = {"best": best, "mode": _mode(tree, best)} if best else {}
     given, never = tree.get("checkpoint_config"), _beyond(length)
     if not isinstance(given, Mapping):
-        return {"every": never, "save_last": False, **kept} if kept else False
+        return {"every": never, "keep": 1, "save_last": False, **kept} if kept else False
     interval, most = int(given.get("interval", -1)), given.get("max_keep_ckpts", -1)
     unit = "ep" if given.get("by_epoch", not data.by_steps) else "step"
     every = f"{interval}{unit}" if interval > 0 else never

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from etude.config.tree import Tree
+from etude.dialects.mmcv1.tracking import tracks, trained_model, trains_a_part
 from etude.dialects.openmm.lowering import Lowering
 from etude.dialects.openmm.raw import hidden
-from etude.scan import Source
 
-#: Top-level keys that only MMTracking's configs have.
-TRACKING_KEYS = ("USE_MMDET", "TRAIN_REID")
 _SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
 #: Keys of ``evaluation`` that are the hook's own and no arguments of ``dataset.evaluate``.
 _NO_ARGUMENTS = (
@@ -21,37 +18,23 @@ _NO_ARGUMENTS = (
 )  # fmt: skip
 
 
-def tracks(tree: Tree) -> bool:
-    """As the train command decides it: by a key, by what is imported, or by where the model is registered."""
-    low, kind = Lowering(tree), tree.get("model", "type")
-    if any(key in tree.values for key in TRACKING_KEYS) or any(name.startswith("mmtrack.") for name in low.imports):
-        return True
-    registries = [name for source in low.sources() for name in _registries_of(str(kind), low, source)]
-    return any(name.startswith("mmtrack") for name in registries) and not any(n.startswith("mmcls") for n in registries)
-
-
-def _registries_of(kind: str, low: Lowering, source: Source) -> Iterator[str]:
-    """Where a file enters the model: by the decorators of its class, else by whatever registries the file knows."""
-    for target in {target for (_, name), target in low.registered.items() if name == kind}:
-        module, _, attribute = target.partition(":")
-        if module != source.module:
-            continue
-        made = source.names.get(attribute)
-        used = made.decorator_list if isinstance(made, ast.ClassDef) else []
-        names = {node.id for one in used for node in ast.walk(one) if isinstance(node, ast.Name)}
-        yield from (str(full) for name, full in source.names.items() if name in names or not names)
-
-
 class Data:
     """The sections that have to do with data, of a config of either project."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree, self.given = tree, tree.values["data"]
-        self.tracks = tracks(tree)
+        self.tracks = tracks(Lowering(tree))
         self.project = {"project": "mmtrack"} if self.tracks else {}
-        self.by_steps = not self.tracks and tree.get("runner", "type") == "IterBasedRunner"
+        #: Whether it is a part of a tracker, which MMDetection's function trains.
+        self.trains_a_part = self.tracks and trains_a_part(tree.values)
+        self.by_runner = not self.tracks or bool(self.trains_a_part and tree.get("runner"))
+        self.by_steps = self.by_runner and tree.get("runner", "type") == "IterBasedRunner"
         self.flow = [(str(mode), int(count)) for mode, count in tree.get("workflow") or [("train", 1)]]
         self.evaluates = self.given.get("val") is not None
+
+    def model(self) -> dict[str, Any]:
+        given = trained_model(self.tree.values) if self.tracks else self.tree.values["model"]
+        return {"type": "mmcv1.Model", "config": hidden(given, "model"), **self.project}
 
     # -- splits ----------------------------------------------------------------------------------------------------
 
@@ -150,7 +133,7 @@ class Data:
 
     @property
     def _unit(self) -> str:
-        by_epoch = self.tree.get("evaluation", "by_epoch", default=True) if self.tracks else not self.by_steps
+        by_epoch = not self.by_steps if self.by_runner else self.tree.get("evaluation", "by_epoch", default=True)
         return "ep" if by_epoch else "step"
 
     @property

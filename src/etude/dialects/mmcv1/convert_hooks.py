@@ -80,9 +80,11 @@ def custom(tree: Tree, data: Data) -> list[dict[str, Any]]:
 
 
 def _placed(priority: int, data: Data) -> int:
-    """MMClassification evaluates after all hooks of priority LOW, MMTracking before those of priority NORMAL."""
+    """MMClassification evaluates after all hooks of priority LOW; MMTracking before those of priority NORMAL, or of LOW
+    where it trains a part."""
     if data.tracks:
-        return max(priority, _EVALUATES_AT + 1) if priority >= PRIORITIES["NORMAL"] else priority
+        first = PRIORITIES["LOW" if data.trains_a_part else "NORMAL"]
+        return max(priority, _EVALUATES_AT + 1) if priority >= first else priority
     return _EVALUATES_AT - 1 if priority == PRIORITIES["LOW"] else priority
 
 
