@@ -13,10 +13,12 @@ import torch
 
 from etude.api import Trial, train
 from etude.build import Options
+from etude.checkpoint.find import find
 from etude.checkpoint.lock import FolderInUse, Lock
 from etude.checkpoint.store import Store
+from etude.checkpoint.tools import rows
 from etude.core.run import Run
-from etude.errors import ConfigError, ResumeError, UserError
+from etude.errors import ConfigError, NoCheckpoint, ResumeError, UserError
 
 CONFIG = """
 model: {type: MLP, sizes: [64, 16, 10], dropout: 0.1}
@@ -139,6 +141,9 @@ def test_checkpoints_elsewhere_are_resumed_from_there(config: Path, tmp_path: Pa
     stopped = run(config, tmp_path / "a", *words, chaos="sigterm@step=5")
     assert stopped.exit_code == 143 and not (tmp_path / "a" / "checkpoints").exists()
     assert f"saved   {place}/step-000000005" in (tmp_path / "a" / "log.txt").read_text()
+    for look in (rows, find):
+        with pytest.raises((UserError, NoCheckpoint), match=f"keeps (them|its checkpoints) in {place}"):
+            look(str(tmp_path / "a"))
     with pytest.raises(ConfigError, match=f"{place} holds a run at step 5"):
         run(config, tmp_path / "b", *words)
     resumed = run(config, tmp_path / "b", *words, resume="")

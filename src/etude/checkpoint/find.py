@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import yaml
+
 from etude.checkpoint import folders
 from etude.checkpoint import manifest as manifests
 from etude.checkpoint.places import local_path, locate
@@ -66,7 +68,20 @@ def _newest(folder: str) -> str:
         if entries:
             return disk.join(place, entries[-1].name)
     bare = [name for name in disk.names(where) if name.startswith("weights-")]
-    return folders.newest(folder) or (disk.join(folder, bare[-1]) if bare else folder)
+    found = folders.newest(folder) or (disk.join(folder, bare[-1]) if bare else "")
+    if not found and (elsewhere := kept_elsewhere(folder)):
+        raise NoCheckpoint(f"{printable(folder)} keeps its checkpoints in {printable(elsewhere)}")
+    return found or folder
+
+
+def kept_elsewhere(folder: str) -> str:
+    """Where a run's plan says that its checkpoints are, when not in its own folder. Told, and not followed."""
+    try:
+        with open(os.path.join(folder, "plan.yaml"), encoding="utf-8") as file:
+            section = yaml.safe_load(file)["checkpoint"]
+        return str(section.get("folder") or "")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError):
+        return ""
 
 
 def _what_there_is(path: str, beside: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etude.checkpoint import disk, folders
 from etude.checkpoint import load as reading
-from etude.checkpoint.find import FOLDER, find, is_native
+from etude.checkpoint.find import FOLDER, find, is_native, kept_elsewhere
 from etude.checkpoint.folders import Found
 from etude.checkpoint.manifest import human
 from etude.checkpoint.places import LocalDisk, local_path, locate
@@ -69,6 +69,8 @@ def _none_in(path: str) -> UserError:
     runs = [found for level in levels for found in Path(path).glob(level)]
     newest = max(runs, key=lambda one: one.parent.name, default=None)
     hint = f"; it holds runs, the newest is {printable(str(newest.parent))}" if newest else ""
+    if elsewhere := kept_elsewhere(path):
+        hint = f"; its plan keeps them in {printable(elsewhere)}"
     return UserError(f"no checkpoint in {printable(path)}, of Étude or of a system that it knows{hint}")
 
 
