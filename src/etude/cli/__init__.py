@@ -183,7 +183,8 @@ def _report(error: EtudeError, cause: BaseException | None = None) -> int:
 
 
 def _report_unexpected(error: Exception) -> int:
-    """An exception nobody planned for: of the user's code (exit 3) if a frame of it is innermost, else ours (1)."""
+    """An exception nobody planned for: of the user's code (exit 3) if a frame of it is innermost, or if torch refused
+    what a model's step gave it; else ours (1)."""
     import traceback
 
     from etude.mistakes import is_library
@@ -199,9 +200,26 @@ def _report_unexpected(error: Exception) -> int:
     if isinstance(error, SyntaxError) and error.filename and not is_library(error.filename):
         said = f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
         return _report(UserCodeError(f"{said}: {printable((error.text or '').strip())}"))
+    step = _step_of(error)
+    if step:
+        return _report(UserCodeError(f"{step}: {type(error).__name__}: {error}"))
     traceback.print_exception(error)
     print("etude: this is a fault of the engine; `etude env` prints what a report needs", file=sys.stderr)
     return 1
+
+
+def _step_of(error: Exception) -> str:
+    """The model and the step whose computation another package refused; empty where Étude's own code raised."""
+    from traceback import walk_tb
+
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    if not frames or frames[-1].f_code.co_filename.startswith(_PACKAGE):
+        return ""
+    for frame in frames:
+        if frame.f_globals.get("__name__") == "etude.core.loop" and frame.f_code.co_name == "train_step":
+            run = frame.f_locals["run"]
+            return f"model {type(getattr(run.model, 'module', run.model)).__name__}, step {run.step + 1}"
+    return ""
 
 
 def _print_user_frames(error: BaseException) -> None:

@@ -156,6 +156,7 @@ class _Project:
                 model.init_weights()
         with _placed(plan, "data"):
             datasets = self._datasets(cfg)
+        _refuse_empty(datasets[0], plan)
         meta["CLASSES"] = getattr(datasets[0], "CLASSES", None)
         if self.name == "mmtrack":
             _label(model, cfg, meta, datasets[0])
@@ -174,6 +175,14 @@ class _Project:
                 val["pipeline"] = cfg["data"]["train"]["pipeline"]
             found.append(self.build_dataset(val))
         return found
+
+
+def _refuse_empty(dataset: Any, plan: Plan) -> None:
+    """A run without samples would end at once, in good order and with nothing learnt."""
+    with suppress(TypeError):  # a stream has no length
+        if len(dataset) == 0:
+            at = plan.data["train"].at if "train" in plan.data else None
+            raise DataError(f"data.train{f' ({at})' if at else ''} has no samples: {type(dataset).__name__} is empty")
 
 
 def _project(cfg: Any) -> _Project:

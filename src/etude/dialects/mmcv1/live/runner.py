@@ -31,6 +31,7 @@ from etude.dialects.mmcv1.live.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.registration import Registration
 from etude.dialects.mmcv1.live.resuming import Position, Restored, Resuming
+from etude.dialects.mmcv1.live.step_faults import tell_of_step
 from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
 from etude.dist.world import World
@@ -199,7 +200,11 @@ class BaseRunner(Resuming, Registration):
         return self.model.val_step(data_batch, self.optimizer, **kwargs)  # type: ignore[operator]
 
     def _update(self, run: Run, batch: Any) -> Any:
-        self.run_iter(batch, train_mode=True, **self._step_kwargs)
+        try:
+            self.run_iter(batch, train_mode=True, **self._step_kwargs)
+        except Exception as error:
+            tell_of_step(error, self, batch)
+            raise
         return self.outputs
 
     def _drive(self, data_loaders: Any, workflow: Any, kwargs: dict[str, Any]) -> None:

@@ -1,0 +1,63 @@
+"""Why a model's step failed, where the batch and the served heads tell more than the exception does.
+
+All of this happens only once something has been raised: a step pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from traceback import walk_tb
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from etude.errors import EtudeError, UserCodeError, printable
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner import BaseRunner
+
+
+def tell_of_step(error: Exception, runner: BaseRunner, batch: Any) -> None:
+    """Let the command line say what the labels of ``batch`` have to do with ``error``."""
+    if isinstance(error, EtudeError) or hasattr(error, "etude_told"):
+        return
+    heads = list(_heads(error))
+    if not heads:
+        return
+    said = _missing(batch, runner) or next(filter(None, (_beyond(frame, runner) for frame in heads)), "")
+    if said:
+        told = UserCodeError(f"model {runner.model_name}, step {runner.iter + 1}: {said}")
+        error.etude_told = told  # type: ignore[attr-defined]
+
+
+def _heads(error: Exception) -> Iterator[FrameType]:
+    """The frames of heads of Étude's own in which labels are known, innermost first."""
+    for frame, _ in [*walk_tb(error.__traceback__)][::-1]:
+        owner = frame.f_locals.get("self")
+        if "gt_label" in frame.f_locals and hasattr(owner, "compute_loss"):
+            yield frame
+
+
+def _missing(batch: Any, runner: BaseRunner) -> str:
+    if not isinstance(batch, Mapping) or "gt_label" in batch:
+        return ""
+    keys = printable(", ".join(map(str, batch)))
+    at = _place(runner, "data", "train", "pipeline")
+    return f"the batch has no gt_label, it holds {keys}; the last transforms of data.train.pipeline{at} must collect it"
+
+
+def _beyond(frame: FrameType, runner: BaseRunner) -> str:
+    labels, owner = frame.f_locals["gt_label"], frame.f_locals["self"]
+    known = getattr(owner, "num_classes", None)
+    if not isinstance(labels, torch.Tensor) or labels.is_floating_point() or labels.ndim != 1 or known is None:
+        return ""
+    if int(labels.max()) < known and int(labels.min()) >= 0:
+        return ""
+    at = _place(runner, "model", "head", "num_classes")
+    return f"labels of the batch go from {int(labels.min())} to {int(labels.max())}, and num_classes is {known}{at}"
+
+
+def _place(runner: BaseRunner, *path: str) -> str:
+    place = getattr(runner.engine.plan, "places", {}).get(path)
+    return f" ({place})" if place is not None else ""
