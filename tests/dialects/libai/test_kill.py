@@ -92,6 +92,21 @@ def before_line(number: int) -> Callable[[Any], None]:
     return plan
 
 
+def in_evaluation(number: int) -> Callable[[Any], None]:
+    """Kill in the ``number``-th evaluation; that after the last iteration comes behind all checkpoints and lines."""
+
+    def plan(trainer: Any) -> None:
+        looked, test = [0], type(trainer).test
+
+        def counting(*args: Any) -> Any:
+            looked[0] += 1
+            return die() if looked[0] == number else test(*args)
+
+        trainer.test = counting
+
+    return plan
+
+
 NOISY = ("model.dropout=0.5", "dataloader.train.dataset.0.noisy=true", "train.checkpointer.period=4")
 
 
@@ -102,6 +117,7 @@ NOISY = ("model.dropout=0.5", "dataloader.train.dataset.0.noisy=true", "train.ch
         pytest.param(at_step(9), (*NOISY, "dataloader.train.num_workers=2"), id="with-workers"),
         pytest.param(before_line(2), NOISY, id="between-checkpoint-and-line"),
         pytest.param(before_line(3), NOISY, id="in-the-last-iteration"),
+        pytest.param(in_evaluation(3), NOISY, id="in-the-last-evaluation"),
         pytest.param(
             at_step(7),
             (*NOISY, "train.num_accumulation_steps=3", "train.train_iter=4", "dataloader.train.num_workers=2"),
@@ -122,6 +138,7 @@ def test_a_killed_run_ends_in_the_same_bits(
     killed(doomed)
     trainer_of(*options, "train.output_dir=parts", resume=True).train()
     assert_same_end("whole", "parts")
+    assert_same(*(foreign.read(Path(folder, "model_best", "model")) for folder in ("whole", "parts")))
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_with_empty_records(

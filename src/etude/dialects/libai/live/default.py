@@ -155,6 +155,7 @@ class DefaultTrainer(TrainerBase):
         finally:
             if self._averaging is not None:
                 self._averaging.stop()
+        resume.mark_ended(self)
 
     def before_step(self) -> None:
         super().before_step()

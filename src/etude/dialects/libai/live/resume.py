@@ -7,22 +7,25 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from etude.checkpoint.attempts import NAME as ATTEMPTS
 from etude.checkpoint.folders import damage
-from etude.dialects.libai.files import LAST, PeriodicCheckpointer, iteration_of, read_item
+from etude.dialects.libai.files import LAST, PeriodicCheckpointer, iteration_of, read_item, save_file
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.sound import newest_whole, require_whole
 from etude.dialects.libai.live.state import own_part
-from etude.errors import ResumeError, printable
+from etude.errors import ResumeError, SaveError, printable
 
 logger = logging.getLogger("libai.engine.default")
 
 FINAL = "model_final"
 RECORDS = "metrics.json"
+#: A word in Étude's entry of the last checkpoint: the run has ended in good order.
+ENDED = "ended"
 #: In graph mode the optimizer's state belongs to the graph.
 NEED = ("model", "lr_scheduler", "optimizer|graph")
 
@@ -68,7 +71,7 @@ def _last(folder: str, *, longer: bool) -> str:
         text = file.read().strip()
     path = os.path.join(folder, text)
     if text == FINAL:
-        finished = not damage(path, NEED) and not _ended_in_the_last_step(path)
+        finished = not damage(path, NEED) and not _has_something_left(path)
         known = longer and os.path.isfile(os.path.join(path, "trainer"))
         assert known or not finished, "model training has finished, check your model in train.output_dir"
     elif re.search(r"(\d+)$", text) is None:
@@ -84,7 +87,7 @@ def has_ended(folder: str) -> bool:
         return False
     with open(path, encoding="utf-8") as file:
         name = file.read().strip()
-    return name.removesuffix(".pth") == FINAL and not _ended_in_the_last_step(os.path.join(folder, name))
+    return name.removesuffix(".pth") == FINAL and not _has_something_left(os.path.join(folder, name))
 
 
 def say_ended(folder: str, iterations: int, key: str) -> None:
@@ -94,21 +97,32 @@ def say_ended(folder: str, iterations: int, key: str) -> None:
 
 
 def _at(path: str) -> Resume:
-    entry = os.path.join(path, "trainer")
-    state = read_item(entry) if os.path.isfile(entry) else {}
+    state = _own_entry(path)
     if not state:
         logger.warning(f"{path} was not written by Étude: random numbers start anew, the data by the iteration")
     return Resume(path, int(state.get("iter", iteration_of(path))) + 1, state)
 
 
-def _ended_in_the_last_step(path: str) -> bool:
-    """Whether the run was killed between its last checkpoint and its last line: then there is something left to do."""
+def _has_something_left(path: str) -> bool:
+    """Whether the run was killed after its last checkpoint, but before its last line and evaluation were done."""
+    state = _own_entry(path)
+    return bool(state) and not state.get(ENDED)
+
+
+def _own_entry(path: str) -> dict[str, Any]:
+    """Étude's own entry of a checkpoint; empty in one that LiBai itself wrote."""
     entry = os.path.join(path, "trainer")
-    state = read_item(entry) if os.path.isfile(entry) else {}
-    writers = state.get("hooks", {}).get("PeriodicWriter", {}).get("writers", ())
-    written = [own["size"] for own in writers if "size" in own]
-    records = os.path.join(os.path.dirname(path), RECORDS)
-    return bool(written) and os.path.exists(records) and os.path.getsize(records) == written[0]
+    return dict(read_item(entry)) if os.path.isfile(entry) else {}
+
+
+def mark_ended(trainer: Any) -> None:
+    """Note in the last checkpoint that everything which comes after it was done, too."""
+    path = os.path.join(trainer.cfg.train.output_dir, FINAL)
+    done = trainer.iter >= trainer.max_iter and trainer.engine.stopping is None and dist.is_main_process()
+    with suppress(OSError, SaveError, ResumeError):  # the run has ended well all the same
+        state = _own_entry(path) if done else {}
+        if state and state["iter"] == trainer.max_iter - 1:
+            save_file(os.path.join(path, "trainer"), {**state, ENDED: True})
 
 
 def _set_records_aside(folder: str) -> None:
