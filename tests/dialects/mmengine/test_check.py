@@ -388,8 +388,10 @@ def test_what_classes_hand_on_to_their_bases_is_known(project: Path, capsys: pyt
 
 def test_a_part_that_nothing_registers_is_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "parts_of_check.py").write_text(f"{PARTS}\ndef seeded():\n    import random\n    import mmengine\n")
-    (said,) = told(TEXT.replace("type='Tower', width=8, depth=3", "type='ResNet', depth=50"), capsys)
-    assert said.startswith("c.py:4: warning: model.backbone.type: nothing that this config imports is called 'ResNet'")
+    (said,) = told(TEXT.replace("type='Tower', width=8, depth=3", "type='UnheardOfByCheck', depth=50"), capsys)
+    assert said.startswith(
+        "c.py:4: warning: model.backbone.type: nothing that this config imports is called 'UnheardOfByCheck'"
+    )
 
 
 def test_modules_that_import_by_a_function_may_register_anything(
