@@ -17,6 +17,12 @@ from etude.registry import HOOKS
 
 #: Behind the validation of the planned end (70), before the last checkpoint (110).
 _LATE = 105
+#: The engine's points in MMEngine's words.
+_WORDS = {
+    "before_epoch": "before_train_epoch", "before_step": "before_train_iter", "after_step": "after_train_iter",
+    "after_epoch": "after_train_epoch", "before_eval": "before_val_epoch", "before_eval_step": "before_val_iter",
+    "after_eval_step": "after_val_iter", "after_eval": "after_val_epoch",
+}  # fmt: skip
 
 
 @HOOKS.register(name="mmengine.Hook")
@@ -36,10 +42,15 @@ class Hook(EngineHook):
     def origin(self) -> str:
         return origin_of(type(self.hook))
 
+    def word_for(self, point: str) -> str:
+        return _WORDS.get(point, point)
+
     def attach(self, run: Run) -> None:
         """Before a checkpoint is loaded. The hook itself begins with ``mmengine.Begin``."""
         self._view = view_of(run)
-        run.hooks.add(_End(self, by_epochs=self._view.by_epochs))
+        ends = ["after_train"] if self._view.by_epochs else ["after_train_epoch", "after_train"]
+        if self._acts(*ends):
+            run.hooks.add(End(self, ends))
 
     def calls(self) -> Mapping[str, Call]:
         view = self._view
@@ -150,14 +161,18 @@ class Begin(EngineHook):
         initialise(run.model)
 
 
-class _End(EngineHook):
+class End(EngineHook):
     """What a hook does when training has come to its end: behind the last validation, and not after an error."""
 
     priority = _LATE
 
-    def __init__(self, hook: Hook, *, by_epochs: bool) -> None:
-        self.hook, self.by_epochs = hook, by_epochs
+    def __init__(self, hook: Hook, stages: list[str]) -> None:
+        self.hook, self.stages = hook, stages
+
+    @property
+    def name(self) -> str:
+        return self.hook.name
 
     def after_train(self, run: Run) -> None:
         if run.error is None:
-            self.hook.at(*(() if self.by_epochs else ("after_train_epoch",)), "after_train")
+            self.hook.at(*self.stages)

@@ -165,7 +165,7 @@ class TrainLoop:
         raise AttributeError(name) if name.startswith("__") else _missing(f"runner.train_loop.{name}", known)
 
 
-class _Ending(EngineHook):
+class StopTraining(EngineHook):
     """Ends the run when everybody has acted; without the validation that a run has at its planned end."""
 
     priority = 105
@@ -237,7 +237,7 @@ def view_of(run: Run) -> View:
     update: Any = run.update
     if getattr(update, "view", None) is None:
         update.view = View(run)
-        run.hooks.add(_Ending(update.view))
+        run.hooks.add(StopTraining(update.view))
     view: View = update.view
     return view
 
