@@ -149,9 +149,8 @@ class ImageClassifier(BaseClassifier):
         features = self.backbone(img)
         if self.neck is not None and stage != "backbone":
             features = self.neck(features)
-        if stage == "pre_logits" and hasattr(self.head, "pre_logits"):
-            features = self.head.pre_logits(features)  # type: ignore[union-attr,operator]
-        return features
+        last = getattr(self.head, "pre_logits", None)
+        return last(features) if last is not None and stage == "pre_logits" else features
 
     def forward_train(self, img: Tensor, gt_label: Any = None, **kwargs: Any) -> dict[str, Any]:
         assert self.head is not None
