@@ -143,8 +143,11 @@ _SCRIPT: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "mp_start_method": ({"enum": ["fork", "spawn", "forkserver"]}, "how data workers start"),
     "opencv_num_threads": (INT, "threads of OpenCV in each process"),
     "auto_scale_lr": (or_null(DICT), "of mmdet's configs"),
-    "USE_MMDET": (FLAG, "of mmtracking's configs"),
-    "TRAIN_REID": (FLAG, "of mmtracking's configs"),
+    "USE_MMDET": (FLAG, "of mmtracking's configs: train the detector of the model alone"),
+    "TRAIN_REID": (FLAG, "of mmtracking's configs: train the re-identification of the model alone"),
+    "samples_per_epoch": (or_null(INT), "of mmtracking's configs; not served, an epoch is one pass over the data"),
+    "search_metrics": ({"type": "array", "items": TEXT}, "of mmtracking's configs, for its search of parameters"),
+    "test_set": (TEXT, "of mmtracking's configs, for their own use"),
 }
 
 
