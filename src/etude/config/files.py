@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from etude.config.tree import Tree
-from etude.errors import ConfigError, suggest
+from etude.errors import ConfigError, nearest, suggest
 
 ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py")
 
@@ -66,5 +66,10 @@ def _parse(text: str, shown: str, ending: str, python: bool) -> Tree:
 def _neighbours(path: str, folder: str) -> str:
     if not os.path.isdir(folder):
         return f"there is no folder {folder} either"
+    asked, ending = os.path.splitext(os.path.basename(path))
     names = [name for name in os.listdir(folder) if name.endswith(ENDINGS)]
-    return suggest(os.path.basename(path), names, most=5) if names else ""
+    stems = {os.path.splitext(name)[0]: name for name in sorted(names, key=lambda name: name.endswith(ending))}
+    near = nearest(asked, list(stems))  # the ending makes short names alike
+    if near:
+        return f"did you mean {stems[near]!r}?"
+    return suggest("", names, most=5) if names else ""

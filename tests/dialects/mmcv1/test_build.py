@@ -307,7 +307,13 @@ def test_workers_that_outlive_an_epoch_are_resumed_exactly(config: Any, file: st
             2,
             "toy.py:18: metric acuracy is not supported; did you mean 'accuracy'?",
         ),
-        ("load_from = 'nowhere.pth'", 7, "load_from: there is no file 'nowhere.pth'"),
+        (
+            "data['val'] = dict(type='ListedData', data_prefix='', pipeline=[])\n"
+            "evaluation = dict(metric='recall', save_best='auto')",
+            2,
+            "toy.py:18: whether 'recall' should grow or shrink cannot be told from its name",
+        ),
+        ("load_from = 'nowhere.pth'", 7, "toy.py:17: load_from: there is no file 'nowhere.pth'"),
         ("_base_ = ['toyy.py']", 2, "toyy.py\" does not exist; did you mean 'toy.py'?"),
         ("del data['val']", 2, "there is no data.val to evaluate on; give it, or train with --no-validate"),
         ("model = dict(type='NoLossModel')", 3, "train_step of NoLossModel returned no 'loss' to minimise"),
@@ -320,6 +326,14 @@ def test_what_goes_wrong_is_told_with_its_kind(
 ) -> None:
     assert main(["train", str(config(f"{lines}\n")), "--work-dir", "out", "-q"]) == code
     assert told in capsys.readouterr().err
+
+
+def test_a_launcher_that_was_not_there_is_named(
+    config: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    assert main(["train", str(config()), "--work-dir", "out", "-q", "--launcher", "pytorch"]) == 2
+    assert "--launcher pytorch needs a run that torchrun has started: RANK is not set" in capsys.readouterr().err
 
 
 def test_another_model_is_not_resumed(config: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from etude.cli import main
 PARTS = """
 from mmcls.datasets import DATASETS
 from mmcls.models import BACKBONES, CLASSIFIERS
+from mmcv.runner import HOOKS, Hook
 from mmcv.runner.optimizer import OPTIMIZER_BUILDERS, DefaultOptimizerConstructor
 
 @BACKBONES.register_module(force=True)
@@ -29,10 +30,16 @@ class OwnData:
     def __init__(self, split, test_mode=False):
         pass
 
+@HOOKS.register_module(force=True)
+class OwnHook(Hook):
+    def after_train_itr(self, runner):
+        pass
+
 @OPTIMIZER_BUILDERS.register_module(force=True)
 class OwnConstructor(DefaultOptimizerConstructor):
     pass
 """
+CLASSIFIER = "_delete_=True, type='ImageClassifier', backbone=dict(type='TinyNet', depth=2)"
 BASE = """\
 custom_imports = dict(imports=['parts_of_mistakes'], allow_failed_imports=False)
 model = dict(type='OwnModel', width=3)
@@ -77,6 +84,20 @@ def test_the_base_alone_is_fine(check: Any) -> None:
             "model = dict(_delete_=True, type='ImageClassifier', backbone=dict(type='ResNet', depth=50))",
             "no part for model.backbone is called 'ResNet'; Étude does not bring it: ",
         ),
+        ("model = dict(type='OwnModl')", "no model is called 'OwnModl'; did you mean 'OwnModel'?"),
+        ("data = dict(train=dict(type='OwnDat'))", "no dataset is called 'OwnDat'; did you mean 'OwnData'?"),
+        (f"model = dict({CLASSIFIER}, neck=dict(type='GAP'))", "part for model.neck is called 'GAP'; known: Glob"),
+        (f"model = dict({CLASSIFIER}, head=dict(type='LinearHead'))", "'LinearHead'; did you mean 'LinearClsHead'?"),
+        (
+            f"model = dict({CLASSIFIER}, head=dict(type='ClsHead', loss=dict(type='CrossEntropy')))",
+            "no part for model.head.loss is called 'CrossEntropy'; did you mean 'CrossEntropyLoss'?",
+        ),
+        ("custom_imports = dict(imports=['parts_of_mistake'])\nmodel = dict(type='OwnModl')", "parts_of_mistake"),
+        ("workflow = [('train', 1.5)]", "workflow: 'train' is done a whole number of times, not 1.5"),
+        ("lr_config = dict(policy='cosine')", "no policy is called 'cosine'; did you mean 'CosineAnnealing'?"),
+        ("optimizer = dict(paramwise_cfg=dict(bias_mult=2))", "unknown key optimizer.paramwise_cfg.bias_mult; did"),
+        ("evaluation = dict(metric='f1_score', save_best='auto')", "warning: evaluation.save_best='auto': whether 'f1"),
+        ("total_epochs = 5", "warning: total_epochs = 5 is not read beside runner: runner.max_epochs = 2 counts"),
         ("lr_config = dict(warmup_iters=0)", "lr_config.warmup_iters must be above 0 with a warmup, not 0"),
         ("lr_config = dict(warmup_ratio=1.5)", "lr_config.warmup_ratio must be a number above 0 and at most 1"),
         ("lr_config = dict(_delete_=True, policy='fixed', warmup='exp')", "lr_config.warmup needs warmup_iters"),
@@ -110,7 +131,7 @@ def test_the_base_alone_is_fine(check: Any) -> None:
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_line(check: Any, lines: str, told: str) -> None:
     said = check(lines)
-    line = 2 + len(lines.splitlines())
+    line = 3 if lines.startswith("custom_imports") else 2 + len(lines.splitlines())
     assert [text for text in said.splitlines() if text.startswith(f"child.py:{line}: ") and told in text], said
     assert said.endswith((": 1 mistake", ": 1 warning"))
 
@@ -128,6 +149,18 @@ def test_parts_of_the_model_are_held_against_their_classes(check: Any) -> None:
     said = check("model = dict(_delete_=True, type='ImageClassifier', backbone=dict(type='TinyNet', stages=1))")
     assert "child.py:3: warning: TinyNet has no parameter 'stages'; known: depth, init_cfg, width" in said
     assert "child.py:3: warning: TinyNet needs the parameter 'depth'" in said
+
+
+def test_a_method_of_a_hook_that_nothing_calls_is_told(check: Any) -> None:
+    said = check("custom_hooks = [dict(type='OwnHook')]")
+    told = "warning: OwnHook.after_train_itr: a run calls no such method of a hook; did you mean 'after_train_iter'?"
+    assert told in said and said.startswith("parts_of_mistakes.py:")
+
+
+def test_an_override_is_blamed_for_what_it_says(check: Any) -> None:
+    assert "override 'log_config.hooks.0.type=TextLogger': no " in check("", "log_config.hooks.0.type=TextLogger")
+    flow = "workflow=[('train', 1.5)]"
+    assert f'override "{flow}": workflow: ' in check("workflow = [('train', 1)]", flow)
 
 
 def test_a_forgotten_delete_is_told_of_the_child(check: Any) -> None:

@@ -11,7 +11,7 @@ from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
 from etude.dialects.mmcv1.parts import tell_unknown_parts
 from etude.dialects.mmcv1.tracking import PARTS, tell_tracking
-from etude.dialects.mmcv1.values import tell_values
+from etude.dialects.mmcv1.values import PARAMWISE, tell_values
 from etude.dialects.openmm.configdict_v1 import ConfigDict
 from etude.dialects.openmm.inherited import tell_inherited
 from etude.dialects.openmm.lowering import Lowering, number
@@ -46,14 +46,12 @@ _DATA_KEYS = (
     "test_dataloader", "persistent_workers", "pin_memory", "shuffle", "drop_last", "sampler", "sampler_cfg",
     "prefetch_factor", "round_up",
 )  # fmt: skip
+#: Policies under the names that they have elsewhere.
+_POLICIES = {"cosine": "CosineAnnealing", "cos": "CosineAnnealing", "multistep": "step", "constant": "fixed"}
 SPLITS = ("train", "val", "test")
 _LOADER_KEYS = (
     "samples_per_gpu", "workers_per_gpu", "shuffle", "drop_last", "persistent_workers", "pin_memory", "sampler",
     "sampler_cfg", "prefetch_factor", "round_up", "seed",
-)  # fmt: skip
-_PARAMWISE_KEYS = (
-    "custom_keys", "bias_lr_mult", "bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult", "dcn_offset_lr_mult",
-    "bypass_duplicate",
 )  # fmt: skip
 #: What belongs where, for telling slips of the fingers.
 WORDS = Words(
@@ -70,7 +68,7 @@ WORDS = Words(
         ("data", "val_dataloader"): _LOADER_KEYS,
         ("data", "test_dataloader"): _LOADER_KEYS,
         ("custom_imports",): ("imports", "allow_failed_imports"),
-        ("optimizer", "paramwise_cfg"): _PARAMWISE_KEYS,
+        ("optimizer", "paramwise_cfg"): PARAMWISE,
         ("optimizer", "paramwise_cfg", "custom_keys", "*"): ("lr_mult", "decay_mult"),
         ("optimizer_config", "grad_clip"): ("max_norm", "norm_type"),
         ("fp16",): ("loss_scale",),
@@ -152,8 +150,8 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         files=tuple(tree.files),
     )
     low.unknown_keys(KNOWN_KEYS)
-    tell_slips(low, WORDS)
     tell_unknown_parts(low, WORDS.names)
+    tell_slips(low, WORDS)
     tell_values(low, _target)
     tell_tracking(low)
     tell_inherited(low)
@@ -304,7 +302,9 @@ def _policy(low: Lowering, key: str, suffix: str, priority: str) -> list[HookPla
         hook = (name.title() if name == name.lower() else name) + suffix
         spec = Spec(kind="hook", name=hook, args=spec.args, at=spec.at, places=spec.places)
         if hook not in known and not any(entry == hook for _, entry in low.registered):
-            low.error(low.place(key, "policy"), f"no policy is called {name!r}", suggest(name, policies(suffix)))
+            meant = _POLICIES.get(name.casefold())
+            hint = f"did you mean {meant!r}?" if meant else suggest(name, policies(suffix))
+            low.error(low.place(key, "policy"), f"no policy is called {name!r}", hint)
             return []
     low.bind(spec, known, table="HOOKS")
     return [HookPlan(spec=spec, priority=PRIORITIES[priority])]

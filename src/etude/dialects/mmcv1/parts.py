@@ -7,11 +7,16 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from etude.config.tree import Path
+from etude.dialects.mmcv1.listing import registries
 from etude.dialects.mmcv1.names import OUT_OF_SCOPE
 from etude.dialects.openmm.lowering import Lowering
 from etude.dialects.openmm.reach import reads_all
+from etude.errors import nearest, suggest
 
 _HOMES = ("mmcls.models.", "mmcls.datasets.", "mmcv.cnn.")
+_SLOTS: dict[Path, str] = {
+    ("backbone",): "BACKBONES", ("neck",): "NECKS", ("head",): "HEADS", ("head", "loss"): "LOSSES",
+}  # fmt: skip
 _MODELS = ("MODELS", "CLASSIFIERS", "BACKBONES", "HEADS")
 #: Name of a part that MMClassification has and Étude has not → why.
 _NOT_SERVED = {key.rpartition(".")[2]: why for key, why in OUT_OF_SCOPE.items() if key.startswith(_HOMES)}
@@ -28,7 +33,25 @@ def tell_unknown_parts(low: Lowering, known: Collection[str]) -> None:
         if name in _NOT_SERVED and readable:
             low.error(at, what, f"Étude does not bring it: {_NOT_SERVED[name]}")
         elif readable and (alike := _registered(low, path)):
-            low.error(at, what, f"{', '.join(low.modules)} registers {', '.join(alike)}")
+            near = nearest(name, [*alike, *_served(_MODELS if path == ("model",) else ())])
+            brought = f"{', '.join(low.modules)} registers {', '.join(alike)}"
+            low.error(at, what, f"did you mean {near!r}?" if near else brought)
+        elif readable and low.modules and (table := _slot(low, path)):
+            own_kind = [entry for kind, entry in low.registered if kind == table]
+            low.error(at, what, suggest(name, sorted({*_served((table,)), *own_kind})))
+
+
+def _slot(low: Lowering, path: Path) -> str:
+    """The registry of a part that a class of Étude's own will build; empty where a class of the user's may do so."""
+    table = _SLOTS.get(path[1:], "") if path[0] == "model" else ""
+    owners = [low.tree.get(*path[:length], "type") for length in range(1, len(path))]
+    served = _served(("CLASSIFIERS", "HEADS"))
+    return table if all(_bare(owner) in served for owner in owners) else ""
+
+
+def _served(tables: Collection[str]) -> list[str]:
+    known = registries()
+    return [name for table in tables for name in known.get(table, ())]
 
 
 def _registered(low: Lowering, path: Path) -> list[str]:

@@ -10,6 +10,8 @@ from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects.mmcv1.bounds import refused
 from etude.dialects.mmcv1.listing import registries
+from etude.dialects.mmcv1.tracking import tracks
+from etude.dialects.openmm.hook_methods import tell_methods
 from etude.dialects.openmm.lowering import Lowering
 from etude.dialects.openmm.schemas import written
 from etude.dialects.openmm.source import is_missing, near_checkpoint
@@ -26,6 +28,14 @@ _WORDS: Mapping[str, Sequence[str]] = {
 _SHARES = ("pct_start", "start_percent")
 _DECAYS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult")
 _MODES = ("train", "val")
+#: What mmcv's constructor of optimizers reads of ``paramwise_cfg``.
+PARAMWISE = (
+    "custom_keys", "bias_lr_mult", "bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult", "dcn_offset_lr_mult",
+    "bypass_duplicate",
+)  # fmt: skip
+#: Metrics of MMClassification whose names say nothing of what is better.
+_NO_DIRECTION = ("recall", "f1_score", "support")
+_HOOK = "etude.dialects.mmcv1.live.hook:Hook"
 _BACKENDS = ("nccl", "gloo", "mpi", "ucc")
 
 
@@ -132,6 +142,28 @@ def _ends(low: Lowering) -> None:
         low.error(low.place("runner"), f"{given['type']} needs `{length}`", f"runner = dict(…, {length}=…)")
 
 
+def _two_lengths(low: Lowering) -> None:
+    """MMTracking's own rule is told where its configs are."""
+    runner, length = low.tree.get("runner"), low.tree.get("total_epochs")
+    if not isinstance(runner, Mapping) or length is None or tracks(low):
+        return
+    known = next((key for key in ("max_epochs", "max_iters") if key in runner), None)
+    if known and (known, runner[known]) != ("max_epochs", length):
+        text = f"total_epochs = {length!r} is not read beside runner: runner.{known} = {runner[known]!r} counts"
+        low.warning(low.place("total_epochs"), text, "leave one of them out")
+
+
+def _rules_by_parameter(low: Lowering) -> None:
+    """mmcv's constructor leaves alone what it does not know."""
+    rules = low.tree.get("optimizer", "paramwise_cfg")
+    if low.tree.get("optimizer", "constructor", default="DefaultOptimizerConstructor") != "DefaultOptimizerConstructor":
+        return
+    for key in rules if isinstance(rules, Mapping) else ():
+        way = ("optimizer", "paramwise_cfg", str(key))
+        if key not in PARAMWISE and not str(key).startswith("_") and _near(str(key), PARAMWISE) is None:
+            low.error(low.place(*way), f"unknown key {dotted(way)}", suggest(str(key), PARAMWISE))
+
+
 def _constructor(low: Lowering) -> None:
     name = low.tree.get("optimizer", "constructor")
     known = [
@@ -179,6 +211,24 @@ def _evaluation(low: Lowering) -> None:
         )
 
 
+def _best(low: Lowering) -> None:
+    """A first result of which mmcv cannot tell whether it should grow; a data set of one's own may have others."""
+    given = low.tree.get("evaluation")
+    if not isinstance(given, Mapping) or given.get("save_best") != "auto" or given.get("rule") is not None:
+        return
+    metric: Any = given.get("metric")
+    first = metric[0] if isinstance(metric, list | tuple) and metric else metric
+    if first in _NO_DIRECTION and not given.get("greater_keys") and not given.get("less_keys"):
+        text = f"evaluation.save_best='auto': whether {first!r} should grow or shrink is not known by its name"
+        low.warning(low.place("evaluation", "save_best"), text, "give rule='greater' or rule='less'")
+
+
+def _hook_methods(low: Lowering) -> None:
+    for path, name in low.tree.walk():
+        if path[0] == "custom_hooks" and path[-1] == "type" and ("HOOKS", name) in low.registered:
+            tell_methods(low, low.registered["HOOKS", name], _HOOK, {})
+
+
 def _workflow(low: Lowering) -> None:
     flow: Any = low.tree.get("workflow")
     if flow is None:
@@ -191,6 +241,12 @@ def _workflow(low: Lowering) -> None:
         near = _near(str(mode), _MODES)
         if mode not in _MODES and near:
             low.error(low.place("workflow", index), f"no mode is called {mode!r}", f"did you mean {near!r}?")
+            return
+    for index, (mode, count) in enumerate(flow):
+        if not isinstance(count, int):
+            low.error(
+                low.place("workflow", index), f"workflow: {mode!r} is done a whole number of times, not {count!r}"
+            )
             return
     if all(mode == "val" or count == 0 for mode, count in flow):
         low.error(low.place("workflow"), f"the workflow {flow} never trains", "add ('train', 1)")
@@ -273,7 +329,7 @@ def _hold_against(
 
 _RULES = (
     _milestones, _periods, _ends, _clip, _constructor, _evaluation, _workflow, _log, _decay, _half_precision, _seed,
-    _files,
+    _files, _two_lengths, _rules_by_parameter, _hook_methods, _best,
 )  # fmt: skip
 
 

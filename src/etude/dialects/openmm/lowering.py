@@ -60,7 +60,7 @@ class Lowering:
             name=name_of(values.get("type", default)),
             args=args,
             at=self.place(*path),
-            places={key: self.place(*path, key) for key in args},
+            places={key: self.place(*path, key) for key in (*args, *(["type"] if "type" in values else []))},
         )
 
     def place(self, *path: str | int) -> Place:
@@ -142,7 +142,9 @@ class Lowering:
             return ""
         if near or not self.modules:
             hint = f"did you mean {near!r}?" if near else "list the module that defines it under `custom_imports`"
-            self.error(spec.at, f"no {word} is called {spec.name!r}", hint)
+            named = spec.place("type")
+            at = named if named.file != spec.at.file else spec.at  # of an override, or of a child
+            self.error(at, f"no {word} is called {spec.name!r}", hint)
         return ""
 
     def unknown_keys(self, known: Sequence[str]) -> None:

@@ -55,13 +55,14 @@ class _Slips:
         self.names = {**words.names, **{name: target for (_, name), target in low.registered.items()}}
 
     def tell(self) -> None:
+        lost = self._imports()
         used = _used(tuple(self.low.tree.files.values()))
         self._keys((), self.low.tree.values, self.words.top, leave=used)
         for path, value in self.low.tree.walk():
             if isinstance(value, Mapping) and path[0] in self.words.top:
                 self._keys(path, value, self._belong(path, value))
-                self._name(path, value)
-        self._imports()
+                if not lost:
+                    self._name(path, value)
 
     def _belong(self, path: Path, value: Mapping[Any, Any]) -> list[str]:
         """The words that belong into the dict at ``path``."""
@@ -94,13 +95,16 @@ class _Slips:
         kind = "loss" if table == "LOSSES" else kind
         return f"no {kind}" if kind else "nothing"
 
-    def _imports(self) -> None:
-        """A module that cannot be found, unless the config says that this may be."""
+    def _imports(self) -> bool:
+        """Tell of a module that cannot be found, unless the config says that this may be; whether there is one: names
+        that look misspelt may be its own."""
         forgiven = self.low.tree.get("custom_imports", "allow_failed_imports", default=False)
         places = [self.low.place("custom_imports", "imports", index) for index in range(len(self.low.imports))]
-        for finding in find_imports(self.low.imports, list(self.low.tree.files), places)[1]:
+        missing = find_imports(self.low.imports, list(self.low.tree.files), places)[1]
+        for finding in missing:
             if finding.hint.startswith("did you mean") or not forgiven:
                 self.low.findings.append(replace(finding, message=f"custom_{finding.message}"))
+        return bool(missing)
 
     def _error(self, path: Path, word: str, message: str, meant: str) -> None:
         """Tell it, unless an error says the same; a warning about the word gives way."""

@@ -80,7 +80,8 @@ def near_files(path: str, endings: tuple[str, ...] = SUFFIXES) -> str:
     folder, name = os.path.split(path)
     where = os.path.expanduser(folder) or "."
     names = os.listdir(where) if os.path.isdir(where) else []
-    near = nearest(name, [entry for entry in names if entry.endswith(endings)])
+    stems = {os.path.splitext(entry)[0]: entry for entry in sorted(names) if entry.endswith(endings)}
+    near = stems.get(nearest(os.path.splitext(name)[0], list(stems)) or "")
     return f"did you mean {near!r}?" if near else ""
 
 

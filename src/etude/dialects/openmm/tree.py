@@ -28,6 +28,8 @@ def tree_of(source: Source, path: str, overrides: Sequence[str], options: Mappin
             values = merge(nested({key: value}), values, list_keys=True)
         except ConfigError as error:
             raise ConfigError(error.findings[0].message, at=f"override {text!r}") from error
+        if not isinstance(value, Mapping):
+            places = {where: at for where, at in places.items() if where[: len(_path(key))] != _path(key)}
         place = places[_path(key)] = Place(f"override {text!r}", 0, key)
         places.setdefault(_path(key)[:1], place)
         source.history.setdefault(_path(key), []).append((place, value))

@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     from etude.build import Options
 
 
+#: Launcher → what it sets in the environment, and who does.
+_LAUNCHED = {
+    "pytorch": ("RANK", "torchrun"), "slurm": ("SLURM_PROCID", "srun"), "mpi": ("OMPI_COMM_WORLD_RANK", "mpirun"),
+}  # fmt: skip
+
+
 def build(plan: Plan, options: Options) -> Run:
     """The runner with its hooks, model, data and optimizer, as a run; nothing is written and nothing trained yet."""
     cfg = _config(plan, options)
@@ -77,7 +83,8 @@ def _require_files(cfg: Any, plan: Plan) -> None:
         file = cfg.get(key)
         if is_missing(file):
             near = near_checkpoint(file)
-            place = display(plan.files[0]) if plan.files else key
+            said = plan.places.get((key,)) if plan.source.get(key) == file else "command line"
+            place = said or (display(plan.files[0]) if plan.files else key)
             raise NoCheckpoint(f"{place}: {key}: there is no file {file!r}{f'; {near}' if near else ''}")
 
 
@@ -255,9 +262,20 @@ def _join_group(cfg: Any, extras: Mapping[str, Any]) -> bool:
         cfg["gpu_ids"] = [*(extras.get("gpu_ids") or [extras.get("gpu_id") or 0])][:1]
         return False
     if not torch.distributed.is_initialized():
+        _require_launched(launcher)
         init_dist(launcher, **dict(cfg.get("dist_params") or {"backend": "nccl"}))
     cfg["gpu_ids"] = list(range(get_dist_info()[1]))
     return True
+
+
+def _require_launched(launcher: str) -> None:
+    """A launcher has set what the processes of a run know each other by."""
+    variable, started = _LAUNCHED.get(launcher, ("", ""))
+    if variable and variable not in os.environ:
+        raise ConfigError(
+            f"--launcher {launcher} needs a run that {started} has started: {variable} is not set",
+            hint=f"{started} … -m etude train CONFIG --launcher {launcher}; without --launcher one process trains",
+        )
 
 
 def _label(model: Any, cfg: Any, meta: Mapping[str, Any], dataset: Any) -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from etude.dialects.mmcv1.bounds import GREATER, LESS
 from etude.dialects.mmcv1.live import exact
 from etude.dialects.mmcv1.live.checkpoint_hook import target_folder
-from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigTypeError, require
+from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigTypeError, ConfigValueError, require
 from etude.dialects.mmcv1.live.hook import Hook
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
@@ -86,6 +86,13 @@ class EvalHook(Hook):
         self.rule, self.key_indicator = rule, key_indicator
         if rule is not None:
             self.compare_func = self.rule_map[rule]
+
+    def require_rule(self, runner: BaseRunner, key: str) -> None:
+        """A result whose name says nothing of what is better, without a ``rule``, is a mistake of the config's."""
+        try:
+            self._inferred_rule(key) if self.rule is None else None
+        except ValueError as error:
+            raise ConfigValueError(str(error), at=place_of(runner, "save_best")) from error
 
     def _inferred_rule(self, key: str) -> str:
         name, more, less = key.lower(), [k.lower() for k in self.greater_keys], [k.lower() for k in self.less_keys]
@@ -247,6 +254,7 @@ class EvalHook(Hook):
             warnings.warn("the evaluation gave no result, so no best checkpoint can be chosen", stacklevel=2)
             return None
         if self.key_indicator == "auto":
+            self.require_rule(runner, str(next(iter(found))))
             self._init_rule(self.rule, next(iter(found)))
         if self.key_indicator not in found:
             raise ConfigKeyError(

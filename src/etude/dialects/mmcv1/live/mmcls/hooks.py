@@ -39,6 +39,9 @@ class _Latest(evaluation.EvalHook):
                     f"metric {name} is not supported",
                     at=evaluation.place_of(runner, "metric"), hint=suggest(name, METRICS),
                 )  # fmt: skip
+        first = metric if isinstance(metric, str) else next(iter(metric), None)
+        if self.key_indicator == "auto" and first is not None:
+            self.require_rule(runner, first)
 
     def _take(self, runner: BaseRunner, results: Any) -> None:
         self.latest_results = results
