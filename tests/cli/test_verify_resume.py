@@ -87,14 +87,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.mark.parametrize(
     ("example", "words", "steps"),
     [
-        ("mmcv1/digits.py", ["runner.max_epochs=2", "data.samples_per_gpu=256"], 12),
+        ("mmcv1/digits.py", ["runner.max_epochs=2", "data.samples_per_gpu=256", "seed=None"], 12),
         ("mmengine/simclr_lars.py", ["train_cfg.max_epochs=2", "param_scheduler=[]", "train_dataloader.batch_size=512",
                                      "default_hooks.checkpoint.interval=1"], 4),
     ],
 )  # fmt: skip
 def test_configs_of_other_systems_are_proved_too(example: str, words: list[str], steps: int, capsys: Any) -> None:
+    """Without a seed, too: both runs are given one."""
     code = main(["verify-resume", str(EXAMPLES / example), *words, "--kills", "1"])
-    assert (code, capsys.readouterr().out.splitlines()[-1]) == (0, f"the same bits after {steps} steps and 1 resume")
+    said = capsys.readouterr().out.splitlines()
+    assert (code, said[-1]) == (0, f"the same bits after {steps} steps and 1 resume")
+    assert (said[0] == "the config has no seed: all runs get --seed=0") == ("seed=None" in words)
 
 
 def foreign_run(folder: Path, layout: str, weight: float) -> Path:

@@ -57,6 +57,7 @@ def _verify(args: argparse.Namespace, root: Path, forks: Forks) -> int:
     from etude.checkpoint.proof import compare_runs, saved_steps, steps_of
 
     args.overrides += _at_home(args)
+    args.more = _seeded(args)
     calm, killed = root / "undisturbed", root / "killed"
     print("training without a disturbance …", flush=True)
     _train(args, forks, calm, expect=0)
@@ -98,6 +99,22 @@ def _at_home(args: argparse.Namespace) -> list[str]:
     return []
 
 
+#: Where configs of other systems say their seed; they draw one at every start where they say none.
+_SEEDS = {"mmcv1": ("seed",), "mmengine": ("randomness", "seed")}
+
+
+def _seeded(args: argparse.Namespace) -> list[str]:
+    """One seed for both runs where the config has none: else they would differ from the first step on."""
+    from etude.api import load_plan
+
+    with suppress(UserError):
+        plan, tree = load_plan(args.config, args.overrides, dialect=args.dialect)
+        if plan.builder in _SEEDS and tree.get(*_SEEDS[plan.builder]) is None:
+            print("the config has no seed: all runs get --seed=0", flush=True)
+            return ["--seed=0"]
+    return []
+
+
 def _moments(total: int, number: int, kills: int) -> Iterator[int]:
     """When to kill: evenly spread, and while there is no checkpoint by then, 1, 2, 4 … steps later."""
     first = max(1, total * (number + 1) // (kills + 1))
@@ -110,7 +127,7 @@ def _moments(total: int, number: int, kills: int) -> Iterator[int]:
 
 
 def _train(args: argparse.Namespace, forks: Forks, folder: Path, *words: str, expect: int) -> None:
-    command = ["train", args.config, *args.overrides, "--folder", str(folder), *words]
+    command = ["train", args.config, *args.overrides, "--folder", str(folder), *args.more, *words]
     if args.limit_batches is not None:
         command.append(f"--limit-batches={args.limit_batches}")
     if args.dialect:

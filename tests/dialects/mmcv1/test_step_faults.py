@@ -19,12 +19,10 @@ BACKBONES.register_module(name='FlatOfFaults', module=torch.nn.Flatten, force=Tr
 @DATASETS.register_module(force=True)
 class DataOfFaults(torch.utils.data.Dataset):
     CLASSES = ('a', 'b', 'c')
-    def __init__(self, keys=('img', 'gt_label'), grows=False, size=3, test_mode=False):
+    def __init__(self, keys=('img', 'gt_label'), grows=False, size=3):
         self.keys, self.grows, self.size, self.drawn = keys, grows, size, 0
     def __len__(self):
         return self.size
-    def evaluate(self, results, **kwargs):
-        return {}
     def __getitem__(self, index):
         self.drawn += 1
         width = 5 if self.grows and self.drawn > 2 else 4

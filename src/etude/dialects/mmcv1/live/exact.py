@@ -126,7 +126,7 @@ def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
     """
     set_rng_state(saved["rng"])
     set_own_states(loader, saved.get("own", ()))
-    current = Pass(loader)
+    current = Pass(loader, at_once=saved["first_rng"] is None)
     batches = iter(loader)
     set_rng_state(saved["first_rng"])
     for _ in range(int(saved["taken"])):
