@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from etude.checkpoint import disk
+from etude.dialects.mmcv1.live.workers import end_workers
 from etude.errors import ResumeError, SaveError
 from tests.dialects.mmcv1.toys import Net, Noisy, assert_same_bits, noisy_loader, weights
 
@@ -60,17 +61,6 @@ class Bad(Noisy):
         return super().__getitem__(index)
 
 
-class Ending(DataLoader[Any]):
-    """Its workers end when told so; left to the garbage collector, torch waits seconds for each."""
-
-    def __iter__(self) -> Any:
-        self.batches: Any = super().__iter__()
-        return self.batches
-
-    def end(self) -> None:
-        self.batches._shutdown_workers()
-
-
 def _prepared(
     make_runner: Any,
     folder: Path,
@@ -96,8 +86,10 @@ def _prepared(
 
 def _train(runner: Any, workers: int = 0) -> Any:
     set_random_seed(7)
-    flow = [("train", 2), ("val", 1)]
-    runner.run([noisy_loader(workers), noisy_loader()], flow)
+    try:
+        runner.run([noisy_loader(workers), noisy_loader()], [("train", 2), ("val", 1)])
+    finally:
+        end_workers([], runner._open_passes())
     return runner
 
 
@@ -249,11 +241,10 @@ def test_a_sample_that_raises_in_a_worker_costs_no_step(make_runner: Any, tmp_pa
 
     def train(runner: Any, bad: int) -> Any:
         set_random_seed(7)
-        data = Ending(Bad(bad), batch_size=4, shuffle=True, num_workers=1)
         try:
-            runner.run([data], [("train", 1)])
+            runner.run([DataLoader(Bad(bad), batch_size=4, shuffle=True, num_workers=1)], [("train", 1)])
         finally:
-            data.end()
+            end_workers([], runner._open_passes())
         return runner
 
     whole = train(_prepared(make_runner, tmp_path / "whole", length, **settings), -1)

@@ -32,6 +32,7 @@ from etude.dialects.mmcv1.live.mmtrack import data as mmtrack_data
 from etude.dialects.mmcv1.live.mmtrack import models as mmtrack_models
 from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
 from etude.dialects.mmcv1.live.wiring import Wired, begin
+from etude.dialects.mmcv1.live.workers import end_workers
 from etude.dialects.openmm.config_v1 import Config
 from etude.dialects.openmm.logging_v1 import FORMAT
 from etude.dialects.openmm.source import is_missing, near_checkpoint
@@ -122,6 +123,10 @@ class Training:
                 raise error.etude_told from error
             raise
         finally:
+            evaluated = [hook.dataloader for hook in runner.hooks if hasattr(hook, "dataloader")]
+            end_workers(
+                [getattr(one, "loader", one) for one in [*self.wired.loaders, *evaluated]], runner._open_passes()
+            )
             self.signals.restore()
             self.log.close()
 

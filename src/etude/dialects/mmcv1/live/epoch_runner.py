@@ -21,6 +21,7 @@ class EpochBasedRunner(BaseRunner):
     """Epochs of training and validation in turn, as the workflow says, until ``max_epochs`` are trained."""
 
     _pass: exact.Pass | None = None
+    _batches: Any = None
 
     def run(self, data_loaders: list[Any], workflow: Any, max_epochs: int | None = None, **kwargs: Any) -> None:
         """``workflow``: ``[('train', 1), ('val', 1)]``, with one loader for each entry."""
@@ -111,11 +112,15 @@ class EpochBasedRunner(BaseRunner):
         """The loader's batches: all of them, or those after the position of the checkpoint that was resumed."""
         restored, self._restored = self._restored, None
         if restored is not None and restored.state["passes"]:
-            batches, self._pass = exact.replay(data_loader, restored.state["passes"][0])
+            self._batches, self._pass = exact.replay(data_loader, restored.state["passes"][0])
             self._put_generators_back(restored)
-            return batches, self._pass
+            return self._batches, self._pass
         self._pass = exact.Pass(data_loader, at_once=True)
-        return iter(data_loader), self._pass
+        self._batches = iter(data_loader)
+        return self._batches, self._pass
+
+    def _open_passes(self) -> list[Any]:
+        return [self._batches]
 
     def _counted(self, data_loader: Any) -> Iterator[Any]:
         for number, batch in enumerate(data_loader):

@@ -180,6 +180,9 @@ class IterBasedRunner(BaseRunner):
                 loader.load_state_dict(state)
         self._put_generators_back(restored)
 
+    def _open_passes(self) -> list[Any]:
+        return [loader.iter_loader for loader in getattr(self, "_iter_loaders", ())]
+
     def _pass_states(self) -> list[Any]:
         return [loader.state_dict() for loader in self._iter_loaders]
 

@@ -222,6 +222,10 @@ class BaseRunner(Resuming, Registration):
         finally:
             engine.loop = before
 
+    def _open_passes(self) -> list[Any]:
+        """The iterators over the loaders that may not have come to their end."""
+        return []
+
     def _loop(self, engine: Run) -> None:
         raise AttributeError(f"{type(self).__name__} must define the loop of its run")
 

@@ -8,7 +8,7 @@ the same samples as workers that are started anew, and a resumed run repeats the
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -76,3 +76,21 @@ def stay_seeded(worker_id: int) -> None:
         return make(self, indices)
 
     fetch._MapDatasetFetcher.fetch = seeded  # type: ignore[method-assign]
+
+
+def end_workers(loaders: Iterable[Any], batches: Iterable[Any]) -> None:
+    """End the workers of lasting ``loaders`` and of passes that were not finished, in good order. Left to the garbage
+    collector, torch waits seconds for each."""
+    for loader in loaders:
+        lasting = getattr(loader, "_iterator", None)
+        if lasting is not None:
+            _end(lasting)
+            loader._iterator = None
+    for one in batches:
+        _end(one)
+
+
+def _end(batches: Any) -> None:
+    end = getattr(batches, "_shutdown_workers", None)
+    if end is not None:
+        end()
