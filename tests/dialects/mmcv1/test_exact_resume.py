@@ -214,13 +214,14 @@ def test_a_run_that_is_asked_to_stop_saves_where_it_is(make_runner: Any, tmp_pat
         pytest.param(EPOCHS, KillHook("after_train_epoch", epoch=0), "stopped_iter_6.pth", id="at its end"),
         pytest.param(EPOCHS, KillHook("before_train_epoch", epoch=1), "stopped_iter_6.pth", id="before the next"),
         pytest.param(ITERS, KillHook("after_train_iter", iteration=8), "stopped_iter_9.pth", id="iterations"),
+        pytest.param(ITERS, KillHook("after_train_iter", iteration=9), "stopped_iter_10.pth", id="after a save"),
     ],
 )
 def test_a_hook_that_raises_costs_no_step_that_was_done(
     make_runner: Any, tmp_path: Path, length: Any, hook: KillHook, file: str
 ) -> None:
     """The hooks after it (averages among them) are called by the resumed run; a script's runner leaves nothing."""
-    settings = {"checkpoint": {"interval": 20}, "ema": "LOW"}
+    settings = {"checkpoint": {"interval": 10}, "ema": "LOW"}
     whole = _train(_prepared(make_runner, tmp_path / "whole", length, **settings))
     for plan in (None, PLAN):
         broken = _prepared(make_runner, tmp_path / "broken", length, **settings)

@@ -33,7 +33,7 @@ def leave(runner: BaseRunner, error: Exception) -> None:
     nothing."""
     engine, where = runner.engine, runner._position
     reached = max(engine.done, engine.step)
-    if engine.plan is None or runner.work_dir is None or runner._rank != 0 or reached <= where.saved[1]:
+    if engine.plan is None or runner.work_dir is None or runner._rank != 0 or _is_saved(runner, error, reached):
         return
     parts = _parts(runner, error)
     if not isinstance(parts, str):
@@ -43,6 +43,14 @@ def leave(runner: BaseRunner, error: Exception) -> None:
         newest = f"the newest checkpoint is {os.path.basename(name)}" if name else "there is no checkpoint yet"
         again = f"{counted(reached - done, 'iteration')} {'is' if reached - done == 1 else 'are'} to be repeated"
         runner.logger.error("%s; %s%s", newest, again, f": {parts}" if parts else "")
+
+
+def _is_saved(runner: BaseRunner, error: Exception, reached: int) -> bool:
+    """Whether a checkpoint is of this very moment. One of an iteration whose later hooks did not act knows nothing of
+    that, as mmcv's layout would have it."""
+    where = runner._position
+    inside = getattr(getattr(error, "etude_site", None), "point", "") == "after_step" and where.unsettled
+    return reached < where.saved[1] or (reached == where.saved[1] and not inside)
 
 
 def _save(runner: BaseRunner, name: str, parts: dict[str, Any]) -> str | dict[str, Any]:
