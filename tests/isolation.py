@@ -16,15 +16,20 @@ from typing import Any
 from etude import registry
 from etude.dialects.libai.live.detectron.registry import Registry as FvcoreRegistry
 from etude.dialects.mcquic.live.registry import Registry as McquicRegistry
-from etude.dialects.openmm import logging_v1
+from etude.dialects.openmm import logging_v1, lowering
+from etude.dialects.openmm.by_hand import registered_by_hand
 from etude.dialects.openmm.registry_base import EVERY
 
+_EXAMPLES = Path(__file__).parents[1] / "examples"
 _made: weakref.WeakSet[FvcoreRegistry] = weakref.WeakSet()
 
 
 def watch() -> None:
-    """Know every registry of fvcore that is made from now on."""
+    """Know every registry of fvcore that is made from now on; and let no config know what modules of tests register."""
     make = FvcoreRegistry.__init__
+    lowering.registered_by_hand = lambda: {
+        key: target for key, target in registered_by_hand().items() if not target.startswith("tests.")
+    }
 
     def noted(self: Any, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
@@ -35,11 +40,12 @@ def watch() -> None:
 
 @contextmanager
 def isolated(folder: Path) -> Iterator[None]:
-    """Afterwards the modules that lie in ``folder``, what was registered from them, and loggers of mmcv are gone."""
+    """Afterwards the modules that lie in ``folder`` or belong to an example, what was registered from them, and loggers
+    of mmcv are gone."""
     modules, loggers = set(sys.modules), dict(logging_v1.logger_initialized)
     entries = {id(table): dict(table) for table in _tables()}
     yield
-    passing = {name for name in set(sys.modules) - modules if _lies_in(folder, sys.modules[name])}
+    passing = {name for name in set(sys.modules) - modules if _lies_in((folder, _EXAMPLES), sys.modules[name])}
     for table in _tables():
         _restore(table, entries.get(id(table), {}), passing)
     for name in passing:
@@ -76,8 +82,8 @@ def _is_passing(entry: Any, passing: set[str]) -> bool:
     return module in passing or (module.startswith("tests.") and "<locals>" in name)
 
 
-def _lies_in(folder: Path, module: Any) -> bool:
-    return str(getattr(module, "__file__", None) or "").startswith(f"{folder}/")
+def _lies_in(folders: tuple[Path, ...], module: Any) -> bool:
+    return str(getattr(module, "__file__", None) or "").startswith(tuple(f"{folder}/" for folder in folders))
 
 
 def _silence(logger: logging.Logger) -> None:
