@@ -79,6 +79,10 @@ def test_the_base_alone_is_fine(check: Any) -> None:
     ("lines", "told"),
     [
         ("model = dict(type='Distant')", "no model is called 'Distant'; parts_of_mistakes registers OwnModel, TinyNet"),
+        (
+            "model = dict(_delete_=True, type='ImageClassifier', backbone=dict(type='TinyNet', depth=1), train_cfg=dict(augments=[1]))",
+            "model.train_cfg.augments is not served",
+        ),
         ("data = dict(val=dict(type='VOC'))", "no dataset is called 'VOC'; Étude does not bring it: ready-made data sets"),
         (
             "model = dict(_delete_=True, type='ImageClassifier', backbone=dict(type='ResNet', depth=50))",

@@ -13,7 +13,7 @@ from etude.dialects.openmm.lowering import Lowering
 from etude.dialects.openmm.reach import reads_all
 from etude.errors import nearest, suggest
 
-_HOMES = ("mmcls.models.", "mmcls.datasets.", "mmcv.cnn.")
+_HOMES = ("mmcls.models.", "mmcls.datasets.", "mmcv.cnn.", "mmtrack.datasets.")
 _SLOTS: dict[Path, str] = {
     ("backbone",): "BACKBONES", ("neck",): "NECKS", ("head",): "HEADS", ("head", "loss"): "LOSSES",
 }  # fmt: skip
@@ -25,6 +25,9 @@ _NOT_SERVED = {key.rpartition(".")[2]: why for key, why in OUT_OF_SCOPE.items() 
 def tell_unknown_parts(low: Lowering, known: Collection[str]) -> None:
     """Add to the findings of ``low`` what no registry will have when the model and the data are built."""
     own, readable = {name for _, name in low.registered}, reads_all(low)
+    if _bare(low.tree.get("model", "type")) == "ImageClassifier" and low.tree.get("model", "train_cfg", "augments"):
+        hint = "mix images in the collate function of the data, or in forward_train of a classifier of your own"
+        low.error(low.place("model", "train_cfg", "augments"), "model.train_cfg.augments is not served", hint)
     for path, value in low.tree.walk():
         name = _bare(value.get("type")) if isinstance(value, Mapping) and path[0] in ("model", "data") else ""
         if not name or name in own or name in known or low.has_error((*path, "type")) or low.has_error(path):
