@@ -77,9 +77,10 @@ def _restore(table: dict[str, Any], before: dict[str, Any], passing: set[str]) -
 
 
 def _is_passing(entry: Any, passing: set[str]) -> bool:
-    """Is it of a file that the test wrote, or made within the test itself?"""
+    """Is it of a file that the test wrote or has forgotten, or made within the test itself?"""
     module, name = getattr(entry, "__module__", ""), getattr(entry, "__qualname__", "")
-    return module in passing or (module.startswith("tests.") and "<locals>" in name)
+    gone = module in passing or (bool(module) and module not in sys.modules)
+    return gone or (module.startswith("tests.") and "<locals>" in name)
 
 
 def _lies_in(folders: tuple[Path, ...], module: Any) -> bool:

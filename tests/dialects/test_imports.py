@@ -63,6 +63,20 @@ def test_files_of_the_user_below_a_served_name_are_importable(workdir: Path, mon
     assert importlib.import_module("mcquic.extra.mine").X == 3
 
 
+def test_the_init_file_of_a_folder_that_stands_for_a_served_package_is_run(workdir: Path, monkeypatch):
+    folder = workdir / "mmcls" / "core" / "utils"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("from .mine import MINE\n")
+    (folder / "mine.py").write_text("MINE = 7\n")
+    monkeypatch.syspath_prepend(str(workdir))
+    for name in [name for name in sys.modules if name.startswith("mmcls.core")]:
+        monkeypatch.delitem(sys.modules, name)
+    found = importlib.import_module("mmcls.core.utils")
+    assert found.MINE == 7 and callable(found.allreduce_grads)
+    for name in [name for name in sys.modules if name.startswith("mmcls.core")]:
+        del sys.modules[name]
+
+
 def test_a_patch_where_the_original_imports_a_name_reaches_the_code_behind():
     from etude.dialects.mmengine.live.hooks import checkpoint_hook
 

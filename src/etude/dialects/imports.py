@@ -146,7 +146,15 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
+        """A folder of the user's that stands for the module may have an ``__init__.py``: what that imports and defines
+        comes to the served names."""
         module.__path__ = UserPath(module.__name__)
+        files = (os.path.join(folder, "__init__.py") for folder in module.__path__)
+        own = next((file for file in files if os.path.isfile(file)), None)
+        if own is not None:
+            code = importlib.machinery.SourceFileLoader(module.__name__, own).get_code(module.__name__)
+            vars(module)["__file__"] = own
+            exec(code, vars(module))  # type: ignore[arg-type]
 
 
 def install(*, force: bool = False) -> None:
