@@ -36,6 +36,8 @@ def missing_targets(tree: Tree) -> list[Finding]:
 
 def _no_module(name: str) -> str:
     """What a module that is not there was probably meant to be; empty for one that may be, or that nothing is near."""
+    if name in sys.modules or name in names.MODULES:
+        return ""
     parts = name.split(".")
     for depth, part in enumerate(parts):
         above = ".".join(parts[:depth])

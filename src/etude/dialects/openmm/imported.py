@@ -78,8 +78,9 @@ def _imported(file: str, text: str) -> Iterator[Imported]:
         body = ast.parse(text).body
     except SyntaxError:
         return
+    shown = display(file)
     for node in [inner for statement in body if not isinstance(statement, ast.With) for inner in ast.walk(statement)]:
-        at = f"{display(file)}:{getattr(node, 'lineno', 0)}"
+        at = f"{shown}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
             yield from (Imported(alias.name, "", at) for alias in node.names if not is_builtin(alias.name))
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module and not _is_own(node.module):
