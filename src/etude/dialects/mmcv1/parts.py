@@ -24,24 +24,31 @@ _NOT_SERVED = {key.rpartition(".")[2]: why for key, why in OUT_OF_SCOPE.items() 
 
 def tell_unknown_parts(low: Lowering, known: Collection[str]) -> None:
     """Add to the findings of ``low`` what no registry will have when the model and the data are built."""
-    own, readable = {name for _, name in low.registered}, reads_all(low)
     if _bare(low.tree.get("model", "type")) == "ImageClassifier" and low.tree.get("model", "train_cfg", "augments"):
         hint = "mix images in the collate function of the data, or in forward_train of a classifier of your own"
         low.error(low.place("model", "train_cfg", "augments"), "model.train_cfg.augments is not served", hint)
+    if not reads_all(low):
+        return
+    found = {*known, *(name for _, name in low.registered)}
     for path, value in low.tree.walk():
         name = _bare(value.get("type")) if isinstance(value, Mapping) and path[0] in ("model", "data") else ""
-        if not name or name in own or name in known or low.has_error((*path, "type")) or low.has_error(path):
-            continue
-        at, what = low.place(*path, "type"), f"no {_kind(path)} is called {name!r}"
-        if name in _NOT_SERVED and readable:
-            low.error(at, what, f"Étude does not bring it: {_NOT_SERVED[name]}")
-        elif readable and (alike := _registered(low, path)):
-            near = nearest(name, [*alike, *_served(_MODELS if path == ("model",) else ())])
-            brought = f"{', '.join(low.modules)} registers {', '.join(alike)}"
-            low.error(at, what, f"did you mean {near!r}?" if near else brought)
-        elif readable and low.modules and (table := _slot(low, path)):
-            own_kind = [entry for kind, entry in low.registered if kind == table]
-            low.error(at, what, suggest(name, sorted({*_served((table,)), *own_kind})))
+        if name and name not in found and not low.has_error((*path, "type")) and not low.has_error(path):
+            remedy = _remedy(low, path, name)
+            if remedy:
+                low.error(low.place(*path, "type"), f"no {_kind(path)} is called {name!r}", remedy)
+
+
+def _remedy(low: Lowering, path: Path, name: str) -> str:
+    """What to do about a name that nobody registers; empty where a script may bring it."""
+    if name in _NOT_SERVED:
+        return f"Étude does not bring it: {_NOT_SERVED[name]}"
+    alike = _registered(low, path)
+    if alike:
+        near = nearest(name, [*alike, *_served(_MODELS if path == ("model",) else ())])
+        return f"did you mean {near!r}?" if near else f"{', '.join(low.modules)} registers {', '.join(alike)}"
+    table = _slot(low, path) if low.modules else ""
+    own = [entry for kind, entry in low.registered if kind == table]
+    return suggest(name, sorted({*_served((table,)), *own})) if table else ""
 
 
 def _slot(low: Lowering, path: Path) -> str:
