@@ -13,8 +13,9 @@ from types import FunctionType
 from typing import Any
 
 import etude
-from etude import builtins, schema
-from etude.index import Index
+from etude import builtins
+from etude.inspection import schema
+from etude.inspection.index import Index
 from etude.registry import TABLES, Registry
 
 HERE = Path(__file__).parent

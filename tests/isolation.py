@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from etude import registry
-from etude.dialects.libai.live.detectron.registry import Registry as FvcoreRegistry
+from etude.dialects.libai.live.detectron.config.registry import Registry as FvcoreRegistry
 from etude.dialects.mcquic.live.registry import Registry as McquicRegistry
-from etude.dialects.openmm import logging_v1, lowering
-from etude.dialects.openmm.by_hand import registered_by_hand
-from etude.dialects.openmm.registry_base import EVERY
+from etude.dialects.openmm import logging_v1
+from etude.dialects.openmm.checks import lowering
+from etude.dialects.openmm.registries.registered import registered_by_hand
+from etude.dialects.openmm.registries.registry_base import EVERY
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 _made: weakref.WeakSet[FvcoreRegistry] = weakref.WeakSet()

@@ -13,20 +13,21 @@ SOURCE = Path(__file__).parent.parent / "src" / "etude"
 #: Highest first. The longest matching prefix of a module decides; ``*`` stands for one component.
 LAYERS = [
     ["cli", "__main__"],
-    ["api", "session", "recovery", "trainer", "facts", "compat", "mistakes", "measuring"],
+    ["api", "trainer", "compat"],
+    ["session"],
     ["build"],
     ["hooks", "dialects.*.live", "dialects.*.files"],
-    ["core", "rehearsal"],
-    ["checkpoint", "data", "events", "metrics", "losses", "models", "optim", "dist", "folder"],
-    ["dialects", "schedules", "check", "explain", "index", "scan", "schema", "draw"],
+    ["core", "preview.rehearsal", "preview.lengths"],
+    ["checkpoint", "data", "events", "metrics", "losses", "models", "optim", "dist"],
+    ["dialects", "schedules", "inspection", "preview"],
     ["config", "plan"],
-    ["registry", "units", "builtins", "chaos", "trust"],
+    ["registry", "units", "builtins", "checkpoint.storage.chaos", "checkpoint.trust", "checkpoint.__init__"],
     ["errors", "__init__"],
 ]
 TORCH_FREE = (
-    "errors", "units", "registry", "builtins", "trust", "plan", "check", "explain", "draw", "config", "schedules",
-    "dialects.__init__", "dialects.imports", "dialects.native.lower", "dialects.mmcv1.lower", "dialects.mmengine.lower",
-    "dialects.libai.lower", "dialects.mcquic.lower", "cli",
+    "errors", "units", "registry", "builtins", "checkpoint.trust", "plan", "inspection", "preview.explain", "preview.draw",
+    "config", "schedules", "dialects.__init__", "dialects.imports", "dialects.native.lower", "dialects.mmcv1.lower",
+    "dialects.mmengine.lower", "dialects.libai.lower", "dialects.mcquic.lower", "cli",
 )  # fmt: skip
 TORCH_FREE = tuple(f"{name}." for name in TORCH_FREE)
 
@@ -57,10 +58,16 @@ def imports(path: Path) -> set[str]:
             continue
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "etude":
             inner = (node.module or "").split(".")[1:]
-            found |= {".".join([*inner, alias.name]) if not inner else ".".join(inner) for alias in node.names}
+            named = {".".join([*inner, alias.name]) for alias in node.names}
+            found |= {name if not inner or _is_module(name) else ".".join(inner) for name in named}
         elif isinstance(node, ast.If | ast.Try | ast.ClassDef):
             nodes += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
     return found - {"__version__"}
+
+
+def _is_module(name: str) -> bool:
+    path = SOURCE.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 @pytest.mark.parametrize("module", modules())

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etude import builtins, dialects, folder
+from etude import builtins, dialects
 from etude.config.tree import Tree
 from etude.errors import ConfigError, Finding, place_of, printable, suggest
-from etude.mistakes import as_mistake
 from etude.plan import Plan, Training
+from etude.session import folder
+from etude.session.user_errors import as_mistake
 
 if TYPE_CHECKING:
     from etude.build import Options
@@ -67,7 +68,7 @@ def load_plan(
 
 def survey(dialect: str, tree: Tree) -> list[Finding]:
     """Everything that is wrong with a config: its keys and, as far as they make a plan, what they name."""
-    from etude.check import check
+    from etude.inspection.check import check
 
     plan, findings = dialects.survey(dialect, tree)
     told = any(finding.severity == "error" for finding in findings)
@@ -104,7 +105,7 @@ def train(
     (46, True)
     """
     from etude.build import Options, build
-    from etude.session import Session
+    from etude.session.session import Session
 
     options = options or Options()
     tree: Tree | None = None
@@ -148,7 +149,7 @@ def measure(
     other: the results of one evaluation. Nothing is trained."""
     from etude.build import Options
     from etude.checkpoint.find import find
-    from etude.measuring import measure
+    from etude.session.measure import measure
 
     options = options or Options()
     plan, _ = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))
@@ -217,7 +218,7 @@ def shorten(run: Run, steps: int = 2) -> None:
 def require_sound(plan: Plan, *, quiet: bool = True) -> Plan:
     """The plan with its arguments as their components declare them. Raises everything that ``etude check`` would
     report as an error, and says the warnings unless ``quiet``."""
-    from etude.check import settle
+    from etude.inspection.check import settle
 
     settled, findings = settle(plan)
     _raise_or_say(findings, quiet)
@@ -226,8 +227,8 @@ def require_sound(plan: Plan, *, quiet: bool = True) -> Plan:
 
 def require_real(run: Run, options: Options, *, quiet: bool = True) -> None:
     """What only data, model and disk can tell about a plan, right before the first step."""
-    from etude.check.reality import check_facts
-    from etude.facts import facts_of
+    from etude.inspection.check.reality import check_facts
+    from etude.preview.lengths import facts_of
 
     plan = run.plan
     if plan is not None and plan.builder == "native":

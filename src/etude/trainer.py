@@ -37,7 +37,7 @@ from etude.errors import UserError
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
 from etude.hooks.timer import Timer
-from etude.session import Session
+from etude.session.session import Session
 from etude.units import parse
 
 Data = Iterable[Any] | Any

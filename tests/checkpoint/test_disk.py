@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etude.checkpoint import disk
+from etude.checkpoint.storage import disk
 
 
 def test_a_file_written_atomically_appears_whole(tmp_path: Path) -> None:

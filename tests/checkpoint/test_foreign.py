@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from etude.checkpoint import foreign
+from etude.checkpoint.formats import foreign
 from etude.errors import ResumeError
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from etude.checkpoint import disk, places
+from etude.checkpoint.storage import disk, places
 from etude.checkpoint.store import Store
 from etude.errors import SaveError
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
-from etude.checkpoint import sharded, warm
+from etude.checkpoint import warm
+from etude.checkpoint.formats import sharded
 from etude.cli import main
 from etude.errors import ResumeError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from etude.checkpoint import space
+from etude.checkpoint.storage import space
 
 
 def disk_with(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:

@@ -17,8 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from etude.checkpoint import disk
 from etude.checkpoint.retention import Retention
+from etude.checkpoint.storage import disk
 from etude.checkpoint.store import Store
 from etude.errors import ResumeError, SaveError, UserCodeError
 

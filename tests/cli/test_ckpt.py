@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from etude.checkpoint import foreign
+from etude.checkpoint.formats import foreign
 from etude.checkpoint.store import Store
 from etude.cli import main
 from tests.checkpoint.conftest import small_state

@@ -15,8 +15,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.checkpoint import content, tensors, warm
+from etude.checkpoint import tensors, warm
 from etude.checkpoint.store import Store
+from etude.checkpoint.tools import content
 from etude.cli import main
 from tests.checkpoint.conftest import small_state
 

@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.checkpoint import folders, foreign
-from etude.checkpoint.compare import differences
+from etude.checkpoint.formats import folders, foreign
+from etude.checkpoint.tools.compare import differences
 from etude.cli import main
 
 Run = Callable[..., tuple[int, str, str]]

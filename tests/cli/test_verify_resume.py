@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from etude.checkpoint.proof import compare_runs, steps_of
 from etude.checkpoint.store import Store
+from etude.checkpoint.tools.same_runs import compare_runs, steps_of
 from etude.cli import main
 from tests.checkpoint.conftest import small_state
 

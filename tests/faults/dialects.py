@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from etude.checkpoint.proof import compare_runs, steps_of
+from etude.checkpoint.tools.same_runs import compare_runs, steps_of
 from etude.cli import main as etude
 from tests.faults.lives import live
 

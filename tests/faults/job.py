@@ -28,7 +28,7 @@ from etude.core.update import Forward, Step
 from etude.data.loader import Loader
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.log import Log
-from etude.session import Session
+from etude.session.session import Session
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from typing import Any
 
 import torch
 
-from etude import chaos
-from etude.checkpoint import disk
+from etude.checkpoint.storage import chaos, disk
 from tests.faults.job import VARIANTS, Variant, digest, train
 
 KINDS = ("moment", "slow write", "call", "torn call", "step", "point")

@@ -24,10 +24,10 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import disk
 from etude.checkpoint.lock import Lock
-from etude.checkpoint.proof import compare_runs
+from etude.checkpoint.storage import disk
 from etude.checkpoint.store import Store
+from etude.checkpoint.tools.same_runs import compare_runs
 from etude.cli import main as main_of_etude
 from etude.core.hook import POINTS
 from tests.faults import job

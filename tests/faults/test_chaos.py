@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from etude import chaos
-from etude.chaos import Fault
+from etude.checkpoint.storage import chaos
+from etude.checkpoint.storage.chaos import Fault
 from etude.errors import ConfigError
 from etude.hooks.faults import flip_bit
 

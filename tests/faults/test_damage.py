@@ -18,9 +18,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.checkpoint import foreign
+from etude.checkpoint.formats import foreign
 from etude.checkpoint.load import load, read_manifest, verify
-from etude.checkpoint.places import LocalDisk
+from etude.checkpoint.storage.places import LocalDisk
 from etude.checkpoint.store import Store
 from etude.errors import EtudeError, ResumeError
 

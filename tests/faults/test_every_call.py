@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from etude.checkpoint import disk
 from etude.checkpoint.retention import Retention
+from etude.checkpoint.storage import disk
 from etude.checkpoint.store import Store
 
 

@@ -11,8 +11,8 @@ import random
 import shutil
 from pathlib import Path
 
-from etude.checkpoint import disk
 from etude.checkpoint.retention import Retention
+from etude.checkpoint.storage import disk
 from etude.checkpoint.store import Store
 
 from .test_every_call import check, state

@@ -16,7 +16,7 @@ from etude.build import Options
 from etude.checkpoint.find import find
 from etude.checkpoint.lock import FolderInUse, Lock
 from etude.checkpoint.store import Store
-from etude.checkpoint.tools import rows
+from etude.checkpoint.tools.listing import rows
 from etude.core.run import Run
 from etude.errors import ConfigError, NoCheckpoint, ResumeError, UserError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from etude.dialects.mmcv1.live import small_hooks
+from etude.dialects.mmcv1.live.hooks import small_hooks
 from tests.golden.goldens import params, untag
 from tests.golden.mmcv1 import fixtures, tools
 

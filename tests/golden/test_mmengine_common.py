@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from etude.dialects import imports
-from etude.dialects.openmm.base_module import BaseModule
-from etude.dialects.openmm.config import Config, ConfigDict, DictAction
-from etude.dialects.openmm.registry import DefaultScope, Registry
+from etude.dialects.openmm.config.config_v2 import Config, ConfigDict, DictAction
+from etude.dialects.openmm.init.module_v2 import BaseModule
+from etude.dialects.openmm.registries.registry_v2 import DefaultScope, Registry
 from tests.golden.goldens import params, untag
 
 DIALECT = "mmengine"

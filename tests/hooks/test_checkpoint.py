@@ -22,7 +22,7 @@ from etude.errors import ConfigError, Diverged, ResumeError, UserCodeError
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
-from etude.session import Session
+from etude.session.session import Session
 
 SCORES = [0.5, 0.9, float("nan"), 0.0, 0.7]
 

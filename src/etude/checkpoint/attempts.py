@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from etude.checkpoint import disk
+from etude.checkpoint.storage import disk
 from etude.errors import EtudeError, printable
 
 NAME = "attempts.json"

@@ -6,9 +6,9 @@ import os
 
 import yaml
 
-from etude.checkpoint import folders
 from etude.checkpoint import manifest as manifests
-from etude.checkpoint.places import local_path, locate
+from etude.checkpoint.formats import folders
+from etude.checkpoint.storage.places import local_path, locate
 from etude.checkpoint.store import STEP, Store
 from etude.errors import NoCheckpoint, ResumeError, nearest, printable
 

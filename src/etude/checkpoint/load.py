@@ -14,10 +14,10 @@ import torch
 
 from etude.checkpoint import manifest as manifests
 from etude.checkpoint import tensors
-from etude.checkpoint.disk import PIECE
 from etude.checkpoint.encode import decode
 from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld, human
-from etude.checkpoint.places import Disk
+from etude.checkpoint.storage.disk import PIECE
+from etude.checkpoint.storage.places import Disk
 from etude.errors import ResumeError, nearest, printable
 
 MAX_STATE = 1 << 30

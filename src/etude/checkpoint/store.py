@@ -23,16 +23,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from etude import chaos
 from etude.checkpoint import load as reading
 from etude.checkpoint import manifest as manifests
-from etude.checkpoint import space
-from etude.checkpoint.disk import last_call
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.manifest import Damaged, Manifest, Withheld
-from etude.checkpoint.places import locate
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.snapshot import Arena
+from etude.checkpoint.storage import chaos, space
+from etude.checkpoint.storage.disk import last_call
+from etude.checkpoint.storage.places import locate
 from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, write_checkpoint
 from etude.errors import ResumeError, SaveError, printable
 

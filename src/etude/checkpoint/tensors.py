@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import torch
 
-from etude.checkpoint.disk import PIECE
+from etude.checkpoint.storage.disk import PIECE
 from etude.errors import ResumeError, printable
 
 MAX_HEADER = 100 << 20

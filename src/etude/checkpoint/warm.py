@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import folders, load
+from etude.checkpoint import load
 from etude.checkpoint.find import find, is_native
-from etude.checkpoint.places import locate
+from etude.checkpoint.formats import folders
+from etude.checkpoint.storage.places import locate
 from etude.errors import ConfigError, ResumeError, nearest, printable
 
 #: Where other systems keep the weights inside their files.

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from etude import chaos
 from etude.checkpoint import manifest as manifests
 from etude.checkpoint.manifest import Manifest, Stored
-from etude.checkpoint.places import Disk, FileWriter
 from etude.checkpoint.snapshot import File, Snapshot
+from etude.checkpoint.storage import chaos
+from etude.checkpoint.storage.places import Disk, FileWriter
 from etude.errors import printable
 
 #: What a checkpoint is called whose weights are not finite.

@@ -136,7 +136,7 @@ def guarded(args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        from etude.mistakes import lost_worker
+        from etude.session.user_errors import lost_worker
 
         told = getattr(error, "etude_told", None) or lost_worker(error)
         if told is not None:
@@ -187,7 +187,7 @@ def _report_unexpected(error: Exception) -> int:
     what a model's step gave it; else ours (1)."""
     import traceback
 
-    from etude.mistakes import is_library
+    from etude.session.user_errors import is_library
 
     theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
     if theirs:
@@ -225,7 +225,7 @@ def _step_of(error: Exception) -> str:
 def _print_user_frames(error: BaseException) -> None:
     import traceback
 
-    from etude.mistakes import is_library
+    from etude.session.user_errors import is_library
 
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     if frames:

@@ -52,7 +52,7 @@ def _add_path(parser: argparse.ArgumentParser) -> None:
 
 
 def _path(args: argparse.Namespace) -> str:
-    from etude.checkpoint.tools import newest_run
+    from etude.checkpoint.tools.listing import newest_run
 
     return str(args.path) or newest_run()
 
@@ -68,7 +68,7 @@ def _add_key(parser: argparse.ArgumentParser) -> None:
 
 
 def ls(args: argparse.Namespace) -> int:
-    from etude.checkpoint.tools import rows
+    from etude.checkpoint.tools.listing import rows
 
     head = ("name", "step", "epoch", "size", "saved", "metrics")
     table = [head, *rows(_path(args))]
@@ -85,8 +85,8 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
 
 
 def show(args: argparse.Namespace) -> int:
-    from etude.checkpoint import content
-    from etude.checkpoint.compare import describe, leaves
+    from etude.checkpoint.tools import content
+    from etude.checkpoint.tools.compare import describe, leaves
 
     found = list(leaves(content.read(args.path, trust=args.trust).state))
     shown = found if args.all else found[:200]
@@ -99,7 +99,7 @@ def show(args: argparse.Namespace) -> int:
 
 
 def verify(args: argparse.Namespace) -> int:
-    from etude.checkpoint.tools import check
+    from etude.checkpoint.tools.listing import check
 
     results = check(_path(args), trust_owner=args.trust_owner)
     for one in results:
@@ -122,8 +122,8 @@ def _add_diff(parser: argparse.ArgumentParser) -> None:
 
 def diff(args: argparse.Namespace) -> int:
     """Exit 0 when what both have is the same bits, 1 when it differs, 2 or 7 when they cannot be compared."""
-    from etude.checkpoint import content
-    from etude.checkpoint.compare import compare
+    from etude.checkpoint.tools import content
+    from etude.checkpoint.tools.compare import compare
 
     left, right = (content.read(path, trust=args.trust) for path in (args.left, args.right))
     found = compare(left, right)
@@ -162,7 +162,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def convert(args: argparse.Namespace) -> int:
-    from etude.checkpoint.convert import convert as work
+    from etude.checkpoint.tools.convert import convert as work
 
     written, layout = work(
         args.source, args.target, layout=args.to, key=args.key, optimizer=args.optimizer, trust=args.trust
@@ -185,8 +185,8 @@ def _add_prune(parser: argparse.ArgumentParser) -> None:
 def prune(args: argparse.Namespace) -> int:
     from etude.checkpoint.lock import Lock
     from etude.checkpoint.retention import Retention
-    from etude.checkpoint.tools import prune as work
-    from etude.checkpoint.tools import store_folder
+    from etude.checkpoint.tools.listing import prune as work
+    from etude.checkpoint.tools.listing import store_folder
     from etude.metrics.direction import lower_is_better
 
     mode = args.mode or ("min" if lower_is_better(args.best) else "max")
@@ -214,7 +214,7 @@ def _add_average(parser: argparse.ArgumentParser) -> None:
 
 
 def average(args: argparse.Namespace) -> int:
-    from etude.checkpoint.convert import average as work
+    from etude.checkpoint.tools.convert import average as work
 
     count = work(args.sources, args.output, key=args.key, trust=args.trust)
     print(f"wrote {printable(args.output)}: {count} tensors averaged over {len(args.sources)}")

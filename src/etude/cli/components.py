@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etude.index import Entry, Index
+    from etude.inspection.index import Entry, Index
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from etude import builtins
     from etude.errors import UserError
-    from etude.index import tables_asked
+    from etude.inspection.index import tables_asked
 
     if args.dialect != "native":
         if args.config:
@@ -67,7 +67,7 @@ def _bare(word: str) -> str:
 
 
 def index_of(config: str | None) -> Index:
-    from etude.index import Index
+    from etude.inspection.index import Index
 
     if config is None:
         return Index()

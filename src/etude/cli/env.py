@@ -14,7 +14,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude.folder import environment
+    from etude.session.folder import environment
 
     facts = environment() | {"packages": _packages()}
     if args.json:

@@ -58,7 +58,7 @@ def _print_way(error: EtudeError) -> None:
     """The lines of the script that led to an error of Étude's, which alone says nothing of them."""
     import traceback
 
-    from etude.mistakes import is_library
+    from etude.session.user_errors import is_library
 
     told_with_it = isinstance(error, UserCodeError | DataError) and error.__cause__ is not None
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from etude.errors import EtudeError
 
 #: What takes long to import; the second is what torch imports when an optimizer is made.
-_HEAVY = ("etude.session", "torch._dynamo")
+_HEAVY = ("etude.session.session", "torch._dynamo")
 
 
 class Forks:

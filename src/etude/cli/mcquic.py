@@ -67,7 +67,7 @@ def _stored_config(resume: str) -> Path:
     """The config inside a checkpoint, as a file beside it: data, nothing of it is imported by reading."""
     import yaml
 
-    from etude.checkpoint.disk import write_atomically
+    from etude.checkpoint.storage.disk import write_atomically
     from etude.dialects.mcquic.files import Saver
 
     target = Path(resume).with_suffix(".config.yaml")

@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etude.explain import Act, Facts, GroupFact
     from etude.plan import Plan
-    from etude.rehearsal import Record
+    from etude.preview.explain import Act, Facts, GroupFact
+    from etude.preview.rehearsal import Record
     from etude.schedules.phases import Timeline
 
 #: What is drawn: a name, and the value by step.
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         for note in told.notes:
             print(f"note       {note}")
     if args.plot:
-        from etude.draw import save_plot
+        from etude.preview.draw import save_plot
 
         save_plot(told.curves, args.plot, title=plan.name)
         print(f"drawn into {args.plot}")
@@ -79,8 +79,8 @@ class Told:
 def _native(plan: Plan) -> Told:
     """A native plan tells its own story; only lengths and groups are read off the built run."""
     from etude.build import build
-    from etude.explain import story
-    from etude.facts import facts_of
+    from etude.preview.explain import story
+    from etude.preview.lengths import facts_of
 
     facts = facts_of(build(plan))
     acts = list(story(plan, facts)) if facts.steps_per_epoch else []
@@ -94,8 +94,8 @@ def _foreign(plan: Plan, *, keep_acts: bool) -> Told:
     from pathlib import Path
 
     from etude.build import Options, build
-    from etude.facts import facts_of
-    from etude.rehearsal import prepare, rehearse
+    from etude.preview.lengths import facts_of
+    from etude.preview.rehearsal import prepare, rehearse
 
     with tempfile.TemporaryDirectory(prefix="etude-plan-") as folder:
         built = build(plan, Options(folder=Path(folder), quiet=True))
@@ -199,7 +199,7 @@ def _hooks(facts: Facts) -> list[str]:
 
 
 def _times(acts: list[Act], facts: Facts) -> list[str]:
-    from etude.explain import done_at
+    from etude.preview.explain import done_at
 
     lines = ["times      after which steps"]
     for actor in facts.actors:
@@ -212,7 +212,7 @@ def _times(acts: list[Act], facts: Facts) -> list[str]:
 
 
 def _disk(acts: list[Act], plan: Plan, facts: Facts) -> list[str]:
-    from etude.explain import saves
+    from etude.preview.explain import saves
 
     checkpoint = next((hook for hook in plan.hooks if hook.spec.name == "Checkpoint"), None)
     if checkpoint is None:
@@ -232,7 +232,7 @@ def _room(kept: int, facts: Facts) -> list[str]:
 
 def _curves(plan: Plan, facts: Facts) -> Curves:
     """Learning rate, momentum and whatever else a schedule drives, of every group; flat where nothing drives it."""
-    from etude.explain import timelines
+    from etude.preview.explain import timelines
     from etude.schedules.phases import sample
 
     lines, steps = timelines(plan, facts), facts.total_steps
@@ -258,7 +258,7 @@ def _drives(line: Timeline, group: GroupFact) -> bool:
 
 
 def _print_curves(curves: Curves) -> None:
-    from etude.draw import text_plot
+    from etude.preview.draw import text_plot
 
     seen: dict[tuple[tuple[float, float], ...], list[str]] = {}
     for name, curve in curves.items():

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from etude import trust
+from etude.checkpoint import trust
 from etude.errors import UserError, printable
 from etude.units import parse
 
@@ -191,7 +191,7 @@ def print_registries() -> None:
 
 def _folder(text: str | None) -> Path | None:
     """``file://`` is the local disk; where a run writes as it goes can be nowhere else."""
-    from etude.checkpoint.places import local_path
+    from etude.checkpoint.storage.places import local_path
 
     path = local_path(text or "")
     if "://" in path:

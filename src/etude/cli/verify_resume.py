@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace, root: Path, forks: Forks) -> int:
-    from etude.checkpoint.proof import compare_runs, saved_steps, steps_of
+    from etude.checkpoint.tools.same_runs import compare_runs, saved_steps, steps_of
 
     args.overrides += _at_home(args)
     args.more = _seeded(args)

@@ -1,4 +1,4 @@
-"""Faults on purpose, as ``--chaos`` plans them: see :mod:`etude.chaos`."""
+"""Faults on purpose, as ``--chaos`` plans them: see :mod:`etude.checkpoint.storage.chaos`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from etude import chaos
-from etude.chaos import Fault
-from etude.checkpoint import disk
+from etude.checkpoint.storage import chaos, disk
+from etude.checkpoint.storage.chaos import Fault
 from etude.core.hook import Hook
 from etude.errors import ConfigError
 

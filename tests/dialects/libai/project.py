@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from etude.dialects import imports
-from etude.dialects.libai.live import logger
+from etude.dialects.libai.live.events import logger
 
 imports.install()
 

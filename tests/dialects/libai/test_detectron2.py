@@ -25,7 +25,7 @@ from fvcore.common.checkpoint import Checkpointer
 from fvcore.common.param_scheduler import CosineParamScheduler, MultiStepParamScheduler
 from torch import nn
 
-from etude.checkpoint import foreign
+from etude.checkpoint.formats import foreign
 from etude.errors import OutOfScope, ResumeError
 from tests.dialects.libai import project
 

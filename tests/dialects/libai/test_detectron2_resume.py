@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import etude
-from etude.checkpoint import foreign
+from etude.checkpoint.formats import foreign
 from etude.errors import ResumeError
 from tests.dialects.libai import project
 from tests.dialects.libai.test_kill import assert_same, cut, die, files_of, killed, lines

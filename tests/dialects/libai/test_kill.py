@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from etude.checkpoint import foreign
+from etude.checkpoint.formats import foreign
 from etude.errors import ResumeError
 
 #: What the clock says differs between any two runs.
@@ -79,7 +79,7 @@ def before_line(number: int) -> Callable[[Any], None]:
     """Kill right before the ``number``-th line is written: checkpoint and evaluation of that iteration are done."""
 
     def plan(trainer: Any) -> None:
-        from etude.dialects.libai.live.writers import JSONWriter
+        from etude.dialects.libai.live.events.writers import JSONWriter
 
         written, write = [0], JSONWriter.write
 

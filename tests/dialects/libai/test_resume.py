@@ -105,6 +105,6 @@ def plain_loader(dataset, num_workers, sampler):
     return DataLoader(made, batch_sampler=batches, collate_fn=trivial_batch_collator), None, None
 
 """
-    own = own.replace("libai.data.loaders", "etude.dialects.libai.live.loaders")
+    own = own.replace("libai.data.loaders", "etude.dialects.libai.live.data.loaders")
     config.write_text(text.replace("train = get_config", own + "train = get_config", 1))
     assert_same_end(trainer_of, 7)

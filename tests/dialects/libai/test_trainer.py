@@ -157,7 +157,7 @@ def test_metrics_are_written_as_json_lines(trainer_of: Callable[..., Any]) -> No
 def test_checkpoints_appear_whole_or_not_at_all(
     trainer_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from etude.checkpoint import disk
+    from etude.checkpoint.storage import disk
 
     trainer = trainer_of("train.train_iter=12", "train.checkpointer.period=2", "train.evaluation.enabled=false")
 

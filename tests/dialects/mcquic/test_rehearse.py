@@ -12,7 +12,7 @@ from etude.build import Options, build
 from etude.cli import main
 from etude.dialects.mcquic.live import hooks as _registered  # noqa: F401  (its own hooks stay)
 from etude.dialects.mcquic.live.registry import HookRegistry
-from etude.rehearsal import EVALUATION, SAVE, Record, rehearse
+from etude.preview.rehearsal import EVALUATION, SAVE, Record, rehearse
 from tests.dialects.mcquic import project
 
 LIBRARY = """

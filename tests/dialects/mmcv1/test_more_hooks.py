@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from etude.dialects.mmcv1.live import detection_hooks
+from etude.dialects.mmcv1.live.hooks import detection_hooks
 from etude.dialects.mmcv1.live.mmcls import wandb_hook
 from tests.dialects.mmcv1.test_hooks import Tracker
 from tests.dialects.mmcv1.toys import Net, noisy_loader

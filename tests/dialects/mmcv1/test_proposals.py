@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, TensorDataset
 
-from etude.dialects.mmcv1.live.evaluation import EvalHook
+from etude.dialects.mmcv1.live.hooks.evaluation import EvalHook
 from etude.errors import ConfigError
 
 

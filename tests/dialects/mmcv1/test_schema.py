@@ -12,8 +12,8 @@ import pytest
 
 from etude.cli import main
 from etude.dialects.mmcv1 import listing, lower, schema
-from etude.dialects.openmm.config_v1 import Config
-from tests.check.test_schema import Validator
+from etude.dialects.openmm.config.config_v1 import Config
+from tests.inspection.test_schema import Validator
 
 ROOT = Path(__file__).parents[3]
 RIGHT: dict[str, Any] = {
@@ -115,11 +115,13 @@ def test_the_keys_that_check_knows_are_in_the_schema() -> None:
 
 
 def test_every_listed_name_is_in_its_registry() -> None:
-    from etude.dialects.mmcv1.live import hooks, optimizers, runners
+    from etude.dialects.mmcv1.live import optimizers
+    from etude.dialects.mmcv1.live.hooks import all_hooks as hooks
     from etude.dialects.mmcv1.live.mmcls import models
     from etude.dialects.mmcv1.live.mmcls import train as _hooks
     from etude.dialects.mmcv1.live.mmtrack import train as _more
-    from etude.dialects.openmm.init_v1 import INITIALIZERS
+    from etude.dialects.mmcv1.live.runner import runners
+    from etude.dialects.openmm.init.init_v1 import INITIALIZERS
 
     assert _hooks
     assert _more

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from etude import scan
 from etude.cli import main
+from etude.inspection import signatures as scan
 
 PARTS = """\
 from torch import nn

@@ -17,7 +17,7 @@ from mmengine.model.efficient_conv_bn_eval import turn_on_efficient_conv_bn_eval
 from mmengine.registry import MODELS
 from mmengine.runner import save_checkpoint
 
-from etude.dialects.openmm.external import MODULE2PACKAGE
+from etude.dialects.openmm.config.external import MODULE2PACKAGE
 
 
 @MODELS.register_module(name="InferredNet", force=True)

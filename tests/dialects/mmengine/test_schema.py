@@ -13,8 +13,8 @@ import pytest
 from etude.cli import main
 from etude.dialects.mmengine import schema
 from etude.dialects.mmengine.listing import tables
-from etude.dialects.openmm.config import Config
-from tests.check.test_schema import Validator
+from etude.dialects.openmm.config.config_v2 import Config
+from tests.inspection.test_schema import Validator
 
 ROOT = Path(__file__).parents[3]
 RIGHT: dict[str, Any] = {

@@ -10,7 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from etude.dialects.openmm import base_module, base_module_v1, init, init_v1, logging_v1
+from etude.dialects.openmm import logging_v1
+from etude.dialects.openmm.init import init_v1
+from etude.dialects.openmm.init import init_v2 as init
+from etude.dialects.openmm.init import module_v1 as base_module_v1
+from etude.dialects.openmm.init import module_v2 as base_module
 
 BOTH = [pytest.param((base_module, init), id="mmengine"), pytest.param((base_module_v1, init_v1), id="mmcv1")]
 

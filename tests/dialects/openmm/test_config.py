@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from etude.dialects.openmm import config, config_v1
-from etude.dialects.openmm.places import places_in
-from etude.dialects.openmm.pretty import pretty
+from etude.dialects.openmm.config import config_v1
+from etude.dialects.openmm.config import config_v2 as config
+from etude.dialects.openmm.config.pretty import pretty
+from etude.dialects.openmm.reading.places import places_in
 from etude.errors import ConfigError
 
 BOTH = [pytest.param(config, id="mmengine"), pytest.param(config_v1, id="mmcv1")]

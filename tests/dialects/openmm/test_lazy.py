@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from etude.dialects.openmm.config import Config, ConfigDict, ConfigParsingError
-from etude.dialects.openmm.lazy import LazyAttr, LazyObject
-from etude.dialects.openmm.lazystyle import ImportTransformer, _gather_abs_import_lazyobj
-from etude.dialects.openmm.registry import Registry
+from etude.dialects.openmm.config.config_v2 import Config, ConfigDict, ConfigParsingError
+from etude.dialects.openmm.reading.lazy_objects import LazyAttr, LazyObject
+from etude.dialects.openmm.reading.lazy_style import ImportTransformer, _gather_abs_import_lazyobj
+from etude.dialects.openmm.registries.registry_v2 import Registry
 
 
 @pytest.fixture

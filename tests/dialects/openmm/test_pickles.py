@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from etude import trust
+from etude.checkpoint import trust
 from etude.cli import main
 from etude.dialects import imports
 from etude.errors import DataError
@@ -51,7 +51,7 @@ def test_results_of_mmengine_come_back_and_names_of_the_original_lead_to_ours(tm
     mmengine.dump([InstanceData(scores=torch.ones(2))], tmp_path / "results.pkl")
     assert mmengine.load(tmp_path / "results.pkl")[0].scores.tolist() == [1, 1]
     theirs = pickle.dumps(mmengine.ConfigDict(a=1), 0).replace(
-        b"etude.dialects.openmm.configdict", b"mmengine.config.config"
+        b"etude.dialects.openmm.config.dict_v2", b"mmengine.config.config"
     )
     (tmp_path / "config.pkl").write_bytes(theirs)
     assert mmengine.load(tmp_path / "config.pkl").a == 1

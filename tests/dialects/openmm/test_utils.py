@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from etude.dialects.openmm import fileio, utils
-from etude.dialects.openmm.managers import ManagerMixin
-from etude.dialects.openmm.storage import BaseStorageBackend
+from etude.dialects.openmm import utils
+from etude.dialects.openmm.file_io import fileio
+from etude.dialects.openmm.file_io.storage import BaseStorageBackend
+from etude.dialects.openmm.registries.managers import ManagerMixin
 from etude.errors import OutOfScope
 
 

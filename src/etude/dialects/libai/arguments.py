@@ -9,11 +9,11 @@ from typing import Any
 
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai import slips
+from etude.dialects.libai import typos as slips
 from etude.dialects.libai.lazy.targets import SERVED
 from etude.dialects.libai.values import misfit
 from etude.errors import Finding
-from etude.scan import Parameter
+from etude.inspection.signatures import Parameter
 
 _NOT_NEGATIVE: dict[str, Any] = {"type": "number", "minimum": 0}
 _SHARE = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}

@@ -9,7 +9,7 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.libai import convert_detectron2
 from etude.dialects.libai import lower as lowering
-from etude.dialects.libai.plain import plain, resolved
+from etude.dialects.libai.yaml_values import plain, resolved
 from etude.errors import ConfigError, Finding
 
 #: Builders whose data can be said natively, and what of them is said or set by the trainer.
@@ -18,7 +18,7 @@ _TAKEN = (
     "_target_", "dataset", "num_workers", "sampler", "mixup_func", "collate_fn", "dataset_mixer", "train_batch_size",
     "test_batch_size", "seed", "consumed_samples",
 )  # fmt: skip
-PARTS = ("etude.dialects.libai.live.converted", "etude.dialects.libai.live.notebook")
+PARTS = ("etude.dialects.libai.live.converted", "etude.dialects.libai.live.events.notebook")
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:

@@ -6,10 +6,10 @@ from typing import Any
 
 from etude.config.tree import Path, Tree
 from etude.dialects.libai import lower as lowering
-from etude.dialects.libai.plain import plain
+from etude.dialects.libai.yaml_values import plain
 from etude.errors import ConfigError, Finding
 
-PARTS = ("etude.dialects.libai.live.detectron.converted", "etude.dialects.libai.live.notebook")
+PARTS = ("etude.dialects.libai.live.detectron.converted", "etude.dialects.libai.live.events.notebook")
 _LOADER = "build_detection_train_loader"
 _TAKEN = ("_target_", "dataset", "mapper", "total_batch_size", "num_workers", "aspect_ratio_grouping")
 

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from etude import chaos
-from etude.checkpoint import disk, foreign, single
+from etude.checkpoint.formats import foreign, single
+from etude.checkpoint.storage import chaos, disk
 from etude.dialects.libai.lazy.extra import is_list_config
-from etude.dialects.libai.live import sound
-from etude.dialects.libai.misfits import get_missing_parameters_message, get_unexpected_parameters_message
+from etude.dialects.libai.live.resume import sound
+from etude.dialects.libai.weight_names import get_missing_parameters_message, get_unexpected_parameters_message
 from etude.errors import ResumeError, SaveError
 
 LAST = "last_checkpoint"

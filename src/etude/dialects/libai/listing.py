@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from etude import scan
 from etude.dialects.libai.names import MODULES
-from etude.index import kept
+from etude.inspection import signatures as scan
+from etude.inspection.index import kept
 
 #: Kind → the import names under which configs name it.
 KINDS: dict[str, tuple[str, ...]] = {

@@ -12,19 +12,19 @@ from typing import Any
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.arguments import arguments
-from etude.dialects.libai.known import KEYS, NAMESPACES
+from etude.dialects.libai.known_keys import KEYS, NAMESPACES
 from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.origins import key_of, way_of
+from etude.dialects.libai.lazy.read_errors import told
 from etude.dialects.libai.lazy.targets import name_of
-from etude.dialects.libai.lazy.telling import told
 from etude.dialects.libai.missing import missing_targets
 from etude.dialects.libai.places import survey_files
 from etude.dialects.libai.schema import json_schema, markdown_schema
-from etude.dialects.libai.slips import beside, closed, slips, takes_of_loader
 from etude.dialects.libai.structure import is_detectron2, structure
 from etude.dialects.libai.trial import unmakeable
+from etude.dialects.libai.typos import beside, closed, slips, takes_of_loader
 from etude.dialects.libai.values import misfits, missing_weights
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training

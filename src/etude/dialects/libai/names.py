@@ -30,50 +30,52 @@ _CONFIG = (
     | _from("etude.dialects.libai.args", "default_argument_parser")
 )
 _HOOKS = _from(
-    f"{_LIVE}.hooks",
+    f"{_LIVE}.hooks.hooks",
     "CallbackHook IterationTimer PeriodicWriter EvalHook LRScheduler EarlyStop",
-) | _from(f"{_LIVE}.hooks_save", "PeriodicCheckpointer BestCheckpointer")
+) | _from(f"{_LIVE}.hooks.hooks_save", "PeriodicCheckpointer BestCheckpointer")
 _TRAINER = _from(f"{_LIVE}.trainer", "HookBase TrainerBase EagerTrainer GraphTrainer")
 _DEFAULT = _from(f"{_LIVE}.default", "DefaultTrainer") | _from(f"{_LIVE}.setup", "default_setup")
-_STACK = _as(_CURRENT_STORAGE_STACK=f"{_LIVE}.events:_STACK")
+_STACK = _as(_CURRENT_STORAGE_STACK=f"{_LIVE}.events.storage:_STACK")
 _EVENTS = (
-    _from(f"{_LIVE}.events", "EventStorage get_event_storage")
-    | _from(f"{_LIVE}.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter")
+    _from(f"{_LIVE}.events.storage", "EventStorage get_event_storage")
+    | _from(f"{_LIVE}.events.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter")
     | _STACK
 )
 _SCHEDULERS = _from(
-    f"{_LIVE}.schedule",
+    f"{_LIVE}.optim.schedule",
     "WarmupCosineLR WarmupCosineAnnealingLR WarmupStepLR WarmupMultiStepLR WarmupExponentialLR WarmupPolynomialLR",
 )
 _OPTIM = _from(
-    f"{_LIVE}.optim", "build_optimizer get_default_optimizer_params reduce_param_groups _expand_param_groups"
+    f"{_LIVE}.optim.build", "build_optimizer get_default_optimizer_params reduce_param_groups _expand_param_groups"
 )
 _LOADERS = _from(
-    f"{_LIVE}.loaders",
+    f"{_LIVE}.data.loaders",
     "build_nlp_train_val_test_loader build_nlp_train_loader build_nlp_test_loader "
     "build_image_train_loader build_image_test_loader",
 )
-_STRUCTURES = _from(f"{_LIVE}.structures", "DistTensorData Instance")
-_SAMPLERS = _from(f"{_LIVE}.samplers", "CyclicSampler SingleRoundSampler")
+_STRUCTURES = _from(f"{_LIVE}.data.structures", "DistTensorData Instance")
+_SAMPLERS = _from(f"{_LIVE}.data.samplers", "CyclicSampler SingleRoundSampler")
 _DIST = _from(
     f"{_LIVE}.distributed",
     "get_rank get_local_rank get_world_size get_num_nodes is_main_process is_last_process synchronize "
     "get_data_parallel_rank get_data_parallel_size get_tensor_parallel_size get_pipeline_parallel_size "
     "broadcast_py_object get_dist_util setup_dist_util convert_to_distributed_default_setting ttol tton",
-) | _from(f"{_LIVE}.flow", "get_nd_sbp get_layer_placement")
+) | _from(f"{_LIVE}.oneflow.flow", "get_nd_sbp get_layer_placement")
 _LIBAI_DIST = _as(dist="libai.utils.distributed")
-_LOGGER = _from(f"{_LIVE}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
-_MISFITS = _from("etude.dialects.libai.misfits", "get_missing_parameters_message get_unexpected_parameters_message")
+_LOGGER = _from(f"{_LIVE}.events.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
+_MISFITS = _from(
+    "etude.dialects.libai.weight_names", "get_missing_parameters_message get_unexpected_parameters_message"
+)
 _CHECKPOINT = _from("etude.dialects.libai.files", "Checkpointer PeriodicCheckpointer")
-_EVALUATORS = _from(f"{_LIVE}.evaluators", "ClsEvaluator PPLEvaluator RegEvaluator BLEUEvaluator")
+_EVALUATORS = _from(f"{_LIVE}.evaluation.evaluators", "ClsEvaluator PPLEvaluator RegEvaluator BLEUEvaluator")
 _EVALUATION = (
-    _from(f"{_LIVE}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset")
-    | _from(f"{_LIVE}.results", "flatten_results_dict print_csv_format")
+    _from(f"{_LIVE}.evaluation.run", "DatasetEvaluator DatasetEvaluators inference_on_dataset")
+    | _from(f"{_LIVE}.evaluation.results", "flatten_results_dict print_csv_format")
     | _EVALUATORS
 )
-_GRAPH = _from(f"{_LIVE}.graph", "GraphBase")
-_PATHS = _from(f"{_D2}.paths", "LazyPath NativePathHandler PathHandler") | _from(
-    f"{_D2}.paths_remote", "HTTPURLHandler OneDrivePathHandler file_lock get_cache_dir"
+_GRAPH = _from(f"{_LIVE}.oneflow.graph", "GraphBase")
+_PATHS = _from(f"{_D2}.utils.paths", "LazyPath NativePathHandler PathHandler") | _from(
+    f"{_D2}.utils.paths_remote", "HTTPURLHandler OneDrivePathHandler file_lock get_cache_dir"
 )
 
 _LIBAI: dict[str, dict[str, str]] = {
@@ -83,7 +85,7 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.config.instantiate": _from(f"{_LAZY}.instantiate", "instantiate")
     | _from(f"{_LAZY}.targets", "dump_dataclass"),
     "libai.utils.registry": _from(f"{_LAZY}.targets", "locate _convert_target_to_string")
-    | _from(f"{_D2}.registry", "Registry"),
+    | _from(f"{_D2}.config.registry", "Registry"),
     "libai.config.arguments": _from("etude.dialects.libai.args", "default_argument_parser"),
     "libai.config.config": _from(f"{_LAZY}.configurable", "configurable")
     | _from(f"{_LAZY}.keys", "try_get_key get_config"),
@@ -93,34 +95,34 @@ _LIBAI: dict[str, dict[str, str]] = {
         _check_batch_size=f"{_LIVE}.setup:check_batch_size",
     )
     | _LIBAI_DIST,
-    "libai.engine.trainer": _TRAINER | _LIBAI_DIST | _from(f"{_LIVE}.events", "EventStorage get_event_storage"),
+    "libai.engine.trainer": _TRAINER | _LIBAI_DIST | _from(f"{_LIVE}.events.storage", "EventStorage get_event_storage"),
     "libai.engine.hooks": _HOOKS | _from(f"{_LIVE}.trainer", "HookBase") | _LIBAI_DIST,
     "libai.utils": {},
     "libai.utils.events": _EVENTS,
-    "libai.utils.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
+    "libai.utils.history_buffer": _from(f"{_LIVE}.events.history", "HistoryBuffer"),
     "libai.utils.checkpoint": _CHECKPOINT | _MISFITS,
     "libai.utils.distributed": _DIST,
     "libai.utils.file_io": _PATHS
-    | _from(f"{_D2}.paths", "PathManagerFactory g_pathmgr")
-    | _as(PathManager=f"{_D2}.paths_remote:LIBAI", PathManagerBase=f"{_D2}.paths:PathManager"),
+    | _from(f"{_D2}.utils.paths", "PathManagerFactory g_pathmgr")
+    | _as(PathManager=f"{_D2}.utils.paths_remote:LIBAI", PathManagerBase=f"{_D2}.utils.paths:PathManager"),
     "libai.utils.logger": _LOGGER,
-    "libai.utils.timer": _from(f"{_LIVE}.timer", "Timer"),
-    "libai.scheduler": _SCHEDULERS | _from(f"{_LIVE}.schedule", "build_lr_scheduler"),
+    "libai.utils.timer": _from(f"{_LIVE}.events.timer", "Timer"),
+    "libai.scheduler": _SCHEDULERS | _from(f"{_LIVE}.optim.schedule", "build_lr_scheduler"),
     "libai.scheduler.lr_scheduler": _SCHEDULERS,
-    "libai.scheduler.build": _from(f"{_LIVE}.schedule", "build_lr_scheduler"),
+    "libai.scheduler.build": _from(f"{_LIVE}.optim.schedule", "build_lr_scheduler"),
     "libai.optim": _OPTIM,
     "libai.optim.build": _OPTIM,
     "libai.evaluation": _EVALUATION,
     "libai.evaluation.evaluator": _from(
-        f"{_LIVE}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset inference_context"
+        f"{_LIVE}.evaluation.run", "DatasetEvaluator DatasetEvaluators inference_on_dataset inference_context"
     ),
-    "libai.evaluation.utils": _from(f"{_LIVE}.results", "flatten_results_dict print_csv_format"),
-    "libai.evaluation.cls_evaluator": _from(f"{_LIVE}.evaluators", "ClsEvaluator"),
-    "libai.evaluation.ppl_evaluator": _from(f"{_LIVE}.evaluators", "PPLEvaluator"),
-    "libai.evaluation.reg_evaluator": _from(f"{_LIVE}.evaluators", "RegEvaluator"),
-    "libai.evaluation.bleu_evaluator": _from(f"{_LIVE}.evaluators", "BLEUEvaluator"),
+    "libai.evaluation.utils": _from(f"{_LIVE}.evaluation.results", "flatten_results_dict print_csv_format"),
+    "libai.evaluation.cls_evaluator": _from(f"{_LIVE}.evaluation.evaluators", "ClsEvaluator"),
+    "libai.evaluation.ppl_evaluator": _from(f"{_LIVE}.evaluation.evaluators", "PPLEvaluator"),
+    "libai.evaluation.reg_evaluator": _from(f"{_LIVE}.evaluation.evaluators", "RegEvaluator"),
+    "libai.evaluation.bleu_evaluator": _from(f"{_LIVE}.evaluation.evaluators", "BLEUEvaluator"),
     "libai.data": _STRUCTURES | _LOADERS,
-    "libai.data.build": _LOADERS | _from(f"{_LIVE}.loaders", "trivial_batch_collator"),
+    "libai.data.build": _LOADERS | _from(f"{_LIVE}.data.loaders", "trivial_batch_collator"),
     "libai.data.structures": _STRUCTURES,
     "libai.data.data_utils": {},
     "libai.data.samplers": _SAMPLERS,
@@ -136,8 +138,8 @@ _LIBAI: dict[str, dict[str, str]] = {
 
 _D2_NODES = (
     _from(f"{_LAZY}.configurable", "configurable")
-    | _from(f"{_D2}.nodes", "CfgNode upgrade_config downgrade_config")
-    | _from(f"{_D2}.defaults", "get_cfg global_cfg set_global_cfg")
+    | _from(f"{_D2}.config.nodes", "CfgNode upgrade_config downgrade_config")
+    | _from(f"{_D2}.config.defaults", "get_cfg global_cfg set_global_cfg")
 )
 _D2_CONFIG = (
     _from(f"{_LAZY}.call", "LazyCall")
@@ -149,11 +151,11 @@ _D2_CONFIG = (
 )
 _D2_HOOKS = (
     _from(
-        f"{_D2}.hooks",
+        f"{_D2}.hooks.hooks",
         "CallbackHook IterationTimer PeriodicWriter EvalHook LRScheduler PreciseBN AutogradProfiler TorchProfiler "
         "TorchMemoryStats EarlyStop",
     )
-    | _from(f"{_D2}.hooks_save", "PeriodicCheckpointer BestCheckpointer")
+    | _from(f"{_D2}.hooks.hooks_save", "PeriodicCheckpointer BestCheckpointer")
     | _from(f"{_D2}.trainer", "HookBase")
 )
 _D2_TRAINERS = _from(f"{_D2}.trainer", "HookBase TrainerBase SimpleTrainer AMPTrainer")
@@ -163,8 +165,8 @@ _D2_DEFAULTS = _from(
     default_argument_parser="etude.dialects.libai.args:detectron2_argument_parser",
 )
 _D2_EVENTS = (
-    _from(f"{_D2}.events", "EventStorage get_event_storage has_event_storage")
-    | _from(f"{_D2}.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter")
+    _from(f"{_D2}.hooks.events", "EventStorage get_event_storage has_event_storage")
+    | _from(f"{_D2}.hooks.writers", "EventWriter JSONWriter CommonMetricPrinter TensorboardXWriter")
     | _STACK
 )
 _D2_LR = _from(f"{_D2}.schedule", "LRMultiplier WarmupCosineLR WarmupMultiStepLR") | _from(
@@ -188,35 +190,36 @@ _PARAM_SCHEDULERS = _from(
 #: Modules that others of the originals import, and that tests replace parts of where they are used.
 _D2_COMM = _as(comm="detectron2.utils.comm")
 _ZOO = _from(f"{_D2}.default", "get get_checkpoint_url get_config get_config_file")
-_PRECISE_BN = _from(f"{_D2}.precise_bn", "get_bn_modules update_bn_stats")
+_PRECISE_BN = _from(f"{_D2}.hooks.precise_bn", "get_bn_modules update_bn_stats")
 _D2_CHECKPOINT = _from(f"{_D2}.checkpoint", "DetectionCheckpointer PeriodicCheckpointer")
 
 _D2_DATASETS = _from(
-    f"{_D2}.data", "AspectRatioGroupedDataset DatasetFromList MapDataset ToIterableDataset trivial_batch_collator"
+    f"{_D2}.data.loaders",
+    "AspectRatioGroupedDataset DatasetFromList MapDataset ToIterableDataset trivial_batch_collator",
 )
 _D2_LOADERS = _from(
-    f"{_D2}.data",
+    f"{_D2}.data.loaders",
     "build_batch_data_loader build_detection_train_loader build_detection_test_loader trivial_batch_collator "
     "worker_init_reset_seed",
 )
-_D2_CATALOGS = _from(f"{_D2}.catalog", "DatasetCatalog MetadataCatalog Metadata")
+_D2_CATALOGS = _from(f"{_D2}.data.catalog", "DatasetCatalog MetadataCatalog Metadata")
 _D2_LAUNCH = _from(f"{_D2}.launch", "launch DEFAULT_TIMEOUT")
 #: What the defaults are made of, and code takes from there.
 _D2_LOADED = (
     _from(f"{_D2}.checkpoint", "DetectionCheckpointer")
-    | _from(f"{_D2}.data", "build_detection_train_loader build_detection_test_loader")
-    | _from(f"{_D2}.catalog", "MetadataCatalog")
-    | _from(f"{_D2}.defaults", "build_model")
+    | _from(f"{_D2}.data.loaders", "build_detection_train_loader build_detection_test_loader")
+    | _from(f"{_D2}.data.catalog", "MetadataCatalog")
+    | _from(f"{_D2}.config.defaults", "build_model")
     | _from(f"{_D2}.optim", "build_optimizer build_lr_scheduler")
     | _from(f"{_D2}.evaluation", "DatasetEvaluator inference_on_dataset")
     | _from(f"{_D2}.results", "print_csv_format verify_results")
-    | _from(f"{_D2}.writers", "CommonMetricPrinter JSONWriter TensorboardXWriter")
-    | _from(f"{_D2}.logger", "setup_logger")
+    | _from(f"{_D2}.hooks.writers", "CommonMetricPrinter JSONWriter TensorboardXWriter")
+    | _from(f"{_D2}.utils.logger", "setup_logger")
     | _PRECISE_BN
 )
-_D2_DICTS = _from(f"{_D2}.catalog", "get_detection_dataset_dicts")
+_D2_DICTS = _from(f"{_D2}.data.catalog", "get_detection_dataset_dicts")
 _D2_SAMPLERS = _from(
-    f"{_D2}.samplers",
+    f"{_D2}.data.samplers",
     "TrainingSampler RandomSubsetTrainingSampler RepeatFactorTrainingSampler InferenceSampler GroupedBatchSampler",
 )
 
@@ -225,8 +228,8 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.config": _D2_CONFIG,
     "detectron2.config.lazy": _from(f"{_LAZY}.call", "LazyCall") | _as(LazyConfig=f"{_LAZY}.load:DetectronLazyConfig"),
     "detectron2.config.config": _D2_NODES,
-    "detectron2.config.compat": _from(f"{_D2}.nodes", "upgrade_config downgrade_config guess_version"),
-    "detectron2.config.defaults": _as(_C=f"{_D2}.defaults:DEFAULT_CONFIG"),
+    "detectron2.config.compat": _from(f"{_D2}.config.nodes", "upgrade_config downgrade_config guess_version"),
+    "detectron2.config.defaults": _as(_C=f"{_D2}.config.defaults:DEFAULT_CONFIG"),
     "detectron2.config.instantiate": _as(instantiate=f"{_LAZY}.instantiate:instantiate_detectron2")
     | _from(f"{_LAZY}.targets", "dump_dataclass"),
     "detectron2.engine": _D2_DEFAULTS | _D2_TRAINERS | _D2_HOOKS | _D2_LAUNCH,
@@ -236,16 +239,18 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     | _from(f"{_D2}.default", "_try_get_key seed_all_rng")
     | _as(hooks="detectron2.engine.hooks")
     | _D2_COMM,
-    "detectron2.engine.train_loop": _D2_TRAINERS | _D2_COMM | _from(f"{_D2}.events", "EventStorage get_event_storage"),
+    "detectron2.engine.train_loop": _D2_TRAINERS
+    | _D2_COMM
+    | _from(f"{_D2}.hooks.events", "EventStorage get_event_storage"),
     "detectron2.engine.launch": _D2_LAUNCH,
     "detectron2.engine.hooks": _D2_HOOKS
     | _PRECISE_BN
-    | _from(f"{_D2}.events", "EventStorage")
-    | _from(f"{_D2}.writers", "EventWriter")
+    | _from(f"{_D2}.hooks.events", "EventStorage")
+    | _from(f"{_D2}.hooks.writers", "EventWriter")
     | _from(f"{_D2}.results", "flatten_results_dict")
     | _D2_COMM,
-    "detectron2.layers": _from(f"{_D2}.shapes", "ShapeSpec"),
-    "detectron2.layers.shape_spec": _from(f"{_D2}.shapes", "ShapeSpec"),
+    "detectron2.layers": _from(f"{_D2}.utils.shapes", "ShapeSpec"),
+    "detectron2.layers.shape_spec": _from(f"{_D2}.utils.shapes", "ShapeSpec"),
     "detectron2.model_zoo": _ZOO,
     "detectron2.model_zoo.model_zoo": _ZOO,
     "detectron2.solver": _D2_LR | _D2_BUILD,
@@ -262,50 +267,51 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.data": _D2_LOADERS | _D2_DATASETS | _D2_CATALOGS | _D2_DICTS,
     "detectron2.data.build": _D2_LOADERS | _D2_DICTS,
     "detectron2.data.catalog": _D2_CATALOGS,
-    "detectron2.data.common": _D2_DATASETS | _from(f"{_D2}.data", "set_default_dataset_from_list_serialize_method"),
+    "detectron2.data.common": _D2_DATASETS
+    | _from(f"{_D2}.data.loaders", "set_default_dataset_from_list_serialize_method"),
     "detectron2.data.samplers": _D2_SAMPLERS,
     "detectron2.data.samplers.distributed_sampler": _D2_SAMPLERS,
-    "detectron2.data.samplers.grouped_batch_sampler": _from(f"{_D2}.samplers", "GroupedBatchSampler"),
+    "detectron2.data.samplers.grouped_batch_sampler": _from(f"{_D2}.data.samplers", "GroupedBatchSampler"),
     "detectron2.utils": {},
     "detectron2.utils.events": _D2_EVENTS,
     "detectron2.utils.comm": _from(
-        f"{_D2}.comm",
+        f"{_D2}.utils.comm",
         "get_rank get_local_rank get_local_size get_world_size is_main_process synchronize all_gather gather "
         "shared_random_seed reduce_dict",
     ),
-    "detectron2.utils.logger": _from(f"{_D2}.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
-    | _from(f"{_D2}.helpers", "create_small_table"),
-    "detectron2.utils.collect_env": _from(f"{_D2}.helpers", "collect_env_info"),
-    "detectron2.utils.memory": _from(f"{_D2}.helpers", "retry_if_cuda_oom"),
+    "detectron2.utils.logger": _from(f"{_D2}.utils.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
+    | _from(f"{_D2}.utils.helpers", "create_small_table"),
+    "detectron2.utils.collect_env": _from(f"{_D2}.utils.helpers", "collect_env_info"),
+    "detectron2.utils.memory": _from(f"{_D2}.utils.helpers", "retry_if_cuda_oom"),
     "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng TORCH_VERSION")
-    | _from(f"{_D2}.helpers", "setup_environment"),
+    | _from(f"{_D2}.utils.helpers", "setup_environment"),
     "detectron2.utils.file_io": _PATHS
-    | _from(f"{_D2}.paths_remote", "Detectron2Handler")
-    | _as(PathManager=f"{_D2}.paths_remote:DETECTRON2", PathManagerBase=f"{_D2}.paths:PathManager"),
-    "detectron2.utils.serialize": _from(f"{_D2}.data", "PicklableWrapper"),
-    "detectron2.utils.testing": _from(f"{_D2}.testing", "reload_lazy_config"),
-    "detectron2.utils.registry": _from(f"{_D2}.registry", "Registry locate")
+    | _from(f"{_D2}.utils.paths_remote", "Detectron2Handler")
+    | _as(PathManager=f"{_D2}.utils.paths_remote:DETECTRON2", PathManagerBase=f"{_D2}.utils.paths:PathManager"),
+    "detectron2.utils.serialize": _from(f"{_D2}.data.loaders", "PicklableWrapper"),
+    "detectron2.utils.testing": _from(f"{_D2}.utils.testing", "reload_lazy_config"),
+    "detectron2.utils.registry": _from(f"{_D2}.config.registry", "Registry locate")
     | _from(f"{_LAZY}.targets", "_convert_target_to_string"),
-    "detectron2.modeling": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
-    "detectron2.modeling.meta_arch": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
-    "detectron2.modeling.meta_arch.build": _from(f"{_D2}.defaults", "META_ARCH_REGISTRY build_model"),
+    "detectron2.modeling": _from(f"{_D2}.config.defaults", "META_ARCH_REGISTRY build_model"),
+    "detectron2.modeling.meta_arch": _from(f"{_D2}.config.defaults", "META_ARCH_REGISTRY build_model"),
+    "detectron2.modeling.meta_arch.build": _from(f"{_D2}.config.defaults", "META_ARCH_REGISTRY build_model"),
     "fvcore": _as(__version__=f"{_ORIGINALS}:FVCORE"),
     "fvcore.common": {},
     "fvcore.common.param_scheduler": _PARAM_SCHEDULERS,
     "fvcore.common.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer PeriodicCheckpointer")
     | _as(_IncompatibleKeys="etude.dialects.libai.files:IncompatibleKeys")
     | _MISFITS,
-    "fvcore.common.history_buffer": _from(f"{_LIVE}.history", "HistoryBuffer"),
-    "fvcore.common.timer": _from(f"{_LIVE}.timer", "Timer"),
+    "fvcore.common.history_buffer": _from(f"{_LIVE}.events.history", "HistoryBuffer"),
+    "fvcore.common.timer": _from(f"{_LIVE}.events.timer", "Timer"),
     "fvcore.common.config": _from(f"{_LAZY}.nodes", "CfgNode"),
     "fvcore.common.file_io": _PATHS
-    | _as(PathManager=f"{_D2}.paths_remote:FVCORE", PathManagerBase=f"{_D2}.paths:PathManager"),
-    "fvcore.common.registry": _from(f"{_D2}.registry", "Registry"),
+    | _as(PathManager=f"{_D2}.utils.paths_remote:FVCORE", PathManagerBase=f"{_D2}.utils.paths:PathManager"),
+    "fvcore.common.registry": _from(f"{_D2}.config.registry", "Registry"),
     "fvcore.nn": _PRECISE_BN,
     "fvcore.nn.precise_bn": _PRECISE_BN,
     "iopath": {},
     "iopath.common": {},
-    "iopath.common.file_io": _PATHS | _from(f"{_D2}.paths", "PathManager PathManagerFactory g_pathmgr"),
+    "iopath.common.file_io": _PATHS | _from(f"{_D2}.utils.paths", "PathManager PathManagerFactory g_pathmgr"),
     "yacs": {},
     "yacs.config": _from(f"{_LAZY}.nodes", "CfgNode load_cfg"),
     "hydra": {},

@@ -38,7 +38,7 @@ _SETTINGS = _from(
     "set_rng_state get_default_dtype set_default_dtype get_num_threads set_num_threads set_printoptions save load",
 )
 _OURS = _from(
-    f"{_LIVE}.flow",
+    f"{_LIVE}.oneflow.flow",
     "placement sbp tensor zeros ones full empty rand randn randint randperm arange eye linspace",
 )
 _NN = _from(
@@ -106,9 +106,11 @@ MODULES: dict[str, dict[str, str]] = {
         "is_available device_count current_device set_device manual_seed manual_seed_all synchronize empty_cache",
     ),
     "oneflow.optim.lr_scheduler": _SCHEDULERS,
-    "oneflow.optim": _from(f"{_LIVE}.optimizers", "SGD Adam AdamW Adagrad RMSprop")
+    "oneflow.optim": _from(f"{_LIVE}.optim.optimizers", "SGD Adam AdamW Adagrad RMSprop")
     | {"Optimizer": "torch.optim:Optimizer", "lr_scheduler": "torch.optim.lr_scheduler"},
-    "oneflow.unittest": _from(f"{_LIVE}.flow_tests", "TestCase skip_unless_1n1d skip_unless_1n2d skip_unless_1n4d"),
+    "oneflow.unittest": _from(
+        f"{_LIVE}.oneflow.flow_tests", "TestCase skip_unless_1n1d skip_unless_1n2d skip_unless_1n4d"
+    ),
     "oneflow.utils": {},
     "oneflow.utils.data": _from(
         "torch.utils.data",

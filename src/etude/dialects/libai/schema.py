@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from etude.config.tree import Path
-from etude.dialects.libai.known import KEYS
+from etude.dialects.libai.known_keys import KEYS
 from etude.dialects.libai.lazy.keys import CONFIGS
 
 _LAZY = {"$ref": "#/$defs/lazy"}

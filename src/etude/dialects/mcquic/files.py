@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from etude import chaos
-from etude.checkpoint import foreign
-from etude.checkpoint.disk import write_atomically
-from etude.checkpoint.single import save_file
+from etude.checkpoint.formats import foreign
+from etude.checkpoint.formats.single import save_file
+from etude.checkpoint.storage import chaos
+from etude.checkpoint.storage.disk import write_atomically
 
 _STAMP = "%y%m%d-%H%M%S"
 _FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"

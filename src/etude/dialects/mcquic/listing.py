@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from etude import scan
 from etude.dialects.mcquic.lower import REGISTERED
-from etude.index import kept
+from etude.inspection import signatures as scan
+from etude.inspection.index import kept
 
 
 def tables() -> dict[str, dict[str, str]]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
-from etude import scan
 from etude.config import read as read_files
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
@@ -25,7 +24,8 @@ from etude.dialects.mcquic.config import (
     markdown_schema,
 )
 from etude.errors import ConfigError, Finding, nearest, suggest
-from etude.index import kept
+from etude.inspection import signatures as scan
+from etude.inspection.index import kept
 from etude.plan import HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
 from etude.registry import MODELS
 from etude.units import Amount

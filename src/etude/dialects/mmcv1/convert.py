@@ -12,12 +12,12 @@ from etude.dialects.mmcv1 import lower as lowering
 from etude.dialects.mmcv1.bounds import LESS
 from etude.dialects.mmcv1.convert_data import Data
 from etude.dialects.mmcv1.listing import OPTIMIZERS, RUNNERS
-from etude.dialects.openmm.lowering import Lowering
-from etude.dialects.openmm.raw import as_torch_does, hidden
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.escaped_types import as_torch_does, hidden
 from etude.errors import ConfigError, Finding
 from etude.plan import Plan
 
-PARTS = ("etude.dialects.mmcv1.live.converted", "etude.dialects.mmcv1.live.converted_data")
+PARTS = ("etude.dialects.mmcv1.live.converted.adapters", "etude.dialects.mmcv1.live.converted.data")
 #: Loggers that have a native counterpart.
 _WRITERS = {"TensorboardLoggerHook": "tensorboard"}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.dialects.mmcv1.tracking import tracks, trained_model, trains_a_part
-from etude.dialects.openmm.lowering import Lowering
-from etude.dialects.openmm.raw import hidden
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.escaped_types import hidden
 
 _SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
 #: Keys of ``evaluation`` that are the hook's own and no arguments of ``dataset.evaluate``.

@@ -8,11 +8,11 @@ from typing import Any
 from etude.config.tree import Tree
 from etude.dialects.mmcv1.convert_data import Data
 from etude.dialects.mmcv1.listing import HOOKS
-from etude.dialects.openmm.raw import hidden
+from etude.dialects.openmm.escaped_types import hidden
 from etude.plan import PRIORITIES
 
 #: The part that configs with a late average import beside the others.
-AVERAGE_PART = "etude.dialects.mmcv1.live.converted_average"
+AVERAGE_PART = "etude.dialects.mmcv1.live.converted.average"
 #: Where the native engine evaluates.
 _EVALUATES_AT = 70
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from etude import chaos
-from etude.checkpoint import disk, foreign
-from etude.checkpoint.single import save_file
-from etude.dialects.openmm.configdict_base import AttributeDict
+from etude.checkpoint.formats import foreign
+from etude.checkpoint.formats.single import save_file
+from etude.checkpoint.storage import chaos, disk
+from etude.dialects.openmm.config.dict_base import AttributeDict
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION, get_state_dict, weights_to_cpu
 from etude.dialects.openmm.wrappers import unwrapped
 from etude.errors import ResumeError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from etude import scan
 from etude.dialects.mmcv1 import names
-from etude.index import kept
+from etude.inspection import signatures as scan
+from etude.inspection.index import kept
 
 LR, MOMENTUM = "LrUpdaterHook", "MomentumUpdaterHook"
 #: Hooks that no config can name: bases, and those that are made from a key of their own.
@@ -39,7 +39,7 @@ OPTIMIZERS: Mapping[str, str] = {name: f"torch.optim:{name}" for name in _TORCH_
     "Lamb": "etude.optim.lamb:LAMB"
 }
 INITIALIZERS: Mapping[str, str] = {
-    **{name: f"etude.dialects.openmm.init_rules:{name}Init" for name in _INITIALIZERS},
+    **{name: f"etude.dialects.openmm.init.rules:{name}Init" for name in _INITIALIZERS},
     "Pretrained": names.MODULES["mmcv.cnn"]["PretrainedInit"],
 }
 

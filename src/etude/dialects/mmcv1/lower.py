@@ -12,13 +12,13 @@ from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTI
 from etude.dialects.mmcv1.parts import tell_unknown_parts
 from etude.dialects.mmcv1.tracking import PARTS, tell_tracking
 from etude.dialects.mmcv1.values import PARAMWISE, tell_values
-from etude.dialects.openmm.configdict_v1 import ConfigDict
-from etude.dialects.openmm.inherited import tell_inherited
-from etude.dialects.openmm.lowering import Lowering, number
-from etude.dialects.openmm.reading import told_by_line
-from etude.dialects.openmm.slips import Words, tell_slips
-from etude.dialects.openmm.textstyle import Style, read_chain
-from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
+from etude.dialects.openmm.checks.lowering import Lowering, number
+from etude.dialects.openmm.checks.typos import Words, tell_slips
+from etude.dialects.openmm.config.dict_v1 import ConfigDict
+from etude.dialects.openmm.reading.errors import told_by_line
+from etude.dialects.openmm.reading.inherited import tell_inherited
+from etude.dialects.openmm.reading.text_style import Style, read_chain
+from etude.dialects.openmm.reading.tree import keys_in, refuse_python, texts_of, tree_of
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount

@@ -12,16 +12,16 @@ def _at(module: str, names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names.split()}
 
 
-_CONFIG = _at(f"{_COMMON}.config_v1", "Config DictAction") | _at(f"{_COMMON}.configdict_v1", "ConfigDict")
-_REGISTRY = _at(f"{_COMMON}.registry_v1", "Registry build_from_cfg")
+_CONFIG = _at(f"{_COMMON}.config.config_v1", "Config DictAction") | _at(f"{_COMMON}.config.dict_v1", "ConfigDict")
+_REGISTRY = _at(f"{_COMMON}.registries.registry_v1", "Registry build_from_cfg")
 _LOGGING = _at(f"{_COMMON}.logging_v1", "get_logger print_log logger_initialized")
 _FILES = _at(
-    f"{_COMMON}.fileio",
+    f"{_COMMON}.file_io.fileio",
     "load dump list_from_file dict_from_file FileClient BaseStorageBackend register_handler BaseFileHandler "
     "JsonHandler PickleHandler YamlHandler",
 )
 _BACKENDS = _at(
-    f"{_COMMON}.fileio",
+    f"{_COMMON}.file_io.fileio",
     "FileClient BaseStorageBackend HardDiskBackend HTTPBackend LmdbBackend MemcachedBackend PetrelBackend",
 )
 _UTILS = _at(
@@ -50,12 +50,12 @@ _ASSERTIONS = _at(
 )
 
 _INIT = _at(
-    f"{_COMMON}.init_v1",
+    f"{_COMMON}.init.init_v1",
     "INITIALIZERS ConstantInit XavierInit NormalInit TruncNormalInit UniformInit KaimingInit Caffe2XavierInit "
     "PretrainedInit initialize constant_init xavier_init normal_init trunc_normal_init uniform_init kaiming_init "
     "caffe2_xavier_init bias_init_with_prob update_init_info",
 )
-_BASE_MODULE = _at(f"{_COMMON}.base_module_v1", "BaseModule Sequential ModuleList ModuleDict")
+_BASE_MODULE = _at(f"{_COMMON}.init.module_v1", "BaseModule Sequential ModuleList ModuleDict")
 _CHECKPOINT = _at(
     f"{_COMMON}.live.checkpoint_v1",
     "CheckpointLoader _load_checkpoint _load_checkpoint_with_prefix load_checkpoint load_state_dict save_checkpoint "
@@ -68,36 +68,38 @@ _LOADERS = _at(
 )
 _DIST = _at(f"{_LIVE}.dist_utils", "get_dist_info init_dist master_only allreduce_grads allreduce_params")
 _FP16 = _at(f"{_LIVE}.fp16_utils", "auto_fp16 force_fp32 wrap_fp16_model cast_tensor_type")
-_PRIORITY = _at(f"{_LIVE}.priority", "Priority get_priority")
+_PRIORITY = _at(f"{_LIVE}.hooks.priority", "Priority get_priority")
 _OPTIMIZER = _at(
     f"{_LIVE}.optimizers",
     "OPTIMIZERS OPTIMIZER_BUILDERS DefaultOptimizerConstructor build_optimizer build_optimizer_constructor",
 ) | {"TORCH_OPTIMIZERS": f"{_LIVE}.optimizers:TORCH_OPTIMIZERS"}
 
-_HOOK = _at(f"{_LIVE}.hooks", "HOOKS Hook")
+_HOOK = _at(f"{_LIVE}.hooks.all_hooks", "HOOKS Hook")
 _LR = _at(
-    f"{_LIVE}.lr_updater",
+    f"{_LIVE}.hooks.lr_updater",
     "LrUpdaterHook FixedLrUpdaterHook StepLrUpdaterHook ExpLrUpdaterHook PolyLrUpdaterHook InvLrUpdaterHook "
     "CosineAnnealingLrUpdaterHook FlatCosineAnnealingLrUpdaterHook CosineRestartLrUpdaterHook CyclicLrUpdaterHook "
     "OneCycleLrUpdaterHook LinearAnnealingLrUpdaterHook",
 )
-_CURVES = _at(f"{_LIVE}.annealing", "annealing_cos annealing_linear") | _at(
-    f"{_LIVE}.lr_updater", "get_position_from_periods format_param"
+_CURVES = _at(f"{_LIVE}.hooks.annealing", "annealing_cos annealing_linear") | _at(
+    f"{_LIVE}.hooks.lr_updater", "get_position_from_periods format_param"
 )
 _MOMENTUM = _at(
-    f"{_LIVE}.momentum_updater",
+    f"{_LIVE}.hooks.momentum_updater",
     "MomentumUpdaterHook StepMomentumUpdaterHook CosineAnnealingMomentumUpdaterHook CyclicMomentumUpdaterHook "
     "OneCycleMomentumUpdaterHook LinearAnnealingMomentumUpdaterHook",
 )
 _OPTIMIZER_HOOKS = _at(
-    f"{_LIVE}.optimizer_hook",
+    f"{_LIVE}.hooks.optimizer_hook",
     "OptimizerHook GradientCumulativeOptimizerHook Fp16OptimizerHook GradientCumulativeFp16OptimizerHook",
 )
-_CHECKPOINT_HOOK = _at(f"{_LIVE}.checkpoint_hook", "CheckpointHook")
-_EVALUATION = _at(f"{_LIVE}.evaluation", "EvalHook DistEvalHook")
-_EMA = _at(f"{_LIVE}.ema", "EMAHook")
-_SMALL = _at(f"{_LIVE}.small_hooks", "IterTimerHook DistSamplerSeedHook SyncBuffersHook EmptyCacheHook ClosureHook")
-_PROFILER = _at(f"{_LIVE}.profiler", "ProfilerHook")
+_CHECKPOINT_HOOK = _at(f"{_LIVE}.hooks.checkpoint_hook", "CheckpointHook")
+_EVALUATION = _at(f"{_LIVE}.hooks.evaluation", "EvalHook DistEvalHook")
+_EMA = _at(f"{_LIVE}.hooks.ema", "EMAHook")
+_SMALL = _at(
+    f"{_LIVE}.hooks.small_hooks", "IterTimerHook DistSamplerSeedHook SyncBuffersHook EmptyCacheHook ClosureHook"
+)
+_PROFILER = _at(f"{_LIVE}.hooks.profiler", "ProfilerHook")
 _TEXT = _at(f"{_LIVE}.logger.text", "TextLoggerHook")
 _LOGGER_BASE = _at(f"{_LIVE}.logger.base", "LoggerHook")
 _TRACKERS = _at(
@@ -109,9 +111,9 @@ _LOGGERS = _LOGGER_BASE | _TEXT | _TRACKERS
 _HOOKS = (
     _HOOK | _LR | _MOMENTUM | _OPTIMIZER_HOOKS | _CHECKPOINT_HOOK | _EVALUATION | _EMA | _SMALL | _PROFILER | _LOGGERS
 )  # fmt: skip
-_LOG_BUFFER = _at(f"{_LIVE}.log_buffer", "LogBuffer")
+_LOG_BUFFER = _at(f"{_LIVE}.runner.log_buffer", "LogBuffer")
 _RUNNERS = _at(
-    f"{_LIVE}.runners",
+    f"{_LIVE}.runner.runners",
     "RUNNERS RUNNER_BUILDERS BaseRunner EpochBasedRunner IterBasedRunner IterLoader Runner DefaultRunnerConstructor "
     "build_runner get_host_info obj_from_dict",
 )
@@ -148,7 +150,7 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.utils.testing": _ASSERTIONS,
     "mmcv.utils.torch_ops": _at(f"{_COMMON}.torch_utils", "torch_meshgrid"),
     "mmcv.utils.trace": _at(f"{_COMMON}.torch_utils", "is_jit_tracing"),
-    "mmcv.utils.config": _CONFIG | _at(f"{_COMMON}.config_v1", "BASE_KEY DELETE_KEY DEPRECATION_KEY add_args"),
+    "mmcv.utils.config": _CONFIG | _at(f"{_COMMON}.config.config_v1", "BASE_KEY DELETE_KEY DEPRECATION_KEY add_args"),
     "mmcv.utils.env": _ENVIRONMENT,
     "mmcv.utils.registry": _REGISTRY,
     "mmcv.utils.logging": _LOGGING,
@@ -173,7 +175,7 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.cnn.builder": _CNN_MODELS,
     "mmcv.cnn.utils": _INIT | _SYNC_BN,
     "mmcv.cnn.utils.sync_bn": _SYNC_BN,
-    "mmcv.cnn.utils.weight_init": _INIT | _at(f"{_COMMON}.init_rules", "BaseInit"),
+    "mmcv.cnn.utils.weight_init": _INIT | _at(f"{_COMMON}.init.rules", "BaseInit"),
     "mmcv.engine": _TESTING,
     "mmcv.engine.test": _TESTING,
     "mmcv.runner": _RUNNERS | _HOOKS | _OPTIMIZER | _CHECKPOINT | _DIST | _FP16 | _PRIORITY | _LOG_BUFFER | _SEED
@@ -188,7 +190,7 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.runner.fp16_utils": _FP16,
     "mmcv.runner.log_buffer": _LOG_BUFFER,
     "mmcv.runner.priority": _PRIORITY,
-    "mmcv.runner.utils": _SEED | _TIME | _at(f"{_LIVE}.runners", "get_host_info obj_from_dict"),
+    "mmcv.runner.utils": _SEED | _TIME | _at(f"{_LIVE}.runner.runners", "get_host_info obj_from_dict"),
     "mmcv.runner.optimizer": _OPTIMIZER,
     "mmcv.runner.optimizer.builder": _OPTIMIZER,
     "mmcv.runner.optimizer.default_constructor": _OPTIMIZER,
@@ -288,7 +290,7 @@ _TRACK_HOOKS = _at(f"{_LIVE}.mmtrack.hooks", "EvalHook DistEvalHook SiameseRPNLr
 )
 #: Hooks that configs of mmtracking name, although mmdet has them.
 DETECTION_HOOKS = _at(
-    f"{_LIVE}.detection_hooks",
+    f"{_LIVE}.hooks.detection_hooks",
     "ExpMomentumEMAHook LinearMomentumEMAHook YOLOXLrUpdaterHook SyncNormHook CheckInvalidLossHook",
 )
 _TRACK_TESTING = _TESTING | _at(f"{_LIVE}.mmtrack.testing", "single_gpu_test multi_gpu_test")

@@ -9,8 +9,8 @@ from typing import Any
 from etude.config.tree import Path
 from etude.dialects.mmcv1.listing import registries
 from etude.dialects.mmcv1.names import OUT_OF_SCOPE
-from etude.dialects.openmm.lowering import Lowering
-from etude.dialects.openmm.reach import reads_all
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.errors import nearest, suggest
 
 _HOMES = ("mmcls.models.", "mmcls.datasets.", "mmcv.cnn.", "mmtrack.datasets.")

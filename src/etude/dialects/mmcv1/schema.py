@@ -12,7 +12,7 @@ from typing import Any
 from etude.config.tree import Tree
 from etude.dialects.mmcv1 import listing, names
 from etude.dialects.mmcv1.lower import WORDS
-from etude.dialects.openmm.schemas import (
+from etude.dialects.openmm.checks.schemas import (
     COUNT,
     DIALECT,
     DICT,

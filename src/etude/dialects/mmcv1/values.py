@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from etude import scan
 from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects.mmcv1.bounds import refused
 from etude.dialects.mmcv1.listing import registries
 from etude.dialects.mmcv1.tracking import tracks
-from etude.dialects.openmm.hook_methods import tell_methods
-from etude.dialects.openmm.lowering import Lowering
-from etude.dialects.openmm.schemas import written
-from etude.dialects.openmm.source import is_missing, near_checkpoint
+from etude.dialects.openmm.checks.hook_methods import tell_methods
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.checks.schemas import written
+from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.errors import is_slip, nearest, suggest
-from etude.index import kept
+from etude.inspection import signatures as scan
+from etude.inspection.index import kept
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "NOTSET")
 _WORDS: Mapping[str, Sequence[str]] = {
@@ -35,7 +35,7 @@ PARAMWISE = (
 )  # fmt: skip
 #: Metrics of MMClassification whose names say nothing of what is better.
 _NO_DIRECTION = ("recall", "f1_score", "support")
-_HOOK = "etude.dialects.mmcv1.live.hook:Hook"
+_HOOK = "etude.dialects.mmcv1.live.hooks.hook:Hook"
 _BACKENDS = ("nccl", "gloo", "mpi", "ucc")
 
 

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from etude.config.tree import Path, dotted
-from etude.dialects.openmm.lowering import Lowering
-from etude.dialects.openmm.source import is_missing, near_checkpoint
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.errors import nearest
 
 Given = Mapping[Any, Any]

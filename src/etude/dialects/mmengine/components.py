@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from etude import scan
 from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects import imports
-from etude.dialects.openmm.imported import imported_by, missing_name
-from etude.dialects.openmm.lowering import Lowering
-from etude.dialects.openmm.reach import reads_all
-from etude.dialects.openmm.schemas import written
-from etude.dialects.openmm.slips import Words
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.checks.schemas import written
+from etude.dialects.openmm.checks.source_coverage import reads_all
+from etude.dialects.openmm.checks.typos import Words
+from etude.dialects.openmm.reading.imported import imported_by, missing_name
 from etude.errors import is_slip, nearest, suggest
+from etude.inspection import signatures as scan
 
 _SPLITS = ("train", "val", "test")
 _DATASET = [f"{split}_dataloader.dataset" for split in _SPLITS]

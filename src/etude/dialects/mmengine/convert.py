@@ -10,8 +10,8 @@ from etude.dialects.mmengine import lower as lowering
 from etude.dialects.mmengine.convert_hooks import Hooks
 from etude.dialects.mmengine.results import first_result
 from etude.dialects.mmengine.rules import guess
-from etude.dialects.openmm.lowering import Lowering
-from etude.dialects.openmm.raw import as_torch_does, hidden
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.escaped_types import as_torch_does, hidden
 from etude.errors import ConfigError, Finding
 from etude.plan import Plan
 

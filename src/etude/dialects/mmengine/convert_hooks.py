@@ -8,8 +8,8 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.mmengine import hook_sources
 from etude.dialects.mmengine.lower import TABLES
-from etude.dialects.openmm.lowering import Lowering
-from etude.dialects.openmm.raw import hidden
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.escaped_types import hidden
 
 #: Hooks with native counterparts of the same result.
 _NATIVE = {"EmptyCacheHook": "EmptyCache", "SyncBuffersHook": "SyncBuffers"}

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude import chaos
-from etude.checkpoint import foreign
-from etude.checkpoint.disk import write_atomically
-from etude.checkpoint.single import save_file
+from etude.checkpoint.formats import foreign
+from etude.checkpoint.formats.single import save_file
+from etude.checkpoint.storage import chaos
+from etude.checkpoint.storage.disk import write_atomically
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude.errors import ResumeError, SaveError
 

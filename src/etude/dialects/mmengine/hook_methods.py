@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etude.dialects.mmengine.components import Components
-from etude.dialects.openmm.hook_methods import tell_methods
+from etude.dialects.openmm.checks.hook_methods import tell_methods
 
 _HOOK = "etude.dialects.mmengine.live.hooks.hook:Hook"
 #: Points of mmcv 1.x that MMEngine calls otherwise.

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from etude import scan
 from etude.dialects import imports
+from etude.inspection import signatures as scan
 from etude.plan import PRIORITIES
 
 _ANY: frozenset[str] = frozenset()

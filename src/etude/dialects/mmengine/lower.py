@@ -12,17 +12,17 @@ from etude.dialects.mmengine import names, names_engine, names_parts
 from etude.dialects.mmengine.bounds import tell_bounds
 from etude.dialects.mmengine.components import Components
 from etude.dialects.mmengine.hook_methods import tell_hook_methods
-from etude.dialects.mmengine.idle import tell_idle
 from etude.dialects.mmengine.results import tell_results
+from etude.dialects.mmengine.unused_values import tell_idle
 from etude.dialects.mmengine.values import tell_values
-from etude.dialects.openmm.config import read_source
-from etude.dialects.openmm.imported import broken_imports
-from etude.dialects.openmm.inherited import tell_inherited
-from etude.dialects.openmm.late import tell_late
-from etude.dialects.openmm.lowering import Lowering, number
-from etude.dialects.openmm.reading import told_by_line
-from etude.dialects.openmm.slips import Words, tell_slips
-from etude.dialects.openmm.tree import keys_in, refuse_python, texts_of, tree_of
+from etude.dialects.openmm.checks.lowering import Lowering, number
+from etude.dialects.openmm.checks.typos import Words, tell_slips
+from etude.dialects.openmm.config.config_v2 import read_source
+from etude.dialects.openmm.reading.base_variables import tell_late
+from etude.dialects.openmm.reading.errors import told_by_line
+from etude.dialects.openmm.reading.imported import broken_imports
+from etude.dialects.openmm.reading.inherited import tell_inherited
+from etude.dialects.openmm.reading.tree import keys_in, refuse_python, texts_of, tree_of
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
@@ -71,7 +71,7 @@ WORDS = Words(
     names={
         **{name: target for part in (names_engine, names_parts) for table in part.REGISTERED.values()
            for name, target in table.items()},
-        **{name: f"etude.dialects.openmm.init_rules:{name}Init" for name in _INITS},
+        **{name: f"etude.dialects.openmm.init.rules:{name}Init" for name in _INITS},
     },
     keys={
         ("train_dataloader",): _LOADER_KEYS,

@@ -9,13 +9,13 @@ def _from(module: str, names: str) -> dict[str, str]:
     return {name: f"{_COMMON}.{module}:{name}" for name in names.split()}
 
 
-_CONFIG = _from("config", "Config ConfigDict DictAction read_base")
-_LAZY = _from("lazy", "LazyObject LazyAttr")
+_CONFIG = _from("config.config_v2", "Config ConfigDict DictAction read_base")
+_LAZY = _from("reading.lazy_objects", "LazyObject LazyAttr")
 _REGISTRY = (
-    _from("registry", "Registry build_from_cfg")
-    | _from("scope", "DefaultScope init_default_scope")
+    _from("registries.registry_v2", "Registry build_from_cfg")
+    | _from("registries.scope", "DefaultScope init_default_scope")
     | _from(
-        "build_functions",
+        "registries.build_functions",
         "build_model_from_cfg build_runner_from_cfg build_scheduler_from_cfg build_optimizer_from_cfg "
         "count_registered_modules traverse_registry_tree",
     )
@@ -26,14 +26,14 @@ _ROOT_NAMES = (
     "TASK_UTILS TRANSFORMS VISBACKENDS VISUALIZERS WEIGHT_INITIALIZERS"
 )
 _ROOTS = {name: f"etude.dialects.mmengine.live.registry:{name}" for name in _ROOT_NAMES.split()}
-_BASE_MODULE = _from("base_module", "BaseModule Sequential ModuleList ModuleDict")
+_BASE_MODULE = _from("init.module_v2", "BaseModule Sequential ModuleList ModuleDict")
 _INIT = _from(
-    "init",
+    "init.init_v2",
     "BaseInit Caffe2XavierInit ConstantInit KaimingInit NormalInit PretrainedInit TruncNormalInit UniformInit "
     "XavierInit bias_init_with_prob caffe2_xavier_init constant_init initialize kaiming_init normal_init "
     "trunc_normal_init uniform_init update_init_info xavier_init",
 )
-_TRUNC = _from("init", "trunc_normal_")
+_TRUNC = _from("init.init_v2", "trunc_normal_")
 _CHECKPOINT = _from(
     "live.checkpoint",
     "CheckpointLoader find_latest_checkpoint get_state_dict load_checkpoint load_state_dict save_checkpoint "
@@ -47,7 +47,7 @@ _CHECKPOINT_INNER = _from(
     "load_from_torchvision",
 )
 _FILES = _from(
-    "fileio",
+    "file_io.fileio",
     "BaseStorageBackend FileClient HTTPBackend HardDiskBackend LmdbBackend LocalBackend "
     "MemcachedBackend PetrelBackend copy_if_symlink_fails copyfile "
     "copyfile_from_local copyfile_to_local copytree copytree_from_local copytree_to_local dict_from_file dump exists "
@@ -55,9 +55,9 @@ _FILES = _from(
     "generate_presigned_url put_text register_backend register_handler remove rmtree BaseFileHandler JsonHandler "
     "PickleHandler YamlHandler",
 )
-_BACKEND_TABLES = _from("storage", "backends prefix_to_backends register_backend")
-_HANDLER_TABLES = _from("fileio", "file_handlers register_handler _register_handler")
-_FILE_IO = _from("storage", "_get_file_backend _parse_uri_prefix backend_instances")
+_BACKEND_TABLES = _from("file_io.storage", "backends prefix_to_backends register_backend")
+_HANDLER_TABLES = _from("file_io.fileio", "file_handlers register_handler _register_handler")
+_FILE_IO = _from("file_io.storage", "_get_file_backend _parse_uri_prefix backend_instances")
 _BACKEND_FILES = {
     "base": "BaseStorageBackend",
     "http_backend": "HTTPBackend urlopen",
@@ -73,11 +73,11 @@ _HANDLER_FILES = {
     "yaml_handler": "YamlHandler",
 }
 _EXTERNAL = _from(
-    "external",
+    "config.external",
     "MODULE2PACKAGE PKG2PROJECT _get_cfg_metainfo _get_external_cfg_base_path _get_external_cfg_path "
     "_get_package_and_cfg_path",
 )
-_MANAGERS = _from("managers", "ManagerMeta ManagerMixin")
+_MANAGERS = _from("registries.managers", "ManagerMeta ManagerMixin")
 _MISC = _from(
     "utils.misc",
     "_ntuple apply_to check_prerequisites concat_list deprecated_api_warning deprecated_function "
@@ -105,16 +105,17 @@ _DL_UTILS = _from(
 
 MODULES: dict[str, dict[str, str]] = {
     "mmengine": _CONFIG | _FILES | _UTILS | _REGISTRY | _ROOTS,
-    "mmengine.config": _CONFIG | _from("config", "ConfigParsingError"),
+    "mmengine.config": _CONFIG | _from("config.config_v2", "ConfigParsingError"),
     "mmengine.config.config": _CONFIG
     | _LAZY
-    | _from("config", "add_args BASE_KEY DELETE_KEY DEPRECATION_KEY RESERVED_KEYS"),
+    | _from("config.config_v2", "add_args BASE_KEY DELETE_KEY DEPRECATION_KEY RESERVED_KEYS"),
     "mmengine.config.lazy": _LAZY,
     "mmengine.config.utils": _EXTERNAL
-    | _from("lazystyle", "ConfigParsingError ImportTransformer _gather_abs_import_lazyobj"),
+    | _from("reading.lazy_style", "ConfigParsingError ImportTransformer _gather_abs_import_lazyobj"),
     "mmengine.registry": _REGISTRY | _ROOTS,
-    "mmengine.registry.registry": _from("registry", "Registry") | _from("external", "MODULE2PACKAGE"),
-    "mmengine.registry.default_scope": _from("scope", "DefaultScope"),
+    "mmengine.registry.registry": _from("registries.registry_v2", "Registry")
+    | _from("config.external", "MODULE2PACKAGE"),
+    "mmengine.registry.default_scope": _from("registries.scope", "DefaultScope"),
     "mmengine.registry.build_functions": _REGISTRY,
     "mmengine.registry.root": _ROOTS,
     "mmengine.registry.utils": _REGISTRY,
@@ -130,18 +131,18 @@ MODULES: dict[str, dict[str, str]] = {
     "mmengine.fileio.backends": _FILES | _BACKEND_TABLES,
     "mmengine.fileio.backends.registry_utils": _BACKEND_TABLES,
     **{
-        f"mmengine.fileio.backends.{file}": _from("storage", f"{name} BaseStorageBackend")
+        f"mmengine.fileio.backends.{file}": _from("file_io.storage", f"{name} BaseStorageBackend")
         for file, name in _BACKEND_FILES.items()
     },
     "mmengine.fileio.handlers": _FILES | _HANDLER_TABLES,
     "mmengine.fileio.handlers.registry_utils": _HANDLER_TABLES,
     **{
-        f"mmengine.fileio.handlers.{file}": _from("fileio", f"{name} BaseFileHandler")
+        f"mmengine.fileio.handlers.{file}": _from("file_io.fileio", f"{name} BaseFileHandler")
         for file, name in _HANDLER_FILES.items()
     },
     "mmengine.utils": _UTILS,
     "mmengine.utils.misc": _MISC,
-    "mmengine.utils.manager": _MANAGERS | _from("managers", "_accquire_lock _lock _release_lock"),
+    "mmengine.utils.manager": _MANAGERS | _from("registries.managers", "_accquire_lock _lock _release_lock"),
     "mmengine.utils.package_utils": _PACKAGE | _from("utils.package", "package2module"),
     "mmengine.utils.path": _PATH | _from("utils.path", "find_vcs_root"),
     "mmengine.utils.progressbar": _PROGRESS | _from("utils.progress", "init_pool"),

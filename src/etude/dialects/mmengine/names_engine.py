@@ -37,7 +37,7 @@ _FLEXIBLE = _from("runner.flexible", "FlexibleRunner")
 
 _WRAPPER_FILES = {
     "base": _from("optim_wrapper.base", "BaseOptimWrapper"),
-    "optimizer_wrapper": _from("optim_wrapper.plain", "OptimWrapper"),
+    "optimizer_wrapper": _from("optim_wrapper.optim_wrapper", "OptimWrapper"),
     "amp_optimizer_wrapper": _from("optim_wrapper.amp", "AmpOptimWrapper"),
     "apex_optimizer_wrapper": _from("optim_wrapper.apex", "ApexOptimWrapper"),
     "optimizer_wrapper_dict": _from("optim_wrapper.several", "OptimWrapperDict"),
@@ -128,7 +128,7 @@ REGISTERED: dict[str, dict[str, str]] = {
         for name, target in MODULES["mmengine.hooks"].items()
         if name not in ("Hook", "build_runner_with_tta")
     },
-    "OPTIM_WRAPPERS": _from("optim_wrapper.plain", "OptimWrapper")
+    "OPTIM_WRAPPERS": _from("optim_wrapper.optim_wrapper", "OptimWrapper")
     | _from("optim_wrapper.amp", "AmpOptimWrapper")
     | _from("optim_wrapper.apex", "ApexOptimWrapper"),
     "MODELS": _TTA

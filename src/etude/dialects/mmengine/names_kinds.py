@@ -46,8 +46,8 @@ MODULES: dict[str, dict[str, str]] = {
     | _from("kinds", "EnhancedBatchDataSamples EnhancedBatchInputs MergedDataSamples"),
     "mmengine.model.base_model.data_preprocessor": _from("kinds", "CastData"),
     "mmengine.model.weight_init": {
-        "_get_bases_name": "etude.dialects.openmm.init_rules:_get_bases_name",
-        "_no_grad_trunc_normal_": "etude.dialects.openmm.init:trunc_normal_",
+        "_get_bases_name": "etude.dialects.openmm.init.rules:_get_bases_name",
+        "_no_grad_trunc_normal_": "etude.dialects.openmm.init.init_v2:trunc_normal_",
     },
     "mmengine.optim.scheduler.param_scheduler": _from("kinds", "OptimizerType"),
     "mmengine.structures.instance_data": _from("kinds", "BoolTypeTensor IndexType LongTypeTensor"),

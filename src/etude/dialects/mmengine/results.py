@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from etude import scan
 from etude.config.tree import Path, dotted
 from etude.dialects.mmengine.components import Components
-from etude.dialects.openmm.lowering import Lowering
-from etude.dialects.openmm.slips import Words
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.checks.typos import Words
 from etude.errors import nearest, suggest
+from etude.inspection import signatures as scan
 
 _TABLES = ("METRICS",)
 

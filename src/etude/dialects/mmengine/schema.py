@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from etude import scan
 from etude.config.tree import Tree
 from etude.dialects.mmengine import names_engine, names_parts
 from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, WORDS, _schedulers_by_name, _table
-from etude.dialects.openmm.schemas import (
+from etude.dialects.openmm.checks.schemas import (
     COUNT,
     DIALECT,
     DICT,
@@ -27,6 +26,7 @@ from etude.dialects.openmm.schemas import (
     one_or_many,
     or_null,
 )  # fmt: skip
+from etude.inspection import signatures as scan
 
 #: Arguments that the runner gives itself, and keys that any component may have beside those of its class.
 _GIVEN = {"runner", "dataloader", "optimizer", "params", "dataset", "param_name", "data_batch"}

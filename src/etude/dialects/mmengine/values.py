@@ -9,8 +9,8 @@ from typing import Any
 
 from etude.config.files import display
 from etude.config.tree import Path, dotted
-from etude.dialects.openmm.external import MODULE2PACKAGE
-from etude.dialects.openmm.lowering import Lowering
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.config.external import MODULE2PACKAGE
 from etude.errors import is_slip, nearest, suggest
 from etude.plan import Place
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from etude.dialects.openmm.root import MODEL_WRAPPERS
+from etude.dialects.openmm.registries.root import MODEL_WRAPPERS
 
 _CLASSES: list[type] = [nn.DataParallel, nn.parallel.DistributedDataParallel]
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, dotted
-from etude.dialects.libai import slips
+from etude.dialects.libai import typos as slips
 from etude.dialects.libai.lazy.origins import ORIGINS
-from etude.dialects.libai.lazy.telling import is_users, near, put_on, says
+from etude.dialects.libai.lazy.read_errors import is_users, near, put_on, says
 from etude.errors import ConfigError, EtudeError, UserCodeError
 
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from etude.dialects.libai.lazy.extra import dict_config
-from etude.dialects.libai.lazy.telling import hinted, near
+from etude.dialects.libai.lazy.read_errors import hinted, near
 
 PREFIX = "_cfg_loader"
 

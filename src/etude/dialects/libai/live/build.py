@@ -17,13 +17,13 @@ from etude.dialects.libai.files import LAST, Checkpointer
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live import setup
+from etude.dialects.libai.live.config_errors import explained
+from etude.dialects.libai.live.data.position import put_off
 from etude.dialects.libai.live.default import DefaultTrainer
 from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
-from etude.dialects.libai.live.explained import explained
-from etude.dialects.libai.live.hooks import PeriodicWriter
-from etude.dialects.libai.live.logger import Held
-from etude.dialects.libai.live.position import put_off
-from etude.dialects.libai.live.resume import has_ended, say_ended
+from etude.dialects.libai.live.events.logger import Held
+from etude.dialects.libai.live.hooks.hooks import PeriodicWriter
+from etude.dialects.libai.live.resume.resume import has_ended, say_ended
 from etude.dialects.libai.lower import is_detectron2
 from etude.dist.world import World
 from etude.errors import EtudeError, ResumeError, UserError, printable

@@ -14,10 +14,11 @@ from etude.core.run import Run
 from etude.core.update import Forward, Step
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.instantiate import instantiate
-from etude.dialects.libai.live import optim, schedule
-from etude.dialects.libai.live.batches import to_device
-from etude.dialects.libai.live.loaders import one_dataset
-from etude.dialects.libai.live.samplers import CyclicSampler
+from etude.dialects.libai.live.data.batches import to_device
+from etude.dialects.libai.live.data.loaders import one_dataset
+from etude.dialects.libai.live.data.samplers import CyclicSampler
+from etude.dialects.libai.live.optim import build as optim
+from etude.dialects.libai.live.optim import schedule
 from etude.errors import ConfigError
 from etude.registry import COLLATES, DATASETS, HOOKS, MODELS, OPTIMIZERS, SAMPLERS, UPDATES
 

@@ -20,17 +20,21 @@ from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live import hooks, hooks_save, optim, position, resume, schedule
 from etude.dialects.libai.live.averaging import Averaging, average
-from etude.dialects.libai.live.batches import to_device
-from etude.dialects.libai.live.evaluation import inference_on_dataset
-from etude.dialects.libai.live.explained import explain, explained
-from etude.dialects.libai.live.graph import say_zero, set_activation_checkpoint, shared
-from etude.dialects.libai.live.results import flatten_results_dict, print_csv_format
+from etude.dialects.libai.live.config_errors import explain, explained
+from etude.dialects.libai.live.data import position
+from etude.dialects.libai.live.data.batches import to_device
+from etude.dialects.libai.live.evaluation.results import flatten_results_dict, print_csv_format
+from etude.dialects.libai.live.evaluation.run import inference_on_dataset
+from etude.dialects.libai.live.events.writers import CommonMetricPrinter, EventWriter, JSONWriter, TensorboardXWriter
+from etude.dialects.libai.live.hooks import hooks, hooks_save
+from etude.dialects.libai.live.oneflow.graph import say_zero, set_activation_checkpoint, shared
+from etude.dialects.libai.live.optim import build as optim
+from etude.dialects.libai.live.optim import schedule
+from etude.dialects.libai.live.resume import resume
+from etude.dialects.libai.live.resume.state import TrainerState
 from etude.dialects.libai.live.setup import place_input
-from etude.dialects.libai.live.state import TrainerState
 from etude.dialects.libai.live.trainer import Amp, EagerTrainer, GraphTrainer, TrainerBase
-from etude.dialects.libai.live.writers import CommonMetricPrinter, EventWriter, JSONWriter, TensorboardXWriter
 from etude.errors import ConfigError
 
 logger = logging.getLogger("libai.engine.default")

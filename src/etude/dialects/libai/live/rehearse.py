@@ -8,12 +8,12 @@ from typing import Any
 from etude.core.hook import HookTable
 from etude.core.run import Run
 from etude.dialects.libai.files import PeriodicCheckpointer
-from etude.dialects.libai.live import hooks, hooks_save
 from etude.dialects.libai.live.detectron.checkpoint import Checkpointer as OneFile
-from etude.dialects.libai.live.detectron.hooks import PreciseBN
+from etude.dialects.libai.live.detectron.hooks.hooks import PreciseBN
+from etude.dialects.libai.live.events.writers import EventWriter
+from etude.dialects.libai.live.hooks import hooks, hooks_save
 from etude.dialects.libai.live.trainer import FaceHook, HookBase, TrainerBase
-from etude.dialects.libai.live.writers import EventWriter
-from etude.rehearsal import EVALUATION, LOG_LINE, SAVE, Record
+from etude.preview.rehearsal import EVALUATION, LOG_LINE, SAVE, Record
 
 _POINTS = ("before_train", "before_step", "after_step", "after_train")
 

@@ -15,8 +15,8 @@ from etude.dialects.libai.files import LAST
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.load import LazyConfig
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.explained import explained, require_sound
-from etude.dialects.libai.live.logger import Held, setup_logger
+from etude.dialects.libai.live.config_errors import explained, require_sound
+from etude.dialects.libai.live.events.logger import Held, setup_logger
 from etude.errors import printable
 
 

@@ -26,15 +26,15 @@ from etude.config.files import display
 from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import fit, train_step
 from etude.core.run import Run
-from etude.dialects.libai.lazy.telling import is_users, put_on
+from etude.dialects.libai.lazy.read_errors import is_users, put_on
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.events import EventStorage, get_event_storage
-from etude.dialects.libai.live.history import KEPT
-from etude.dialects.libai.live.optim import clip_grad
-from etude.dialects.libai.live.position import Batches, batches_of
-from etude.dialects.libai.live.resume import keep_state
-from etude.dialects.libai.live.state import take_up
-from etude.dialects.libai.live.workers import telling_of_workers
+from etude.dialects.libai.live.data.position import Batches, batches_of
+from etude.dialects.libai.live.data.workers import telling_of_workers
+from etude.dialects.libai.live.events.history import KEPT
+from etude.dialects.libai.live.events.storage import EventStorage, get_event_storage
+from etude.dialects.libai.live.optim.build import clip_grad
+from etude.dialects.libai.live.resume.resume import keep_state
+from etude.dialects.libai.live.resume.state import take_up
 from etude.errors import Diverged, UserCodeError
 
 LossDict = Mapping[str, Any]

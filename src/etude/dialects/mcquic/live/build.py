@@ -19,7 +19,8 @@ from etude.core.run import Run
 from etude.data.loader import Loader
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Saver
-from etude.dialects.mcquic.live import blocks, builtin, taking_up
+from etude.dialects.mcquic.live import blocks, builtin
+from etude.dialects.mcquic.live import resume as taking_up
 from etude.dialects.mcquic.live.compressor import Composition, Compressor
 from etude.dialects.mcquic.live.external import import_external
 from etude.dialects.mcquic.live.hooks import KINDS, ChainHook, splitHooks

@@ -11,7 +11,7 @@ from etude.core.loop import epochs, fit
 from etude.core.run import Run
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
 from etude.dialects.mcquic.live.trainer import _POINTS, SCALARS_EVERY, Bridge, Trainer
-from etude.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Record
+from etude.preview.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Record
 
 #: Its own work, as it is called in the chains.
 OWN = ("validate", "log", "_stepFinishHook")

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.checkpoint.single import Patience
+from etude.checkpoint.formats.single import Patience
 from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import epochs, fit
 from etude.core.run import Counters, Part, Run

@@ -23,7 +23,8 @@ import torch
 from etude.config.files import display
 from etude.core.run import Run
 from etude.dialects.mmcv1 import tracking
-from etude.dialects.mmcv1.live import checks, environment, opening, runners
+from etude.dialects.mmcv1.live import checks, environment
+from etude.dialects.mmcv1.live import start_log as opening
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info, init_dist
 from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
 from etude.dialects.mmcv1.live.mmcls import models as mmcls_models
@@ -31,11 +32,12 @@ from etude.dialects.mmcv1.live.mmcls import train as mmcls_train
 from etude.dialects.mmcv1.live.mmtrack import data as mmtrack_data
 from etude.dialects.mmcv1.live.mmtrack import models as mmtrack_models
 from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
-from etude.dialects.mmcv1.live.wiring import Wired, begin
+from etude.dialects.mmcv1.live.runner import runners
+from etude.dialects.mmcv1.live.runner.wiring import Wired, begin
 from etude.dialects.mmcv1.live.workers import end_workers
-from etude.dialects.openmm.config_v1 import Config
+from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.logging_v1 import FORMAT
-from etude.dialects.openmm.source import is_missing, near_checkpoint
+from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.dialects.openmm.utils import import_modules_from_strings
 from etude.errors import ConfigError, DataError, EtudeError, Finding, NoCheckpoint, ResumeError, UserCodeError
 from etude.hooks.stops import Signals, Stops

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from etude.dialects.mmcv1.live.build import build
-from etude.dialects.mmcv1.live.evaluation import EvalHook
+from etude.dialects.mmcv1.live.hooks.evaluation import EvalHook
 from etude.errors import ConfigError
 from etude.plan import Plan
 

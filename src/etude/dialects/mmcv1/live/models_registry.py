@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from etude.dialects.openmm.base_module_v1 import Sequential
-from etude.dialects.openmm.registry_v1 import Registry, build_from_cfg
+from etude.dialects.openmm.init.module_v1 import Sequential
+from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 
 
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from etude.dialects.openmm.registry_v1 import Registry, build_from_cfg
+from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 from etude.errors import suggest
 
 OPTIMIZERS = Registry("optimizer", scope="mmcv")

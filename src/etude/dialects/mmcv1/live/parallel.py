@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data.dataloader import default_collate
 
-from etude.dialects.openmm.registry_v1 import Registry
+from etude.dialects.openmm.registries.registry_v1 import Registry
 
 MODULE_WRAPPERS = Registry("module wrapper", scope="mmcv")
 

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from etude.core.run import Run
-from etude.dialects.mmcv1.live.adapter import POINT, Adapted
-from etude.dialects.mmcv1.live.checkpoint_hook import CheckpointHook
-from etude.dialects.mmcv1.live.evaluation import EvalHook
-from etude.dialects.mmcv1.live.hook import GENERIC, Hook
+from etude.dialects.mmcv1.live.hooks.checkpoint_hook import CheckpointHook
+from etude.dialects.mmcv1.live.hooks.evaluation import EvalHook
+from etude.dialects.mmcv1.live.hooks.hook import GENERIC, Hook
+from etude.dialects.mmcv1.live.hooks.lr_updater import LrUpdaterHook
+from etude.dialects.mmcv1.live.hooks.momentum_updater import MomentumUpdaterHook
+from etude.dialects.mmcv1.live.hooks.optimizer_hook import GradientCumulativeOptimizerHook
+from etude.dialects.mmcv1.live.hooks.small_hooks import IterTimerHook
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.logger.text import TextLoggerHook
 from etude.dialects.mmcv1.live.logger.trackers import NeptuneLoggerHook
-from etude.dialects.mmcv1.live.lr_updater import LrUpdaterHook
-from etude.dialects.mmcv1.live.momentum_updater import MomentumUpdaterHook
-from etude.dialects.mmcv1.live.optimizer_hook import GradientCumulativeOptimizerHook
-from etude.dialects.mmcv1.live.small_hooks import IterTimerHook
+from etude.dialects.mmcv1.live.runner.adapter import POINT, Adapted
 from etude.hooks.stops import Stops
-from etude.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
+from etude.preview.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
 
 VAL_LINE, VALIDATION, UPDATE = "log line, val", "validation", "update"
 

@@ -15,7 +15,7 @@ import torch
 from etude.errors import EtudeError, UserCodeError, printable
 
 if TYPE_CHECKING:
-    from etude.dialects.mmcv1.live.runner import BaseRunner
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 
 def tell_of_step(error: Exception, runner: BaseRunner, batch: Any) -> None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from etude.core.run import Run
 from etude.dialects import imports
+from etude.dialects.mmengine.live.agreed_stop import Agreement
 from etude.dialects.mmengine.live.dist.utils import is_distributed
 from etude.dialects.mmengine.live.registry import RUNNERS
-from etude.dialects.mmengine.live.together import Agreement
-from etude.dialects.openmm.config import Config
-from etude.dialects.openmm.config_base import import_custom
-from etude.dialects.openmm.source import is_missing, near_checkpoint
+from etude.dialects.openmm.config.config_base import import_custom
+from etude.dialects.openmm.config.config_v2 import Config
+from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.dist.world import World
 from etude.errors import ConfigError, ResumeError, Stopped
 from etude.hooks.stops import SIGNALS, Signals, Stops

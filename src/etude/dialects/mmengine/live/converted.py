@@ -24,8 +24,8 @@ from etude.dialects.mmengine.live.hooks.ema_hook import EMAHook
 from etude.dialects.mmengine.live.loops import calc_dynamic_intervals
 from etude.dialects.mmengine.live.runner.building import multiply_lr, optim_wrapper_of, schedulers_of
 from etude.dialects.mmengine.live.val_losses import ValLosses
-from etude.dialects.openmm.raw import restored
-from etude.dialects.openmm.scope import init_default_scope
+from etude.dialects.openmm.escaped_types import restored
+from etude.dialects.openmm.registries.scope import init_default_scope
 from etude.hooks.evaluate import Evaluate
 from etude.registry import COLLATES, DATASETS, HOOKS, METRICS, MODELS, OPTIMIZERS, SAMPLERS, UPDATES
 

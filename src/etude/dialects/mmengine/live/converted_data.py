@@ -24,7 +24,7 @@ from etude.dialects.mmengine.live.dist.utils import get_world_size
 from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch
 from etude.dialects.mmengine.live.passes import Passes
 from etude.dialects.mmengine.live.runner.dataloaders import _SlicedDataset, build_dataloader
-from etude.dialects.openmm.raw import restored
+from etude.dialects.openmm.escaped_types import restored
 from etude.plan import Loader as LoaderPlan
 from etude.registry import COLLATES, HOOKS, SAMPLERS
 

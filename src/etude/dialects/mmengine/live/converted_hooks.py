@@ -8,11 +8,12 @@ from typing import Any
 from etude.core.hook import Call, origin_of
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
-from etude.dialects.mmengine.live import registry, told
+from etude.dialects.mmengine.live import registry
+from etude.dialects.mmengine.live import user_errors as told
 from etude.dialects.mmengine.live.converted_data import initialise
 from etude.dialects.mmengine.live.converted_view import View, view_of
 from etude.dialects.mmengine.live.hooks.hook import acts_at
-from etude.dialects.openmm.raw import restored
+from etude.dialects.openmm.escaped_types import restored
 from etude.registry import HOOKS
 
 #: Behind the validation of the planned end (70), before the last checkpoint (110).

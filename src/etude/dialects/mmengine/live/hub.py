@@ -9,14 +9,14 @@ from typing import Any
 from torch import nn
 
 from etude.dialects.mmengine.live.registry import MODELS
-from etude.dialects.openmm.config import Config
-from etude.dialects.openmm.external import (
+from etude.dialects.openmm.config.config_v2 import Config
+from etude.dialects.openmm.config.external import (
     _get_cfg_metainfo,
     _get_external_cfg_base_path,
     _get_package_and_cfg_path,
 )
 from etude.dialects.openmm.live.checkpoint import load_checkpoint
-from etude.dialects.openmm.scope import DefaultScope
+from etude.dialects.openmm.registries.scope import DefaultScope
 from etude.dialects.openmm.utils.package import get_installed_path
 
 

@@ -21,13 +21,13 @@ from etude.dialects.mmengine.live.data.collate import pseudo_collate
 from etude.dialects.mmengine.live.device import get_device
 from etude.dialects.mmengine.live.registry import FUNCTIONS, MODELS, VISUALIZERS
 from etude.dialects.mmengine.live.visualization import Visualizer
-from etude.dialects.openmm.config import Config, ConfigDict
-from etude.dialects.openmm.external import MODULE2PACKAGE
-from etude.dialects.openmm.fileio import load
+from etude.dialects.openmm.config.config_v2 import Config, ConfigDict
+from etude.dialects.openmm.config.external import MODULE2PACKAGE
+from etude.dialects.openmm.file_io.fileio import load
+from etude.dialects.openmm.file_io.storage import get_file_backend
 from etude.dialects.openmm.live.checkpoint import _load_checkpoint, _load_checkpoint_to_model
 from etude.dialects.openmm.logging import print_log
-from etude.dialects.openmm.scope import DefaultScope
-from etude.dialects.openmm.storage import get_file_backend
+from etude.dialects.openmm.registries.scope import DefaultScope
 
 _STAGES = ("preprocess", "forward", "visualize", "postprocess")
 

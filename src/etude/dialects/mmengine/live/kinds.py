@@ -16,11 +16,11 @@ from etude.dialects.mmengine.live.device import (
     is_npu_available,
 )
 from etude.dialects.mmengine.live.optim_wrapper.base import BaseOptimWrapper
-from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
 from etude.dialects.mmengine.live.structures import BaseDataElement
 from etude.dialects.mmengine.live.visualization import BaseVisBackend
-from etude.dialects.openmm.config import Config, ConfigDict
+from etude.dialects.openmm.config.config_v2 import Config, ConfigDict
 
 DATA_BATCH = dict[Any, Any] | tuple[Any, ...] | list[Any] | None
 

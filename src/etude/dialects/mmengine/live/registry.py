@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etude.dialects.mmengine import names_engine, names_parts
-from etude.dialects.openmm.root import (
+from etude.dialects.openmm.registries.root import (
     DATA_SAMPLERS,
     DATASETS,
     EVALUATOR,

@@ -26,8 +26,8 @@ from etude.dialects.mmengine.live.logging import MessageHub, MMLogger
 from etude.dialects.mmengine.live.model.base_model import BaseModel
 from etude.dialects.mmengine.live.registry import DATASETS, METRICS, MODELS
 from etude.dialects.mmengine.live.visualization import Visualizer
-from etude.dialects.openmm.config import Config
-from etude.dialects.openmm.scope import DefaultScope
+from etude.dialects.openmm.config.config_v2 import Config
+from etude.dialects.openmm.registries.scope import DefaultScope
 
 # -- comparisons -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import disk, foreign
+from etude.checkpoint.formats import foreign
+from etude.checkpoint.storage import disk
 from etude.errors import OutOfScope
 
 Load = Callable[..., Any]

@@ -1,6 +1,6 @@
 """Small helpers under the names that ``mmcv.utils`` and ``mmengine.utils`` give them. No torch."""
 
-from etude.dialects.openmm.managers import ManagerMeta, ManagerMixin
+from etude.dialects.openmm.registries.managers import ManagerMeta, ManagerMixin
 from etude.dialects.openmm.utils.misc import (
     _ntuple,
     apply_to,

@@ -10,14 +10,14 @@ from urllib.parse import parse_qs, urlparse
 import numpy as np
 import torch
 
-from etude import chaos
-from etude.checkpoint import foreign
+from etude.checkpoint.formats import foreign
+from etude.checkpoint.storage import chaos
 from etude.dialects.libai import files
 from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.detectron import paths, paths_remote
+from etude.dialects.libai.live.detectron.config.user_errors import about
 from etude.dialects.libai.live.detectron.matching import align_and_update_state_dicts
-from etude.dialects.libai.live.detectron.told import about
+from etude.dialects.libai.live.detectron.utils import paths, paths_remote
 
 __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
 

@@ -16,8 +16,8 @@ from etude.core.run import Run
 from etude.core.update import Forward, Losses, Step
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
-from etude.dialects.libai.live.detectron.data import DatasetFromList, MapDataset
-from etude.dialects.libai.live.detectron.samplers import TrainingSampler
+from etude.dialects.libai.live.detectron.data.loaders import DatasetFromList, MapDataset
+from etude.dialects.libai.live.detectron.data.samplers import TrainingSampler
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
 from etude.errors import ConfigError
 from etude.registry import COLLATES, DATASETS, HOOKS, MODELS, OPTIMIZERS, SAMPLERS, UPDATES

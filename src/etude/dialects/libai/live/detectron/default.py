@@ -16,17 +16,19 @@ import torch
 
 from etude.dialects.libai.lazy.keys import CONFIGS, try_get_key
 from etude.dialects.libai.lazy.load import DetectronLazyConfig
-from etude.dialects.libai.live.detectron import comm, hooks, hooks_save, optim
+from etude.dialects.libai.live.config_errors import explained, require_sound
+from etude.dialects.libai.live.detectron import optim
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
-from etude.dialects.libai.live.detectron.defaults import build_model
+from etude.dialects.libai.live.detectron.config.defaults import build_model
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
-from etude.dialects.libai.live.detectron.logger import setup_logger
-from etude.dialects.libai.live.detectron.precise_bn import get_bn_modules
+from etude.dialects.libai.live.detectron.hooks import hooks, hooks_save
+from etude.dialects.libai.live.detectron.hooks.precise_bn import get_bn_modules
+from etude.dialects.libai.live.detectron.hooks.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
 from etude.dialects.libai.live.detectron.results import print_csv_format, verify_results
 from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
-from etude.dialects.libai.live.detectron.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
-from etude.dialects.libai.live.explained import explained, require_sound
-from etude.dialects.libai.live.logger import Held
+from etude.dialects.libai.live.detectron.utils import comm
+from etude.dialects.libai.live.detectron.utils.logger import setup_logger
+from etude.dialects.libai.live.events.logger import Held
 from etude.dialects.libai.live.setup import tell_earlier_run
 from etude.dialects.libai.sizes import auto_scale_workers
 from etude.errors import OutOfScope

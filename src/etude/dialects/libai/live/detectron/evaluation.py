@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from etude.dialects.libai.live.evaluation import DatasetEvaluator, DatasetEvaluators, Watch, inference_context
+from etude.dialects.libai.live.evaluation.run import DatasetEvaluator, DatasetEvaluators, Watch, inference_context
 
 __all__ = ["DatasetEvaluator", "DatasetEvaluators", "inference_context", "inference_on_dataset"]
 

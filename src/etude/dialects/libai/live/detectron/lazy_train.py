@@ -10,22 +10,23 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import foreign
-from etude.checkpoint.folders import damage
+from etude.checkpoint.formats import foreign
+from etude.checkpoint.formats.folders import damage
 from etude.core.run import Run
 from etude.data.seeds import kept_generators
 from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.origins import ORIGINS
-from etude.dialects.libai.lazy.telling import put_on
-from etude.dialects.libai.live.detectron import comm, hooks, hooks_save
+from etude.dialects.libai.lazy.read_errors import put_on
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.default import announce, create_ddp_model, default_writers, seed_from
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
+from etude.dialects.libai.live.detectron.hooks import hooks, hooks_save
 from etude.dialects.libai.live.detectron.results import print_csv_format
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
+from etude.dialects.libai.live.detectron.utils import comm
 from etude.dialects.libai.live.distributed import join
-from etude.dialects.libai.live.resume import FINAL, has_ended, say_ended
+from etude.dialects.libai.live.resume.resume import FINAL, has_ended, say_ended
 from etude.dist.world import World
 from etude.errors import ConfigError
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from etude.dialects.libai.lazy.telling import near
+from etude.dialects.libai.lazy.read_errors import near
+from etude.dialects.libai.live.detectron.config.user_errors import about
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
-from etude.dialects.libai.live.detectron.told import about
-from etude.dialects.libai.live.groups import Group, Groups, expand, own_parameters, reduce
-from etude.dialects.libai.live.optim import NORMS, with_bias_override
+from etude.dialects.libai.live.optim.build import NORMS, with_bias_override
+from etude.dialects.libai.live.optim.groups import Group, Groups, expand, own_parameters, reduce
 from etude.dialects.libai.multipliers import (
     CosineParamScheduler,
     MultiStepParamScheduler,

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from etude.dialects.libai.live import results as shared
-from etude.dialects.libai.live.results import flatten_results_dict
+from etude.dialects.libai.live.evaluation import results as shared
+from etude.dialects.libai.live.evaluation.results import flatten_results_dict
 
 __all__ = ["flatten_results_dict", "print_csv_format", "verify_results"]
 

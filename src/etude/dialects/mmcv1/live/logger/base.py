@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from etude.dialects.mmcv1.live.hook import Hook
+from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.errors import MissingExtra, UserError
 
 if TYPE_CHECKING:
-    from etude.dialects.mmcv1.live.runner import BaseRunner
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 
 class LoggerHook(Hook):

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from etude.dialects.mmcv1.live.hook import HOOKS
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.openmm.live.divergence import lost_name, way_back
 from etude.errors import printable
 
 if TYPE_CHECKING:
-    from etude.dialects.mmcv1.live.runner import BaseRunner
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 #: What the text line shows in its own way, or not at all.
 _SHOWN_APART = frozenset(("mode", "Epoch", "iter", "lr", "time", "data_time", "memory", "epoch"))

@@ -11,12 +11,12 @@ import torch
 
 from etude.dialects.mmcv1.live.checks import ConfigTypeError
 from etude.dialects.mmcv1.live.dist_utils import master_only
-from etude.dialects.mmcv1.live.hook import HOOKS
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS
 from etude.dialects.mmcv1.live.logger.base import LoggerHook, need
 from etude.dialects.mmcv1.live.parallel import unwrap
 
 if TYPE_CHECKING:
-    from etude.dialects.mmcv1.live.runner import BaseRunner
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 
 @HOOKS.register_module()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from typing import Any
 
-from etude.dialects.openmm.base_module_v1 import BaseModule
+from etude.dialects.openmm.init.module_v1 import BaseModule
 
 
 class BaseBackbone(BaseModule, metaclass=ABCMeta):

@@ -20,7 +20,7 @@ from etude.dialects.mmcv1.live.mmcls.wrappers import ConcatDataset, wrapped
 from etude.dialects.mmcv1.live.parallel import DataContainer, collate
 from etude.dialects.mmcv1.live.workers import follow_torch as worker_init_fn
 from etude.dialects.mmcv1.live.workers import keep_workers, stay_seeded
-from etude.dialects.openmm.registry_v1 import Registry, build_from_cfg
+from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 from etude.errors import suggest
 
 DATASETS = Registry("dataset", scope="mmcls")

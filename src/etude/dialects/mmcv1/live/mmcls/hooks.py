@@ -8,18 +8,18 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from etude.dialects.mmcv1.live import evaluation
-from etude.dialects.mmcv1.live.annealing import annealing_cos
 from etude.dialects.mmcv1.live.checks import ConfigValueError, require
-from etude.dialects.mmcv1.live.hook import HOOKS, Hook
-from etude.dialects.mmcv1.live.lr_updater import CosineAnnealingLrUpdaterHook, progress
+from etude.dialects.mmcv1.live.hooks import evaluation
+from etude.dialects.mmcv1.live.hooks.annealing import annealing_cos
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+from etude.dialects.mmcv1.live.hooks.lr_updater import CosineAnnealingLrUpdaterHook, progress
+from etude.dialects.mmcv1.live.hooks.optimizer_hook import OptimizerHook, loss_of
 from etude.dialects.mmcv1.live.mmcls.data import METRICS, BaseDataset
-from etude.dialects.mmcv1.live.optimizer_hook import OptimizerHook, loss_of
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.errors import suggest
 
 if TYPE_CHECKING:
-    from etude.dialects.mmcv1.live.runner import BaseRunner
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 
 class _Latest(evaluation.EvalHook):

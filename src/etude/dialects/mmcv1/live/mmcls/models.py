@@ -16,8 +16,8 @@ from etude.dialects.mmcv1.live.mmcls.bases import BaseHead
 from etude.dialects.mmcv1.live.mmcls.losses import CrossEntropyLoss
 from etude.dialects.mmcv1.live.models_registry import MODELS as MMCV_MODELS
 from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS
-from etude.dialects.openmm.base_module_v1 import BaseModule
-from etude.dialects.openmm.registry_v1 import Registry
+from etude.dialects.openmm.init.module_v1 import BaseModule
+from etude.dialects.openmm.registries.registry_v1 import Registry
 from etude.optim.lamb import LAMB
 
 MODELS = Registry("models", parent=MMCV_MODELS, scope="mmcls")

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import ConcatDataset, DataLoader
 
 from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
-from etude.dialects.openmm.registry_v1 import Registry, build_from_cfg
+from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 
 DATASETS = Registry("dataset", scope="mmtrack")
 PIPELINES = Registry("pipeline", scope="mmtrack")

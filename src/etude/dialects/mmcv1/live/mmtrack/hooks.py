@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etude.dialects.mmcv1.live import evaluation
 from etude.dialects.mmcv1.live.checks import ConfigValueError, require
-from etude.dialects.mmcv1.live.hook import HOOKS
-from etude.dialects.mmcv1.live.lr_updater import LrUpdaterHook
+from etude.dialects.mmcv1.live.hooks import evaluation
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS
+from etude.dialects.mmcv1.live.hooks.lr_updater import LrUpdaterHook
 from etude.dialects.mmcv1.live.mmtrack import testing
 
 if TYPE_CHECKING:
-    from etude.dialects.mmcv1.live.runner import BaseRunner
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 
 class _EveryScore(evaluation.EvalHook):

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from etude.dialects.mmcv1.live.models_registry import MODELS as MMCV_MODELS
-from etude.dialects.openmm.registry_v1 import Registry
+from etude.dialects.openmm.registries.registry_v1 import Registry
 
 MODELS = Registry("models", parent=MMCV_MODELS, scope="mmtrack")
 TRACKERS = MOTION = REID = AGGREGATORS = MODELS

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from etude.dialects.mmcv1.live.hook import HOOKS
-from etude.dialects.mmcv1.live.optimizer_hook import Fp16OptimizerHook, OptimizerHook
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS
+from etude.dialects.mmcv1.live.hooks.optimizer_hook import Fp16OptimizerHook, OptimizerHook
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.openmm.errors import ConfigAttributeError
 from etude.errors import suggest
 
 if TYPE_CHECKING:
-    from etude.dialects.mmcv1.live.runner import BaseRunner
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 
 class _Thawing:

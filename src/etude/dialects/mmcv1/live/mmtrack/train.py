@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from etude.dialects.mmcv1.live import runners
 from etude.dialects.mmcv1.live.checks import ConfigKeyError
-from etude.dialects.mmcv1.live.epoch_runner import EpochBasedRunner
+from etude.dialects.mmcv1.live.hooks.small_hooks import DistSamplerSeedHook
 from etude.dialects.mmcv1.live.mmcls.train import wrap_distributed_model
 from etude.dialects.mmcv1.live.mmtrack import siamese  # noqa: F401  registers hooks
 from etude.dialects.mmcv1.live.mmtrack.data import build_dataloader, build_dataset
 from etude.dialects.mmcv1.live.mmtrack.hooks import DistEvalHook, EvalHook
 from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.mmcv1.live.parallel import MMDataParallel
+from etude.dialects.mmcv1.live.runner import runners
+from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner
+from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
 from etude.dialects.mmcv1.live.seeding import init_random_seed
-from etude.dialects.mmcv1.live.small_hooks import DistSamplerSeedHook
-from etude.dialects.mmcv1.live.wiring import Wired, begin, hand_over, present, validation_of
 from etude.dialects.mmcv1.tracking import trains_a_part
 from etude.dialects.openmm.logging_v1 import get_logger
 

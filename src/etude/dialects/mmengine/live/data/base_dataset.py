@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from torch.utils.data import Dataset
 
-from etude.dialects.mmengine.live import told
+from etude.dialects.mmengine.live import user_errors as told
 from etude.dialects.mmengine.live.data.compose import Compose
 from etude.dialects.mmengine.live.data.full_init import force_full_init, initialise
-from etude.dialects.openmm.fileio import list_from_file, load
+from etude.dialects.openmm.file_io.fileio import list_from_file, load
 from etude.dialects.openmm.logging import print_log
 
 _ANNOTATIONS = ("data_list", "data_address", "data_bytes")

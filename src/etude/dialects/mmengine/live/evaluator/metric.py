@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from etude.dialects.mmengine.live import told
+from etude.dialects.mmengine.live import user_errors as told
 from etude.dialects.mmengine.live.dist import broadcast_object_list, collect_results, is_main_process
 from etude.dialects.mmengine.live.registry import METRICS
 from etude.dialects.mmengine.live.structures import BaseDataElement

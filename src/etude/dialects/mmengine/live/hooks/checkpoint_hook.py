@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from etude.checkpoint.single import Patience
+from etude.checkpoint.formats.single import Patience
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.hooks.best_rules import BestRules
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch
 from etude.dialects.mmengine.results import missing_result
 from etude.dialects.openmm.errors import ConfigKeyError
-from etude.dialects.openmm.fileio import FileClient
+from etude.dialects.openmm.file_io.fileio import FileClient
+from etude.dialects.openmm.file_io.storage import get_file_backend
 from etude.dialects.openmm.logging import print_log
-from etude.dialects.openmm.storage import get_file_backend
 from etude.errors import SaveError
 
 

@@ -15,9 +15,9 @@ import torch
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.hooks import divergence
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch, Hook
-from etude.dialects.openmm.fileio import FileClient
+from etude.dialects.openmm.file_io.fileio import FileClient
+from etude.dialects.openmm.file_io.storage import get_file_backend
 from etude.dialects.openmm.logging import print_log
-from etude.dialects.openmm.storage import get_file_backend
 from etude.dialects.openmm.utils.misc import is_seq_of
 
 SUFFIX_TYPE = Sequence[str] | str

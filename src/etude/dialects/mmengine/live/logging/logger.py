@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from etude.dialects.openmm.logging import print_log, use_manager
-from etude.dialects.openmm.managers import ManagerMixin
+from etude.dialects.openmm.registries.managers import ManagerMixin
 
 __all__ = ["FilterDuplicateWarning", "MMFormatter", "MMLogger", "print_log"]
 

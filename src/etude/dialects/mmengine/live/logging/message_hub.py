@@ -13,7 +13,7 @@ import torch
 
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer, settle
 from etude.dialects.mmengine.live.logging.logger import print_log
-from etude.dialects.openmm.managers import ManagerMixin
+from etude.dialects.openmm.registries.managers import ManagerMixin
 
 _IMMUTABLE = (int, float, str, bool, type(None))
 

@@ -10,11 +10,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from etude.dialects.mmengine.live import told
+from etude.dialects.mmengine.live import user_errors as told
 from etude.dialects.mmengine.live.model.preprocessor import BaseDataPreprocessor
-from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.registry import MODELS
-from etude.dialects.openmm.base_module import BaseModule
+from etude.dialects.openmm.init.module_v2 import BaseModule
 
 
 class BaseModel(BaseModule):

@@ -16,8 +16,8 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
 )
 
-from etude.dialects.mmengine.live import told
-from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live import user_errors as told
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.registry import FUNCTIONS
 from etude.dialects.openmm.wrappers import add_wrapper
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from etude.dialects.mmengine.live import told
+from etude.dialects.mmengine.live import user_errors as told
 from etude.dialects.mmengine.live.model.utils import detect_anomalous_params
-from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.registry import MODEL_WRAPPERS
 from etude.dialects.openmm.wrappers import add_wrapper, is_wrapper
 

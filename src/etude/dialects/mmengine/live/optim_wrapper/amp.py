@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from etude.dialects.mmengine.live.amp import autocast, default_device
-from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.errors import OutOfScope
 
 

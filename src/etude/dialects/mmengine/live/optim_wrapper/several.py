@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 
 
 class OptimWrapperDict(OptimWrapper):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from etude.dialects.mmengine.live import registry as root
 from etude.dialects.mmengine.live.pretrain.entries import REGISTERED
-from etude.dialects.openmm.registry import Registry
+from etude.dialects.openmm.registries.registry_v2 import Registry
 
 
 def _child(name: str) -> Registry:

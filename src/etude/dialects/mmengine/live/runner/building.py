@@ -20,7 +20,7 @@ from etude.dialects.mmengine.live.model.utils import convert_sync_batchnorm, rev
 from etude.dialects.mmengine.live.model.wrappers import MMDistributedDataParallel, is_model_wrapper
 from etude.dialects.mmengine.live.optim_build.build import build_optim_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.fused import use_fused
-from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
 from etude.dialects.mmengine.live.registry import (

@@ -11,7 +11,7 @@ from typing import Any
 from etude.core.hook import Call, HookTable, origin_of
 from etude.core.hook import Hook as CoreHook
 from etude.core.run import Run
-from etude.dialects.mmengine.live import told
+from etude.dialects.mmengine.live import user_errors as told
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
 from etude.dialects.mmengine.live.priority import Priority, get_priority
 from etude.dialects.mmengine.live.registry import HOOKS

@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from etude.core.run import Run
-from etude.dialects.mmengine.live import exact, together
+from etude.dialects.mmengine.live import agreed_stop as together
+from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.dist.collectives import broadcast
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
 from etude.dialects.mmengine.live.loops import BaseLoop
@@ -21,8 +22,8 @@ from etude.dialects.mmengine.live.runner.checkpoints import Checkpoints
 from etude.dialects.mmengine.live.runner.features import recompute_activations
 from etude.dialects.mmengine.live.runner.hooking import Hooking
 from etude.dialects.mmengine.live.runner.names import unique_name
-from etude.dialects.openmm.config import Config
-from etude.dialects.openmm.scope import DefaultScope
+from etude.dialects.openmm.config.config_v2 import Config
+from etude.dialects.openmm.registries.scope import DefaultScope
 from etude.errors import DataError
 
 _ARGUMENTS = (

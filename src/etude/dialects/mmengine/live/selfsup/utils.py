@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
-from etude.dialects.openmm import scope
+from etude.dialects.openmm.registries import scope
 
 
 def get_model(model: nn.Module) -> Any:

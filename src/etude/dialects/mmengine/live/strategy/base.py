@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from etude.dialects.mmengine.live.optim_wrapper.plain import OptimWrapper
+from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude.dialects.mmengine.live.registry import MODELS
 from etude.dialects.mmengine.live.runner.building import multiply_lr, optim_wrapper_of, schedulers_of

@@ -17,7 +17,7 @@ from etude.dialects.mmengine.live.registry import VISBACKENDS, VISUALIZERS
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend
 from etude.dialects.mmengine.live.visualization.drawing import Drawing
 from etude.dialects.openmm.logging import print_log
-from etude.dialects.openmm.managers import ManagerMixin
+from etude.dialects.openmm.registries.managers import ManagerMixin
 from etude.dialects.openmm.utils.misc import is_seq_of
 
 

@@ -1,0 +1,1 @@
+"""Reads the checkpoint files and folders of other systems, as data."""

@@ -1,0 +1,269 @@
+"""Checkpoints of other systems in the folders that those systems keep them in.
+
+.. code-block:: text
+
+    mmcv, MMEngine   epoch_3.pth  iter_500.pth  best_<metric>_epoch_2.pth     latest.pth → …   last_checkpoint: a path
+    LiBai            model_0000999/{model,optimizer,trainer,…}  model_best  model_final        last_checkpoint: a name
+    detectron2       model_0000999.pth  model_final.pth                                        last_checkpoint: a name
+    McQuic           latest/{saved,best,last}.ckpt, and folders of older runs by their time
+    torch            a folder with ``.metadata`` and ``*.distcp`` (torch.distributed.checkpoint)
+
+Everything is read as data. What such a file holds is known from its content; its name says what it was kept for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+from etude.checkpoint.formats import foreign, sharded
+from etude.checkpoint.formats.elsewhere import steps_in
+from etude.checkpoint.storage.places import Disk, LocalDisk, locate
+from etude.errors import NoCheckpoint, ResumeError, printable
+
+SUFFIXES = (".pth", ".pt", ".ckpt", ".bin", ".safetensors")
+#: Names that only lead to one of the others.
+POINTERS = ("last_checkpoint", "latest.pth")
+_BEST = re.compile(r"best_(?P<metric>.+)_(?:epoch|iter)_\d+\.pth|(?:model_)?best(?:\..*)?")
+_PERIODIC = re.compile(r"(?P<word>\w+?)_(?P<number>\d+)(?:\.(?:pth|pt|ckpt|bin))?")
+#: Folders that LiBai calls so are its checkpoints, whole or not.
+_LIBAI = re.compile(r"model_(?:\d{7,}|best|final)")
+_OLDER_RUN = re.compile(r"\d{6}-\d{6}|latest")
+_LONGEST_POINTER = 4096
+
+
+@dataclass(frozen=True)
+class Found:
+    """One checkpoint in a folder of another system; ``pointers`` are the names that lead to it."""
+
+    name: str
+    path: str
+    pointers: tuple[str, ...] = ()
+    #: What retention looks at beside the step: such files do not say how good they are.
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def base(self) -> str:
+        return os.path.basename(self.name)
+
+    @property
+    def periodic(self) -> re.Match[str] | None:
+        """The name taken apart when it is one of a row, saved every so often."""
+        return None if _BEST.fullmatch(self.base) else _PERIODIC.fullmatch(self.base)
+
+    @property
+    def purpose(self) -> str:
+        """What it was kept for, as far as its name tells: ``best by accuracy``, ``final``."""
+        best = _BEST.fullmatch(self.base)
+        if best:
+            return f"best by {best['metric']}" if best["metric"] else "best"
+        return "final" if self.base.startswith(("model_final", "last.")) else ""
+
+    @cached_property
+    def about(self) -> dict[Any, Any]:
+        """Its content without the tensors; an error where it cannot be read."""
+        return read(self.path, skim=True)
+
+    @cached_property
+    def step(self) -> int:
+        """By its content; by its name where that cannot be read or does not say."""
+        try:
+            counted = steps_in(self.about)
+        except ResumeError:
+            counted = 0
+        if counted or self.periodic is None:
+            return counted
+        number, word = int(self.periodic["number"]), self.periodic["word"]
+        return number + 1 if word == "model" else number
+
+    @property
+    def epoch(self) -> int | None:
+        for part, word in (("meta", "epoch"), ("trainer", "_epoch"), ("", "epoch")):
+            inner = self.about.get(part) if part else self.about
+            if isinstance(inner, Mapping) and type(inner.get(word)) is int:
+                return int(inner[word])
+        return None
+
+    @property
+    def size(self) -> int:
+        return sum(_size(path) for path in _files(self.path) if "://" in path or os.path.exists(path))
+
+    @property
+    def saved(self) -> str:
+        """By the file's time: the systems themselves write local times, each in a form of its own."""
+        if "://" in self.path:
+            return ""
+        moment = max((os.path.getmtime(path) for path in _files(self.path) if os.path.exists(path)), default=None)
+        return "" if moment is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+
+
+def read(path: str, *, skim: bool = False, trust: bool = False) -> dict[Any, Any]:
+    """The content of a file or a folder of another system. ``skim`` leaves out the bytes of the tensors."""
+    if not os.path.isdir(path):
+        return foreign.skim(path) if skim else foreign.read(path, trust=trust)
+    if sharded.is_sharded(path):
+        return sharded.read(path, skim=skim)
+    if not is_of_parts(path):
+        raise NoCheckpoint(f"{printable(path)}: a folder, where a checkpoint is needed")
+    if os.path.isdir(os.path.join(path, "model")):
+        raise ResumeError(
+            f"{printable(path)}: its entry 'model' is a folder that OneFlow's flow.save wrote; save it again from "
+            "OneFlow as numpy arrays, and those with torch"
+        )
+    if not os.path.isfile(os.path.join(path, "model")):
+        raise ResumeError(f"{printable(path)}: it has no entry 'model'")
+    return {os.path.basename(entry): read(entry, skim=skim, trust=trust) for entry in _files(path)}
+
+
+def checkpoints(folder: str) -> list[Found]:
+    """The checkpoints of other systems in ``folder``, by step; empty when it is none of their folders."""
+    place, where = locate(folder)
+    names = place.names(where)
+    pointed = {name: target for name in POINTERS if name in names and (target := _pointed_at(place, where, name))}
+    found = []
+    for name in names:
+        path = place.join(where, name)
+        if name.startswith(".") or pointed.get(name, name) in set(names) - {name}:
+            continue
+        if name.endswith(SUFFIXES) or (isinstance(place, LocalDisk) and is_of_parts(path)):
+            leading = tuple(pointer for pointer, target in pointed.items() if target == name and pointer != name)
+            found.append(Found(name, _full(folder, path, name), leading))
+    found += _of_runs(folder, names) if isinstance(place, LocalDisk) else ()
+    return sorted(found, key=lambda one: (one.step, one.purpose != "", one.name))
+
+
+def newest(folder: str) -> str | None:
+    """What a resume would go on from: what is pointed to, else the one with the most steps."""
+    found = checkpoints(folder)
+    chosen = next((one for one in found if one.pointers), None) or next(
+        (one for one in reversed(found) if not one.purpose.startswith("best")), found[-1] if found else None
+    )
+    return chosen.path if chosen else None
+
+
+def one(path: str) -> Found | None:
+    """The checkpoint that ``path`` itself is, when it is a file or folder of another system."""
+    place, where = locate(path)
+    if isinstance(place, LocalDisk):
+        single = os.path.isfile(where) or is_of_parts(where)
+    else:
+        single = path.endswith(SUFFIXES)
+    return Found(os.path.basename(path.rstrip("/")), path) if single else None
+
+
+def fault(path: str) -> str:
+    """What is wrong with a file or folder; empty if nothing. Beside :func:`damage`, that its content can be read."""
+    if sharded.is_sharded(path):
+        return _trouble(path, lambda: sharded.read(path))
+    wrong = damage(path, need=("model",) if os.path.isdir(path) else ())
+    return wrong or _trouble(path, lambda: read(path, skim=True))
+
+
+def damage(path: str, need: Collection[str] = ()) -> str:
+    """What is missing or not as it was written; empty if nothing. Every byte is read, and held against torch's
+    checksums; what the bytes mean is not looked at. ``need`` names entries of a folder; ``a|b``: one of them."""
+    if not os.path.isdir(path):
+        return _trouble(path, lambda: _require_whole(path))
+    for words in need:
+        if not any(os.path.exists(os.path.join(path, name)) for name in words.split("|")):
+            return f"it has no entry {words!r}"
+    for entry in _files(path):
+        if wrong := _trouble(entry, partial(_require_whole, entry)):
+            return f"{os.path.basename(entry)}: {wrong}"
+    return ""
+
+
+def _require_whole(path: str) -> None:
+    if not zipfile.is_zipfile(path):
+        foreign.read(path)
+        return
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged:
+        raise ResumeError(f"the checksum of {printable(damaged)} differs")
+
+
+def _trouble(path: str, look: Callable[[], Any]) -> str:
+    """What ``look`` trips over, without the path."""
+    try:
+        look()
+    except ResumeError as error:
+        return without(path, str(error))
+    except Exception as error:  # whatever a damaged archive makes zipfile trip over
+        return f"damaged ({printable(str(error) or type(error).__name__)[:120]})"
+    return ""
+
+
+def without(path: str, text: str) -> str:
+    """A message without the path that it is about; of what lies below it, the name stays."""
+    return text.removeprefix(f"{printable(path)}: ").replace(f"{printable(path.rstrip('/'))}/", "", 1)
+
+
+def has_checksums(path: str) -> bool:
+    """Whether a changed bit would be noticed: torch's zip files have a checksum per entry, the others have none."""
+    return not sharded.is_sharded(path) and all(_begins(file, b"PK") for file in _files(path))
+
+
+def _begins(path: str, start: bytes) -> bool:
+    place, where = locate(path)
+    with place.open_file(os.path.realpath(where) if isinstance(place, LocalDisk) else where) as file:
+        return file.read(len(start)) == start
+
+
+def _of_runs(folder: str, names: list[str]) -> Iterator[Found]:
+    """McQuic: the runs of a project, the newest in ``latest``."""
+    for name in names:
+        inner = os.path.join(folder, name)
+        if _OLDER_RUN.fullmatch(name) and os.path.isdir(inner):
+            for file in sorted(os.listdir(inner)):
+                if file.endswith(".ckpt") and not file.startswith("."):
+                    yield Found(f"{name}/{file}", os.path.join(inner, file))
+
+
+def _pointed_at(place: Disk, folder: str, pointer: str) -> str:
+    """The name beside ``pointer`` that it leads to; whatever it says, it is not followed out of the folder."""
+    path = place.join(folder, pointer)
+    if isinstance(place, LocalDisk) and os.path.islink(path):
+        return os.path.basename(os.readlink(path))
+    if pointer.endswith(SUFFIXES):
+        return pointer
+    try:
+        with place.open_file(path) as file:
+            text = file.read(_LONGEST_POINTER).decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return os.path.basename(text)
+
+
+def is_of_parts(path: str) -> bool:
+    """A folder with a file for each part, as LiBai writes it, or one of torch.distributed.checkpoint."""
+    called_so = _LIBAI.fullmatch(os.path.basename(path.rstrip("/"))) is not None
+    return sharded.is_sharded(path) or (
+        os.path.isdir(path) and (called_so or os.path.isfile(os.path.join(path, "model")))
+    )
+
+
+def _files(path: str) -> list[str]:
+    """The files of a checkpoint: itself, or those in its folder."""
+    if not os.path.isdir(path):
+        return [path]
+    inside = (os.path.join(path, name) for name in sorted(os.listdir(path)) if not name.startswith("."))
+    return [entry for entry in inside if os.path.isfile(entry)]
+
+
+def _full(folder: str, path: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}" if "://" in folder else path
+
+
+def _size(path: str) -> int:
+    place, where = locate(path)
+    if isinstance(place, LocalDisk):
+        return os.path.getsize(where)
+    with place.open_file(where) as file:
+        return place.size(file)

@@ -1,0 +1,53 @@
+"""A checkpoint that is one file, as torch writes it: how other systems keep theirs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from etude.checkpoint.storage import disk
+from etude.errors import SaveError, printable
+
+
+def save_file(path: str | os.PathLike[str], content: Any, *, mode: int = 0o600) -> None:
+    """``content`` at ``path``, whole or not at all; a disk that refuses is a :class:`~etude.errors.SaveError`."""
+    target = os.fspath(path)
+    try:
+        disk.write_atomically(target, lambda file: torch.save(content, file), mode=mode)
+    except (OSError, RuntimeError) as error:
+        # torch's writer stumbles over the file it could not finish; the reason is what came before.
+        reason = error if isinstance(error, OSError) else error.__context__
+        if not isinstance(reason, OSError):
+            raise
+        raise SaveError(f"{printable(target)} could not be written: {reason.strerror or reason}") from reason
+
+
+class Patience:
+    """Saves that fail: the first in a row are told and forgiven, for a full disk may have room at the next.
+
+    >>> patience = Patience(most=2)
+    >>> patience.forgive(SaveError("no space"), print)
+    no space; training goes on
+    >>> patience.forgive(SaveError("no space"), print)
+    Traceback (most recent call last):
+    etude.errors.SaveError: no space; 2 saves in a row have failed
+    """
+
+    def __init__(self, most: int = 3) -> None:
+        self.most, self.failures = most, 0
+
+    def forgive(self, error: SaveError, say: Callable[[str], Any], *, last: bool = False) -> None:
+        """Raises when there were too many, or when no later save can make up for this one."""
+        self.failures += 1
+        if last:
+            raise error
+        if self.failures >= self.most:
+            raise SaveError(f"{error}; {self.failures} saves in a row have failed") from error
+        say(f"{error}; training goes on")
+
+    def renew(self) -> None:
+        """A save came through."""
+        self.failures = 0

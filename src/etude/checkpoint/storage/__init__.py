@@ -1,0 +1,1 @@
+"""Where checkpoints live: disks, object stores, free space, injected faults."""

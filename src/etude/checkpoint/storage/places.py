@@ -1,0 +1,208 @@
+"""Where checkpoints live: the local disk, or any file system that fsspec knows (``memory://``, ``s3://`` …)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import IO, Any, Protocol, TypeVar
+
+from etude.checkpoint.storage import disk as local
+from etude.errors import MissingExtra, UserError, printable
+
+T = TypeVar("T")
+_TRIES = 4
+
+
+class FileWriter(Protocol):
+    """A new file that is being filled."""
+
+    def write(self, data: memoryview | bytes) -> int: ...
+    def sync(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """The calls that a store makes. ``RENAMES`` says whether a folder can get its name in one stroke."""
+
+    RENAMES: bool
+
+    def join(self, folder: str, name: str) -> str: ...
+    def make_folder(self, path: str) -> None: ...
+    def create(self, path: str) -> FileWriter: ...
+    def put(self, path: str, pieces: Iterable[memoryview | bytes]) -> None: ...
+    def sync_folder(self, path: str) -> None: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None: ...
+    def names(self, path: str) -> list[str]: ...
+    def open_file(self, path: str) -> IO[bytes]: ...
+    def size(self, file: IO[bytes]) -> int: ...
+    def write_atomically(self, path: str, write: Callable[[IO[bytes]], Any]) -> None: ...
+
+
+class LocalDisk:
+    """The local disk: :mod:`etude.checkpoint.storage.disk`, call by call."""
+
+    RENAMES = True
+    join = staticmethod(os.path.join)
+    make_folder = staticmethod(local.make_folder)
+    create = staticmethod(local.Writer)
+
+    @staticmethod
+    def put(path: str, pieces: Iterable[memoryview | bytes]) -> None:
+        writer = local.Writer(path)
+        try:
+            for piece in pieces:
+                writer.write(piece)
+            writer.sync()
+        finally:
+            writer.close()
+
+    sync_folder = staticmethod(local.sync_folder)
+    rename = staticmethod(local.rename)
+    remove = staticmethod(local.remove)
+    remove_tree = staticmethod(local.remove_tree)
+    names = staticmethod(local.names)
+    open_file = staticmethod(local.open_file)
+    write_atomically = staticmethod(local.write_atomically)
+
+    @staticmethod
+    def size(file: IO[bytes]) -> int:
+        return os.fstat(file.fileno()).st_size
+
+
+class RemoteDisk:
+    """A file system of fsspec. A call that fails is tried again a few times, with longer and longer waits.
+
+    Object stores cannot rename a folder in one stroke; there a checkpoint is complete when its manifest is there,
+    which comes last.
+    """
+
+    RENAMES = False
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def join(self, folder: str, name: str) -> str:
+        return f"{folder.rstrip('/')}/{name}"
+
+    def make_folder(self, path: str) -> None:
+        _again("mkdir", path, lambda: self._fs.makedirs(path, exist_ok=True))
+
+    def create(self, path: str) -> FileWriter:
+        return _RemoteWriter(self._fs, path)
+
+    def put(self, path: str, pieces: Iterable[memoryview | bytes]) -> None:
+        """A whole file. What does not arrive is sent once more from its beginning: it is kept until it has arrived."""
+
+        def send() -> None:
+            writer = _RemoteWriter(self._fs, path)
+            try:
+                for piece in pieces:
+                    writer.write(piece)
+                writer.sync()
+            finally:
+                writer.close()
+
+        _again("put", path, send)
+
+    def sync_folder(self, path: str) -> None:
+        local.ask("fsync_folder", path)
+
+    def rename(self, source: str, target: str) -> None:
+        _again("rename", target, lambda: self._fs.mv(source, target, recursive=True))
+
+    def remove(self, path: str) -> None:
+        _again("remove", path, lambda: self._fs.rm_file(path) if self._fs.exists(path) else None)
+
+    def remove_tree(self, path: str) -> None:
+        _again("rmdir", path, lambda: self._fs.rm(path, recursive=True) if self._fs.exists(path) else None)
+
+    def names(self, path: str) -> list[str]:
+        def listed() -> list[str]:
+            self._fs.invalidate_cache(path)
+            return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in self._fs.ls(path, detail=False))
+
+        try:
+            return _again("list", path, listed)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def open_file(self, path: str) -> IO[bytes]:
+        opened: IO[bytes] = _again("open", path, lambda: self._fs.open(path, "rb"))
+        return opened
+
+    def size(self, file: IO[bytes]) -> int:
+        here = file.tell()
+        end = file.seek(0, os.SEEK_END)
+        file.seek(here)
+        return end
+
+    def write_atomically(self, path: str, write: Callable[[IO[bytes]], Any]) -> None:
+        with self._fs.open(path, "wb") as file:
+            write(file)
+
+
+class _RemoteWriter:
+    """An upload: its bytes are there once ``sync`` has come back and the size over there is the size sent."""
+
+    def __init__(self, fs: Any, path: str) -> None:
+        self._fs, self.path, self._sent = fs, path, 0
+        self._file: Any = _again("create", path, lambda: fs.open(path, "wb"))
+
+    def write(self, data: memoryview | bytes) -> int:
+        local.ask("write", self.path, len(data))
+        view = memoryview(data).cast("B")
+        for begin in range(0, len(view), local.PIECE):
+            self._file.write(view[begin : begin + local.PIECE])
+        self._sent += len(view)
+        return len(view)
+
+    def sync(self) -> None:
+        self.close()
+        arrived = _again("fsync", self.path, lambda: self._fs.size(self.path))
+        if arrived != self._sent:
+            raise OSError(f"{self.path}: {arrived} of {self._sent} bytes arrived")
+
+    def close(self) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+
+def _again(call: str, path: str, attempt: Callable[[], T]) -> T:
+    """The result of ``attempt``; what a network may lose is asked for again, what is simply not there is not."""
+    for wait in (*(0.1 * 2**n for n in range(_TRIES - 1)), None):
+        try:
+            local.ask(call, path)
+            return attempt()
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError:
+            if wait is None:
+                raise
+            time.sleep(wait)
+    raise AssertionError("unreachable")
+
+
+def locate(folder: str | os.PathLike[str]) -> tuple[Disk, str]:
+    """The disk that ``folder`` is on, and its path there."""
+    text = local_path(os.fspath(folder))
+    if "://" not in text:
+        return LocalDisk(), os.path.abspath(text)
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingExtra("fsspec", "torch", f"the path {text}") from None
+    try:
+        fs, path = fsspec.core.url_to_fs(text)
+    except (ValueError, ImportError) as error:
+        raise UserError(f"{printable(text)}: {printable(str(error))}") from None
+    return RemoteDisk(fs), str(path)
+
+
+def local_path(path: str) -> str:
+    """``file:///a/b`` is the file ``/a/b``, with all that the local disk can do; any other path stays as it is."""
+    scheme, found, rest = path.partition("://")
+    return rest if found and scheme in ("file", "local") else path

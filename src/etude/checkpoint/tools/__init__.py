@@ -1,0 +1,1 @@
+"""What ``etude ckpt`` and ``etude verify-resume`` do with checkpoints."""

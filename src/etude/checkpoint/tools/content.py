@@ -1,0 +1,108 @@
+"""What one checkpoint holds, whatever system wrote it: its layout, its weights, its optimizer, how far it had come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from etude.checkpoint import warm
+from etude.checkpoint.find import find, is_native
+from etude.checkpoint.formats import folders
+from etude.checkpoint.formats.elsewhere import steps_in
+
+NATIVE = "etude"
+#: Parts whose entries are independent facts, so that each is compared on its own, and how deep they lie.
+_LOOSE = {"meta": 1, "counters": 1, "message_hub": 2}
+_OPTIMIZERS = ("optimizer", "trainer._optimizer")
+_EPOCHS = (("counters", "epoch"), ("meta", "epoch"), ("trainer", "_epoch"), ("", "epoch"))
+
+
+@dataclass(frozen=True)
+class Content:
+    """A checkpoint in memory. ``layout`` is the word for how ``state`` is arranged."""
+
+    path: str
+    layout: str
+    state: dict[Any, Any]
+    #: How far training had come; None where nothing says so.
+    step: int | None = None
+    epoch: int | None = None
+
+    def weights(self, key: str = "") -> dict[str, torch.Tensor]:
+        return warm.weights_in(self.state, key=key, at=self.path)
+
+    def optimizer(self) -> Any:
+        """Torch's state of the optimizer, or None."""
+        return next((found for path in _OPTIMIZERS if (found := _at(self.state, path)) is not None), None)
+
+    def parts(self) -> dict[str, Any]:
+        """The state by the pieces that a conversion takes or leaves: ``model``, ``optimizer``, ``meta.seed`` …"""
+        made: dict[str, Any] = {}
+        for key, value in self.state.items():
+            _split(str(key), value, _LOOSE.get(str(key), 0), made)
+        return made
+
+    def common_parts(self) -> dict[str, Any]:
+        """The same in words that all layouts share: ``model``, ``optimizer``, ``step``, ``epoch``; others as is."""
+        places = {"model": warm.weights_place(self.state), "optimizer": self._optimizer_place()}
+        made: dict[str, Any] = {"model": self.weights(), "optimizer": self.optimizer()}
+        made |= {"step": self.step, "epoch": self.epoch}
+        made = {part: value for part, value in made.items() if value is not None}
+        if places["model"] == "":
+            return made
+        taken = {*places.values(), *(f"{part}.{word}" for part, word in _EPOCHS), "meta.iter", "counters.step"}
+        rest = Content(self.path, self.layout, dict(self.state)).parts()
+        if "trainer" in rest and isinstance(rest["trainer"], Mapping):
+            _split("trainer", rest.pop("trainer"), 1, rest)
+        return made | {key: value for key, value in rest.items() if key not in taken and key not in made}
+
+    def _optimizer_place(self) -> str:
+        return next((path for path in _OPTIMIZERS if _at(self.state, path) is not None), "")
+
+
+def read(path: str, *, trust: bool = False) -> Content:
+    """The checkpoint at ``path``; of a run or a folder of checkpoints the newest one."""
+    path = find(path)
+    if is_native(path):
+        loaded = warm.load_native(path, trust_owner=trust)
+        counted = loaded.state.get("counters", {})
+        step, epoch = (counted.get(word, getattr(loaded.manifest, word)) for word in ("step", "epoch"))
+        return Content(path, NATIVE, loaded.state, step, epoch)
+    state = folders.read(path, trust=trust)
+    return Content(path, layout_of(state), state, steps_in(state) or None, _epoch(state))
+
+
+def layout_of(state: Mapping[Any, Any]) -> str:
+    """The system whose arrangement ``state`` has."""
+    if "state_dict" in state and "meta" in state:
+        return "mmengine" if "message_hub" in state else "mmcv"
+    if _at(state, "trainer._model") is not None:
+        return "mcquic"
+    if isinstance(state.get("model"), Mapping):
+        return "libai" if "trainer" in state else "detectron2"
+    return "state_dict" if all(isinstance(value, torch.Tensor) for value in state.values()) else "torch"
+
+
+def _epoch(state: Mapping[Any, Any]) -> int | None:
+    for part, word in _EPOCHS:
+        place = state.get(part) if part else state
+        if isinstance(place, Mapping) and type(place.get(word)) is int:
+            return int(place[word])
+    return None
+
+
+def _at(state: Any, path: str) -> Any:
+    for step in path.split("."):
+        state = state.get(step) if isinstance(state, Mapping) else None
+    return state
+
+
+def _split(path: str, value: Any, depth: int, made: dict[str, Any]) -> None:
+    if depth and isinstance(value, Mapping):
+        for key, item in value.items():
+            _split(f"{path}.{key}", item, depth - 1, made)
+    else:
+        made[path] = value

@@ -1,0 +1,187 @@
+"""Checkpoints into the layouts of other systems and back, and the mean of several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+import torch
+
+from etude.checkpoint import tensors, warm
+from etude.checkpoint.manifest import Manifest
+from etude.checkpoint.snapshot import Arena
+from etude.checkpoint.storage import disk
+from etude.checkpoint.storage.places import LocalDisk, local_path, locate
+from etude.checkpoint.tools import content
+from etude.checkpoint.tools.content import NATIVE, Content
+from etude.checkpoint.write import Job, Outcome, write_checkpoint
+from etude.errors import ConfigError, SaveError, UserError, nearest, printable
+
+LAYOUTS = ("safetensors", "state_dict", "mmcv", "mmengine", NATIVE)
+#: What a file of this ending is taken for by everything else that opens it.
+ENDINGS = {
+    ".safetensors": "safetensors", ".pth": "state_dict", ".pt": "state_dict", ".bin": "state_dict",
+    ".ckpt": "state_dict",
+}  # fmt: skip
+
+
+def convert(
+    source: str, target: str, *, layout: str = "", key: str = "", optimizer: bool = False, trust: bool = False
+) -> tuple[str, str]:
+    """Weights of ``source`` (those at ``key``) into ``target``; returns what was written and its layout."""
+    layout = choose_layout(target, layout)
+    if optimizer and layout not in ("mmcv", "mmengine", NATIVE):
+        raise UserError(f"{layout} holds weights alone; --optimizer goes with --to mmcv, mmengine or {NATIVE}")
+    _check_room(target, layout)
+    found = content.read(source, trust=trust)
+    state = found.optimizer() if optimizer else None
+    if optimizer and state is None:
+        raise ConfigError(f"{printable(source)} has no optimizer state to convert")
+    if layout == NATIVE:
+        return write_native(target, found, key, state), layout
+    write(target, found.weights(key), layout=layout, meta=_meta(found), optimizer=state)
+    return target, layout
+
+
+def choose_layout(target: str, layout: str = "", *, choices: Sequence[str] = LAYOUTS) -> str:
+    """The layout that was asked for, or that the name's ending stands for; a name that lies about it is refused."""
+    ending = os.path.splitext(target)[1].lower()
+    if layout != NATIVE and os.path.isdir(target):
+        example = os.path.join(target, "model.pth")
+        raise UserError(f"{printable(target)} is a folder; name the file to write, as {printable(example)}")
+    if layout and layout not in choices:
+        raise ConfigError(f"no layout is called {layout!r}", hint=f"one of {', '.join(choices)}")
+    stands_for = ENDINGS.get(ending, "")
+    if not layout and not stands_for:
+        near = nearest(ending, list(ENDINGS)) or ".safetensors or .pth"
+        raise UserError(
+            f"{printable(target)}: which layout? Its ending says nothing; write {near}, or give --to "
+            + " | ".join(choices)
+        )
+    if layout == NATIVE and stands_for:
+        raise UserError(f"{printable(target)}: --to {NATIVE} writes a folder below it; leave the ending {ending} out")
+    if layout and stands_for and (layout == "safetensors") != (stands_for == "safetensors"):
+        right = ".safetensors" if layout == "safetensors" else ".pth"
+        raise UserError(
+            f"{printable(target)} would be taken for {stands_for}, and --to says {layout}; end it in {right}"
+        )
+    return layout or stands_for
+
+
+def _check_room(target: str, layout: str) -> None:
+    """Refuse a target that cannot be written before a large file is read."""
+    target = local_path(target)
+    if "://" in target:
+        return
+    if layout == NATIVE:
+        if os.path.isfile(target):
+            raise UserError(f"{printable(target)} is a file; --to {NATIVE} writes a folder below the one you name")
+        return
+    above = os.path.dirname(os.path.abspath(target))
+    if not os.path.isdir(above):
+        raise UserError(f"there is no folder {printable(above)} to write {printable(os.path.basename(target))} to")
+
+
+def write(
+    target: str, weights: Mapping[str, torch.Tensor], *, layout: str, meta: Mapping[str, Any], optimizer: Any = None
+) -> None:
+    """``weights`` as a file of another system, whole or not at all."""
+    if layout == "safetensors":
+        odd = next((name for name, value in weights.items() if value.dtype not in tensors.CODES), None)
+        if odd is not None:
+            kind = str(weights[odd].dtype).removeprefix("torch.")
+            raise UserError(f"{printable(odd)}: safetensors has no {kind}; a .pth file has")
+        plain = {"format": "pt"} | {key: str(value) for key, value in meta.items()}
+        _put(target, lambda file: tensors.write(file, weights, metadata=plain))
+        return
+    made: dict[str, Any] = dict(weights)
+    if layout in ("mmcv", "mmengine"):
+        made = {"meta": dict(meta), "state_dict": dict(weights)}
+        if layout == "mmengine":
+            made["message_hub"] = {"log_scalars": {}, "runtime_info": {}, "resumed_keys": {}}
+        if optimizer is not None:
+            made["optimizer"] = optimizer
+    _put(target, lambda file: torch.save(made, file))
+
+
+def write_native(folder: str, found: Content, key: str = "", optimizer: Any = None) -> str:
+    """The weights as a checkpoint ``weights-N`` below ``folder``, with checksums: to start from, not to go on from."""
+    parts = {"model": found.weights(key)} | ({"optimizer": optimizer} if optimizer is not None else {})
+    snapshot = Arena().take(parts)
+    manifest = Manifest(step=found.step or 0, epoch=found.epoch or 0, kind="weights", parts=snapshot.parts)
+    place, where = locate(folder)
+    with _told(folder):
+        entry = write_checkpoint(place, where, Job(snapshot, manifest, "weights", (), Outcome(manifest.step)))
+    return place.join(folder, entry.name)
+
+
+def _put(target: str, fill: Callable[[IO[bytes]], Any]) -> None:
+    """A file that others are to load: readable as the umask says, unlike a run's own."""
+    place, where = locate(target)
+    with _told(target):
+        if isinstance(place, LocalDisk):
+            disk.write_atomically(where, fill, mode=0o666)
+        else:
+            place.write_atomically(where, fill)
+
+
+@contextmanager
+def _told(target: str) -> Iterator[None]:
+    """What a disk refuses, said of what was to be written (exit 6)."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        # torch's writer stumbles over the file it could not finish; the reason is what came before.
+        reason = error.__context__ if isinstance(error, RuntimeError) else error
+        if not isinstance(reason, OSError):
+            raise
+        raise SaveError(f"{printable(target)} was not written: {reason.strerror or reason}") from error
+
+
+def _meta(found: Content) -> dict[str, Any]:
+    return {"epoch": found.epoch or 0, "iter": found.step or 0}
+
+
+def average(sources: Sequence[str], target: str, *, key: str = "", trust: bool = False) -> int:
+    """The mean of the weights of several checkpoints; returns how many tensors were averaged.
+
+    Sums are kept in double precision. What is no floating-point number (a counter) is taken from the last one.
+    """
+    if len(sources) < 2:
+        raise UserError("an average needs at least two checkpoints")
+    layout = choose_layout(target, choices=("safetensors", "state_dict"))
+    _check_room(target, layout)
+    total: dict[str, torch.Tensor] = {}
+    last: dict[str, torch.Tensor] = {}
+    for source in sources:
+        before, last = last, warm.read_weights(source, key=key, trust=trust)
+        if before:
+            _require_same_names(before, last, sources[0], source)
+        for name, value in last.items():
+            if _is_averaged(value):
+                total[name] = total[name] + _wide(value) if name in total else _wide(value)
+    mean = {name: total[name].div(len(sources)).to(v.dtype) if name in total else v for name, v in last.items()}
+    write(target, mean, layout=layout, meta={"averaged": len(sources)})
+    return len(total)
+
+
+def _is_averaged(value: torch.Tensor) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)
+
+
+def _require_same_names(
+    first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor], left: str, right: str
+) -> None:
+    """Averaging what is not the same model is a mistake, told by the first weights that do not fit."""
+    match = warm.compare(first, other)
+    if not match.exact:
+        raise ConfigError(
+            f"{printable(right)} has other weights than {printable(left)}\n"
+            + warm.describe(match, most=8, sides=("first", "other"))
+        )

@@ -1,0 +1,1 @@
+"""LiBai's loaders, samplers and sample structures."""

@@ -1,0 +1,35 @@
+"""From what a loader gives to what a model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from etude.dialects.libai.live.data.structures import DistTensorData, Instance
+from etude.errors import DataError
+
+
+def to_device(data: Any, device: str | None, mixup_func: Callable[..., Any] | None = None) -> dict[str, Any]:
+    """The fields of a batch on ``device``, by the names of the model's ``forward``."""
+    if isinstance(data, torch._utils.ExceptionWrapper):
+        data.reraise()  # type: ignore[no-untyped-call]
+    fields = data.get_fields() if isinstance(data, Instance) else data
+    if not isinstance(fields, Mapping):
+        raise DataError(
+            f"a batch must be an Instance or a mapping of names to tensors, not a {type(fields).__name__}: "
+            "the model is called with its fields by name"
+        )
+    batch = {name: _tensor(value, device) for name, value in fields.items()}
+    if mixup_func is not None:
+        batch["images"], batch["labels"] = mixup_func(batch["images"], batch["labels"])
+    return batch
+
+
+def _tensor(value: Any, device: str | None) -> Any:
+    if isinstance(value, DistTensorData):
+        if device is not None:
+            value.to_global(device_type=device)
+        return value.tensor
+    return value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) and device is not None else value

@@ -1,0 +1,207 @@
+"""LiBai's loader builders: data sets, a sampler of its own, a plain torch ``DataLoader``."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Subset
+
+from etude.dialects.libai.lazy.call import LazyCall
+from etude.dialects.libai.lazy.extra import is_list_config
+from etude.dialects.libai.lazy.instantiate import instantiate
+from etude.dialects.libai.lazy.targets import locate
+from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.data.samplers import CyclicSampler, SingleRoundSampler
+from etude.dialects.libai.live.data.structures import Instance
+
+Collate = Callable[[Sequence[Any]], Any]
+
+
+def build_nlp_train_val_test_loader(
+    dataset: Any,
+    splits: Any,
+    weights: Any,
+    train_val_test_num_samples: Any,
+    train_batch_size: int,
+    test_batch_size: int,
+    train_sampler: Any = None,
+    test_sampler: Any = None,
+    num_workers: int = 4,
+    consumed_samples: int = 0,
+    seed: int = 0,
+    collate_fn: Collate | None = None,
+    dataset_mixer: Callable[..., Any] = ConcatDataset,
+) -> tuple[DataLoader[Any], DataLoader[Any], DataLoader[Any]]:
+    """Each data set cut into three parts by ``splits``; the parts of all data sets together, mixed by ``weights``."""
+    parts: list[list[Any]] = [[], [], []]
+    for item, split in zip(_as_list(dataset), splits, strict=True):
+        made = instantiate(item)
+        for part, subset in zip(parts, _split(made, split), strict=True):
+            part.append(subset)
+    counts = list(train_val_test_num_samples) if train_val_test_num_samples is not None else [None] * 3
+    mixed = [_mixed(dataset_mixer, part, weights, count) for part, count in zip(parts, counts, strict=True)]
+    train, _, _ = build_nlp_train_loader(
+        mixed[0], train_batch_size, None, train_sampler, num_workers, consumed_samples, seed, collate_fn
+    )
+    rest = [
+        build_nlp_test_loader(part, test_batch_size, test_sampler, num_workers, seed, collate_fn) for part in mixed[1:]
+    ]
+    return train, rest[0], rest[1]
+
+
+def build_nlp_train_loader(
+    dataset: Any,
+    train_batch_size: int,
+    test_batch_size: int | None = None,
+    sampler: Any = None,
+    num_workers: int = 4,
+    consumed_samples: int = 0,
+    seed: int = 0,
+    collate_fn: Collate | None = None,
+    dataset_mixer: Callable[..., Any] = ConcatDataset,
+    **kwargs: Any,
+) -> tuple[DataLoader[Any], None, None]:
+    """``(loader, None, None)``: no validation and test part."""
+    sampler = _lazy_sampler(sampler, CyclicSampler, shuffle=True)
+    made = one_dataset(dataset, dataset_mixer)
+    drawn = _sampler(sampler, made, train_batch_size, seed, consumed_samples=consumed_samples)
+    return _loader(made, drawn, num_workers, collate_fn, seed, **kwargs), None, None
+
+
+def build_nlp_test_loader(
+    dataset: Any,
+    test_batch_size: int,
+    sampler: Any = None,
+    num_workers: int = 4,
+    seed: int = 0,
+    collate_fn: Collate | None = None,
+) -> DataLoader[Any]:
+    """Every sample once, in order."""
+    sampler = _lazy_sampler(sampler, SingleRoundSampler, shuffle=False, drop_last=False)
+    made = instantiate(dataset)
+    return _loader(made, _sampler(sampler, made, test_batch_size, seed), num_workers, collate_fn, seed)
+
+
+def build_image_train_loader(
+    dataset: Any,
+    train_batch_size: int,
+    test_batch_size: int | None = None,
+    sampler: Any = None,
+    num_workers: int = 4,
+    consumed_samples: int = 0,
+    seed: int = 0,
+    collate_fn: Collate | None = None,
+    dataset_mixer: Callable[..., Any] = ConcatDataset,
+    mixup_func: Any = None,
+    **kwargs: Any,
+) -> tuple[DataLoader[Any], None, None]:
+    """``(loader, None, None)``; ``mixup_func`` is kept on the loader for ``get_batch``."""
+    sampler = _lazy_sampler(sampler, CyclicSampler, shuffle=True)
+    made = one_dataset(dataset, dataset_mixer)
+    drawn = _sampler(sampler, made, train_batch_size, seed, consumed_samples=consumed_samples)
+    loader = _loader(made, drawn, num_workers, collate_fn, seed, **kwargs)
+    loader.mixup_func = instantiate(mixup_func)
+    return loader, None, None
+
+
+def build_image_test_loader(
+    dataset: Any,
+    test_batch_size: int,
+    sampler: Any = None,
+    num_workers: int = 4,
+    seed: int = 0,
+    collate_fn: Collate | None = None,
+    **kwargs: Any,
+) -> DataLoader[Any]:
+    """Unless told otherwise the order is shuffled, as LiBai does it."""
+    sampler = _lazy_sampler(sampler, SingleRoundSampler, shuffle=True, drop_last=False)
+    made = instantiate(dataset)
+    return _loader(made, _sampler(sampler, made, test_batch_size, seed), num_workers, collate_fn, seed, **kwargs)
+
+
+def trivial_batch_collator(batch: Sequence[Any]) -> Any:
+    """Instances become one instance; anything else is collated as torch does."""
+    if isinstance(batch[0], Instance):
+        return Instance.stack(batch)
+    return torch.utils.data.default_collate(list(batch))
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _lazy_sampler(given: Any, default: type[Any], **options: Any) -> Any:
+    return LazyCall(default)(**options) if given is None else given
+
+
+def _sampler(sampler: Any, dataset: Any, batch_size: int, seed: int, **extra: Any) -> Any:
+    """A lazy sampler, made with everything that only now is known; one that was made already is taken as it is."""
+    if "_target_" not in sampler:
+        return sampler
+    arguments = {key: sampler[key] for key in sampler if key != "_target_"}
+    arguments |= {
+        "dataset": dataset,
+        "micro_batch_size": batch_size,
+        "data_parallel_rank": dist.get_data_parallel_rank(),
+        "data_parallel_size": dist.get_data_parallel_size(),
+        "seed": seed,
+    }
+    target = sampler["_target_"]
+    return (locate(target) if isinstance(target, str) else target)(**arguments, **extra)
+
+
+def one_dataset(dataset: Any, mixer: Callable[..., Any]) -> Any:
+    """One data set, or several as one."""
+    if isinstance(dataset, torch.utils.data.Dataset):
+        return dataset
+    listed = [instantiate(item) for item in _as_list(dataset)]
+    return listed[0] if len(listed) == 1 else mixer(listed)
+
+
+def _as_list(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple) or is_list_config(value):
+        return [value[index] for index in range(len(value))]
+    return [value]
+
+
+def _split(dataset: Any, shares: Sequence[float]) -> list[Any]:
+    """Contiguous parts in the proportion of ``shares``; a data set may cut itself (``dataset.split``)."""
+    total, size = float(sum(shares)), len(dataset)
+    borders = [0]
+    for share in shares:
+        borders.append(borders[-1] + round(share / total * size))
+    excess = borders[-1] - size
+    borders = [0, *(border - excess if border else 0 for border in borders[1:])]
+    return [Subset(dataset, range(begin, end)) for begin, end in itertools.pairwise(borders)]
+
+
+def _mixed(mixer: Callable[..., Any], parts: list[Any], weights: Any, count: int | None) -> Any:
+    if mixer is ConcatDataset or len(parts) == 1:
+        return parts[0] if len(parts) == 1 else ConcatDataset(parts)
+    return mixer(parts, weights=list(weights), max_num_samples=count)
+
+
+def _loader(
+    dataset: Any, sampler: Any, num_workers: int, collate_fn: Collate | None, seed: int, **kwargs: Any
+) -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(seed)
+    return DataLoader(
+        dataset,
+        batch_sampler=sampler,
+        num_workers=num_workers,
+        persistent_workers=num_workers > 0,
+        collate_fn=trivial_batch_collator if collate_fn is None else collate_fn,
+        worker_init_fn=_seed_worker,
+        generator=generator,
+        **kwargs,
+    )
+
+
+def _seed_worker(worker_id: int) -> None:
+    seed = torch.initial_seed() % 2**32
+    random.seed(seed)
+    np.random.seed(seed)

@@ -1,0 +1,219 @@
+"""How far a trainer is in its data, and data from there.
+
+What samples draw in a worker depends on the number of their batch, so a run that was interrupted goes on with the
+same numbers. What they draw in the process of the trainer comes from its generators, which a checkpoint holds.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, cast
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from etude.data.seeds import mix, seed_process
+from etude.dialects.libai.live.resume.generators import generators, restore_generators
+
+#: Loaders that were told where to begin (by identity; the loader is kept with it so that the identity stays its own).
+_BEGIN: dict[int, tuple[Any, Mapping[str, Any]]] = {}
+
+
+def begin_at(loader: Any, state: Mapping[str, Any]) -> None:
+    """Let whoever iterates ``loader`` next begin where ``state`` stood. ``told``: the loader itself knows already."""
+    _BEGIN[id(loader)] = (loader, state)
+
+
+_put_off: list[bool] = []
+
+
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Trainers that are made inside load nothing before they train."""
+    _put_off.append(True)
+    try:
+        yield
+    finally:
+        _put_off.pop()
+
+
+class Batches:
+    """The batches of a loader, counted from the beginning of the run.
+
+    ``at_once``: the loader is iterated now, so that its workers begin; but not inside :func:`put_off`, and not when
+    it has to be wound forward, which waits for the one that really trains with it.
+    """
+
+    def __init__(self, loader: Any, *, at_once: bool = False) -> None:
+        self._loader = loader
+        _, state = _BEGIN.get(id(loader), (None, {}))
+        self.batches = int(state.get("batches", 0))
+        self._told = bool(state.get("told"))
+        self._skip = 0 if self._told else self.batches
+        self._seed = int(state.get("seed", torch.initial_seed() & 0x7FFFFFFFFFFFFFFF))
+        self._began, self._first, self._inner = state.get("began"), state.get("first"), state.get("inner")
+        self._sampler = _remembering_sampler(loader)
+        if self._sampler is not None and state.get("sampler"):
+            self._sampler.load_state_dict(state["sampler"])
+        self._iterator: Iterator[Any] | None = None
+        if at_once and not self._skip and not _put_off:
+            self.start()
+
+    def start(self) -> None:
+        """Let workers begin with the first batches."""
+        if self._iterator is None and self._skip:
+            self._iterator = self._wind()
+        elif self._iterator is None:
+            self._began = generators()
+            self._iterator = self._knowing(None) or iter(self._numbered())
+
+    def _knowing(self, state: Mapping[str, Any] | None) -> Any:
+        """The iterator of a loader that can begin anywhere by itself; None for others."""
+        iterate = getattr(self._loader, "iterate_from", None)
+        return None if iterate is None else iterate(state, self._seed)
+
+    def _numbered(self) -> Any:
+        return _numbered(self._loader, self._seed, self.batches, self._skip)
+
+    def _wind(self) -> Iterator[Any]:
+        """Iterate as the earlier run did, past what it has seen; the generators of the process are left as they are."""
+        now = generators()
+        knowing = self._knowing(self._inner) if self._inner is not None else None
+        if knowing is not None:
+            restore_generators(now)
+            return cast(Iterator[Any], knowing)
+        numbered = self._numbered()
+        restore_generators(self._began or now)
+        iterator: Iterator[Any] = iter(numbered)
+        restore_generators(self._first or now)
+        if numbered is self._loader:
+            logging.getLogger("libai.engine.default").info(
+                f"Reading {self._skip} batches that were seen before: this loader cannot be told where to begin"
+            )
+            sum(1 for _ in islice(iterator, self._skip))
+        elif numbered.num_workers == 0:
+            numbered.order.begin()
+        restore_generators(now)
+        return iterator
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._iterator is None:
+            self.start()
+        if self._first is None:
+            self._first = generators()
+        _BEGIN.pop(id(self._loader), None)
+        assert self._iterator is not None
+        batch = next(self._iterator)
+        self.batches += 1
+        return batch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_iterator" or self._iterator is None:
+            raise AttributeError(name)
+        return getattr(self._iterator, name)
+
+    def rest(self) -> None:
+        """Let the workers go; should somebody ask for another batch, it comes from new ones."""
+        stop = getattr(self._iterator, "_shutdown_workers", None)
+        if stop is not None:
+            self._inner = self.state_dict()["inner"]
+            stop()
+            self._iterator, self._skip = None, 0 if self._told else self.batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many batches were handed out, and from which state of the generators the loader began."""
+        inner = getattr(self._iterator, "state_dict", None)
+        return {
+            "batches": self.batches,
+            "seed": self._seed,
+            "began": self._began,
+            "first": self._first,
+            "inner": inner() if inner is not None else self._inner,
+            "sampler": None if self._sampler is None else self._sampler.state_dict(),
+        }
+
+
+def _remembering_sampler(loader: Any, depth: int = 4) -> Any:
+    """A sampler somewhere inside a loader that says what its order depends on."""
+    if isinstance(loader, Sampler) and hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict"):
+        return loader
+    for name in ("batch_sampler", "sampler", "dataset", "_dataset") if depth else ():
+        found = _remembering_sampler(getattr(loader, name, None), depth - 1)
+        if found is not None:
+            return found
+    return None
+
+
+def batches_of(trainer: Any) -> Batches | None:
+    """Those of a trainer, or of the one inside it; None where it iterates its data in a way of its own."""
+    for each in (getattr(trainer, "_trainer", None), trainer):
+        held = getattr(each, "__dict__", {})
+        found = held.get("_data_loader_iter", held.get("_data_loader_iter_obj"))
+        if isinstance(found, Batches):
+            return found
+    return None
+
+
+def _numbered(loader: Any, seed: int, number: int, skip: int) -> Any:
+    """A copy of a torch loader whose batches know their numbers; any other loader, and a stream, as it is."""
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return loader
+    of = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    made = copy.copy(loader)
+    order = _Order(getattr(loader, of), seed, number, skip, workers=loader.num_workers > 0)
+    object.__setattr__(made, of, order)
+    object.__setattr__(made, "_iterator", None)
+    object.__setattr__(made, "order", order)
+    return made
+
+
+class _Order:
+    """A sampler that leaves out what an earlier run has drawn, and seeds the worker that loads a batch."""
+
+    def __init__(self, inner: Any, seed: int, number: int, skip: int, *, workers: bool) -> None:
+        self.inner, self.seed, self.number, self.skip, self.workers = inner, seed, number, skip, workers
+        self._begun: Iterator[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def begin(self) -> None:
+        """Draw what is left out; only indices, no sample is loaded."""
+        if self._begun is None:
+            self._begun = iter(self.inner)
+            sum(1 for _ in islice(self._begun, self.skip))
+
+    def __iter__(self) -> Iterator[Any]:
+        self.begin()
+        drawn, self._begun, self.skip = self._begun, None, 0
+        assert drawn is not None
+        for index in drawn:
+            yield _Ticket(index, mix(self.seed, self.number)) if self.workers else index
+            self.number += 1
+
+
+class _Ticket:
+    """The indices of a batch on their way to a worker, where unpacking them seeds its generators."""
+
+    def __init__(self, index: Any, seed: int) -> None:
+        self.index, self.seed = index, seed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, (self.index, self.seed)
+
+
+def _unpacked(index: Any, seed: int) -> Any:
+    seed_process(seed)
+    return index

@@ -1,0 +1,1 @@
+"""detectron2's config nodes, defaults and registry."""

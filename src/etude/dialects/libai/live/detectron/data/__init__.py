@@ -1,0 +1,1 @@
+"""detectron2's catalogs, loaders and samplers."""

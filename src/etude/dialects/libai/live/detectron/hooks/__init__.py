@@ -1,0 +1,1 @@
+"""detectron2's hooks, event storage and writers."""

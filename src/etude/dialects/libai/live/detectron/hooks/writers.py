@@ -1,0 +1,63 @@
+"""detectron2's console line, and a TensorBoard writer that opens its file on first use."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+from etude.dialects.libai.live.events import writers
+from etude.dialects.libai.live.events.storage import get_event_storage
+from etude.dialects.libai.live.events.writers import Estimating, EventWriter, JSONWriter
+
+__all__ = ["CommonMetricPrinter", "EventWriter", "JSONWriter", "TensorboardXWriter"]
+
+
+class TensorboardXWriter(writers.TensorboardXWriter):
+    opens_at_once = False
+
+
+class CommonMetricPrinter(Estimating):
+    """One console line with medians over the last ``window_size`` iterations."""
+
+    def __init__(self, max_iter: int | None = None, window_size: int = 20) -> None:
+        self.logger = logging.getLogger("detectron2.utils.events")
+        self._max_iter, self._window_size = max_iter, window_size
+
+    def write(self) -> None:
+        storage = get_event_storage()
+        iteration = storage.iter
+        if iteration == self._max_iter:
+            return
+        histories = storage.histories()
+        lr = f"{histories['lr'].latest():.5g}" if "lr" in histories else "N/A"
+        eta = self._get_eta(storage)
+        memory = torch.cuda.max_memory_allocated() / 1024.0 / 1024.0 if torch.cuda.is_available() else None
+        self.logger.info(
+            f" {f'eta: {eta}  ' if eta else ''}iter: {iteration}  {self._medians(storage, 'loss')}"
+            f"  {self._medians(storage, '[metric]')}  {self._times(storage)} lr: {lr}  "
+            f"{f'max_mem: {memory:.0f}M' if memory is not None else ''}"
+        )
+
+    def _medians(self, storage: Any, word: str) -> str:
+        return "  ".join(
+            f"{name}: {history.median(storage.count_samples(name, self._window_size)):.4g}"
+            for name, history in list(storage.histories().items())  # another thread may be putting
+            if word in name
+        )
+
+    def _times(self, storage: Any) -> str:
+        shown = ""
+        histories = storage.histories()
+        for name, average in (("time", "global_avg"), ("data_time", "avg")):
+            if name not in histories:
+                continue
+            history = histories[name]
+            mean = (
+                history.global_avg()
+                if average == "global_avg"
+                else history.avg(storage.count_samples(name, self._window_size))
+            )
+            shown += f"{name}: {mean:.4f}  last_{name}: {history.latest():.4f}  "
+        return shown

@@ -1,0 +1,1 @@
+"""Utilities that detectron2 scripts import: paths, logging, processes."""

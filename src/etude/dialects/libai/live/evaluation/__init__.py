@@ -1,0 +1,1 @@
+"""Runs a LiBai model over a dataset and computes its results."""

@@ -1,0 +1,86 @@
+"""``get_event_storage()`` in a converted run: what a model puts there reaches the native events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from etude.core.hook import Hook
+from etude.core.run import Run
+from etude.dialects.libai.live.detectron.hooks import events as detectron
+from etude.dialects.libai.live.events import storage as events
+from etude.events.record import Events
+from etude.registry import HOOKS
+
+
+class _Passing(events.EventStorage):
+    """A storage that also passes on what is put into it; histories and scopes work as ever."""
+
+    def __init__(self, start_iter: int, notes: Events) -> None:
+        super().__init__(start_iter)
+        self.notes = notes
+
+    def _put(self, name: str, value: Any, smoothing_hint: bool, iteration: int) -> None:
+        super()._put(name, value, smoothing_hint, iteration)
+        self.notes.put(self._current_prefix + name, _held(value), last=not smoothing_hint)
+
+    def put_image(self, img_name: str, img_tensor: Any) -> None:
+        self.notes.put_media("image", img_name, _drawn(img_tensor))
+
+    def put_histogram(self, hist_name: str, hist_tensor: Any, bins: int = 1000) -> None:
+        self.notes.put_media("histogram", hist_name, hist_tensor.detach().cpu().numpy())
+
+
+class _PassingDetectron2(_Passing, detectron.EventStorage):
+    pass
+
+
+def _held(value: Any) -> Any:
+    """A number, or a copy that no later step changes; nothing is read from a device."""
+    return value.detach().clone().reshape(()) if hasattr(value, "detach") else float(value)
+
+
+def _drawn(image: Any) -> Any:
+    """C×H×W as H×W×C, which is what the native writers take."""
+    array = image.detach().cpu().numpy() if hasattr(image, "detach") else image
+    return array.transpose(1, 2, 0)
+
+
+@HOOKS.register(name="libai.Storage")
+class Storage(Hook):
+    """Holds the storage open while a run trains, at the iteration that the run is in."""
+
+    priority = 0
+    storage_class: type[_Passing] = _Passing
+
+    def __init__(self) -> None:
+        self.storage: _Passing | None = None
+        self._left: Mapping[str, Any] | None = None
+
+    def before_train(self, run: Run) -> None:
+        self.storage = self.storage_class(run.step, run.events)
+        if self._left is not None:
+            self.storage.load_state_dict(self._left)
+        self.storage.__enter__()
+
+    def before_step(self, run: Run) -> None:
+        if self.storage is not None:
+            self.storage.iter = run.step
+
+    def after_train(self, run: Run) -> None:
+        if self.storage is not None:
+            self.storage.__exit__()
+            self.storage = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.storage.state_dict() if self.storage is not None else dict(self._left or {})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._left = state or None
+
+
+@HOOKS.register(name="detectron2.Storage")
+class StorageDetectron2(Storage):
+    """The same with detectron2's storage, whose scalars may name their iteration."""
+
+    storage_class = _PassingDetectron2

@@ -1,0 +1,245 @@
+"""``EventStorage``: where everything that happens in training is put, and read from by writers and hooks.
+
+A tensor that is put stays on its device. All that are waiting cross to Python in one transfer when somebody asks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from etude.dialects.libai.live.events.history import HistoryBuffer
+from etude.events.record import numbers_of
+
+_STACK: list[Any] = []
+
+#: This many values may wait, so that a run that never looks does not keep tensors for ever.
+_MOST_WAITING = 4096
+
+
+def get_event_storage() -> Any:
+    """The storage of the innermost ``with EventStorage(…)``."""
+    assert len(_STACK), "get_event_storage() has to be called inside a 'with EventStorage(...)' context!"
+    return _STACK[-1]
+
+
+def has_event_storage() -> bool:
+    return len(_STACK) > 0
+
+
+class EventStorage:
+    """Scalars with histories, images and histograms, each with the iteration it was put in.
+
+    Several threads may put and ask at once, as metrics that are written in the background do.
+    """
+
+    _samples: int
+
+    def __init__(self, start_iter: int = 0) -> None:
+        self._buffers: defaultdict[str, HistoryBuffer] = defaultdict(HistoryBuffer)
+        self._smoothing_hints: dict[str, bool] = {}
+        self._newest: dict[str, tuple[float, int]] = {}
+        self._iter = start_iter
+        self._current_prefix = ""
+        self._vis_data: list[tuple[str, Any, int]] = []
+        self._histograms: list[dict[str, Any]] = []
+        self._waiting: list[tuple[str, Any, int]] = []
+        self._lock = threading.RLock()
+
+    # -- putting -------------------------------------------------------------------------------------------------
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def put_scalar(self, name: str, value: Any, smoothing_hint: bool = True) -> None:
+        """Record a number or a tensor of one element. The hint of a name may not change."""
+        self._put(name, value, smoothing_hint, self._iter)
+
+    def put_scalars(self, *, smoothing_hint: bool = True, **kwargs: Any) -> None:
+        """Several scalars at once: ``put_scalars(loss=…, accuracy=…)``."""
+        for name, value in kwargs.items():
+            self.put_scalar(name, value, smoothing_hint=smoothing_hint)
+
+    def _put(self, name: str, value: Any, smoothing_hint: bool, iteration: int) -> None:
+        name = self._current_prefix + name
+        value = _held(value)
+        known = self._smoothing_hints.get(name)
+        assert known is None or known == smoothing_hint, f"Scalar {name} was put with a different smoothing_hint!"
+        with self._lock:
+            self._smoothing_hints[name] = smoothing_hint
+            if self._waiting or hasattr(value, "detach"):
+                self._waiting.append((name, value, iteration))
+                if len(self._waiting) >= _MOST_WAITING:
+                    self._settle()
+            else:
+                self._record(name, value, iteration)
+
+    def _record(self, name: str, value: float, iteration: int) -> None:
+        self._buffers[name].update(value, iteration)
+        self._newest[name] = (value, iteration)
+
+    def _settle(self) -> None:
+        """Read all that wait in one transfer, in the order they were put."""
+        if not self._waiting:
+            return
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            numbers = numbers_of([value for _, value, _ in waiting])
+            for (name, _, iteration), number in zip(waiting, numbers, strict=True):
+                self._record(name, number, iteration)
+
+    def put_image(self, img_name: str, img_tensor: Any) -> None:
+        """Queue an image (C×H×W) for the TensorBoard writer."""
+        self._vis_data.append((img_name, img_tensor, self._iter))
+
+    def put_histogram(self, hist_name: str, hist_tensor: Any, bins: int = 1000) -> None:
+        """Queue the distribution of a tensor for the TensorBoard writer."""
+        self._histograms.append(histogram(hist_name, hist_tensor, bins, self._iter))
+
+    def clear_images(self) -> None:
+        self._vis_data = []
+
+    def clear_histograms(self) -> None:
+        self._histograms = []
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def history(self, name: str) -> HistoryBuffer:
+        found = self.histories().get(name)
+        if found is None:
+            raise KeyError(f"No history metric available for {name}!")
+        return found
+
+    def histories(self) -> Mapping[str, HistoryBuffer]:
+        """All histories by name, in the order the names first came."""
+        self._settle()
+        return self._buffers
+
+    def latest(self) -> dict[str, tuple[float, int]]:
+        """Name → latest value and its iteration."""
+        self._settle()
+        return self._newest
+
+    def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
+        """Like :meth:`latest`, with the median of the window for the scalars that are to be smoothed."""
+        with self._lock:
+            return {
+                name: (self._smoothed(name, window_size) if self._smoothing_hints[name] else value, iteration)
+                for name, (value, iteration) in self.latest().items()
+            }
+
+    def _smoothed(self, name: str, window_size: int) -> float:
+        return self._buffers[name].median(window_size)
+
+    @property
+    def _history(self) -> Mapping[str, HistoryBuffer]:
+        """The histories under the name that code which looks inside the originals' storage expects."""
+        return self.histories()
+
+    @property
+    def _latest_scalars(self) -> dict[str, tuple[float, int]]:
+        return self.latest()
+
+    def smoothing_hints(self) -> dict[str, bool]:
+        return self._smoothing_hints
+
+    # -- where we are --------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """On to the next iteration; only for loops that do not set ``iter`` themselves."""
+        self._iter += 1
+
+    @property
+    def iter(self) -> int:
+        return self._iter
+
+    @iter.setter
+    def iter(self, value: Any) -> None:
+        self._iter = int(value)
+
+    @property
+    def iteration(self) -> int:
+        return self._iter
+
+    @property
+    def samples(self) -> int:
+        """Samples seen so far; 0 until a trainer says."""
+        return getattr(self, "_samples", 0)
+
+    @samples.setter
+    def samples(self, value: Any) -> None:
+        self._samples = int(value)
+
+    # -- for a checkpoint ----------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The latest values and the ends of the histories, as long as any writer looks back."""
+        return {
+            "history": {name: history.state_dict() for name, history in self.histories().items()},
+            "latest": {name: list(pair) for name, pair in self.latest().items()},
+            "hints": dict(self._smoothing_hints),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, held in state["history"].items():
+            self._buffers[name].load_state_dict(held)
+        self._newest.update({name: (value, iteration) for name, (value, iteration) in state["latest"].items()})
+        self._smoothing_hints.update(state["hints"])
+
+    @contextmanager
+    def name_scope(self, name: str) -> Iterator[None]:
+        """Names put inside begin with ``name/``; an inner scope replaces the outer one."""
+        before = self._current_prefix
+        self._current_prefix = name.rstrip("/") + "/"
+        try:
+            yield
+        finally:
+            self._current_prefix = before
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._settle()
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Any:
+        _STACK.append(self)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        assert _STACK[-1] == self
+        _STACK.pop()
+
+
+def _held(value: Any) -> Any:
+    """A number, or a tensor's own copy of its value: what is put does not change any more, and nothing is read."""
+    if not hasattr(value, "detach"):
+        return float(value)
+    if value.numel() != 1:
+        raise ValueError(f"a scalar has one element, this tensor has shape {tuple(value.shape)}")
+    return value.detach().clone()
+
+
+def histogram(name: str, tensor: Any, bins: int, step: int) -> dict[str, Any]:
+    """What TensorBoard's ``add_histogram_raw`` takes."""
+    import torch
+
+    low, high = tensor.min().item(), tensor.max().item()
+    counts = torch.histc(tensor, bins=bins)
+    edges = torch.linspace(start=low, end=high, steps=bins + 1, dtype=torch.float32)
+    return {
+        "tag": name,
+        "min": low,
+        "max": high,
+        "num": len(tensor),
+        "sum": float(tensor.sum()),
+        "sum_squares": float(torch.sum(tensor**2)),
+        "bucket_limits": edges[1:].tolist(),
+        "bucket_counts": counts.tolist(),
+        "global_step": step,
+    }

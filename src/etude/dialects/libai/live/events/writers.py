@@ -1,0 +1,197 @@
+"""Where the storage's values go: console lines, ``metrics.json``, TensorBoard."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from glob import escape, glob
+from typing import Any
+
+from etude.dialects.libai.live.events.storage import get_event_storage
+from etude.errors import MissingExtra
+
+
+class EventWriter:
+    """Takes what is new from the current storage whenever ``write`` is called."""
+
+    def write(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+class JSONWriter(EventWriter):
+    """One JSON object per iteration and line, appended to a file.
+
+    Of each scalar the latest (smoothed) value is written, once; what belongs to an iteration at or before the newest
+    one written earlier is left out.
+    """
+
+    def __init__(self, json_file: str, window_size: int = 20) -> None:
+        self._file_handle = open(json_file, "a", encoding="utf-8")  # noqa: SIM115
+        self._window_size = window_size
+        self._last_write, self._size = -1, self._file_handle.tell()
+
+    def write(self) -> None:
+        lines: dict[int, dict[str, Any]] = {}
+        newest = self._last_write
+        for name, (value, iteration) in get_event_storage().latest_with_smoothing_hint(self._window_size).items():
+            if iteration <= self._last_write:
+                continue
+            lines.setdefault(iteration, {})[name] = value
+            newest = max(newest, iteration)
+        self._last_write = newest
+        for iteration, scalars in lines.items():
+            scalars["iteration"] = iteration
+            self._file_handle.write(json.dumps(scalars, sort_keys=True) + "\n")
+        self._file_handle.flush()
+        self._size = self._file_handle.tell()
+        try:
+            os.fsync(self._file_handle.fileno())
+        except (AttributeError, OSError):
+            return
+
+    def close(self) -> None:
+        self._file_handle.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_write": self._last_write, "size": self._size}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back the lines that a run which was interrupted wrote after its checkpoint: they come again."""
+        self._last_write, size = int(state["last_write"]), int(state["size"])
+        if size < self._size:
+            self._file_handle.truncate(size)
+            self._file_handle.seek(size)
+            self._size = size
+
+
+class TensorboardXWriter(EventWriter):
+    """Scalars (the same rule as :class:`JSONWriter`), images and histograms to a TensorBoard event file."""
+
+    opens_at_once = True
+
+    def __init__(self, log_dir: str, window_size: int = 20, **kwargs: Any) -> None:
+        self._window_size = window_size
+        self._arguments = (log_dir, kwargs)
+        self._opened: Any = None
+        self._last_write = -1
+        if self.opens_at_once:
+            _ = self._writer
+
+    @property
+    def _writer(self) -> Any:
+        if self._opened is None:
+            folder, options = self._arguments
+            self._before = set(_events(folder))
+            self._opened = _summary_writer()(folder, **options)
+        return self._opened
+
+    def _files(self) -> list[str]:
+        """What this writer opened."""
+        return [path for path in _events(self._arguments[0]) if path not in self._before]
+
+    def write(self) -> None:
+        storage = get_event_storage()
+        newest = self._last_write
+        for name, (value, iteration) in storage.latest_with_smoothing_hint(self._window_size).items():
+            if iteration > self._last_write:
+                self._writer.add_scalar(name, value, iteration)
+                newest = max(newest, iteration)
+        self._last_write = newest
+        for name, image, step in storage._vis_data:
+            self._writer.add_image(name, image, step)
+        storage.clear_images()
+        for options in storage._histograms:
+            self._writer.add_histogram_raw(**options)
+        storage.clear_histograms()
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_write": self._last_write}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """What a run which was interrupted wrote after its checkpoint is no longer shown."""
+        empty = self._files() if self._last_write == -1 and self._opened is not None else []
+        self._last_write = int(state["last_write"])
+        self.close()
+        self._opened = None
+        for path in empty:
+            os.remove(path)
+        self._arguments[1].setdefault("purge_step", self._last_write + 1)
+
+
+def _events(folder: str) -> list[str]:
+    """The event files of this process."""
+    return glob(os.path.join(escape(str(folder)), f"events.out.tfevents.*.{os.getpid()}.*"))
+
+
+def _summary_writer() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError as error:
+        raise MissingExtra("tensorboard", "tracking", "the TensorBoard writer") from error
+    return SummaryWriter
+
+
+class Estimating(EventWriter):
+    """A writer that knows how long the rest will take: by the recorded times, or by the clock between two writes."""
+
+    _max_iter: int | None
+    #: Iteration and time of the last write, as long as no times are recorded.
+    _last_write: tuple[int, float] | None = None
+
+    def _get_eta(self, storage: Any) -> str | None:
+        """``H:MM:SS``, or None while nobody can know; puts ``eta_seconds`` when times were recorded."""
+        if self._max_iter is None:
+            return None
+        iteration = storage.iter
+        left = self._max_iter - iteration - 1
+        history = storage.histories().get("time")
+        if history is not None and history.values():
+            seconds = history.median(1000) * left
+            storage.put_scalar("eta_seconds", seconds, smoothing_hint=False)
+            return str(datetime.timedelta(seconds=int(seconds)))
+        known, self._last_write = self._last_write, (iteration, time.perf_counter())
+        if known is None or known[0] == iteration:
+            return None
+        per_iteration = (time.perf_counter() - known[1]) / (iteration - known[0])
+        return str(datetime.timedelta(seconds=int(per_iteration * left)))
+
+
+class CommonMetricPrinter(Estimating):
+    """One console line: losses, times, throughput, learning rate."""
+
+    def __init__(self, batch_size: int, max_iter: int) -> None:
+        self.logger = logging.getLogger("libai.utils.events")
+        self._max_iter, self._batch_size = max_iter, batch_size
+
+    def write(self) -> None:
+        storage = get_event_storage()
+        iteration = storage.iter
+        if iteration == self._max_iter:
+            return
+        histories = storage.histories()
+        seconds = histories["time"].global_avg() if "time" in histories else None
+        fetch = histories["data_time"].avg(20) if "data_time" in histories else None
+        lr = f"{histories['lr'].latest():.2e}" if "lr" in histories else "N/A"
+        eta = self._get_eta(storage)
+        losses = "  ".join(
+            f"{name}: {history.median(200):.4g}" for name, history in histories.items() if "loss" in name
+        )
+        self.logger.info(
+            f" {f'eta: {eta}  ' if eta else ''}iteration: {iteration}/{self._max_iter}"
+            f"  consumed_samples: {storage.samples}  {losses}"
+            f"  {f'time: {seconds:.4f} s/iter  ' if seconds is not None else ''}"
+            f"{f'data_time: {fetch:.4f} s/iter' if fetch is not None else ''}"
+            f" {f'total_throughput: {self._batch_size / seconds:.2f} samples/s' if seconds else ''}"
+            f" lr: {lr}  "
+        )

@@ -1,0 +1,1 @@
+"""LiBai's hooks."""

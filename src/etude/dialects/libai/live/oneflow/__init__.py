@@ -1,0 +1,1 @@
+"""OneFlow names that LiBai code uses, on torch."""

@@ -1,0 +1,102 @@
+"""Parameter groups as LiBai makes them, clipping by group, and the optimizer from its config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from etude.dialects.libai.lazy.extra import is_list_config
+from etude.dialects.libai.lazy.instantiate import instantiate
+from etude.dialects.libai.live.optim.groups import Group, Groups, expand, own_parameters, reduce
+
+#: Layers whose parameters get ``weight_decay_norm``.
+NORMS: tuple[type[nn.Module], ...] = (
+    nn.LayerNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm,
+    nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
+)  # fmt: skip
+
+
+def build_optimizer(cfg: Any, model: nn.Module) -> Any:
+    """The optimizer that ``cfg`` (a lazy call whose ``params`` is one too) describes, for ``model``."""
+    cfg.params.model = model
+    optimizer = instantiate(cfg)
+    for group in optimizer.param_groups:
+        for key, value in group.items():
+            if is_list_config(value):  # slow in every step, and nothing a checkpoint can hold
+                group[key] = tuple(value)
+    return optimizer
+
+
+def get_default_optimizer_params(
+    model: nn.Module,
+    base_lr: float | None = None,
+    weight_decay: float | None = None,
+    weight_decay_norm: float | None = None,
+    weight_decay_bias: float | None = None,
+    clip_grad_max_norm: float | None = None,
+    clip_grad_norm_type: float | None = None,
+    overrides: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Groups:
+    """Groups with their own weight decay for norm layers and biases; ``overrides`` go by a parameter's last name."""
+    overrides = with_bias_override(overrides, {"weight_decay": weight_decay_bias})
+    clips = clip_grad_max_norm is not None and clip_grad_norm_type is not None
+    made: Groups = []
+    for module, name, parameter in own_parameters(model):
+        group: Group = {"params": [parameter]}
+        if base_lr is not None:
+            group["lr"] = base_lr
+        if weight_decay is not None:
+            group["weight_decay"] = weight_decay
+        if clips:
+            group |= {"clip_grad_max_norm": clip_grad_max_norm, "clip_grad_norm_type": clip_grad_norm_type}
+        if isinstance(module, NORMS) and weight_decay_norm is not None:
+            group["weight_decay"] = weight_decay_norm
+        group.update(overrides.get(name, {}))
+        made.append(group)
+    return reduce_param_groups(made)
+
+
+def with_bias_override(
+    overrides: Mapping[str, Mapping[str, Any]] | None, bias: Mapping[str, Any]
+) -> dict[str, Mapping[str, Any]]:
+    """The overrides with what is said about biases; the caller's own mapping stays as it is."""
+    merged = dict(overrides or {})
+    said = {key: value for key, value in bias.items() if value is not None}
+    if said:
+        if "bias" in merged:
+            raise ValueError("Conflicting overrides for 'bias'")
+        merged["bias"] = said
+    return merged
+
+
+def _expand_param_groups(params: Groups) -> Groups:
+    return expand(params)
+
+
+def reduce_param_groups(params: Groups) -> Groups:
+    """One group per set of options, in the order they first come."""
+    return reduce(params)
+
+
+def clip_grad(optimizer: Any) -> None:
+    """An optimizer's own ``clip_grad()`` if it has one, else by its groups' keys."""
+    own = getattr(optimizer, "clip_grad", None)
+    if own is not None:
+        own()
+    else:
+        clip_groups(optimizer)
+
+
+def clip_groups(optimizer: Any, *, error_if_nonfinite: bool = False) -> None:
+    """Clip each group that says how, by the norm of its own gradients."""
+    for group in optimizer.param_groups:
+        if "clip_grad_max_norm" in group and "clip_grad_norm_type" in group:
+            torch.nn.utils.clip_grad_norm_(
+                group["params"],
+                group["clip_grad_max_norm"],
+                group["clip_grad_norm_type"],
+                error_if_nonfinite=error_if_nonfinite,
+            )

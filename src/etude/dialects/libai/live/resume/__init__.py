@@ -1,0 +1,1 @@
+"""Finds the checkpoint that a LiBai run resumes from, and restores its state."""

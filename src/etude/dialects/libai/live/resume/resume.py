@@ -1,0 +1,158 @@
+"""What a resumed run goes on from: the newest checkpoint that is whole, or the one that was named."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from etude.checkpoint.attempts import NAME as ATTEMPTS
+from etude.checkpoint.formats.folders import damage
+from etude.dialects.libai.files import LAST, PeriodicCheckpointer, iteration_of, read_item, save_file
+from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.resume.sound import newest_whole, require_whole
+from etude.dialects.libai.live.resume.state import own_part
+from etude.errors import ResumeError, SaveError, printable
+
+logger = logging.getLogger("libai.engine.default")
+
+FINAL = "model_final"
+RECORDS = "metrics.json"
+#: A word in Étude's entry of the last checkpoint: the run has ended in good order.
+ENDED = "ended"
+#: In graph mode the optimizer's state belongs to the graph.
+NEED = ("model", "lr_scheduler", "optimizer|graph")
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A checkpoint that is whole, the iteration after it, and Étude's own entry in it (empty in LiBai's own files)."""
+
+    path: str
+    start: int
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """How far this process was in its data; by the iterations where the checkpoint does not say."""
+        own = own_part(self.state) or {}
+        return dict(own.get("data") or {})
+
+
+def find(cfg: Any, named: str = "", *, longer: bool = False) -> Resume | None:
+    """None when the run starts at iteration 0. ``longer``: a run that has ended may be resumed, too, and go on."""
+    if named:
+        require_whole(named, NEED)
+        return _at(named)
+    if not try_get_key(cfg, "train.resume", default=False):
+        return None
+    folder = cfg.train.output_dir
+    if not os.path.exists(os.path.join(folder, LAST)):
+        logger.warning(f"there is no checkpoint in {folder} yet, starting at iteration 0")
+        _set_records_aside(folder)
+        return None
+    last = _last(folder, longer=longer)
+    path = newest_whole(last, logger, NEED)
+    if not path:
+        raise ResumeError(f"{folder}: none of the checkpoints can be used; without --resume the run starts anew")
+    if path != last:
+        logger.warning(f"going on from {path} instead of {last}")
+    return _at(path)
+
+
+def _last(folder: str, *, longer: bool) -> str:
+    """The path that ``last_checkpoint`` names; a run that has ended in good order is not resumed."""
+    with open(os.path.join(folder, LAST), encoding="utf-8") as file:
+        text = file.read().strip()
+    path = os.path.join(folder, text)
+    if text == FINAL:
+        finished = not damage(path, NEED) and not _has_something_left(path)
+        known = longer and os.path.isfile(os.path.join(path, "trainer"))
+        assert known or not finished, "model training has finished, check your model in train.output_dir"
+    elif re.search(r"(\d+)$", text) is None:
+        raise ValueError(f"{folder}/{LAST} names {text!r}, which says no iteration")
+    return path
+
+
+def has_ended(folder: str) -> bool:
+    """Whether the run of a folder has ended in good order, as far as its files tell: the command line notes there
+    which lives did not."""
+    path = os.path.join(folder, LAST)
+    if not os.path.exists(path) or os.path.exists(os.path.join(folder, ATTEMPTS)):
+        return False
+    with open(path, encoding="utf-8") as file:
+        name = file.read().strip()
+    return name.removesuffix(".pth") == FINAL and not _has_something_left(os.path.join(folder, name))
+
+
+def say_ended(folder: str, iterations: int, key: str) -> None:
+    """The word of a command that has nothing to do."""
+    if dist.is_main_process():
+        print(f"{printable(folder)}: training has finished after {iterations} iterations; a larger {key} goes on")
+
+
+def _at(path: str) -> Resume:
+    state = _own_entry(path)
+    if not state:
+        logger.warning(f"{path} was not written by Étude: random numbers start anew, the data by the iteration")
+    return Resume(path, int(state.get("iter", iteration_of(path))) + 1, state)
+
+
+def _has_something_left(path: str) -> bool:
+    """Whether the run was killed after its last checkpoint, but before its last line and evaluation were done."""
+    state = _own_entry(path)
+    return bool(state) and not state.get(ENDED)
+
+
+def _own_entry(path: str) -> dict[str, Any]:
+    """Étude's own entry of a checkpoint; empty in one that LiBai itself wrote."""
+    entry = os.path.join(path, "trainer")
+    return dict(read_item(entry)) if os.path.isfile(entry) else {}
+
+
+def mark_ended(trainer: Any) -> None:
+    """Note in the last checkpoint that everything which comes after it was done, too."""
+    path = os.path.join(trainer.cfg.train.output_dir, FINAL)
+    done = trainer.iter >= trainer.max_iter and trainer.engine.stopping is None and dist.is_main_process()
+    with suppress(OSError, SaveError, ResumeError):  # the run has ended well all the same
+        state = _own_entry(path) if done else {}
+        if state and state["iter"] == trainer.max_iter - 1:
+            save_file(os.path.join(path, "trainer"), {**state, ENDED: True})
+
+
+def _set_records_aside(folder: str) -> None:
+    """Lines of a run that left no checkpoint belong to nothing: this one begins with an empty file."""
+    path = os.path.join(folder, RECORDS)
+    if dist.is_main_process() and os.path.exists(path) and os.path.getsize(path):
+        os.replace(path, f"{path}.{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def keep_state(trainer: Any) -> None:
+    """After a signal, at a time limit or by ``trainer.stop``: a checkpoint of the last finished iteration, and how to
+    go on; or only the reason, where nothing was done or nothing saves."""
+    run = trainer.engine
+    if run.stopping is None or run.step >= trainer.max_iter:
+        return
+    said = logging.getLogger(trainer.logger_name)
+    checkpointer = _checkpointer(trainer)
+    if checkpointer is None or run.step <= trainer.start_iter:
+        said.info(f"{run.stopping}: the end after {run.step} of {trainer.max_iter} iterations")
+        return
+    after, trainer.iter = trainer.iter, run.step - 1
+    try:
+        checkpointer.save(f"model_{trainer.iter:07d}", iteration=trainer.iter)
+    finally:
+        trainer.iter = after
+    said.info(f"{run.stopping}, saved; --resume goes on with iteration {run.step}")
+
+
+def _checkpointer(trainer: Any) -> Any:
+    """The trainer's own, or that of its hook; None in a process that has none which writes."""
+    saving = (hook.checkpointer for hook in trainer._hooks if isinstance(hook, PeriodicCheckpointer))
+    found = getattr(trainer, "checkpointer", None) or next(saving, None)
+    return found if getattr(found, "save_dir", "") else None

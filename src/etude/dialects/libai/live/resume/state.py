@@ -1,0 +1,136 @@
+"""What a checkpoint of a trainer holds beside model, optimizer and scheduler, so that a resumed run ends the same."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch.distributed as torch_dist
+
+from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.data.position import batches_of
+from etude.dialects.libai.live.resume.generators import generators, restore_generators
+
+
+class TrainerState:
+    """LiBai's entry ``trainer``: the moment of the save, half a sum of gradients, the scaler of half precision."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+        self._of_hooks: Mapping[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        state = moment(self.trainer, gather=True)
+        inner = self.trainer._trainer
+        scaler = getattr(getattr(inner, "amp", None), "scaler", None)
+        if scaler is not None:
+            state["scaler"] = scaler.state_dict()
+        every = getattr(inner, "grad_acc_steps", 1)
+        if getattr(inner, "optimizer", None) is not None and (self.trainer.iter + 1) % every != 0:
+            state["grads"] = {str(i): p.grad for i, p in enumerate(self._parameters()) if p.grad is not None}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._of_hooks = state["hooks"]
+        scaler = getattr(getattr(self.trainer._trainer, "amp", None), "scaler", None)
+        if scaler is not None and "scaler" in state:
+            scaler.load_state_dict(state["scaler"])
+        parameters = self._parameters()
+        for index, grad in state.get("grads", {}).items():
+            parameters[int(index)].grad = grad.to(parameters[int(index)].device).clone()
+        self.trainer._left_off = state
+
+    def restore_hooks(self) -> None:
+        """Give hooks back what they remembered; they are registered after the checkpoint was loaded."""
+        restore_hooks(self.trainer, self._of_hooks)
+
+    def _parameters(self) -> list[Any]:
+        return [p for group in self.trainer.optimizer.param_groups for p in group["params"]]
+
+
+def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
+    """Where a trainer is: its iteration, each process's generators and data, what was recorded, what hooks remember.
+
+    ``gather``: every process is here and adds its own part; otherwise only that of this one is known.
+    """
+    seen = batches_of(trainer)
+    own = {"rng": generators(), "data": None if seen is None else seen.state_dict()}
+    storage = getattr(trainer, "storage", None)
+    return {
+        "iter": trainer.iter,
+        "ranks": _gathered(own) if gather else {str(dist.get_rank()): own},
+        "storage": storage.state_dict() if storage is not None else None,
+        "unfinished": _unfinished(trainer),
+        "hooks": {name: hook.state_dict() for name, hook in remembering(trainer, hooks)},
+    }
+
+
+def take_up(trainer: Any) -> None:
+    """Right before the first step of a resumed run: what was recorded, the generators, and the rest of the iteration
+    in which the checkpoint was written (it was written before the evaluation and the line of that iteration)."""
+    state, trainer._left_off = trainer._left_off, None
+    trainer._only_finishes = trainer.iter >= trainer.max_iter
+    if state.get("storage") is not None:
+        trainer.storage.load_state_dict(state["storage"])
+    own = own_part(state)
+    if own is None:
+        logging.getLogger(trainer.logger_name).warning(
+            "the checkpoint does not hold the random generators of this process: they start anew"
+        )
+    else:
+        restore_generators(own["rng"])
+    following, trainer.iter = trainer.iter, trainer.iter - 1
+    trainer.storage.iter = trainer.iter
+    for number in range(_first_due(trainer, state.get("unfinished", ())), len(trainer._hooks)):
+        trainer._acting = number  # a checkpoint that is written now knows who has still to act, too
+        trainer._hooks[number]._finish_step()
+    trainer._acting = None
+    trainer.iter = trainer.storage.iter = following
+
+
+def _first_due(trainer: Any, unfinished: Iterable[str]) -> int:
+    """The number of the first hook that has to finish the iteration of the checkpoint; the ones behind it have, too."""
+    left, number = Counter(unfinished), len(trainer._hooks)
+    while number and left[name := type(trainer._hooks[number - 1]).__qualname__]:
+        left[name] -= 1
+        number -= 1
+    return number
+
+
+def own_part(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the checkpoint holds of this process; with another number of processes than then: nothing."""
+    ranks = state.get("ranks", {})
+    found: Mapping[str, Any] | None = ranks.get(str(dist.get_rank()))
+    return found
+
+
+def restore_hooks(trainer: Any, memories: Mapping[str, Any]) -> None:
+    for name, hook in remembering(trainer):
+        if name in memories:
+            hook.load_state_dict(memories[name])
+
+
+def remembering(trainer: Any, kinds: Any = None) -> Iterator[tuple[str, Any]]:
+    """Hooks with a state (of ``kinds``), by their class's name; a second one of a class is ``Name#2``."""
+    seen: dict[str, int] = {}
+    for hook in trainer._hooks:
+        if hasattr(hook, "state_dict") and hasattr(hook, "load_state_dict") and (kinds is None or kinds(hook)):
+            name = type(hook).__name__
+            seen[name] = seen.get(name, 0) + 1
+            yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), hook
+
+
+def _unfinished(trainer: Any) -> list[str]:
+    """The hooks that have still to act in this iteration; the first of them is acting now."""
+    acting = getattr(trainer, "_acting", None)
+    return [] if acting is None else [type(hook).__qualname__ for hook in trainer._hooks[acting:]]
+
+
+def _gathered(own: dict[str, Any]) -> dict[str, Any]:
+    if dist.get_world_size() == 1 or not torch_dist.is_initialized():
+        return {"0": own}
+    held: list[Any] = [None] * dist.get_world_size()
+    torch_dist.all_gather_object(held, own)
+    return {str(rank): part for rank, part in enumerate(held)}

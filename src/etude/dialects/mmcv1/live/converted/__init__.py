@@ -1,0 +1,1 @@
+"""Adapters that converted mmcv 1.x configs name."""

@@ -1,0 +1,1 @@
+"""The hooks of mmcv 1.x."""

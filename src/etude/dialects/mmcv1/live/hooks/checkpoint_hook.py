@@ -1,0 +1,108 @@
+"""Checkpoints at intervals, and the pruning of old ones."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from etude.checkpoint.formats.single import Patience
+from etude.dialects.mmcv1.live.dist_utils import allreduce_params, master_only
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.errors import SaveError
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
+
+
+@HOOKS.register_module()
+class CheckpointHook(Hook):
+    """Save every ``interval`` epochs (or iterations) and at the end; keep ``max_keep_ckpts`` of them.
+
+    Pruning walks back from the kept ones in steps of ``interval`` and stops at the first gap, so files that lie off
+    the grid (a last save between two intervals) stay.
+    """
+
+    def __init__(
+        self,
+        interval: int = -1,
+        by_epoch: bool = True,
+        save_optimizer: bool = True,
+        out_dir: str | None = None,
+        max_keep_ckpts: int = -1,
+        save_last: bool = True,
+        sync_buffer: bool = False,
+        file_client_args: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.interval, self.by_epoch, self.save_optimizer = interval, by_epoch, save_optimizer
+        self.out_dir, self.max_keep_ckpts, self.save_last = out_dir, max_keep_ckpts, save_last
+        self.sync_buffer, self.file_client_args = sync_buffer, file_client_args
+        self.args = kwargs
+        self._patience = Patience()
+
+    def before_run(self, runner: BaseRunner) -> None:
+        self.out_dir = target_folder(self.out_dir, runner)
+        runner.logger.info(f"Checkpoints will be saved to {self.out_dir} by HardDiskBackend.")
+        self.args.setdefault("create_symlink", True)
+
+    def after_train_epoch(self, runner: BaseRunner) -> None:
+        if not self.by_epoch:
+            return
+        if self.every_n_epochs(runner, self.interval) or (self.save_last and self.is_last_epoch(runner)):
+            runner.logger.info(f"Saving checkpoint at {runner.epoch + 1} epochs")
+            self._save(runner)
+
+    def after_train_iter(self, runner: BaseRunner) -> None:
+        if self.by_epoch:
+            return
+        if self.every_n_iters(runner, self.interval) or (self.save_last and self.is_last_iter(runner)):
+            runner.logger.info(f"Saving checkpoint at {runner.iter + 1} iterations")
+            self._save(runner)
+
+    def _save(self, runner: BaseRunner) -> None:
+        if self.sync_buffer:
+            allreduce_params(runner.model.buffers())
+        if runner.rank != 0 and self.save_optimizer and self.out_dir is not None:
+            runner.save_own_part(self.out_dir, **self.args)
+        self._save_checkpoint(runner)
+
+    @master_only
+    def _save_checkpoint(self, runner: BaseRunner) -> None:
+        assert self.out_dir is not None
+        runner.saver = self
+        try:
+            runner.save_checkpoint(self.out_dir, save_optimizer=self.save_optimizer, **self.args)
+        except SaveError as error:
+            self._patience.forgive(error, runner.logger.error, last=self._is_last(runner))
+            return
+        self._patience.renew()
+        current = runner.epoch + 1 if self.by_epoch else runner.iter + 1
+        template = self.args.get("filename_tmpl", "epoch_{}.pth" if self.by_epoch else "iter_{}.pth")
+        path = os.path.join(self.out_dir, template.format(current))
+        if runner.meta is not None:
+            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
+        if self.max_keep_ckpts > 0:
+            self._prune(template, current, path)
+
+    def _is_last(self, runner: BaseRunner) -> bool:
+        return self.is_last_epoch(runner) if self.by_epoch else self.is_last_iter(runner)
+
+    def _prune(self, template: str, current: int, newest: str) -> None:
+        assert self.out_dir is not None
+        for step in range(current - self.max_keep_ckpts * self.interval, 0, -self.interval):
+            path = os.path.join(self.out_dir, template.format(step))
+            if path == newest or not os.path.isfile(path):
+                break
+            os.remove(path)
+            exact.remove_all(path)
+
+
+def target_folder(out_dir: str | None, runner: BaseRunner) -> str:
+    """Where a hook saves: the run's folder, or a folder of the run's name inside ``out_dir``."""
+    if not out_dir or out_dir == runner.work_dir:
+        if runner.work_dir is None:
+            raise AssertionError("no folder to save to: give the runner a work_dir, or the hook an out_dir")
+        return runner.work_dir
+    name = os.path.basename((runner.work_dir or "run").rstrip(os.sep))
+    return os.path.join(out_dir, name)

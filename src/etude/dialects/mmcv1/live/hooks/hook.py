@@ -1,0 +1,103 @@
+"""The base class of hooks: stages of a run, each a method that receives the runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from etude.dialects.openmm.registries.registry_v1 import Registry
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
+
+HOOKS = Registry("hook", scope="mmcv")
+
+#: The generic method that a stage falls back to when the hook does not override the stage itself.
+GENERIC = {
+    "before_train_epoch": "before_epoch", "before_val_epoch": "before_epoch",
+    "after_train_epoch": "after_epoch", "after_val_epoch": "after_epoch",
+    "before_train_iter": "before_iter", "before_val_iter": "before_iter",
+    "after_train_iter": "after_iter", "after_val_iter": "after_iter",
+}  # fmt: skip
+
+
+class Hook:
+    """Something that happens at stages of a run; override the stages (or generic methods) you need.
+
+    ``before_epoch`` serves training and validation unless the hook overrides ``before_train_epoch`` or
+    ``before_val_epoch``; likewise the others. ``runner.iter`` moves after ``after_train_iter``, ``runner.epoch``
+    after ``after_train_epoch``.
+    """
+
+    stages: ClassVar[tuple[str, ...]] = (
+        "before_run", "before_train_epoch", "before_train_iter", "after_train_iter", "after_train_epoch",
+        "before_val_epoch", "before_val_iter", "after_val_iter", "after_val_epoch", "after_run",
+    )  # fmt: skip
+
+    def before_run(self, runner: BaseRunner) -> None: ...
+    def after_run(self, runner: BaseRunner) -> None: ...
+    def before_epoch(self, runner: BaseRunner) -> None: ...
+    def after_epoch(self, runner: BaseRunner) -> None: ...
+    def before_iter(self, runner: BaseRunner) -> None: ...
+    def after_iter(self, runner: BaseRunner) -> None: ...
+
+    def before_train_epoch(self, runner: BaseRunner) -> None:
+        self.before_epoch(runner)
+
+    def before_val_epoch(self, runner: BaseRunner) -> None:
+        self.before_epoch(runner)
+
+    def after_train_epoch(self, runner: BaseRunner) -> None:
+        self.after_epoch(runner)
+
+    def after_val_epoch(self, runner: BaseRunner) -> None:
+        self.after_epoch(runner)
+
+    def before_train_iter(self, runner: BaseRunner) -> None:
+        self.before_iter(runner)
+
+    def before_val_iter(self, runner: BaseRunner) -> None:
+        self.before_iter(runner)
+
+    def after_train_iter(self, runner: BaseRunner) -> None:
+        self.after_iter(runner)
+
+    def after_val_iter(self, runner: BaseRunner) -> None:
+        self.after_iter(runner)
+
+    def every_n_epochs(self, runner: BaseRunner, n: int) -> bool:
+        return (runner.epoch + 1) % n == 0 if n > 0 else False
+
+    def every_n_inner_iters(self, runner: BaseRunner, n: int) -> bool:
+        return (runner.inner_iter + 1) % n == 0 if n > 0 else False
+
+    def every_n_iters(self, runner: BaseRunner, n: int) -> bool:
+        return (runner.iter + 1) % n == 0 if n > 0 else False
+
+    def end_of_epoch(self, runner: BaseRunner) -> bool:
+        return runner.inner_iter + 1 == len(runner.data_loader)
+
+    def is_last_epoch(self, runner: BaseRunner) -> bool:
+        return runner.epoch + 1 == runner._max_epochs
+
+    def is_last_iter(self, runner: BaseRunner) -> bool:
+        return runner.iter + 1 == runner._max_iters
+
+    def get_triggered_stages(self) -> list[str]:
+        """The stages at which this hook's class does something, in the order of a run."""
+        return [stage for stage in self.stages if _overrides(type(self), stage)]
+
+    def acts_at(self, stage: str) -> bool:
+        """Whether a call at ``stage`` has any effect; methods patched into the instance count here."""
+        names = {stage, GENERIC.get(stage, stage)}
+        return not names.isdisjoint(vars(self)) or _overrides(type(self), stage)
+
+    def method_for(self, stage: str) -> Callable[[Any], Any]:
+        """What a call at ``stage`` comes to: the stage's own method, or the generic one behind it."""
+        own = stage in vars(self) or getattr(type(self), stage) is not getattr(Hook, stage)
+        method: Callable[[Any], Any] = getattr(self, stage if own else GENERIC.get(stage, stage))
+        return method
+
+
+def _overrides(hook: type[Hook], stage: str) -> bool:
+    return any(getattr(hook, name) is not getattr(Hook, name) for name in {stage, GENERIC.get(stage, stage)})

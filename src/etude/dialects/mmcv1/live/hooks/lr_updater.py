@@ -1,0 +1,415 @@
+"""Learning rate policies: ``lr_config = dict(policy='step', …)`` names the class ``StepLrUpdaterHook``.
+
+The regular value follows the policy, per epoch or per iteration; a warmup scales it per iteration in both cases and
+does not shift it. Every value is computed from the base rate, so what other code writes into a group is replaced.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
+
+from etude.dialects.mmcv1.live.checks import require
+from etude.dialects.mmcv1.live.hooks.annealing import (
+    Cycle,
+    Phases,
+    anneal_function,
+    annealing_cos,
+    annealing_linear,
+    check_one_of,
+    check_step,
+    check_warmup,
+    count_steps,
+    warmup_factor,
+)
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
+
+#: Rates per parameter group, or per optimizer and group.
+Rates = list[Any] | dict[str, list[Any]]
+
+
+class LrUpdaterHook(Hook):
+    """Base of all policies; a subclass gives ``get_lr(runner, base_lr)`` and is reachable as ``policy='<Prefix>'``."""
+
+    def __init__(
+        self,
+        by_epoch: bool = True,
+        warmup: str | None = None,
+        warmup_iters: int = 0,
+        warmup_ratio: float = 0.1,
+        warmup_by_epoch: bool = False,
+    ) -> None:
+        check_warmup(warmup, warmup_iters, warmup_ratio)
+        self.by_epoch = by_epoch
+        self.warmup = warmup
+        self.warmup_iters: int | None = warmup_iters
+        self.warmup_ratio = warmup_ratio
+        self.warmup_by_epoch = warmup_by_epoch
+        self.warmup_epochs: int | None = None
+        if warmup_by_epoch:
+            self.warmup_epochs, self.warmup_iters = warmup_iters, None
+        self.base_lr: Rates = []
+        self.regular_lr: Rates = []
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        raise AttributeError(f"{type(self).__name__} must define get_lr(runner, base_lr)")
+
+    def get_regular_lr(self, runner: BaseRunner) -> Rates:
+        """The rates of the policy at this moment, without warmup."""
+        if isinstance(runner.optimizer, dict):
+            base: Any = self.base_lr
+            return {name: [self.get_lr(runner, rate) for rate in base[name]] for name in runner.optimizer}
+        return [self.get_lr(runner, rate) for rate in self.base_lr]  # type: ignore[arg-type]
+
+    def get_warmup_lr(self, cur_iters: int) -> Rates:
+        """The regular rates scaled for iteration ``cur_iters`` of the warmup."""
+        assert self.warmup is not None and self.warmup_iters is not None
+        factor = warmup_factor(self.warmup, cur_iters / self.warmup_iters, self.warmup_ratio)
+        if isinstance(self.regular_lr, dict):
+            return {name: [rate * factor for rate in rates] for name, rates in self.regular_lr.items()}
+        return [rate * factor for rate in self.regular_lr]
+
+    def before_run(self, runner: BaseRunner) -> None:
+        self.base_lr = per_group(runner.optimizer, _initial_lr)
+
+    def before_train_epoch(self, runner: BaseRunner) -> None:
+        if self.warmup_iters is None:
+            assert self.warmup_epochs is not None
+            self.warmup_iters = self.warmup_epochs * len(runner.data_loader)
+        if self.by_epoch:
+            self.regular_lr = self.get_regular_lr(runner)
+            self._set_lr(runner, self.regular_lr)
+
+    def before_train_iter(self, runner: BaseRunner) -> None:
+        if not self.by_epoch:
+            self.regular_lr = self.get_regular_lr(runner)
+        if self.warmup is not None:
+            self._warm_up(runner)
+        elif not self.by_epoch:
+            self._set_lr(runner, self.regular_lr)
+
+    def _warm_up(self, runner: BaseRunner) -> None:
+        now = runner.iter
+        require(
+            isinstance(self.warmup_iters, int),
+            "warmup_by_epoch needs the epoch runner: its length of an epoch is unknown here",
+        )
+        if not self.by_epoch:
+            warming = self.warmup_iters is not None and now < self.warmup_iters
+            self._set_lr(runner, self.get_warmup_lr(now) if warming else self.regular_lr)
+        elif self.warmup_iters is not None and now < self.warmup_iters and self.regular_lr:
+            self._set_lr(runner, self.get_warmup_lr(now))
+        elif now == self.warmup_iters and self.regular_lr:
+            self._set_lr(runner, self.regular_lr)
+
+    def _set_lr(self, runner: BaseRunner, lr_groups: Rates) -> None:
+        if isinstance(runner.optimizer, dict):
+            set_per_group(runner.optimizer, lr_groups, _write_lr)
+            return
+        for group, rate in zip(runner.optimizer.param_groups, lr_groups):  # noqa: B905 (groups may be added later)
+            group["lr"] = rate
+
+
+def per_group(optimizer: Any, read: Any) -> Any:
+    """``read(group)`` of every parameter group: a list, or a dict of lists for several optimizers."""
+    if isinstance(optimizer, dict):
+        return {name: [read(group) for group in one.param_groups] for name, one in optimizer.items()}
+    return [read(group) for group in optimizer.param_groups]
+
+
+def set_per_group(optimizer: Any, values: Any, write: Any) -> None:
+    """``write(group, value)`` for every parameter group, values shaped as :func:`per_group` gives them."""
+    if isinstance(optimizer, dict):
+        for name, one in optimizer.items():
+            set_per_group(one, values[name], write)
+        return
+    for group, value in zip(optimizer.param_groups, values, strict=False):
+        write(group, value)
+
+
+def _initial_lr(group: dict[str, Any]) -> Any:
+    return group.setdefault("initial_lr", group["lr"])
+
+
+def _write_lr(group: dict[str, Any], value: Any) -> None:
+    group["lr"] = value
+
+
+@HOOKS.register_module()
+class FixedLrUpdaterHook(LrUpdaterHook):
+    """The base rate all along."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        return base_lr
+
+
+@HOOKS.register_module()
+class StepLrUpdaterHook(LrUpdaterHook):
+    """Times ``gamma`` every ``step`` epochs or iterations, or at each milestone of a list; not below ``min_lr``."""
+
+    def __init__(self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any) -> None:
+        check_step(step)
+        self.step, self.gamma, self.min_lr = step, gamma, min_lr
+        super().__init__(**kwargs)
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        rate = base_lr * self.gamma ** count_steps(self.step, runner.epoch if self.by_epoch else runner.iter)
+        return rate if self.min_lr is None else max(rate, self.min_lr)
+
+
+@HOOKS.register_module()
+class ExpLrUpdaterHook(LrUpdaterHook):
+    """Times ``gamma`` at every epoch or iteration."""
+
+    def __init__(self, gamma: float, **kwargs: Any) -> None:
+        self.gamma = gamma
+        super().__init__(**kwargs)
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        return float(base_lr * self.gamma ** (runner.epoch if self.by_epoch else runner.iter))
+
+
+@HOOKS.register_module()
+class PolyLrUpdaterHook(LrUpdaterHook):
+    """Down to ``min_lr`` along ``(1 - progress) ** power``."""
+
+    def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
+        self.power, self.min_lr = power, min_lr
+        super().__init__(**kwargs)
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        at, end = progress(self, runner)
+        return float((base_lr - self.min_lr) * (1 - at / end) ** self.power + self.min_lr)
+
+
+@HOOKS.register_module()
+class InvLrUpdaterHook(LrUpdaterHook):
+    """``(1 + gamma t) ** -power`` of the base rate."""
+
+    def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
+        self.gamma, self.power = gamma, power
+        super().__init__(**kwargs)
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        at = runner.epoch if self.by_epoch else runner.iter
+        return float(base_lr * (1 + self.gamma * at) ** (-self.power))
+
+
+class _ToTarget(LrUpdaterHook):
+    """A curve from the base rate to ``min_lr`` or to ``min_lr_ratio`` times the base rate."""
+
+    def __init__(self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any) -> None:
+        check_one_of(min_lr, min_lr_ratio, "lr")
+        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
+        super().__init__(**kwargs)
+
+    def target(self, base_lr: float) -> float:
+        if self.min_lr_ratio is not None:
+            return base_lr * self.min_lr_ratio
+        assert self.min_lr is not None
+        return self.min_lr
+
+
+@HOOKS.register_module()
+class CosineAnnealingLrUpdaterHook(_ToTarget):
+    """Half a cosine wave over the whole run."""
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        at, end = progress(self, runner)
+        return annealing_cos(base_lr, self.target(base_lr), at / end)
+
+
+@HOOKS.register_module()
+class FlatCosineAnnealingLrUpdaterHook(_ToTarget):
+    """The base rate for the share ``start_percent`` of the run, half a cosine wave for the rest."""
+
+    def __init__(
+        self,
+        start_percent: float = 0.75,
+        min_lr: float | None = None,
+        min_lr_ratio: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(min_lr, min_lr_ratio, **kwargs)
+        if not isinstance(start_percent, float) or not 0 <= start_percent <= 1:
+            raise ValueError(f"start_percent must be a float between 0 and 1, got {start_percent!r}")
+        self.start_percent = start_percent
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        at, end = progress(self, runner)
+        start = round(end * self.start_percent)
+        if at < start:
+            return base_lr
+        return annealing_cos(base_lr, self.target(base_lr), (at - start) / (end - start))
+
+
+@HOOKS.register_module()
+class CosineRestartLrUpdaterHook(_ToTarget):
+    """Several half cosine waves, each over its own period and with its own weight."""
+
+    def __init__(
+        self,
+        periods: Sequence[int],
+        restart_weights: Sequence[float] = [1],
+        min_lr: float | None = None,
+        min_lr_ratio: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        require(
+            len(periods) == len(restart_weights),
+            f"periods and restart_weights must be of one length, got {len(periods)} and {len(restart_weights)}",
+        )
+        self.periods, self.restart_weights = periods, restart_weights
+        self.cumulative_periods = [sum(periods[: i + 1]) for i in range(len(periods))]
+        super().__init__(min_lr, min_lr_ratio, **kwargs)
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        at, _ = progress(self, runner)
+        number = position_from_periods(at, self.cumulative_periods)
+        start = self.cumulative_periods[number - 1] if number else 0
+        share = min((at - start) / self.periods[number], 1)
+        return annealing_cos(base_lr, self.target(base_lr), share, self.restart_weights[number])
+
+
+@HOOKS.register_module()
+class LinearAnnealingLrUpdaterHook(_ToTarget):
+    """A straight line over the whole run."""
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        at, end = progress(self, runner)
+        return annealing_linear(base_lr, self.target(base_lr), at / end)
+
+
+@HOOKS.register_module()
+class CyclicLrUpdaterHook(LrUpdaterHook):
+    """Up to ``target_ratio[0]`` and down to ``target_ratio[1]`` times the base rate, ``cyclic_times`` times."""
+
+    def __init__(
+        self,
+        by_epoch: bool = False,
+        target_ratio: Any = (10, 1e-4),
+        cyclic_times: int = 1,
+        step_ratio_up: float = 0.4,
+        anneal_strategy: str = "cos",
+        gamma: float = 1,
+        **kwargs: Any,
+    ) -> None:
+        self.cycle = Cycle(target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma, default_low=1e5)
+        require(0 < gamma <= 1, f"gamma must lie in (0, 1], got {gamma}")
+        require(not by_epoch, "the cyclic policy counts iterations: by_epoch must be False")
+        self.target_ratio, self.cyclic_times, self.step_ratio_up = self.cycle.ratio, cyclic_times, step_ratio_up
+        self.gamma = gamma
+        super().__init__(by_epoch, **kwargs)
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        return self.cycle.value(base_lr, runner.iter, known_end(runner.max_iters))
+
+
+@HOOKS.register_module()
+class OneCycleLrUpdaterHook(LrUpdaterHook):
+    """From ``max_lr / div_factor`` up to ``max_lr`` and far down again, once in ``total_steps`` iterations."""
+
+    def __init__(
+        self,
+        max_lr: Any,
+        total_steps: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        div_factor: float = 25,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+        by_epoch: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        require(not by_epoch, "the OneCycle policy counts iterations: by_epoch must be False")
+        if not isinstance(max_lr, numbers.Number | list | dict):
+            raise ValueError(f"max_lr must be a number, a list or a dict, got {type(max_lr).__name__}")
+        if total_steps is not None and (not isinstance(total_steps, int) or total_steps <= 0):
+            raise ValueError(f"total_steps must be a positive integer, got {total_steps!r}")
+        check_pct_start(pct_start)
+        self._max_lr, self.total_steps, self.pct_start = max_lr, total_steps, pct_start
+        self.div_factor, self.final_div_factor, self.three_phase = div_factor, final_div_factor, three_phase
+        self.anneal_func = anneal_function(anneal_strategy)
+        super().__init__(by_epoch, **kwargs)
+
+    def before_run(self, runner: BaseRunner) -> None:
+        total = self.total_steps if self.total_steps is not None else known_end(runner.max_iters)
+        if total < known_end(runner.max_iters):
+            raise ValueError(f"total_steps must be at least the {runner.max_iters} iterations of the run, got {total}")
+        self.phases = Phases(self._pieces(total), endless=False)
+        self.base_lr = self._base_rates(runner.optimizer)
+
+    def get_lr(self, runner: BaseRunner, base_lr: float) -> float:
+        begin, target, share = self.phases.locate(runner.iter)
+        return float(self.anneal_func(base_lr * begin, base_lr * target, share))
+
+    def _pieces(self, total: int) -> list[tuple[float, float, float]]:
+        top, end = float(self.pct_start * total) - 1, 1 / self.final_div_factor
+        if self.three_phase:
+            return [(top, 1, self.div_factor), (2 * top, self.div_factor, 1), (total - 1, 1, end)]
+        return [(top, 1, self.div_factor), (total - 1, self.div_factor, end)]
+
+    def _base_rates(self, optimizer: Any) -> Any:
+        if isinstance(optimizer, dict):
+            return {
+                name: self._start_rates(format_param(name, one, self._max_lr), one) for name, one in optimizer.items()
+            }
+        return self._start_rates(format_param(type(optimizer).__name__, optimizer, self._max_lr), optimizer)
+
+    def _start_rates(self, max_lr: list[float], optimizer: Optimizer) -> list[float]:
+        rates = [rate / self.div_factor for rate in max_lr]
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group.setdefault("initial_lr", rate)
+        return rates
+
+
+def progress(hook: Any, runner: BaseRunner) -> tuple[int, int]:
+    """Where the run is and where it ends, in the hook's unit."""
+    at, end = (runner.epoch, runner.max_epochs) if hook.by_epoch else (runner.iter, runner.max_iters)
+    return at, end if end is not None else known_end(end)
+
+
+def position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:
+    """The number of the period that ``iteration`` lies in."""
+    for number, period in enumerate(cumulative_periods):
+        if iteration < period:
+            return number
+    raise ValueError(f"iteration {iteration} lies behind all periods, which end at {list(cumulative_periods)}")
+
+
+get_position_from_periods = position_from_periods
+
+
+def check_pct_start(pct_start: Any) -> None:
+    if not isinstance(pct_start, float) or not 0 <= pct_start <= 1:
+        raise ValueError(f"pct_start must be a float between 0 and 1, got {pct_start!r}")
+
+
+def format_param(name: str, optim: Optimizer, param: Any) -> list[Any]:
+    """``param`` as one value per parameter group: from a number, a list, or a dict that has ``name``."""
+    if isinstance(param, numbers.Number):
+        return [param] * len(optim.param_groups)
+    if isinstance(param, dict):
+        if name not in param:
+            raise KeyError(f"{name} is not in {sorted(param)}")
+        return format_param(name, optim, param[name])
+    if len(param) != len(optim.param_groups):
+        raise ValueError(
+            f"{name}: expected {len(optim.param_groups)} values, one per parameter group, got {len(param)}"
+        )
+    return list(param)
+
+
+def known_end(end: int | None) -> int:
+    if end is None:
+        raise TypeError("this policy needs to know the end of the run (max_epochs or max_iters)")
+    return end

@@ -1,0 +1,227 @@
+"""Momentum policies: ``momentum_config = dict(policy='cyclic', …)`` names the class ``CyclicMomentumUpdaterHook``.
+
+They work on ``momentum`` or, where a group has none, on ``betas[0]``. A warmup divides by its factor: momentum is
+higher early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from etude.dialects.mmcv1.live.checks import require
+from etude.dialects.mmcv1.live.hooks.annealing import (
+    Cycle,
+    Phases,
+    anneal_function,
+    annealing_cos,
+    annealing_linear,
+    check_one_of,
+    check_step,
+    check_warmup,
+    count_steps,
+    warmup_factor,
+)
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+from etude.dialects.mmcv1.live.hooks.lr_updater import (
+    check_pct_start,
+    format_param,
+    known_end,
+    per_group,
+    progress,
+    set_per_group,
+)
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
+
+
+class MomentumUpdaterHook(Hook):
+    """Base of all momentum policies; a subclass gives ``get_momentum(runner, base_momentum)``."""
+
+    def __init__(
+        self, by_epoch: bool = True, warmup: str | None = None, warmup_iters: int = 0, warmup_ratio: float = 0.9
+    ) -> None:
+        check_warmup(warmup, warmup_iters, warmup_ratio)
+        self.by_epoch, self.warmup = by_epoch, warmup
+        self.warmup_iters, self.warmup_ratio = warmup_iters, warmup_ratio
+        self.base_momentum: Any = []
+        self.regular_momentum: Any = []
+
+    def get_momentum(self, runner: BaseRunner, base_momentum: float) -> float:
+        raise AttributeError(f"{type(self).__name__} must define get_momentum(runner, base_momentum)")
+
+    def get_regular_momentum(self, runner: BaseRunner) -> Any:
+        """The values of the policy at this moment, without warmup."""
+        if isinstance(runner.optimizer, dict):
+            base = self.base_momentum
+            return {name: [self.get_momentum(runner, value) for value in base[name]] for name in runner.optimizer}
+        return [self.get_momentum(runner, value) for value in self.base_momentum]
+
+    def get_warmup_momentum(self, cur_iters: int) -> Any:
+        """The regular values divided by the factor of iteration ``cur_iters`` of the warmup."""
+        assert self.warmup is not None
+        factor = warmup_factor(self.warmup, cur_iters / self.warmup_iters, self.warmup_ratio)
+        if isinstance(self.regular_momentum, dict):
+            return {name: [value / factor for value in values] for name, values in self.regular_momentum.items()}
+        return [value / factor for value in self.regular_momentum]
+
+    def before_run(self, runner: BaseRunner) -> None:
+        self.base_momentum = per_group(runner.optimizer, _initial_momentum)
+
+    def before_train_epoch(self, runner: BaseRunner) -> None:
+        if self.by_epoch:
+            self.regular_momentum = self.get_regular_momentum(runner)
+            self._set_momentum(runner, self.regular_momentum)
+
+    def before_train_iter(self, runner: BaseRunner) -> None:
+        now, warming = runner.iter, self.warmup is not None and runner.iter < self.warmup_iters
+        if not self.by_epoch:
+            self.regular_momentum = self.get_regular_momentum(runner)
+            self._set_momentum(runner, self.get_warmup_momentum(now) if warming else self.regular_momentum)
+        elif self.warmup is not None and self.regular_momentum:
+            if warming:
+                self._set_momentum(runner, self.get_warmup_momentum(now))
+            elif now == self.warmup_iters:
+                self._set_momentum(runner, self.regular_momentum)
+
+    def _set_momentum(self, runner: BaseRunner, momentum_groups: Any) -> None:
+        set_per_group(runner.optimizer, momentum_groups, write_momentum)
+
+
+def write_momentum(group: dict[str, Any], value: float) -> None:
+    if "momentum" in group:
+        group["momentum"] = value
+    elif "betas" in group:
+        group["betas"] = (value, group["betas"][1])
+
+
+def _initial_momentum(group: dict[str, Any]) -> Any:
+    if "momentum" in group:
+        return group.setdefault("initial_momentum", group["momentum"])
+    return group.setdefault("initial_momentum", group["betas"][0])
+
+
+@HOOKS.register_module()
+class StepMomentumUpdaterHook(MomentumUpdaterHook):
+    """Times ``gamma`` every ``step`` epochs or iterations, or at each milestone; not below ``min_momentum``."""
+
+    def __init__(
+        self, step: int | list[int], gamma: float = 0.5, min_momentum: float | None = None, **kwargs: Any
+    ) -> None:
+        check_step(step)
+        self.step, self.gamma, self.min_momentum = step, gamma, min_momentum
+        super().__init__(**kwargs)
+
+    def get_momentum(self, runner: BaseRunner, base_momentum: float) -> float:
+        passed = count_steps(self.step, runner.epoch if self.by_epoch else runner.iter)
+        value = base_momentum * self.gamma**passed
+        return value if self.min_momentum is None else max(value, self.min_momentum)
+
+
+class _ToTarget(MomentumUpdaterHook):
+    """A curve over the whole run to ``min_momentum`` or to ``min_momentum_ratio`` times the base value."""
+
+    curve: Callable[[float, float, float], float]
+
+    def __init__(
+        self, min_momentum: float | None = None, min_momentum_ratio: float | None = None, **kwargs: Any
+    ) -> None:
+        check_one_of(min_momentum, min_momentum_ratio, "momentum")
+        self.min_momentum, self.min_momentum_ratio = min_momentum, min_momentum_ratio
+        super().__init__(**kwargs)
+
+    def get_momentum(self, runner: BaseRunner, base_momentum: float) -> float:
+        at, end = progress(self, runner)
+        target = self.min_momentum
+        if self.min_momentum_ratio is not None:
+            target = base_momentum * self.min_momentum_ratio
+        assert target is not None
+        return type(self).curve(base_momentum, target, at / end)
+
+
+@HOOKS.register_module()
+class CosineAnnealingMomentumUpdaterHook(_ToTarget):
+    """Half a cosine wave."""
+
+    curve = staticmethod(annealing_cos)
+
+
+@HOOKS.register_module()
+class LinearAnnealingMomentumUpdaterHook(_ToTarget):
+    """A straight line."""
+
+    curve = staticmethod(annealing_linear)
+
+
+@HOOKS.register_module()
+class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
+    """The counterpart of the cyclic learning rate: down to ``target_ratio[0]``, up to ``target_ratio[1]``."""
+
+    def __init__(
+        self,
+        by_epoch: bool = False,
+        target_ratio: Any = (0.85 / 0.95, 1.0),
+        cyclic_times: int = 1,
+        step_ratio_up: float = 0.4,
+        anneal_strategy: str = "cos",
+        gamma: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        self.cycle = Cycle(target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma, default_low=1e5)
+        require(not by_epoch, "the cyclic policy counts iterations: by_epoch must be False")
+        self.target_ratio, self.cyclic_times, self.step_ratio_up = self.cycle.ratio, cyclic_times, step_ratio_up
+        self.gamma = gamma
+        super().__init__(by_epoch, **kwargs)
+
+    def get_momentum(self, runner: BaseRunner, base_momentum: float) -> float:
+        return self.cycle.value(base_momentum, runner.iter, known_end(runner.max_iters))
+
+
+@HOOKS.register_module()
+class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
+    """From ``max_momentum`` down to ``base_momentum`` and up again, once in the run."""
+
+    def __init__(
+        self,
+        base_momentum: Any = 0.85,
+        max_momentum: Any = 0.95,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        three_phase: bool = False,
+        by_epoch: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        require(not by_epoch, "the OneCycle policy counts iterations: by_epoch must be False")
+        for name, given in (("base_momentum", base_momentum), ("max_momentum", max_momentum)):
+            if not isinstance(given, float | list | dict):
+                raise ValueError(f"{name} must be a float, a list or a dict, got {type(given).__name__}")
+        check_pct_start(pct_start)
+        self._base_momentum, self._max_momentum = base_momentum, max_momentum
+        self.pct_start, self.three_phase = pct_start, three_phase
+        self.anneal_func = anneal_function(anneal_strategy)
+        super().__init__(by_epoch, **kwargs)
+
+    def before_run(self, runner: BaseRunner) -> None:
+        several = runner.optimizer if isinstance(runner.optimizer, dict) else None
+        for name, one in (several or {type(runner.optimizer).__name__: runner.optimizer}).items():
+            self._prepare(name, one)
+        steps = known_end(runner.max_iters)
+        top = float(self.pct_start * steps) - 1
+        pieces = [(top, 0.0, 1.0), (2 * top, 1.0, 0.0), (steps - 1, 0.0, 0.0)]
+        self.phases = Phases(pieces if self.three_phase else [pieces[0], (steps - 1, 1.0, 0.0)], endless=True)
+        self.base_momentum = per_group(runner.optimizer, lambda group: group)
+
+    def get_momentum(self, runner: BaseRunner, base_momentum: Any) -> float:
+        group, (start, end, share) = base_momentum, self.phases.locate(runner.iter)
+        levels = (group["max_momentum"], group["base_momentum"])
+        return self.anneal_func(levels[int(start)], levels[int(end)], share)
+
+    def _prepare(self, name: str, optimizer: Any) -> None:
+        if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
+            raise ValueError(f"the optimizer {name} has neither momentum nor betas to follow momentum_config with")
+        base = format_param(name, optimizer, self._base_momentum)
+        most = format_param(name, optimizer, self._max_momentum)
+        for group, low, high in zip(optimizer.param_groups, base, most, strict=True):
+            write_momentum(group, high)
+            group["base_momentum"], group["max_momentum"] = low, high

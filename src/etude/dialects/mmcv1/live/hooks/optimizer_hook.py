@@ -1,0 +1,246 @@
+"""Hooks that turn ``outputs['loss']`` into new parameters: plain, accumulated, and in half precision."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import clip_grad_norm_
+
+from etude.dialects.mmcv1.live.checks import MissingOutput, require
+from etude.dialects.mmcv1.live.fp16_utils import wrap_fp16_model
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
+
+
+def loss_of(runner: BaseRunner) -> Any:
+    """What the step returned to be minimised."""
+    try:
+        return runner.outputs["loss"]
+    except KeyError:
+        given = ", ".join(map(str, runner.outputs))
+        raise MissingOutput(
+            f"train_step of {runner.model_name} returned no 'loss' to minimise, only: {given}"
+        ) from None
+
+
+@HOOKS.register_module()
+class OptimizerHook(Hook):
+    """``zero_grad``, ``backward``, clip, ``step``. Gradients stay readable for later hooks until the next iteration."""
+
+    def __init__(self, grad_clip: dict[str, Any] | None = None, detect_anomalous_params: bool = False) -> None:
+        self.grad_clip = grad_clip
+        self.detect_anomalous_params = detect_anomalous_params
+        self._listed: list[Tensor] = []
+        self._listed_at: tuple[int, int] | None = None
+
+    def clip_grads(self, params: Iterable[Tensor]) -> Tensor | None:
+        """Clip what has a gradient; the norm before clipping, or None when there is nothing to clip."""
+        trained = [param for param in params if param.requires_grad]
+        if all(param.grad is None for param in trained):
+            return None
+        return clip_grad_norm_(trained, **(self.grad_clip or {}))
+
+    def after_train_iter(self, runner: BaseRunner) -> None:
+        runner.optimizer.zero_grad()
+        if self.detect_anomalous_params:
+            self.detect_anomalous_parameters(loss_of(runner), runner)
+        loss_of(runner).backward()
+        self.clip_and_log(runner)
+        runner.optimizer.step()
+
+    def clip_and_log(self, runner: BaseRunner) -> None:
+        """Clip by ``grad_clip`` and put the norm into the log; it stays a tensor until a line is written."""
+        if self.grad_clip is not None:
+            norm = self.clip_grads(self._parameters(runner))
+            if norm is not None:
+                runner.log_buffer.update({"grad_norm": norm}, runner.outputs["num_samples"])
+
+    def _parameters(self, runner: BaseRunner) -> list[Tensor]:
+        """The model's parameters, looked up once an epoch."""
+        now = (id(runner.model), runner.epoch)
+        if self._listed_at != now:
+            self._listed, self._listed_at = list(runner.model.parameters()), now
+        return self._listed
+
+    def detect_anomalous_parameters(self, loss: Tensor, runner: BaseRunner) -> None:
+        """Log every trainable parameter that the loss does not depend on."""
+        reached = _parameters_behind(loss)
+        for name, param in runner.model.named_parameters():
+            if param.requires_grad and param not in reached:
+                runner.logger.log(
+                    level=logging.ERROR, msg=f"{name} with shape {param.size()} is not in the computational graph \n"
+                )
+
+
+def _parameters_behind(loss: Tensor) -> set[Any]:
+    """The leaves of the graph that ``loss`` was computed from."""
+    found: set[Any] = set()
+    seen: set[Any] = set()
+    waiting = [loss.grad_fn]
+    while waiting:
+        node: Any = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.add(node.variable)
+        waiting.extend(parent for parent, _ in node.next_functions)
+    return found
+
+
+@HOOKS.register_module()
+class GradientCumulativeOptimizerHook(OptimizerHook):
+    """Gradients of ``cumulative_iters`` iterations make one update; the last group of a run may be smaller.
+
+    Iterations count over the whole run, across epochs. Gradients that wait for their update travel in a checkpoint.
+    """
+
+    goes_with_weights = True
+
+    def __init__(self, cumulative_iters: int = 1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        require(
+            isinstance(cumulative_iters, int) and cumulative_iters > 0,
+            f"cumulative_iters must be a positive integer, got {cumulative_iters!r}",
+        )
+        self.cumulative_iters = cumulative_iters
+        self.divisible_iters = 0
+        self.remainder_iters = 0
+        self.initialized = False
+        self._waiting: dict[str, Tensor] | None = None
+
+    def has_batch_norm(self, module: nn.Module) -> bool:
+        return any(isinstance(part, _BatchNorm) for part in module.modules())
+
+    def after_train_iter(self, runner: BaseRunner) -> None:
+        self._prepare(runner)
+        loss = loss_of(runner) / self._get_loss_factor(runner)
+        loss.backward()
+        if self._is_due(runner):
+            self.clip_and_log(runner)
+            runner.optimizer.step()
+            runner.optimizer.zero_grad()
+
+    def _prepare(self, runner: BaseRunner) -> None:
+        if not self.initialized:
+            self._init(runner)
+        params = self._parameters(runner)
+        if self._waiting is not None:
+            for number, grad in self._waiting.items():
+                params[int(number)].grad = grad.to(params[int(number)].device).clone()
+            self._waiting = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The gradients of a group that is not complete."""
+        return {"grads": {str(i): param.grad for i, param in enumerate(self._listed) if param.grad is not None}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Give the gradients back to the parameters before the next iteration adds its own."""
+        self._waiting = dict(state["grads"])
+
+    def _is_due(self, runner: BaseRunner) -> bool:
+        return self.every_n_iters(runner, self.cumulative_iters) or self.is_last_iter(runner)
+
+    def _init(self, runner: BaseRunner) -> None:
+        if runner.iter % self.cumulative_iters != 0 and self._waiting is None:
+            runner.logger.warning(
+                "Resume iter number is not divisible by cumulative_iters in GradientCumulativeOptimizerHook, "
+                "which means the gradient of some iters is lost and the result may be influenced slightly."
+            )
+        if self.has_batch_norm(runner.model) and self.cumulative_iters > 1:
+            runner.logger.warning(
+                "GradientCumulativeOptimizerHook may slightly decrease performance if the model has BatchNorm layers."
+            )
+        assert runner.max_iters is not None
+        self.divisible_iters = runner.max_iters // self.cumulative_iters * self.cumulative_iters
+        self.remainder_iters = runner.max_iters - self.divisible_iters
+        self.initialized = True
+
+    def _get_loss_factor(self, runner: BaseRunner) -> int:
+        """How many iterations share the update of this one."""
+        if runner.iter < self.divisible_iters:
+            return self.cumulative_iters
+        runner.logger.warning(
+            f"Loss will be divided by {self.remainder_iters} in the last {self.remainder_iters} iterations because "
+            f"they are not enough for {self.cumulative_iters} cumulative_iters."
+        )
+        return self.remainder_iters
+
+
+@HOOKS.register_module()
+class Fp16OptimizerHook(OptimizerHook):
+    """Scaled losses for half precision. The scaler is idle without CUDA; its state travels in ``meta['fp16']``."""
+
+    def __init__(
+        self,
+        grad_clip: dict[str, Any] | None = None,
+        coalesce: bool = True,
+        bucket_size_mb: int = -1,
+        loss_scale: float | str | dict[str, Any] = 512.0,
+        distributed: bool = True,
+    ) -> None:
+        super().__init__(grad_clip)
+        self.coalesce, self.bucket_size_mb, self.distributed = coalesce, bucket_size_mb, distributed
+        self._scale_update_param: float | None = None
+        options: dict[str, Any] = {}
+        if loss_scale == "dynamic":
+            pass
+        elif isinstance(loss_scale, float):
+            self._scale_update_param = loss_scale
+            options = {"init_scale": loss_scale}
+        elif isinstance(loss_scale, dict):
+            options = loss_scale
+        else:
+            raise ValueError(f'loss_scale must be a float (512., not 512), a dict or "dynamic", got {loss_scale!r}')
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.loss_scaler = torch.amp.GradScaler(device, enabled=device == "cuda", **options)
+
+    def before_run(self, runner: BaseRunner) -> None:
+        if self.loss_scaler.is_enabled():
+            wrap_fp16_model(runner.model)
+        else:
+            runner.logger.warning(
+                f"{type(self).__name__}: half precision needs CUDA, which is not available here: this run trains in "
+                "single precision and its losses are not scaled"
+            )
+        if "fp16" in runner.known_meta and "loss_scaler" in runner.known_meta["fp16"]:
+            state = runner.known_meta["fp16"]["loss_scaler"]
+            if state and self.loss_scaler.is_enabled():
+                self.loss_scaler.load_state_dict(state)
+
+    def after_train_iter(self, runner: BaseRunner) -> None:
+        runner.model.zero_grad()
+        runner.optimizer.zero_grad()
+        self.loss_scaler.scale(loss_of(runner)).backward()
+        self._scaled_step(runner)
+
+    def _scaled_step(self, runner: BaseRunner) -> None:
+        self.loss_scaler.unscale_(runner.optimizer)
+        self.clip_and_log(runner)
+        self.loss_scaler.step(runner.optimizer)
+        self.loss_scaler.update(self._scale_update_param)
+        runner.known_meta.setdefault("fp16", {})["loss_scaler"] = self.loss_scaler.state_dict()
+
+
+@HOOKS.register_module()
+class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16OptimizerHook):
+    """Accumulated gradients in half precision."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+
+    def after_train_iter(self, runner: BaseRunner) -> None:
+        self._prepare(runner)
+        loss = loss_of(runner) / self._get_loss_factor(runner)
+        self.loss_scaler.scale(loss).backward()
+        if self._is_due(runner):
+            self._scaled_step(runner)
+            runner.model.zero_grad()
+            runner.optimizer.zero_grad()

@@ -1,0 +1,91 @@
+"""Hooks of a few lines: timer, sampler seed, buffers over ranks, CUDA cache, closures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from etude.dialects.mmcv1.live.checks import require
+from etude.dialects.mmcv1.live.dist_utils import allreduce_params
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
+
+#: What the timer reads; a test may replace it.
+clock: Callable[[], float] = time.time
+
+
+@HOOKS.register_module()
+class IterTimerHook(Hook):
+    """``data_time`` until the batch was there, ``time`` for the whole iteration."""
+
+    t: float = 0.0
+
+    def before_epoch(self, runner: BaseRunner) -> None:
+        self.t = clock()
+
+    def before_iter(self, runner: BaseRunner) -> None:
+        runner.log_buffer.update({"data_time": clock() - self.t})
+
+    def after_iter(self, runner: BaseRunner) -> None:
+        now = clock()
+        runner.log_buffer.update({"time": now - self.t})
+        self.t = now
+
+
+@HOOKS.register_module()
+class DistSamplerSeedHook(Hook):
+    """Tell the sampler (or the batch sampler's sampler) which epoch it is."""
+
+    def before_epoch(self, runner: BaseRunner) -> None:
+        loader: Any = runner.data_loader
+        if hasattr(loader.sampler, "set_epoch"):
+            loader.sampler.set_epoch(runner.epoch)
+        elif hasattr(getattr(loader.batch_sampler, "sampler", None), "set_epoch"):
+            loader.batch_sampler.sampler.set_epoch(runner.epoch)
+
+
+@HOOKS.register_module()
+class SyncBuffersHook(Hook):
+    """The mean over all ranks of every buffer, after each epoch."""
+
+    def __init__(self, distributed: bool = True) -> None:
+        self.distributed = distributed
+
+    def after_epoch(self, runner: BaseRunner) -> None:
+        if self.distributed:
+            allreduce_params(runner.model.buffers())
+
+
+@HOOKS.register_module()
+class EmptyCacheHook(Hook):
+    """Give cached CUDA memory back at the chosen stages; nothing to do without CUDA."""
+
+    def __init__(self, before_epoch: bool = False, after_epoch: bool = True, after_iter: bool = False) -> None:
+        self._before_epoch, self._after_epoch, self._after_iter = before_epoch, after_epoch, after_iter
+
+    def after_iter(self, runner: BaseRunner) -> None:
+        if self._after_iter:
+            torch.cuda.empty_cache()
+
+    def before_epoch(self, runner: BaseRunner) -> None:
+        if self._before_epoch:
+            torch.cuda.empty_cache()
+
+    def after_epoch(self, runner: BaseRunner) -> None:
+        if self._after_epoch:
+            torch.cuda.empty_cache()
+
+
+@HOOKS.register_module()
+class ClosureHook(Hook):
+    """``fn(runner)`` at the stage ``fn_name``."""
+
+    def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
+        require(hasattr(self, fn_name), f"no stage is called {fn_name!r}")
+        require(callable(fn), f"{fn!r} cannot be called")
+        setattr(self, fn_name, fn)

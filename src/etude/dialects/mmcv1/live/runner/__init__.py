@@ -1,0 +1,1 @@
+"""The runners of mmcv 1.x."""

@@ -1,0 +1,81 @@
+"""Hooks of mmcv as hooks of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from etude.core.hook import Hook as EngineHook
+from etude.core.hook import origin_of
+from etude.dialects.mmcv1.live.hooks.hook import Hook
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
+
+#: Stage of mmcv → point of the engine. All of ``after_train_iter`` is one point: the optimizer's hook is one of them.
+POINT = {
+    "before_run": "before_run",
+    "before_train_epoch": "before_epoch",
+    "before_train_iter": "before_step",
+    "after_train_iter": "after_step",
+    "after_train_epoch": "after_epoch",
+    "before_val_epoch": "before_eval",
+    "before_val_iter": "before_eval_step",
+    "after_val_iter": "after_eval_step",
+    "after_val_epoch": "after_eval",
+    "after_run": "after_run",
+}
+
+
+_STAGE = {point: stage for stage, point in POINT.items()}
+
+
+class Adapted(EngineHook):
+    """One hook of mmcv: its stages at the engine's points, called with the runner."""
+
+    def __init__(self, hook: Hook, runner: BaseRunner) -> None:
+        self.hook, self.runner = hook, runner
+        self.priority = getattr(hook, "priority", 50)
+
+    @property
+    def name(self) -> str:
+        return type(self.hook).__name__
+
+    @property
+    def origin(self) -> str:
+        return origin_of(type(self.hook))
+
+    def word_for(self, point: str) -> str:
+        return _STAGE[point]
+
+    def calls(self) -> Mapping[str, Callable[..., Any]]:
+        return {
+            point: _call(self.hook.method_for(stage), self.runner)
+            for stage, point in POINT.items()
+            if self.hook.acts_at(stage)
+        }
+
+
+class Routed(EngineHook):
+    """For a runner class that overrides ``call_hook``: every stage goes through it."""
+
+    def __init__(self, runner: BaseRunner) -> None:
+        self.runner = runner
+
+    @property
+    def name(self) -> str:
+        return type(self.runner).__name__
+
+    def word_for(self, point: str) -> str:
+        return _STAGE[point]
+
+    def calls(self) -> Mapping[str, Callable[..., Any]]:
+        return {point: _named_call(self.runner, stage) for stage, point in POINT.items()}
+
+
+def _call(method: Callable[..., Any], runner: BaseRunner) -> Callable[..., Any]:
+    return lambda _: method(runner)
+
+
+def _named_call(runner: BaseRunner, stage: str) -> Callable[..., Any]:
+    return lambda _: runner.call_hook(stage)

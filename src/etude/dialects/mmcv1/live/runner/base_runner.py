@@ -1,0 +1,429 @@
+"""The runner that scripts and hooks of mmcv 1.x know, on top of Étude's engine.
+
+The counters, the hooks' order and the steps belong to a :class:`~etude.core.run.Run`; this is its face in mmcv's words.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import os
+import re
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from etude.core import loop
+from etude.core.hook import Hook as EngineHook
+from etude.core.run import Run
+from etude.dialects.mmcv1 import files
+from etude.dialects.mmcv1.live.checks import ConfigTypeError, ConfigValueError, MissingOutput, WrongOutputs, require
+from etude.dialects.mmcv1.live.dist_utils import get_dist_info
+from etude.dialects.mmcv1.live.hooks.hook import Hook
+from etude.dialects.mmcv1.live.parallel import unwrap
+from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
+from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner.adapter import Adapted, Routed
+from etude.dialects.mmcv1.live.runner.log_buffer import LogBuffer
+from etude.dialects.mmcv1.live.runner.registration import Registration
+from etude.dialects.mmcv1.live.runner.resuming import Position, Restored, Resuming
+from etude.dialects.mmcv1.live.step_faults import tell_of_step
+from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
+from etude.dialects.openmm.live.loader import revised, state_of
+from etude.dist.world import World
+from etude.errors import ResumeError
+
+Flow = list[tuple[str, int]]
+
+
+#: States of torch's optimizers that have the shape of their parameter.
+_LIKE_PARAMETERS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "square_avg")
+
+
+class BaseRunner(Resuming, Registration):
+    """What both runners share. ``iter`` and ``epoch`` count what is finished and move after the "after" hooks.
+
+    Subclasses may override ``run``, ``train``, ``val``, ``run_iter``, ``call_hook``, ``save_checkpoint``; the names in
+    a workflow are names of methods.
+    """
+
+    #: Unit of the run's length in log lines, and of file names.
+    unit = "epochs"
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        batch_processor: Any = None,
+        optimizer: Any = None,
+        work_dir: str | None = None,
+        logger: logging.Logger | None = None,
+        meta: dict[str, Any] | None = None,
+        max_iters: int | None = None,
+        max_epochs: int | None = None,
+    ) -> None:
+        _check_model(model, batch_processor)
+        _check_optimizer(optimizer)
+        if not isinstance(logger, logging.Logger):
+            raise ConfigTypeError(f"logger must be a logging.Logger, got {type(logger).__name__}")
+        if meta is not None and not isinstance(meta, dict):
+            raise ConfigTypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+        if max_epochs is not None and max_iters is not None:
+            raise ConfigValueError("only one of max_epochs and max_iters can be set")
+        self.model, self.batch_processor, self.optimizer = model, batch_processor, optimizer
+        self.logger, self.meta = logger, meta
+        self.work_dir = _made_folder(work_dir)
+        self._model_name: str = type(unwrap(model)).__name__
+        self._rank, self._world_size = get_dist_info()
+        self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
+        self.mode: str | None = None
+        self._hooks: list[Hook] = []
+        self._inner_iter = 0
+        self._max_epochs, self._max_iters = max_epochs, max_iters
+        self.log_buffer = LogBuffer()
+        self.outputs: Any = None
+        self.data_loader: Any = None
+        self._step_kwargs: dict[str, Any] = {}
+        self.saver: Hook | None = None
+        self._position = Position()
+        self._own_part_only = False
+        self._restored: Restored | None = None
+        self.engine = Run(
+            model=model,
+            update=self._update,
+            loop=self._loop,
+            optimizers=optimizer if isinstance(optimizer, dict) else {"": optimizer} if optimizer else {},
+            world=World(rank=self._rank, size=self._world_size),
+            face=self,
+        )
+        self._adapted: list[Hook] = []
+        self._acting: list[EngineHook] = []
+
+    # -- what hooks read -----------------------------------------------------------------------------------------
+
+    @property
+    def model_name(self) -> str:
+        return self._model_name
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        return self._world_size
+
+    @property
+    def _epoch(self) -> int:
+        return self.engine.epoch
+
+    @_epoch.setter
+    def _epoch(self, value: int) -> None:
+        self.engine.epoch = value
+
+    @property
+    def _iter(self) -> int:
+        return self.engine.step
+
+    @_iter.setter
+    def _iter(self, value: int) -> None:
+        self.engine.step = value
+
+    # Hooks ask for these several times in every iteration: readers without a frame of Python's.
+    #: Training epochs that are finished.
+    epoch: int = property(attrgetter("engine.epoch"))  # type: ignore[assignment]
+    #: Training iterations that are finished.
+    iter: int = property(attrgetter("engine.step"))  # type: ignore[assignment]
+    #: Position in the epoch; the iter runner counts within an entry of the workflow.
+    inner_iter: int = property(attrgetter("_inner_iter"))  # type: ignore[assignment]
+    max_epochs: int | None = property(attrgetter("_max_epochs"))  # type: ignore[assignment]
+    max_iters: int | None = property(attrgetter("_max_iters"))  # type: ignore[assignment]
+
+    @property
+    def known_meta(self) -> dict[str, Any]:
+        """``meta``, made when there is none."""
+        if self.meta is None:
+            self.meta = {}
+        return self.meta
+
+    def current_lr(self) -> Any:
+        """The learning rate of every group: a list, or a dict of lists for several optimizers."""
+        return self._of_groups(lambda group: group["lr"])
+
+    def current_momentum(self) -> Any:
+        """The momentum of every group, or its first beta, or 0."""
+        return self._of_groups(_momentum)
+
+    def _of_groups(self, read: Any) -> Any:
+        if isinstance(self.optimizer, Optimizer):
+            return [read(group) for group in self.optimizer.param_groups]
+        if isinstance(self.optimizer, dict):
+            return {name: [read(group) for group in one.param_groups] for name, one in self.optimizer.items()}
+        raise RuntimeError("lr and momentum are not known: the runner has no optimizer")
+
+    # -- driving -------------------------------------------------------------------------------------------------
+
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} must define train(data_loader)")
+
+    def val(self, data_loader: Any, **kwargs: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} must define val(data_loader)")
+
+    def call_hook(self, fn_name: str) -> None:
+        """Call a stage of every hook, in their order."""
+        for hook in list(self._hooks):
+            getattr(hook, fn_name)(self)
+
+    def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
+        """One batch through the model's ``train_step`` or ``val_step``, its ``log_vars`` into the log buffer."""
+        if self.batch_processor is not None:
+            outputs = self.batch_processor(self.model, data_batch, train_mode=train_mode, **kwargs)
+        elif train_mode:
+            outputs = self.model.train_step(data_batch, self.optimizer, **kwargs)  # type: ignore[operator]
+        else:
+            outputs = self._val_outputs(data_batch, kwargs)
+        if not isinstance(outputs, dict):
+            raise WrongOutputs(
+                f"{'train_step' if train_mode else 'val_step'} of {self._model_name} must return a dict, "
+                f"got {type(outputs).__name__}"
+            )
+        if "log_vars" in outputs:
+            if "num_samples" not in outputs:
+                raise MissingOutput(f"a step of {self._model_name} that returns log_vars must return num_samples, too")
+            self.log_buffer.update(outputs["log_vars"], outputs["num_samples"])
+        self.outputs = outputs
+
+    def _val_outputs(self, data_batch: Any, kwargs: dict[str, Any]) -> Any:
+        return self.model.val_step(data_batch, self.optimizer, **kwargs)  # type: ignore[operator]
+
+    def _update(self, run: Run, batch: Any) -> Any:
+        try:
+            self.run_iter(batch, train_mode=True, **self._step_kwargs)
+        except Exception as error:
+            tell_of_step(error, self, batch)
+            raise
+        return self.outputs
+
+    def _drive(self, data_loaders: Any, workflow: Any, kwargs: dict[str, Any]) -> None:
+        """The engine's way through a run, with this runner's workflow as its loop."""
+        self._flow, self._loaders, self._kwargs = list(workflow), list(data_loaders), kwargs
+        self._turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
+        engine, before = self.engine, self.engine.loop
+        engine.loop = self._loop
+        self._sync_hooks(force=True)
+        try:
+            loop.fit(engine)
+        except Exception as error:
+            leaving.leave(self, error)
+            raise
+        finally:
+            engine.loop = before
+
+    def _open_passes(self) -> list[Any]:
+        """The iterators over the loaders that may not have come to their end."""
+        return []
+
+    def _loop(self, engine: Run) -> None:
+        raise AttributeError(f"{type(self).__name__} must define the loop of its run")
+
+    def _check_trains(self) -> None:
+        """A workflow that only validates would never come to an end."""
+        if all(mode == "val" or count < 1 for mode, count in self._flow):
+            raise ConfigValueError(f"the workflow {self._flow} never trains", hint="add ('train', 1)")
+
+    def _method(self, mode: Any) -> Any:
+        if not isinstance(mode, str):
+            raise TypeError(f"a mode of the workflow must be the name of a method, got {mode!r}")
+        if not hasattr(self, mode):
+            raise ValueError(f"runner has no method named {mode!r} for the workflow to call: use 'train' or 'val'")
+        return getattr(self, mode)
+
+    def _sync_hooks(self, *, force: bool = False) -> None:
+        """Hand the hooks to the engine's table, again when the list was changed."""
+        if self._hooks == self._adapted and not force:
+            return
+        table, self._adapted = self.engine.hooks, list(self._hooks)
+        for acting in self._acting:
+            table.remove(acting)
+        self._acting = self._engine_hooks()
+        for acting in self._acting:
+            table.add(acting)
+
+    def _engine_hooks(self) -> list[EngineHook]:
+        """The hooks as the engine calls them: each by itself, or all through a ``call_hook`` of a subclass."""
+        if type(self).call_hook is not BaseRunner.call_hook:
+            return [Routed(self)]
+        return [Adapted(hook, self) for hook in self._hooks]
+
+    def _announce(self, workflow: Any, end: int | None) -> None:
+        self.logger.info("Start running, host: %s, work_dir: %s", get_host_info(), self.work_dir or "NONE")
+        self.logger.info("Hooks will be executed in the following order:\n%s", self.get_hook_info())
+        self.logger.info("workflow: %s, max: %d %s", workflow, end, self.unit)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: Sequence[tuple[str, str]] = ((r"^module.", ""),),
+    ) -> dict[str, Any]:
+        """Weights only; what fits is loaded, the rest is reported."""
+        found: dict[str, Any] = load_checkpoint(
+            self.model, filename, map_location, strict, self.logger, revise_keys=list(revise_keys)
+        )
+        return found
+
+    def _load_for_resume(self, filename: str, map_location: Any) -> dict[str, Any]:
+        """As :meth:`load_checkpoint`; averages in a file of ours are no surprise, their hook takes them back."""
+        place = "cpu" if map_location == "default" else map_location
+        if type(self).load_checkpoint is not BaseRunner.load_checkpoint:
+            return self.load_checkpoint(filename, map_location=place)
+        found: dict[str, Any] = _load_checkpoint(filename, place, self.logger)
+        state = state_of(found, filename)
+        if exact.KEY in found and any(hasattr(hook, "param_ema_buffer") for hook in self._hooks):
+            known = self.model.state_dict()
+            state = {key: value for key, value in state.items() if key in known or not key.startswith("ema_")}
+        state = revised(state, [(r"^module.", "")])
+        if self.engine.plan is not None and not state.keys() & unwrap(self.model).state_dict().keys():
+            raise ResumeError(f"{filename} is of another model: it has none of the weights of this one")
+        load_state_dict(self.model, state, False, self.logger)
+        return found
+
+    def _write_checkpoint(
+        self, out_dir: str, filename: str, save_optimizer: bool, meta: dict[str, Any] | None, create_symlink: bool
+    ) -> None:
+        if meta is not None and not isinstance(meta, dict):
+            raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+        meta = {} if meta is None else meta
+        meta.update(self.meta or {})
+        meta.update(epoch=self.epoch + 1, iter=self.iter)
+        path = os.path.join(out_dir, filename)
+        if self._own_part_only:
+            self._position.unsettled.append((path, self._exact_state() or {}))
+            return
+        state, self.saver = self._exact_state() if save_optimizer else None, None
+        content = files.content(self.model, optimizer=self.optimizer if save_optimizer else None, meta=meta)
+        if state is not None:
+            content[exact.KEY] = state
+            self._position.unsettled.append((path, state))
+            exact.remove_note(path)
+        files.write(path, content)
+        if save_optimizer and not filename.startswith("best_"):
+            self._position.saved = (path, max(self.engine.done, self.engine.step))
+        if create_symlink:
+            files.link_latest(out_dir, filename)
+
+    def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} must define save_checkpoint")
+
+    def _load_optimizer(self, checkpoint: Mapping[str, Any], resume_optimizer: bool) -> None:
+        if "optimizer" not in checkpoint or not resume_optimizer:
+            return
+        if isinstance(self.optimizer, Optimizer):
+            self._take_optimizer(self.optimizer, checkpoint["optimizer"])
+        elif isinstance(self.optimizer, dict):
+            for name, one in self.optimizer.items():
+                self._take_optimizer(one, checkpoint["optimizer"][name])
+        else:
+            raise TypeError(f"optimizer must be an Optimizer or a dict of them, got {type(self.optimizer).__name__}")
+
+    def _take_optimizer(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+        """Its state, unless that was of another model: then the first update would fail, or be wrong."""
+        try:
+            optimizer.load_state_dict(dict(state))
+        except ValueError as error:
+            raise ResumeError(f"the optimizer's state is of another model: {error}; load_from takes weights") from error
+        names: dict[Any, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        for parameter, own in optimizer.state.items():
+            for value in (own[key] for key in _LIKE_PARAMETERS if isinstance(own.get(key), torch.Tensor)):
+                if value.shape != parameter.shape:
+                    raise ResumeError(
+                        f"{names.get(parameter, 'a parameter')} has the shape {tuple(parameter.shape)}, in the "
+                        f"checkpoint {tuple(value.shape)}; load_from takes the weights that fit"
+                    )
+
+    def auto_resume(self) -> None:
+        """Go on from the newest usable checkpoint of the work_dir, if there is one."""
+        newest = files.newest(self.work_dir or ".", say=self.logger.warning)
+        if newest is not None:
+            self.logger.info("latest checkpoint found: %s", newest)
+            self.resume(newest)
+        else:
+            self.logger.warning("no checkpoint in %s yet, starting at step 0", self.work_dir or ".")
+
+    def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default") -> None:
+        raise AttributeError(f"{type(self).__name__} must define resume")
+
+
+def get_host_info() -> str:
+    """``user@host``, for the log."""
+    import getpass
+    import socket
+
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError, ImportError):
+        return "unknown"
+
+
+def stored_gpu_count(config_text: str) -> int | None:
+    """How many devices a stored config names under ``gpu_ids``; the text is read, never executed."""
+    match = re.search(r"^gpu_ids\s*=\s*(.+)$", config_text, re.MULTILINE)
+    if match is None:
+        return None
+    text = match[1].strip()
+    counted = re.fullmatch(r"range\((?:(\d+),\s*)?(\d+)\)", text)
+    if counted:
+        return int(counted[2]) - int(counted[1] or 0)
+    try:
+        return len(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError):
+        return None
+
+
+def _momentum(group: Mapping[str, Any]) -> Any:
+    if "momentum" in group:
+        return group["momentum"]
+    return group["betas"][0] if "betas" in group else 0
+
+
+def _check_model(model: Any, batch_processor: Any) -> None:
+    if batch_processor is None:
+        require(hasattr(model, "train_step"), f"{type(model).__name__} needs a method train_step(data, optimizer)")
+        return
+    if not callable(batch_processor):
+        raise ConfigTypeError(f"batch_processor must be callable, got {type(batch_processor).__name__}")
+    warnings.warn(
+        "batch_processor is deprecated, please implement train_step() and val_step() in the model instead.",
+        DeprecationWarning,
+        stacklevel=4,
+    )
+    inner = unwrap(model)
+    if hasattr(inner, "train_step") or hasattr(inner, "val_step"):
+        raise RuntimeError("give either a batch_processor or a model with train_step and val_step, not both")
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    if isinstance(optimizer, dict):
+        for name, one in optimizer.items():
+            if not isinstance(one, Optimizer):
+                raise ConfigTypeError(f"optimizer[{name!r}] must be a torch Optimizer, got {type(one).__name__}")
+    elif optimizer is not None and not isinstance(optimizer, Optimizer):
+        raise ConfigTypeError(
+            f"optimizer must be a torch Optimizer, a dict of them or None, got {type(optimizer).__name__}"
+        )
+
+
+def _made_folder(work_dir: Any) -> str | None:
+    if work_dir is None:
+        return None
+    if not isinstance(work_dir, str):
+        raise ConfigTypeError(f"work_dir must be a string or None, got {type(work_dir).__name__}")
+    os.makedirs(os.path.abspath(work_dir), exist_ok=True)
+    return os.path.abspath(work_dir)

@@ -1,0 +1,197 @@
+"""Training by epochs: the runner behind ``runner = dict(type='EpochBasedRunner', max_epochs=…)``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from etude.core import loop
+from etude.core.run import Run
+from etude.dialects.mmcv1.live.checks import require, tell_of_data
+from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner, stored_gpu_count
+from etude.dialects.mmcv1.live.runner.builder import RUNNERS
+
+
+@RUNNERS.register_module()
+class EpochBasedRunner(BaseRunner):
+    """Epochs of training and validation in turn, as the workflow says, until ``max_epochs`` are trained."""
+
+    _pass: exact.Pass | None = None
+    _batches: Any = None
+
+    def run(self, data_loaders: list[Any], workflow: Any, max_epochs: int | None = None, **kwargs: Any) -> None:
+        """``workflow``: ``[('train', 1), ('val', 1)]``, with one loader for each entry."""
+        check_flow(data_loaders, workflow)
+        if max_epochs is not None:
+            warnings.warn(
+                "setting max_epochs in run is deprecated, please set max_epochs in runner_config",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            self._max_epochs = max_epochs
+        require(self._max_epochs is not None, "max_epochs must be specified during instantiation")
+        assert self._max_epochs is not None
+        for (mode, _), data in zip(workflow, data_loaders, strict=True):
+            if mode == "train":
+                self._max_iters = self._max_epochs * len(data)
+                break
+        self._announce(workflow, self._max_epochs)
+        self._drive(data_loaders, workflow, kwargs)
+
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        """One epoch of training."""
+        assert self._max_epochs is not None
+        self.mode, self.data_loader, self._step_kwargs = "train", data_loader, kwargs
+        self._max_iters = self._max_epochs * len(data_loader)
+        self._sync_hooks()
+        before = self.epoch
+        loop.train_epoch(self.engine, self._training_batches(data_loader))
+        self._position.stage = ""
+        if self._position.unsettled:
+            self._settle()
+        if self.epoch == before:
+            self._save_stopped()
+
+    @torch.no_grad()
+    def val(self, data_loader: Any, **kwargs: Any) -> None:
+        """One epoch of ``val_step``; the counters stay, and so does the model's mode until training goes on."""
+        self.mode, self.data_loader = "val", data_loader
+        self._sync_hooks()
+        loop.evaluate(self.engine, self._counted(data_loader), _ValSteps(self))
+        self.model.eval()
+
+    def _loop(self, engine: Run) -> None:
+        self._begin_exactly()
+        assert self._max_epochs is not None
+        if self._restored is not None and not self._restored.state["passes"]:
+            self._put_generators_back(self._restored)
+        if self.epoch < self._max_epochs:
+            self._check_trains()
+        while self.epoch < self._max_epochs and not engine.stopping:
+            self._round(engine, self._max_epochs)
+
+    def _round(self, engine: Run, max_epochs: int) -> None:
+        for entry, count in self._entries():
+            mode, data = self._flow[entry][0], self._loaders[entry]
+            method = self._method(mode)
+            if mode == "train" and self.epoch >= max_epochs:
+                continue
+            self._position.entry = (entry, count)
+            method(data, **self._kwargs)
+            if engine.stopping:
+                return
+
+    def _training_batches(self, data_loader: Any) -> Iterator[Any]:
+        where, engine = self._position, self.engine
+        batches, current = self._open_pass(data_loader)
+        current.begin()
+        where.stage = "after_train_iter"  # also when a resumed epoch has no batch left, only its end
+        drawing = True
+        try:
+            for batch in batches:
+                drawing = False
+                self.data_batch, self._inner_iter = batch, current.taken
+                current.taken += 1
+                yield batch
+                del self.data_batch
+                if where.unsettled:
+                    self._settle()
+                if engine.stopping:
+                    break
+                drawing = True
+        except Exception as error:
+            if drawing:
+                tell_of_data(error, f"epoch {self.epoch + 1}, batch {current.taken + 1}")
+            raise
+
+    def _open_pass(self, data_loader: Any) -> tuple[Any, exact.Pass]:
+        """The loader's batches: all of them, or those after the position of the checkpoint that was resumed."""
+        restored, self._restored = self._restored, None
+        if restored is not None and restored.state["passes"]:
+            self._batches, self._pass = exact.replay(data_loader, restored.state["passes"][0])
+            self._put_generators_back(restored)
+            return self._batches, self._pass
+        self._pass = exact.Pass(data_loader, at_once=True)
+        self._batches = iter(data_loader)
+        return self._batches, self._pass
+
+    def _open_passes(self) -> list[Any]:
+        return [self._batches]
+
+    def _counted(self, data_loader: Any) -> Iterator[Any]:
+        for number, batch in enumerate(data_loader):
+            self.data_batch, self._inner_iter = batch, number
+            yield batch
+            del self.data_batch
+
+    def _pass_states(self) -> list[Any]:
+        return [] if self._stage() == "after_train_epoch" or self._pass is None else [self._pass.state()]
+
+    def _next_turn(self) -> list[int]:
+        return super()._next_turn() if self._stage() == "after_train_epoch" else list(self._position.entry)
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename_tmpl: str = "epoch_{}.pth",
+        save_optimizer: bool = True,
+        meta: dict[str, Any] | None = None,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write ``out_dir/filename_tmpl``, its ``{}`` the number of the epoch, and point ``latest.pth`` to it."""
+        self._write_checkpoint(out_dir, filename_tmpl.format(self.epoch + 1), save_optimizer, meta, create_symlink)
+
+    def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default") -> None:
+        """Weights, counters, meta and optimizer of a checkpoint; exactly, when it is one of Étude's."""
+        found = self._load_for_resume(checkpoint, map_location)
+        meta: dict[str, Any] = dict(found["meta"])
+        self._epoch, self._iter = meta["epoch"], meta["iter"]
+        before = stored_gpu_count(meta["config"]) if isinstance(meta.get("config"), str) else None
+        moved = bool(before) and before != self.world_size
+        if before and moved:
+            self._iter = int(self._iter * before / self.world_size)
+            self.logger.info("the iteration number is changed due to change of GPU number")
+        self.meta = meta
+        self._load_optimizer(found, resume_optimizer)
+        self._restore(checkpoint, found, wanted=resume_optimizer and not moved)
+        self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
+
+
+@RUNNERS.register_module()
+class Runner(EpochBasedRunner):
+    """The old name of the epoch runner."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn("Runner was deprecated, please use EpochBasedRunner instead", DeprecationWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)
+
+
+class _ValSteps:
+    """The engine's evaluation, made of ``val_step``."""
+
+    def __init__(self, runner: EpochBasedRunner) -> None:
+        self.runner = runner
+
+    def begin(self) -> None: ...
+
+    def step(self, engine: Run, batch: Any) -> Any:
+        self.runner.run_iter(batch, train_mode=False)
+        return self.runner.outputs
+
+    def end(self) -> dict[str, float]:
+        return {}
+
+
+def check_flow(data_loaders: Any, workflow: Any) -> None:
+    """A list of loaders, and a list of as many (mode, count) tuples."""
+    require(isinstance(data_loaders, list), f"data_loaders must be a list, got {type(data_loaders).__name__}")
+    tuples = isinstance(workflow, list) and all(isinstance(entry, tuple) for entry in workflow)
+    require(tuples, f"workflow must be a list of tuples such as [('train', 1)], got {workflow!r}")
+    require(
+        len(data_loaders) == len(workflow),
+        f"the workflow has {len(workflow)} entries, but there are {len(data_loaders)} data loaders",
+    )

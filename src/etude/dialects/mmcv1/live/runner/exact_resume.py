@@ -1,0 +1,197 @@
+"""What an exact resume needs beside mmcv's own layout: random numbers, the position in the data and in the workflow.
+
+A checkpoint carries it under the top-level key ``etude``, which mmcv does not look at. What happens between the save
+and the end of its stage (an evaluation, say) is noted afterwards in a small file beside it; when that file is missing,
+the run died in between, and a resumed run first does again what was left to do.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import random
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from etude.checkpoint.formats import foreign
+from etude.checkpoint.storage import disk
+from etude.core.state import Generators
+from etude.errors import ResumeError
+
+KEY = "etude"
+VERSION = 1
+#: Folder beside the checkpoints for the notes about them.
+NOTES = ".etude"
+
+
+def rng_state() -> dict[str, Any]:
+    """All generators of this process, as plain data and tensors."""
+    return Generators().state_dict()
+
+
+def set_rng_state(state: Mapping[str, Any] | None) -> None:
+    """Put the generators back; None, where nobody knows how they were, leaves them."""
+    if state is not None:
+        Generators().load_state_dict(state)
+
+
+class Generated:
+    """The generators as they are now, in their own words: taken at every pass, turned into data only for a save."""
+
+    def __init__(self) -> None:
+        self._python, self._numpy = random.getstate(), np.random.get_state(legacy=True)
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+
+    def state(self) -> dict[str, Any]:
+        """As :func:`rng_state` would have said it then."""
+        now = Generated()
+        self.put_back()
+        try:
+            return rng_state()
+        finally:
+            now.put_back()
+
+    def put_back(self) -> None:
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
+        torch.set_rng_state(self._torch)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+
+
+def own_generators(loader: Any) -> list[torch.Generator]:
+    """Generators that a loader or its samplers have to themselves."""
+    batches = getattr(loader, "batch_sampler", None)
+    parts = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))
+    found = [getattr(part, "generator", None) for part in parts]
+    return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+
+
+def own_states(loader: Any) -> list[torch.Tensor]:
+    return [generator.get_state() for generator in own_generators(loader)]
+
+
+def set_own_states(loader: Any, states: Sequence[torch.Tensor]) -> None:
+    """Put a loader's own generators back, if it has as many as it had."""
+    generators = own_generators(loader)
+    if len(generators) == len(states):
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+
+
+@dataclass
+class Pass:
+    """One pass over a loader: the generators at its start and at its first batch, and how many batches were taken.
+
+    Samplers choose their order at the first batch, workers their seeds at the start. ``at_once``: the first batch is
+    drawn right after the start, so that the generators need not be looked at twice.
+    """
+
+    loader: Any
+    start: Generated = field(default_factory=lambda: Generated())
+    own: list[torch.Tensor] = field(default_factory=list)
+    first: Generated | None = None
+    taken: int = 0
+    at_once: bool = False
+
+    def __post_init__(self) -> None:
+        self.own = own_states(self.loader)
+
+    def begin(self) -> None:
+        """The next batch may be the first one: look at the generators, if they may have moved since the start."""
+        if not (self.taken or self.at_once):
+            self.first = Generated()
+
+    def draw(self, batches: Iterator[Any]) -> Any:
+        """The next batch."""
+        self.begin()
+        batch = next(batches)
+        self.taken += 1
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        first = self.first.state() if self.first is not None else None
+        return {"rng": self.start.state(), "first_rng": first, "taken": self.taken, "own": self.own}
+
+
+def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
+    """The iterator of a saved pass at the position it had; the caller puts the generators right afterwards.
+
+    The order of samples, and what workers draw, follow from the generators at the start of the pass.
+    """
+    set_rng_state(saved["rng"])
+    set_own_states(loader, saved.get("own", ()))
+    current = Pass(loader, at_once=saved["first_rng"] is None)
+    batches = iter(loader)
+    set_rng_state(saved["first_rng"])
+    for _ in range(int(saved["taken"])):
+        current.draw(batches)
+    return batches, current
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def write_note(path: str, note: Mapping[str, Any]) -> None:
+    """Note what the stage of the checkpoint at ``path`` has changed since it was saved."""
+    _write_beside(_note_path(path), note)
+
+
+def read_note(path: str, identity: str) -> dict[str, Any] | None:
+    """The note about the checkpoint at ``path``, if there is one and it is about this very file."""
+    target = _note_path(os.path.realpath(path))
+    if not os.path.isfile(target):
+        return None
+    try:
+        note = foreign.read(target)
+    except ResumeError:
+        return None
+    return note if note.get("id") == identity else None
+
+
+def remove_note(path: str) -> None:
+    disk.remove(_note_path(path))
+
+
+def write_own(path: str, rank: int, state: Mapping[str, Any]) -> None:
+    """What one of the other ranks knows of the checkpoint that the first one saved at ``path``."""
+    _write_beside(_own_path(path, rank), state)
+
+
+def read_own(path: str, rank: int, position: Sequence[Any]) -> dict[str, Any] | None:
+    """The own part of ``rank``, if there is one and it was saved at the same position."""
+    target = _own_path(os.path.realpath(path), rank)
+    try:
+        own: dict[str, Any] = foreign.read(target) if os.path.isfile(target) else {}
+    except ResumeError:
+        return None
+    return own if own.get("position") == list(position) else None
+
+
+def remove_all(path: str) -> None:
+    """The note about a checkpoint that was deleted, and the other ranks' parts of it."""
+    remove_note(path)
+    for part in glob.glob(glob.escape(_own_path(path, 0)[:-1]) + "*"):
+        disk.remove(part)
+
+
+def _write_beside(target: str, content: Mapping[str, Any]) -> None:
+    """Whoever may read the checkpoint may read what stands beside it."""
+    disk.make_folder(os.path.dirname(target), mode=0o777)
+    disk.write_atomically(target, lambda file: torch.save(dict(content), file), mode=0o666)
+
+
+def _own_path(path: str, rank: int) -> str:
+    return f"{_note_path(path).removesuffix('.note')}.rank{rank}"
+
+
+def _note_path(path: str) -> str:
+    folder, name = os.path.split(path)
+    return os.path.join(folder, NOTES, f"{name}.note")

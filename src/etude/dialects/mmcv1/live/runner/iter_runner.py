@@ -1,0 +1,238 @@
+"""Training by iterations: the runner behind ``runner = dict(type='IterBasedRunner', max_iters=…)``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import torch
+
+from etude.core import loop
+from etude.core.run import Run
+from etude.dialects.mmcv1.live.checks import require, tell_of_data
+from etude.dialects.mmcv1.live.hooks.hook import Hook
+from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
+from etude.dialects.mmcv1.live.runner.builder import RUNNERS
+from etude.dialects.mmcv1.live.runner.epoch_runner import check_flow
+
+_TRAINING = itemgetter("training")
+
+
+class IterLoader:
+    """A loader without an end: it starts again when it is exhausted, and counts how often."""
+
+    def __init__(self, dataloader: Any) -> None:
+        self._dataloader = dataloader
+        self._pass = exact.Pass(dataloader)
+        self.iter_loader = iter(self._dataloader)
+        self._epoch = 0
+
+    #: How often the loader was exhausted.
+    epoch: int = property(attrgetter("_epoch"))  # type: ignore[assignment]
+
+    def __next__(self) -> Any:
+        current = self._pass
+        try:
+            if not current.taken:
+                return current.draw(self.iter_loader)
+            batch = next(self.iter_loader)
+            current.taken += 1
+            return batch
+        except StopIteration:
+            self._epoch += 1
+            if hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
+                self._dataloader.sampler.set_epoch(self._epoch)
+            self._pass = exact.Pass(self._dataloader, at_once=True)
+            self.iter_loader = iter(self._dataloader)
+            return self._pass.draw(self.iter_loader)
+        except Exception as error:
+            tell_of_data(error, f"pass {self._epoch + 1} over the data, batch {current.taken + 1}")
+            raise
+
+    def __iter__(self) -> IterLoader:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._dataloader)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, **self._pass.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go to a saved position; leaves the process's generators anywhere."""
+        self._epoch = int(state["epoch"])
+        if self._epoch and hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
+            self._dataloader.sampler.set_epoch(self._epoch)
+        self.iter_loader, self._pass = exact.replay(self._dataloader, state)
+
+
+@RUNNERS.register_module()
+class IterBasedRunner(BaseRunner):
+    """Single iterations of training and validation in turn until ``max_iters``; loaders start again by themselves.
+
+    Of the epoch stages only the generic ``before_epoch`` and ``after_epoch`` are called, once each.
+    """
+
+    unit = "iters"
+    #: The attributes of every part of the model, and the modes that ``model.train()`` put them into.
+    _parts: Sequence[dict[str, Any]] = ()
+    _modes: Sequence[bool] = ()
+
+    def run(self, data_loaders: list[Any], workflow: Any, max_iters: int | None = None, **kwargs: Any) -> None:
+        """``workflow``: ``[('train', 1000), ('val', 50)]``, with one loader for each entry."""
+        check_flow(data_loaders, workflow)
+        if max_iters is not None:
+            warnings.warn(
+                "setting max_iters in run is deprecated, please set max_iters in runner_config",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            self._max_iters = max_iters
+        require(self._max_iters is not None, "max_iters must be specified during instantiation")
+        self._announce(workflow, self._max_iters)
+        self._drive(data_loaders, workflow, kwargs)
+
+    def train(self, data_loader: Any, **kwargs: Any) -> None:
+        """One iteration of training."""
+        if list(map(_TRAINING, self._parts)) != self._modes:
+            self._to_training_mode()
+        engine, where = self.engine, self._position
+        self.mode, self.data_loader, self._step_kwargs = "train", data_loader, kwargs
+        engine.epoch = data_loader.epoch
+        self.data_batch = batch = next(data_loader)
+        if self._hooks != self._adapted:
+            self._sync_hooks()
+        where.stage = "after_train_iter"
+        loop.train_step(engine, batch)
+        where.stage = ""
+        del self.data_batch
+        self._inner_iter += 1
+        if where.unsettled:
+            self._settle()
+        if engine.stopping:
+            self._save_stopped()
+
+    def _to_training_mode(self) -> None:
+        """``model.train()``, done only when some part has left the mode it was put into."""
+        self.model.train()
+        self._parts = [part.__dict__ for part in self.model.modules()]
+        self._modes = list(map(_TRAINING, self._parts))
+
+    @torch.no_grad()
+    def val(self, data_loader: Any, **kwargs: Any) -> None:
+        """One ``val_step``."""
+        self.model.eval()
+        self.mode, self.data_loader = "val", data_loader
+        self.data_batch = next(data_loader)
+        if self._hooks != self._adapted:
+            self._sync_hooks()
+        self.engine.batch = self.data_batch
+        self.engine.hooks.before_eval_step(self.engine)
+        self.run_iter(self.data_batch, train_mode=False, **kwargs)
+        self.engine.hooks.after_eval_step(self.engine)
+        del self.data_batch
+        self._inner_iter += 1
+
+    def _val_outputs(self, data_batch: Any, kwargs: dict[str, Any]) -> Any:
+        return self.model.val_step(data_batch, **kwargs)  # type: ignore[operator]
+
+    def _loop(self, engine: Run) -> None:
+        self._iter_loaders = [IterLoader(data) for data in self._loaders]
+        self.call_hook("before_epoch")
+        self._begin_exactly()
+        self._seek()
+        assert self._max_iters is not None
+        if self.iter < self._max_iters:
+            self._check_trains()
+        self._rounds(engine, self._max_iters)
+        if not engine.stopping:
+            self.call_hook("after_epoch")
+
+    def _rounds(self, engine: Run, max_iters: int) -> None:
+        turns, where, kwargs = self._entries(), self._position, self._kwargs
+        methods: dict[int, Any] = {}
+        while engine.step < max_iters and not engine.stopping:
+            last = -1
+            for turn in turns:
+                entry, count = turn
+                mode = self._flow[entry][0]
+                if entry != last:
+                    self._inner_iter, last = count, entry
+                    if entry not in methods:
+                        methods[entry] = self._method(mode)
+                if mode == "train" and engine.step >= max_iters:
+                    continue
+                where.entry = turn
+                methods[entry](self._iter_loaders[entry], **kwargs)
+                if engine.stopping:
+                    return
+            turns = self._turns
+
+    def _seek(self) -> None:
+        restored, self._restored = self._restored, None
+        if restored is None:
+            return
+        if len(restored.state["passes"]) == len(self._iter_loaders):
+            for loader, state in zip(self._iter_loaders, restored.state["passes"], strict=True):
+                loader.load_state_dict(state)
+        self._put_generators_back(restored)
+
+    def _open_passes(self) -> list[Any]:
+        return [loader.iter_loader for loader in getattr(self, "_iter_loaders", ())]
+
+    def _pass_states(self) -> list[Any]:
+        return [loader.state_dict() for loader in self._iter_loaders]
+
+    def _train_loader(self) -> Any:
+        pairs = zip(self._flow, self._iter_loaders, strict=True)
+        return next((data for (mode, _), data in pairs if mode == "train"), None)
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename_tmpl: str = "iter_{}.pth",
+        meta: dict[str, Any] | None = None,
+        save_optimizer: bool = True,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write ``out_dir/filename_tmpl``, its ``{}`` the number of the iteration, and point ``latest.pth`` to it."""
+        self._write_checkpoint(out_dir, filename_tmpl.format(self.iter + 1), save_optimizer, meta, create_symlink)
+
+    def resume(self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default") -> None:
+        """Weights, counters and optimizer of a checkpoint; exactly, when it is one of Étude's.
+
+        A file of mmcv's own says the index of the last iteration, so that one is done again, from the data's start.
+        """
+        found = self._load_for_resume(checkpoint, map_location)
+        self._epoch, self._iter = found["meta"]["epoch"], found["meta"]["iter"]
+        self._inner_iter = found["meta"]["iter"]
+        self._load_optimizer(found, resume_optimizer)
+        self._restore(checkpoint, found, wanted=resume_optimizer)
+        self.logger.info("resumed from epoch: %d, iter %d", self.epoch, self.iter)
+
+    def register_training_hooks(  # type: ignore[override]
+        self,
+        lr_config: Any,
+        optimizer_config: Any = None,
+        checkpoint_config: Any = None,
+        log_config: Any = None,
+        momentum_config: Any = None,
+        custom_hooks_config: Any = None,
+    ) -> None:
+        """As for epochs, with ``by_epoch=False`` the default of checkpoints, learning rate and loggers."""
+        for config in (checkpoint_config, lr_config, *((log_config or {}).get("hooks", ()))):
+            if isinstance(config, dict):
+                config.setdefault("by_epoch", False)
+            elif config is not None and not isinstance(config, Hook):
+                raise TypeError(f"a dict or a Hook is needed, got {type(config).__name__}")
+        super().register_training_hooks(
+            lr_config=lr_config,
+            momentum_config=momentum_config,
+            optimizer_config=optimizer_config,
+            checkpoint_config=checkpoint_config,
+            log_config=log_config,
+            custom_hooks_config=custom_hooks_config,
+        )

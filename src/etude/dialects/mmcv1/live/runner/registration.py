@@ -1,0 +1,162 @@
+"""Hooks from a config: each ``register_*`` takes None, a dict or a ready hook, and knows the priority it belongs at."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from typing import Any
+
+from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigValueError, require
+from etude.dialects.mmcv1.live.hooks.hook import GENERIC, HOOKS, Hook
+from etude.dialects.mmcv1.live.hooks.priority import Priority, get_priority
+from etude.dialects.openmm.registries.registry_v1 import build_from_cfg
+from etude.errors import nearest, suggest
+
+_METHODS = (*Hook.stages, *dict.fromkeys(GENERIC.values()))
+
+
+class Registration:
+    """The part of a runner that hooks are registered with."""
+
+    _hooks: list[Hook]
+
+    @property
+    def hooks(self) -> list[Hook]:
+        """All registered hooks, in the order they act."""
+        return self._hooks
+
+    def register_hook(self, hook: Hook, priority: int | str | Priority = "NORMAL") -> None:
+        """Put ``hook`` behind those that act at the same priority or earlier."""
+        require(isinstance(hook, Hook), f"a hook must be derived from mmcv.runner.Hook, got {type(hook).__name__}")
+        if hasattr(hook, "priority"):
+            raise ConfigValueError(
+                f"{type(hook).__name__} has a `priority` already: it was registered before, or defines that attribute",
+                hint="give the priority to register_hook, or in the config",
+            )
+        _warn_misspelt(hook)
+        value = get_priority(priority)
+        hook.priority = value  # type: ignore[attr-defined]
+        behind = next((i for i, other in enumerate(self._hooks) if _priority(other) > value), len(self._hooks))
+        self._hooks.insert(behind, hook)
+
+    def register_hook_from_cfg(self, hook_cfg: dict[str, Any]) -> None:
+        """Build a hook from a dict that may carry its ``priority``."""
+        settings = dict(hook_cfg)
+        priority = settings.pop("priority", "NORMAL")
+        self.register_hook(build_from_cfg(settings, HOOKS), priority=priority)
+
+    def register_lr_hook(self, lr_config: dict[str, Any] | Hook | None) -> None:
+        self._register_policy(lr_config, "LrUpdaterHook", "lr_config", "VERY_HIGH")
+
+    def register_momentum_hook(self, momentum_config: dict[str, Any] | Hook | None) -> None:
+        self._register_policy(momentum_config, "MomentumUpdaterHook", "momentum_config", "HIGH")
+
+    def register_optimizer_hook(self, optimizer_config: dict[str, Any] | Hook | None) -> None:
+        self._register_typed(optimizer_config, "OptimizerHook", "ABOVE_NORMAL")
+
+    def register_checkpoint_hook(self, checkpoint_config: dict[str, Any] | Hook | None) -> None:
+        self._register_typed(checkpoint_config, "CheckpointHook", "NORMAL")
+
+    def register_timer_hook(self, timer_config: dict[str, Any] | Hook | None) -> None:
+        self._register_typed(copy.deepcopy(timer_config), "IterTimerHook", "LOW")
+
+    def register_profiler_hook(self, profiler_config: dict[str, Any] | Hook | None) -> None:
+        self._register_typed(profiler_config, "ProfilerHook", "NORMAL")
+
+    def register_logger_hooks(self, log_config: dict[str, Any] | None) -> None:
+        if log_config is None:
+            return
+        for key in ("interval", "hooks"):
+            if key not in log_config:
+                raise ConfigKeyError(f"log_config needs `{key}`", hint="log_config = dict(interval=50, hooks=[…])")
+        for info in log_config["hooks"]:
+            hook = build_from_cfg(info, HOOKS, default_args={"interval": log_config["interval"]})
+            self.register_hook(hook, priority="VERY_LOW")
+
+    def register_custom_hooks(self, custom_config: Any) -> None:
+        """One or a list of dicts and hooks; dicts may carry their ``priority``."""
+        if custom_config is None:
+            return
+        for item in custom_config if isinstance(custom_config, list) else [custom_config]:
+            if isinstance(item, dict):
+                self.register_hook_from_cfg(item)
+            else:
+                self.register_hook(item, priority="NORMAL")
+
+    def register_training_hooks(
+        self,
+        lr_config: dict[str, Any] | Hook | None,
+        optimizer_config: dict[str, Any] | Hook | None = None,
+        checkpoint_config: dict[str, Any] | Hook | None = None,
+        log_config: dict[str, Any] | None = None,
+        momentum_config: dict[str, Any] | Hook | None = None,
+        timer_config: dict[str, Any] | Hook | None = {"type": "IterTimerHook"},  # noqa: B006
+        custom_hooks_config: Any = None,
+    ) -> None:
+        """Everything a training run has by default, then the custom hooks: among equals these come last."""
+        self.register_lr_hook(lr_config)
+        self.register_momentum_hook(momentum_config)
+        self.register_optimizer_hook(optimizer_config)
+        self.register_checkpoint_hook(checkpoint_config)
+        self.register_timer_hook(timer_config)
+        self.register_logger_hooks(log_config)
+        self.register_custom_hooks(custom_hooks_config)
+
+    def get_hook_info(self) -> str:
+        """Who acts at which stage, as text for the log."""
+        blocks = []
+        for stage in Hook.stages:
+            lines = [_info(hook) for hook in self._hooks if stage in hook.get_triggered_stages()]
+            if lines:
+                blocks.append("\n".join([f"{stage}:", *lines, " -------------------- "]))
+        return "\n".join(blocks)
+
+    def _register_policy(self, config: Any, suffix: str, key: str, priority: str) -> None:
+        if config is None:
+            return
+        if isinstance(config, dict):
+            require("policy" in config, f"{key} needs a `policy`: one of {', '.join(policies(suffix))}")
+            policy = config.pop("policy")
+            name = policy.title() if policy == policy.lower() else policy
+            if HOOKS.get(name + suffix) is None:
+                raise ConfigKeyError(f"no {key} policy is called {policy!r}", hint=suggest(policy, policies(suffix)))
+            config["type"] = name + suffix
+            hook = build_from_cfg(config, HOOKS)
+        else:
+            hook = config
+        self.register_hook(hook, priority=priority)
+
+    def _register_typed(self, config: Any, default: str, priority: str) -> None:
+        if config is None:
+            return
+        if isinstance(config, dict):
+            config.setdefault("type", default)
+            config = build_from_cfg(config, HOOKS)
+        self.register_hook(config, priority=priority)
+
+
+def policies(suffix: str) -> list[str]:
+    """The names that ``policy`` may have for hooks whose class ends in ``suffix``."""
+    return sorted(name[: -len(suffix)] for name in HOOKS.module_dict if name.endswith(suffix))
+
+
+def _priority(hook: Hook) -> int:
+    return int(getattr(hook, "priority", 50))
+
+
+def _info(hook: Hook) -> str:
+    value = _priority(hook)
+    name = next((level.name for level in Priority if level.value == value), str(value))
+    return f"({name:<12}) {type(hook).__name__:<35}"
+
+
+def _warn_misspelt(hook: Hook) -> None:
+    """A method that looks like a stage and is none is never called: say so now."""
+    for name, _ in inspect.getmembers(type(hook), inspect.isfunction):
+        if name.startswith(("before_", "after_")) and name not in _METHODS and not hasattr(Hook, name):
+            near = nearest(name, _METHODS)
+            if near is not None:
+                warnings.warn(
+                    f"{type(hook).__name__}.{name} looks like a stage and is none; did you mean {near!r}?", stacklevel=4
+                )

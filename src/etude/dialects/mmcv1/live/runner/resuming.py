@@ -1,0 +1,286 @@
+"""The part of a runner that knows where the run is, puts it into checkpoints, and goes on from there."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from etude.core.run import Run
+from etude.dialects.mmcv1.live.hooks.hook import Hook
+from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
+from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.errors import SaveError
+
+
+class Position:
+    """Where the loop is: the stage that is being called, the turn of the workflow, saves whose stage goes on."""
+
+    def __init__(self) -> None:
+        self.stage = ""
+        self.entry: tuple[int, int] = (0, 0)
+        self.resume_at: tuple[int, ...] | None = None
+        self.unsettled: list[tuple[str, dict[str, Any]]] = []
+        #: The newest checkpoint to go on from, and its iteration.
+        self.saved: tuple[str, int] = ("", 0)
+        #: What the next exact state says otherwise, and the one whose last stage is being finished: live.leaving.
+        self.parts: dict[str, Any] = {}
+        self.finishing: dict[str, Any] | None = None
+
+
+class Restored:
+    """What a checkpoint of Étude's says, until it has been put to use."""
+
+    def __init__(self, state: dict[str, Any], note: dict[str, Any] | None, averages: dict[str, Any]) -> None:
+        self.state, self.note, self.averages = state, note, averages
+        if note is not None:
+            state["rng"] = note["rng"]
+
+    @property
+    def hook_states(self) -> dict[str, Any]:
+        return {**self.state["states"], **(self.note["states"] if self.note is not None else {})}
+
+
+class Resuming:
+    """What a checkpoint says beyond mmcv's layout (see ``exact_resume``), saved and restored."""
+
+    engine: Run
+    logger: logging.Logger
+    meta: dict[str, Any] | None
+    work_dir: str | None
+    mode: str | None
+    data_loader: Any
+    log_buffer: Any
+    #: The hook that saves right now.
+    saver: Hook | None
+    _hooks: list[Hook]
+    _flow: list[Any]
+    _turns: list[tuple[int, int]]
+    _loaders: list[Any]
+    _world_size: int
+    _rank: int
+    _position: Position
+    _restored: Restored | None
+    #: Set while another rank than the first goes through the motions of a save.
+    _own_part_only: bool
+
+    def _entries(self) -> list[tuple[int, int]]:
+        """The (entry, repetition) pairs of one round, from where a checkpoint had come in its round."""
+        start, self._position.resume_at = self._position.resume_at, None
+        return self._turns if start is None else [turn for turn in self._turns if turn >= start]
+
+    def _write_checkpoint(
+        self, out_dir: str, filename: str, save_optimizer: bool, meta: dict[str, Any] | None, create_symlink: bool
+    ) -> None:
+        raise AttributeError(f"{type(self).__name__} must define how a checkpoint is written")
+
+    def _exact_state(self) -> dict[str, Any] | None:
+        """Where the run is, for a checkpoint; None while a subclass drives the loop in its own way."""
+        if self._position.finishing is not None:
+            return leaving.within(self, self._position.finishing)  # type: ignore[arg-type]
+        stage = self._stage()
+        if not stage:
+            return None
+        usual = {
+            "version": exact.VERSION,
+            "id": exact.new_id(),
+            "stage": stage,
+            "epoch": self.engine.epoch + int(stage == "after_train_epoch"),
+            "iter": self.engine.step + int(stage == "after_train_iter"),
+            "flow": [list(entry) for entry in self._flow],
+            "turn": self._next_turn(),
+            "saver": next((name for name, hook in self._named_hooks() if hook is self.saver), None),
+            "states": self._hook_states(),
+            "rng": exact.rng_state(),
+            "passes": self._pass_states(),
+            "loaders": [exact.own_states(loader) for loader in self._loaders],
+            "world": self._world_size,
+        }
+        return usual | self._position.parts
+
+    def _named_hooks(self) -> list[tuple[str, Any]]:
+        """Hooks with names that are unique in this run: ``EMAHook``, ``EMAHook#2``."""
+        seen: Counter[str] = Counter()
+        found = []
+        for hook in self._hooks:
+            name = type(hook).__name__
+            seen[name] += 1
+            found.append((name if seen[name] == 1 else f"{name}#{seen[name]}", hook))
+        return found
+
+    def _stage(self) -> str:
+        """The stage that is being called; empty while a subclass drives the loop in its own way."""
+        over = self._position.stage == "after_train_iter" and self.engine.epochs_done > self.engine.epoch
+        return "after_train_epoch" if over else self._position.stage
+
+    def _hook_states(self, *, later: bool = False) -> dict[str, Any]:
+        """Hooks that can tell their state; ``later``: without those whose state goes with the weights in the file."""
+        return {
+            name: hook.state_dict()
+            for name, hook in self._named_hooks()
+            if callable(getattr(hook, "state_dict", None))
+            and callable(getattr(hook, "load_state_dict", None))
+            and not (later and getattr(hook, "goes_with_weights", False))
+        }
+
+    def _next_turn(self) -> list[int]:
+        """The turn of the workflow that a resumed run has to begin with."""
+        entry, count = self._position.entry
+        return [entry, count + 1]
+
+    def _pass_states(self) -> list[Any]:
+        return []
+
+    def _save_stopped(self) -> None:
+        """Asked to stop between two checkpoints: save where the run is, so that nothing is lost."""
+        if self.work_dir is None or not self.engine.exit_code or self._rank != 0:
+            return
+        self._position.stage = "stopped"
+        self._write_checkpoint(self.work_dir, f"stopped_iter_{self.engine.step}.pth", True, None, True)
+        self._position.stage = ""
+        self._settle()
+        self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.engine.step)
+
+    def rescue(self, hook: Hook, generators: exact.Generated) -> None:
+        """``hook`` failed in the middle of its stage: save what was trained, unless an earlier hook of it did.
+
+        A resumed run calls ``hook`` and those after it again, with the generators as they were before it. A runner that
+        a script has made leaves what mmcv's would: nothing.
+        """
+        if (
+            self.engine.plan is None
+            or self.work_dir is None
+            or self._rank != 0
+            or not self._stage()
+            or self._position.unsettled
+        ):
+            return
+        generators.put_back()
+        before = self._hooks[: self._hooks.index(hook)]
+        self.saver = before[-1] if before else None
+        name = f"stopped_iter_{self.engine.step + int(self._stage() == 'after_train_iter')}.pth"
+        try:
+            self._write_checkpoint(self.work_dir, name, True, None, True)
+        except SaveError as error:
+            self.logger.error("what was trained could not be saved: %s", error)
+        else:
+            self.logger.error("%s failed; what was trained is saved as %s", type(hook).__name__, name)
+
+    def save_own_part(self, out_dir: str, **kwargs: Any) -> None:
+        """On another rank than the first, while that saves: remember what only this one knows."""
+        if str(type(self).save_checkpoint.__module__).startswith("etude."):
+            self._own_part_only = True
+            try:
+                self.save_checkpoint(out_dir, **kwargs)
+            finally:
+                self._own_part_only = False
+
+    def save_checkpoint(self, out_dir: str, *args: Any, **kwargs: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} must define save_checkpoint")
+
+    def _settle_own_part(self) -> None:
+        waiting, self._position.unsettled = self._position.unsettled, []
+        for path, state in waiting:
+            if state:
+                own = {key: state[key] for key in ("passes", "loaders")}
+                own |= {"position": _position(state), "rng": exact.rng_state()}
+                exact.write_own(path, self._rank, own)
+
+    def _settle(self) -> None:
+        """The stage of a save is over: note what has changed since, so that a resume need not do it again."""
+        if self._rank != 0:
+            self._settle_own_part()
+            return
+        waiting, self._position.unsettled = self._position.unsettled, []
+        best = {k: v for k, v in (self.meta or {}).get("hook_msgs", {}).items() if k.startswith("best_")}
+        for path, state in waiting:
+            if os.path.isfile(path):
+                note = {"id": state["id"], "rng": exact.rng_state(), "best": best}
+                note["states"] = self._hook_states(later=True)
+                exact.write_note(path, note)
+
+    def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool) -> None:
+        """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""
+        state = checkpoint.get(exact.KEY)
+        self._position.saved = (path, self.engine.step)
+        if not wanted or not isinstance(state, dict) or state.get("world") != self._world_size:
+            return
+        note = exact.read_note(path, state["id"])
+        self.engine.epoch, self.engine.step = int(state["epoch"]), int(state["iter"])
+        self.engine.epochs_done, self._position.saved = self.engine.epoch, (path, self.engine.step)
+        averages = {k: v for k, v in checkpoint.get("state_dict", {}).items() if k.startswith("ema_")}
+        self._restored = Restored(state, note, averages)
+        if self._rank != 0:
+            self._take_own_part(path, state)
+        if note is not None and note["best"]:
+            self.meta = self.meta if self.meta is not None else {}
+            self.meta.setdefault("hook_msgs", {}).update(note["best"])
+
+    def _take_own_part(self, path: str, state: dict[str, Any]) -> None:
+        """The file has the generators of the first rank; this one has its own, or begins anew."""
+        own = exact.read_own(path, self._rank, _position(state))
+        if own is not None:
+            state.update({key: own[key] for key in ("rng", "passes", "loaders")})
+            return
+        state["rng"] = None
+        state["passes"] = [one | {"rng": None, "first_rng": None} for one in state["passes"]]
+
+    @property
+    def restored(self) -> Restored | None:
+        """What the checkpoint that was resumed says beyond mmcv's layout, until the loop has begun."""
+        return self._restored
+
+    def _begin_exactly(self) -> None:
+        """At the start of the loop: hooks' states, the place in the workflow, and what was left undone."""
+        restored = self._restored
+        if restored is None:
+            return
+        state = restored.state
+        if [list(entry) for entry in self._flow] == state["flow"]:
+            self._position.resume_at = tuple(state["turn"])
+        named = dict(self._named_hooks())
+        for name, hook_state in restored.hook_states.items():
+            if name in named:
+                named[name].load_state_dict(hook_state)
+        if restored.note is not None and state["saver"] in named:
+            for hook in self._hooks[self._hooks.index(named[state["saver"]]) + 1 :]:
+                if hasattr(hook, "catch_up"):
+                    hook.catch_up(state["stage"])
+        if restored.note is None and "cut" in state:
+            exact.set_rng_state(state["rng"])
+            leaving.finish(self, state)  # type: ignore[arg-type]
+            state["rng"] = exact.rng_state()
+        elif restored.note is None and state["saver"] in named:
+            exact.set_rng_state(state["rng"])
+            self._finish_stage(state["stage"], self._hooks.index(named[state["saver"]]))
+            state["rng"] = exact.rng_state()
+
+    def _put_generators_back(self, restored: Restored) -> None:
+        """Those of the process and those of the loaders, as they were when the checkpoint was saved."""
+        exact.set_rng_state(restored.state["rng"])
+        for loader, states in zip(self._loaders, restored.state.get("loaders", ()), strict=False):
+            exact.set_own_states(loader, states)
+
+    def _finish_stage(self, stage: str, saver: int) -> None:
+        """Call the hooks that come after the one that saved: the run had died before they were done."""
+        self.logger.info("%s was not finished when the run ended; the hooks after the save are called again", stage)
+        counter = "epoch" if stage == "after_train_epoch" else "step"
+        setattr(self.engine, counter, getattr(self.engine, counter) - 1)
+        self.mode, self.data_loader = "train", self._train_loader()
+        self.log_buffer.clear()
+        again = [hook for hook in self._hooks[saver + 1 :] if counter == "epoch" or hasattr(hook, "key_indicator")]
+        try:
+            for hook in again:
+                getattr(hook, stage)(self)
+        finally:
+            setattr(self.engine, counter, getattr(self.engine, counter) + 1)
+
+    def _train_loader(self) -> Any:
+        return next((data for (mode, _), data in zip(self._flow, self._loaders, strict=True) if mode == "train"), None)
+
+
+def _position(state: Mapping[str, Any]) -> list[Any]:
+    """Where in the run a state was taken: what the parts of one checkpoint have in common."""
+    return [state["epoch"], state["iter"], state["stage"]]

@@ -1,0 +1,1 @@
+"""Checks that mmcv 1.x and MMEngine configs share."""

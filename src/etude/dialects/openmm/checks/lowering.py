@@ -1,0 +1,221 @@
+"""What the lowering of both dialects has in common: specs with places, and findings about names and arguments."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+from etude.config.tree import Path, Tree, dotted
+from etude.dialects import imports
+from etude.dialects.openmm.reading.imported import imported_by
+from etude.dialects.openmm.registries.registered import registered_by_hand
+from etude.errors import Finding, is_slip, nearest, suggest
+from etude.inspection import signatures as scan
+from etude.plan import Place, Spec
+
+#: Keys of a component's dict that are not arguments of it.
+NOT_ARGUMENTS = ("type", "_scope_")
+#: So much alike, an unknown top-level key is a misspelt one; below, it may be a variable that is left over.
+SURELY = 0.9
+#: Words of other systems that no likeness of letters leads from.
+SYNONYMS = {"learning_rate": "lr", "wd": "weight_decay"}
+
+
+#: Packages that register nothing in the registries of OpenMMLab.
+INSTALLED = {
+    *sys.stdlib_module_names, "torch", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "PIL", "cv2", "einops",
+    "pandas", "matplotlib", "tqdm", "yaml", "h5py", "lmdb", "safetensors",
+}  # fmt: skip
+
+
+class Lowering:
+    """One pass over a tree; what is wrong gathers in ``findings``."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.findings: list[Finding] = []
+        self._wrong: set[Place] = set()
+        self.imports = _imports(tree)
+        self.folders = tuple(dict.fromkeys(os.path.dirname(file) for file in tree.files))
+        #: Modules that are imported when the config runs: those it lists, and those whose classes it names.
+        self.modules = tuple(dict.fromkeys([*self.imports, *self._named_modules()]))
+        self._unread = any(scan.find_source(module, self.folders) is None for module in self.modules)
+        self.registered = {**registered_by_hand(), **self._by_user()}
+
+    # -- specs ---------------------------------------------------------------------------------------------------
+
+    def spec(self, path: Path, kind: str, *, default: str = "", leave_out: Sequence[str] = ()) -> Spec:
+        """The component at ``path``: its ``type`` (or ``default``) and its arguments, each with its place."""
+        value = self.tree.get(*path)
+        values = value if isinstance(value, Mapping) else {"type": value} if isinstance(value, str) else {}
+        left_out = (*NOT_ARGUMENTS, *leave_out)
+        args = {str(key): item for key, item in values.items() if key not in left_out}
+        return Spec(
+            kind=kind,
+            name=name_of(values.get("type", default)),
+            args=args,
+            at=self.place(*path),
+            places={key: self.place(*path, key) for key in (*args, *(["type"] if "type" in values else []))},
+        )
+
+    def place(self, *path: str | int) -> Place:
+        return self.tree.place(*path)
+
+    # -- findings ------------------------------------------------------------------------------------------------
+
+    def error(self, at: Place, message: str, hint: str = "") -> None:
+        self._wrong.add(at)
+        self._tell(Finding(str(at), message, hint))
+
+    def warning(self, at: Place, message: str, hint: str = "") -> None:
+        self._tell(Finding(str(at), message, hint, "warning"))
+
+    def has_error(self, path: Path) -> bool:
+        """Whether a mistake was told of this very key; a second one about it would only confuse."""
+        return self.tree.places.get(path) in self._wrong
+
+    def _tell(self, finding: Finding) -> None:
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+    def bind(
+        self,
+        spec: Spec,
+        known: Mapping[str, str],
+        *,
+        table: str = "",
+        given: Iterable[str] = (),
+        also: Iterable[str] = (),
+        word: str = "",
+        closed: bool = False,
+    ) -> None:
+        """Hold ``spec`` against the class that it names in ``known`` (name → ``module:attr``) or in the user's modules.
+
+        ``given`` are arguments that the engine adds, ``also`` ones that are taken beside those of the
+        signature; ``closed`` says that these are all, although the signature has ``**kwargs``.
+        """
+        target = self._target(spec, known, table, word or spec.kind)
+        signature = scan.signature(target, folders=self.folders) if target else None
+        if signature is None:
+            return
+        takes = [p.key for p in signature.parameters if p.key not in given and p.word]
+        own = target not in known.values()
+        is_open = signature.open and not closed
+        meant = self._unknown(spec, [*takes, *also], is_open=is_open)
+        for parameter in signature.parameters if not (own and is_open) else ():
+            if parameter.required and parameter.key in takes and parameter.key not in {*spec.args, *meant}:
+                self.error(spec.at, f"{spec.name} needs the parameter {parameter.key!r}")
+
+    def _unknown(self, spec: Spec, takes: Sequence[str], *, is_open: bool) -> set[str]:
+        """Tell of every argument that is not taken; the names that were probably meant."""
+        meant: set[str] = set()
+        for name in spec.args:
+            if name in takes:
+                continue
+            near = nearest(name, takes)
+            if near is None and SYNONYMS.get(name) in takes:
+                near = SYNONYMS[name]
+            if is_open and near and SequenceMatcher(None, name, near).ratio() >= SURELY:
+                self.warning(spec.place(name), f"{spec.name} has no parameter {name!r}", f"did you mean {near!r}?")
+            elif not is_open:
+                hint = f"did you mean {near!r}?" if near else suggest(name, takes)
+                self.error(spec.place(name), f"{spec.name} has no parameter {name!r}", hint)
+                meant |= {near} if near else set()
+        return meant
+
+    def _target(self, spec: Spec, known: Mapping[str, str], table: str, word: str) -> str:
+        name = spec.name.rpartition(".")[2] if spec.name.partition(".")[0].startswith("mm") else spec.name
+        if name in known:
+            return known[name]
+        if (table, name) in self.registered:
+            return self.registered[table, name]
+        if not spec.name or "." in spec.name:
+            module, _, attribute = spec.name.rpartition(".")
+            return f"{module}:{attribute}" if scan.find_source(module, self.folders) else ""
+        near = nearest(spec.name, [*known, *(entry for where, entry in self.registered if where == table)])
+        if near and self._unread and not is_slip(spec.name.casefold(), near.casefold()):
+            return ""
+        if near or not self.modules:
+            hint = f"did you mean {near!r}?" if near else "list the module that defines it under `custom_imports`"
+            named = spec.place("type")
+            at = named if named.file != spec.at.file else spec.at  # of an override, or of a child
+            self.error(at, f"no {word} is called {spec.name!r}", hint)
+        return ""
+
+    def unknown_keys(self, known: Sequence[str]) -> None:
+        """Top-level keys that nobody reads: neither known words, nor variables that the config itself uses."""
+        used = names_used(self.tree.files.values())
+        for key in self.tree.values:
+            if key in known or not isinstance(key, str) or key.startswith("_") or key in used:
+                continue
+            near = nearest(key, known)
+            hint = f"did you mean {near!r}?" if near else ""
+            by_hand = not self.place(key).line and is_slip(key, near or "")
+            if near and (by_hand or SequenceMatcher(None, key, near).ratio() >= SURELY):
+                self.error(self.place(key), f"unknown key {key}", hint)
+            else:
+                self.warning(self.place(key), f"unknown key {key}: nothing reads it", hint)
+
+    # -- the user's own modules ----------------------------------------------------------------------------------
+
+    def sources(self) -> Iterator[scan.Source]:
+        """The files of the user's modules, and those beside them that they import."""
+        for module in self.modules:
+            source = scan.find_source(module, self.folders)
+            if source is not None:
+                yield from scan.reached(module, source.file, folders=self.folders)
+
+    def _by_user(self) -> dict[tuple[str, str], str]:
+        """What the user's modules register: (table, name) → ``module:attr``."""
+        found: dict[tuple[str, str], str] = {}
+        for source in self.sources():
+            found.update({(entry.table, entry.name): entry.target for entry in scan.registered(source)})
+        return found
+
+    def _named_modules(self) -> Iterator[str]:
+        for entry in imported_by(self.tree.files):
+            top = entry.module.partition(".")[0]
+            if top not in INSTALLED and not imports.is_served(top) and scan.find_source(entry.module, self.folders):
+                yield entry.module
+
+
+def name_of(value: Any) -> str:
+    """A component's name: text, or the dotted path of a class."""
+    if isinstance(value, str):
+        return value
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else str(value or "")
+
+
+def names_used(texts: Iterable[str]) -> set[str]:
+    """Variables that a config reads itself: in its own code, as ``_base_.x``, or as ``{{_base_.x}}``."""
+    used: set[str] = set()
+    for text in texts:
+        used.update(re.findall(r"_base_\.(\w+)", text))
+        try:
+            tree = ast.parse(re.sub(r"\{\{.*?\}\}", "0", text))
+        except SyntaxError:
+            continue
+        used.update(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    return used
+
+
+def _imports(tree: Tree) -> tuple[str, ...]:
+    wanted = tree.get("custom_imports", "imports")
+    names = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def number(low: Lowering, path: Path, default: Any, *, least: int = 0) -> Any:
+    """A whole number at ``path``; anything else is a finding and gives ``default``."""
+    value = low.tree.get(*path, default=default)
+    if value is default or (isinstance(value, int) and not isinstance(value, bool) and value >= least):
+        return value
+    quoted = isinstance(value, str) and value.strip().isdecimal()
+    hint = f"write {value.strip()} without quotes" if quoted else ""
+    low.error(low.place(*path), f"{dotted(path)} must be a whole number of at least {least}, not {value!r}", hint)
+    return default

@@ -1,0 +1,138 @@
+"""Slips of the fingers anywhere in a config: a word that is one letter away from one that belongs there.
+
+Configs of this world may hold variables of the user's own and keys that nobody reads, so an unknown word alone is no
+mistake. One that is a single slip away from a word that belongs there, and is missing, surely is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from etude.config.imports import find_imports
+from etude.config.tree import Path, dotted
+from etude.dialects.openmm.checks.lowering import Lowering, names_used
+from etude.errors import Finding, is_slip, nearest
+from etude.inspection import signatures as scan
+from etude.inspection.index import kept
+
+#: Keys that the dict of any component may have beside the arguments of its class.
+_ALWAYS = (
+    "type", "_scope_", "_delete_", "init_cfg", "priority", "constructor", "paramwise_cfg", "dataset", "pipeline",
+    "train_cfg", "test_cfg", "data_preprocessor", "times",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """What a dialect knows: its top-level keys; names of components → ``module:attr``; and by the way to a dict (``*``
+    stands for any key or index) the keys that belong there, and the component it is when it has no ``type``."""
+
+    top: Sequence[str]
+    names: Mapping[str, str]
+    #: Import name → attribute → ``module:attr``, to follow base classes of the user's own.
+    served: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    keys: Mapping[tuple[str, ...], Sequence[str]] = field(default_factory=dict)
+    defaults: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+
+    def known(self, target: str) -> scan.Signature | None:
+        """A base class by its old import name leads to ours."""
+        module, _, attribute = target.partition(":")
+        ours = self.served.get(module, {}).get(attribute, "")
+        return scan.signature(ours, known=kept) if ":" in ours else kept(target)
+
+
+def tell_slips(low: Lowering, words: Words) -> None:
+    """Add to the findings of ``low`` every slip that they do not name yet."""
+    _Slips(low, words).tell()
+
+
+class _Slips:
+    def __init__(self, low: Lowering, words: Words) -> None:
+        self.low, self.words = low, words
+        self.names = {**words.names, **{name: target for (_, name), target in low.registered.items()}}
+
+    def tell(self) -> None:
+        lost = self._imports()
+        used = _used(tuple(self.low.tree.files.values()))
+        self._keys((), self.low.tree.values, self.words.top, leave=used)
+        for path, value in self.low.tree.walk():
+            if isinstance(value, Mapping) and path[0] in self.words.top:
+                self._keys(path, value, self._belong(path, value))
+                if not lost:
+                    self._name(path, value)
+
+    def _belong(self, path: Path, value: Mapping[Any, Any]) -> list[str]:
+        """The words that belong into the dict at ``path``."""
+        name = value.get("type", _at(self.words.defaults, path))
+        found = [*(_at(self.words.keys, path) or ()), *(_ALWAYS if name else ("type",))]
+        target = self.names.get(_bare(name)) if isinstance(name, str) else None
+        signature = scan.signature(target, folders=self.low.folders, known=self.words.known) if target else None
+        return [*found, *(parameter.key for parameter in signature.parameters)] if signature else found
+
+    def _keys(self, path: Path, value: Mapping[Any, Any], words: Iterable[str], leave: Iterable[str] = ()) -> None:
+        missing = [word for word in words if path or word not in value]
+        known = {*words, *leave}
+        for key in value:
+            if isinstance(key, str) and key not in known and not key.startswith("_"):
+                meant = _slip_of(key, missing)
+                if meant:
+                    self._error((*path, key), key, f"unknown key {dotted((*path, key))}", meant)
+
+    def _name(self, path: Path, value: Mapping[Any, Any]) -> None:
+        name = value.get("type")
+        if isinstance(name, str) and name and _bare(name) not in self.names and "." not in name:
+            meant = _slip_of(name, self.names)
+            if meant:
+                self._error((*path, "type"), name, f"{self._no(meant, path)} is called {name!r}", meant)
+
+    def _no(self, meant: str, path: Path) -> str:
+        """``no transform``: the kind of what was probably meant, by the table that it is registered in."""
+        table = next((table for table, name in self.low.registered if name == meant), "")
+        kind = "transform" if "pipeline" in path else table.lower().replace("_", " ").removesuffix("s")
+        kind = "loss" if table == "LOSSES" else kind
+        return f"no {kind}" if kind else "nothing"
+
+    def _imports(self) -> bool:
+        """Tell of a module that cannot be found, unless the config says that this may be; whether there is one: names
+        that look misspelt may be its own."""
+        forgiven = self.low.tree.get("custom_imports", "allow_failed_imports", default=False)
+        places = [self.low.place("custom_imports", "imports", index) for index in range(len(self.low.imports))]
+        missing = find_imports(self.low.imports, list(self.low.tree.files), places)[1]
+        for finding in missing:
+            if finding.hint.startswith("did you mean") or not forgiven:
+                self.low.findings.append(replace(finding, message=f"custom_{finding.message}"))
+        return bool(missing)
+
+    def _error(self, path: Path, word: str, message: str, meant: str) -> None:
+        """Tell it, unless an error says the same; a warning about the word gives way."""
+        at, hint = str(self.low.place(*path)), f"did you mean {meant!r}?"
+        about = [f for f in self.low.findings if f.at == at and (repr(word) in f.message or dotted(path) in f.message)]
+        if any(finding.severity == "error" for finding in about):
+            return
+        self.low.findings[:] = [f for f in self.low.findings if f not in about or f.severity == "error"]
+        self.low.findings.append(Finding(at, message, hint))
+
+
+@lru_cache(maxsize=8)
+def _used(texts: tuple[str, ...]) -> set[str]:
+    return names_used(texts)
+
+
+def _slip_of(word: str, words: Iterable[str]) -> str | None:
+    near = [known for known in words if len(known) > 1 and is_slip(word.casefold(), known.casefold())]
+    return nearest(word, near) if near else None
+
+
+def _bare(name: str) -> str:
+    """``mmcls.ResNet`` and ``mmcls.models.ResNet`` → ``ResNet``."""
+    return name.rpartition(".")[2] if name.startswith("mm") else name
+
+
+def _at(table: Mapping[tuple[str, ...], Any], path: Path) -> Any:
+    for pattern, found in table.items():
+        if len(pattern) == len(path) and all(p in ("*", str(part)) for p, part in zip(pattern, path, strict=True)):
+            return found
+    return None

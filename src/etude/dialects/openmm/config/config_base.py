@@ -1,0 +1,311 @@
+"""What the ``Config`` of both systems have in common: a ``ConfigDict``, the file it came from, and ways to dump it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+import tempfile
+import warnings
+from argparse import Action, ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import yaml
+
+from etude.dialects.openmm.config.dict_base import AttributeDict
+from etude.dialects.openmm.config.merge import merge, nested
+from etude.dialects.openmm.errors import (
+    ConfigFileError,
+    ConfigFileMissing,
+    ConfigImportError,
+    ConfigKeyError,
+    ConfigTypeError,
+)
+from etude.dialects.openmm.reading.source import SUFFIXES
+from etude.dialects.openmm.utils.misc import import_modules_from_strings
+
+_SLOTS = ("_cfg_dict", "_filename", "_text")
+
+
+class ConfigBase:
+    """Attribute and item access to the values; everything else that a dict can do is forwarded to it."""
+
+    dict_class: ClassVar[type[AttributeDict]] = AttributeDict
+    reserved: ClassVar[tuple[str, ...]] = ("filename", "text", "pretty_text")
+    slots: ClassVar[tuple[str, ...]] = _SLOTS
+
+    def __init__(self, cfg_dict: Any = None, cfg_text: str | None = None, filename: Any = None) -> None:
+        cfg_dict = {} if cfg_dict is None else cfg_dict
+        if not isinstance(cfg_dict, dict):
+            raise ConfigTypeError(f"cfg_dict must be a dict, but got {type(cfg_dict)}")
+        for key in cfg_dict:
+            if key in self.reserved:
+                raise ConfigKeyError(f"{key} is reserved for config file", at=str(filename or ""))
+        if not isinstance(cfg_dict, self.dict_class):
+            cfg_dict = self.dict_class(cfg_dict)
+        filename = str(filename) if isinstance(filename, Path) else filename
+        self._set("_cfg_dict", cfg_dict)
+        self._set("_filename", filename)
+        self._set("_text", cfg_text if cfg_text else _text_of(filename))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    # -- reading and writing files -------------------------------------------------------------------------------
+
+    @classmethod
+    def fromfile(cls, filename: Any, *args: Any, **kwargs: Any) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def fromstring(cls, cfg_str: str, file_format: str) -> Self:
+        """A config from text of the given format (``.py``, ``.json``, ``.yaml``, ``.yml``, with the dot)."""
+        if file_format not in SUFFIXES:
+            raise ConfigFileError("Only py/yml/yaml/json type are supported now!", hint=f"not {file_format!r}")
+        if file_format != ".py" and "dict(" in cfg_str:
+            warnings.warn('Please check "file_format", the file format may be .py', stacklevel=2)
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, f"config{file_format}")
+            with open(file, "w", encoding="utf-8") as stream:
+                stream.write(cfg_str)
+            made = cls.fromfile(file)
+        made._set("_filename", None)
+        return made
+
+    @classmethod
+    def auto_argparser(cls, description: str | None = None) -> tuple[ArgumentParser, Self]:
+        """A parser with an option for every value of the config that the command line names, and that config."""
+        parser = ArgumentParser(description=description)
+        parser.add_argument("config", help="config file path")
+        known, _ = parser.parse_known_args()
+        config = cls.fromfile(known.config)
+        add_args(parser, config._cfg_dict)
+        return parser, config
+
+    def dump(self, file: Any = None) -> str | None:
+        """Write to ``file`` in the format that its suffix says, or give the text in the format of one's own file."""
+        own = os.path.splitext(self._filename or "config.py")[1] if file is None else os.path.splitext(str(file))[1]
+        text = self._dumped(own)
+        if file is None:
+            return text
+        with open(file, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        return None
+
+    def _dumped(self, suffix: str) -> str:
+        if suffix == ".json":
+            return json.dumps(jsonable(self._plain()))
+        if suffix in (".yaml", ".yml"):
+            text: str = yaml.safe_dump(jsonable(self._plain()))
+            return text
+        if suffix != ".py":
+            raise ConfigTypeError(f"Unsupported format: {suffix.removeprefix('.')}", hint="py, yml, yaml and json are")
+        return self.pretty_text
+
+    def _plain(self) -> dict[Any, Any]:
+        return self._cfg_dict.to_dict()
+
+    @property
+    def pretty_text(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def filename(self) -> str | None:
+        return self._filename
+
+    @property
+    def text(self) -> str:
+        return self._text
+
+    def merge_from_dict(self, options: dict[str, Any], allow_list_keys: bool = True) -> None:
+        """Dotted keys over the values; digits name elements of lists."""
+        merged = merge(nested(options), self._cfg_dict, list_keys=allow_list_keys)
+        self._set("_cfg_dict", self.dict_class(merged))
+
+    # -- a dict's face -------------------------------------------------------------------------------------------
+
+    _cfg_dict: AttributeDict
+    _filename: str | None
+    _text: str
+
+    def __repr__(self) -> str:
+        return f"Config (path: {self._filename}): {self._cfg_dict!r}"
+
+    def __len__(self) -> int:
+        return len(self._cfg_dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.slots:
+            raise AttributeError(name)
+        return getattr(self._cfg_dict, name)
+
+    def __getitem__(self, name: Any) -> Any:
+        return self._cfg_dict[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._cfg_dict, name, value)
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        self._cfg_dict[name] = value
+
+    def __delitem__(self, name: Any) -> None:
+        del self._cfg_dict[name]
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._cfg_dict, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._cfg_dict
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._cfg_dict)
+
+    def __getstate__(self) -> Any:
+        return tuple(self.__dict__[name] for name in self.slots)
+
+    def __setstate__(self, state: Any) -> None:
+        for name, value in zip(self.slots, state, strict=False):
+            self._set(name, value)
+
+    def __copy__(self) -> Self:
+        other = self.__class__.__new__(self.__class__)
+        other.__setstate__(self.__getstate__())
+        other._set("_cfg_dict", copy.copy(self._cfg_dict))
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        other = self.__class__.__new__(self.__class__)
+        memo[id(self)] = other
+        other.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return other
+
+
+class DictActionBase(Action):
+    """``--cfg-options a.b=1 c=[1,2]`` → ``{"a.b": 1, "c": [1, 2]}``."""
+
+    #: A second use of the option adds to the first instead of replacing it.
+    extends: ClassVar[bool] = False
+
+    @classmethod
+    def parse_value(cls, text: str) -> Any:
+        """The value that ``text`` means: numbers, booleans, None, lists, tuples, else the text without blanks."""
+        return _parsed(text.strip("'\"").replace(" ", ""))
+
+    @staticmethod
+    def _parse_int_float_bool(val: str) -> Any:
+        return _leaf(val)
+
+    @staticmethod
+    def _parse_iterable(val: str) -> Any:
+        return DictActionBase.parse_value(val)
+
+    def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option_string: Any = None) -> None:
+        options = dict(getattr(namespace, self.dest, None) or {}) if self.extends else {}
+        for pair in [values] if isinstance(values, str) else values:
+            key, equals, text = pair.partition("=")
+            if not equals:
+                parser.error(f"{option_string or self.dest}: {pair!r} is not of the form key=value")
+            options[key] = self.parse_value(text)
+        setattr(namespace, self.dest, options)
+
+
+def _parsed(text: str) -> Any:
+    text = text.strip("'\"")
+    if text[:1] in ("(", "[") and text[-1:] == {"(": ")", "[": "]"}[text[0]] and len(list(_split(text))) == 1:
+        items = _items(text[1:-1])
+        return tuple(items) if text[0] == "(" else items
+    if "," in text:
+        return _items(text)
+    return _leaf(text)
+
+
+def _items(text: str) -> list[Any]:
+    """The values between commas; nothing after the last comma is no value, nothing before one is an empty text."""
+    pieces = list(_split(text))
+    return [_parsed(piece) for piece in (pieces if pieces[-1] else pieces[:-1])]
+
+
+def _split(text: str) -> Iterator[str]:
+    """The pieces between commas that stand outside all brackets."""
+    if text.count("(") != text.count(")") or text.count("[") != text.count("]"):
+        raise AssertionError(f"Imbalanced brackets exist in {text}")
+    depth, start = 0, 0
+    for position, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            yield text[start:position]
+            start = position + 1
+    yield text[start:]
+
+
+def _leaf(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return None if text == "None" else text
+
+
+def import_custom(values: dict[Any, Any], at: str) -> None:
+    """Import what ``custom_imports`` asks for."""
+    wanted = values.get("custom_imports")
+    if not wanted:
+        return
+    unknown = [key for key in wanted if key not in ("imports", "allow_failed_imports")]
+    if unknown:
+        raise ConfigTypeError(
+            f"custom_imports has no key {unknown[0]!r}", at=at, hint="it takes `imports` and `allow_failed_imports`"
+        )
+    try:
+        import_modules_from_strings(**dict(wanted))
+    except ConfigTypeError as error:
+        raise ConfigTypeError(error.findings[0].message, at=at) from None
+    except ImportError as error:
+        raise ConfigImportError(
+            f"Failed to import custom modules from {dict(wanted)}: {error}; the current sys.path is: {sys.path}", at=at,
+            hint="set PYTHONPATH to the folder that holds the module",
+        ) from error  # fmt: skip
+
+
+def add_args(parser: ArgumentParser, values: dict[Any, Any], prefix: str = "--") -> ArgumentParser:
+    """An option for every value: ``--model.depth`` of the value's type, several values for a list."""
+    for key, value in dict.items(values):
+        if isinstance(value, str | bool | int | float):
+            kind: Any = {"action": "store_true"} if isinstance(value, bool) else {"type": type(value)}
+            parser.add_argument(f"{prefix}{key}", **kind)
+        elif isinstance(value, dict):
+            add_args(parser, value, f"{prefix}{key}.")
+        elif isinstance(value, Iterable):
+            items = list(value)
+            parser.add_argument(f"{prefix}{key}", type=type(items[0]) if items else str, nargs="+")
+        elif value is None:
+            parser.add_argument(f"{prefix}{key}")
+    return parser
+
+
+def jsonable(value: Any) -> Any:
+    """Values as JSON and YAML can say them: tuples as lists, sets sorted, other objects as their text."""
+    if isinstance(value, dict):
+        return {key: jsonable(item) for key, item in dict.items(value)}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if isinstance(value, set | range):
+        return sorted(value) if isinstance(value, set) else list(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else str(value)
+
+
+def _text_of(filename: str | None) -> str:
+    if not filename:
+        return ""
+    if not os.path.isfile(filename):
+        raise ConfigFileMissing(f'file "{filename}" does not exist')
+    with open(filename, encoding="utf-8") as file:
+        return file.read()

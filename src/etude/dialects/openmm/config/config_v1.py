@@ -1,0 +1,48 @@
+"""mmcv 1.x's ``Config`` and ``DictAction``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+from etude.dialects.openmm.config.config_base import ConfigBase, DictActionBase, add_args, import_custom
+from etude.dialects.openmm.config.dict_v1 import ConfigDict
+from etude.dialects.openmm.config.merge import merge
+from etude.dialects.openmm.config.pretty import pretty
+from etude.dialects.openmm.reading.text_style import Style, read_chain
+
+__all__ = ["BASE_KEY", "DELETE_KEY", "DEPRECATION_KEY", "Config", "ConfigDict", "DictAction", "add_args"]
+
+BASE_KEY, DELETE_KEY, DEPRECATION_KEY = "_base_", "_delete_", "_deprecation_"
+
+
+class Config(ConfigBase):
+    """A config file or dict, with attribute access to everything inside."""
+
+    dict_class = ConfigDict
+
+    @classmethod
+    def fromfile(cls, filename: Any, use_predefined_variables: bool = True, import_custom_modules: bool = True) -> Self:
+        """Read a ``.py``, ``.json`` or ``.yaml`` file with its bases; import its ``custom_imports``."""
+        source = read_chain(filename, Style(ConfigDict, predefined=use_predefined_variables))
+        if import_custom_modules:
+            import_custom(source.values, str(source.places.get(("custom_imports",), filename)))
+        return cls(source.values, cfg_text=source.text, filename=os.fspath(filename))
+
+    @staticmethod
+    def _file2dict(filename: Any, use_predefined_variables: bool = True) -> tuple[dict[Any, Any], str]:
+        source = read_chain(filename, Style(ConfigDict, predefined=use_predefined_variables))
+        return source.values, source.text
+
+    @staticmethod
+    def _merge_a_into_b(a: dict[Any, Any], b: Any, allow_list_keys: bool = False) -> Any:
+        return merge(a, b, list_keys=allow_list_keys)
+
+    @property
+    def pretty_text(self) -> str:
+        """The config as Python source, keys in their order."""
+        return pretty(self._cfg_dict, sort=False, spread=False)
+
+
+class DictAction(DictActionBase):
+    """``--cfg-options a.b=1 c=[1,2]``; a second use replaces the first."""

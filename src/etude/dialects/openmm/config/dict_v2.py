@@ -1,0 +1,99 @@
+"""MMEngine's ``ConfigDict``: stand-ins of pure-Python configs are kept inside and given out as the real thing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, Self
+
+from etude.dialects.openmm.config.dict_base import AttributeDict
+from etude.dialects.openmm.reading.lazy_objects import built, named
+
+_DELETE = "_delete_"
+
+
+class ConfigDict(AttributeDict):
+    """A dict with attribute access. Reading a stand-in imports what it stands for; ``to_dict`` gives its name."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return built(super().__getitem__(key))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Being an iterator of our own, it keeps ``**config`` from reading past :meth:`__getitem__`."""
+        return iter(self.keys())
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return built(super().get(key, default))
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        """The value, taken out; ``default`` (None) when there is none."""
+        return built(super().pop(key, default))
+
+    def popitem(self) -> tuple[Any, Any]:
+        key, value = super().popitem()
+        return key, built(value)
+
+    def items(self) -> Any:
+        return [(key, built(value)) for key, value in self.raw_items()]
+
+    def values(self) -> Any:
+        return [built(value) for value in dict.values(self)]
+
+    def merge(self, other: dict[Any, Any]) -> None:
+        """Like :meth:`update`, but dicts inside become new ones, which nobody else holds; a dict with ``_delete_=True``
+        replaces what was there."""
+        merged = _merged(copy.deepcopy(other), copy.deepcopy(self))
+        self.clear()
+        for key, value in merged.items():
+            self[key] = value
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ConfigDict):
+            return self.to_dict() == other.to_dict()
+        if isinstance(other, dict):
+            return dict(self.items()) == other
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        other = self.__class__()
+        memo[id(self)] = other
+        for key, value in self.raw_items():
+            dict.__setitem__(other, key, copy.deepcopy(value, memo))
+        return other
+
+    def to_dict(self) -> dict[Any, Any]:
+        """Plain dicts all the way down, stand-ins as dotted names."""
+        plain: dict[Any, Any] = named(self)
+        return plain
+
+    def _to_lazy_dict(self) -> dict[Any, Any]:
+        """Plain dicts all the way down, stand-ins as they are."""
+        return {key: _lazily(value) for key, value in self.raw_items()}
+
+
+def _lazily(value: Any) -> Any:
+    if isinstance(value, ConfigDict):
+        return value._to_lazy_dict()
+    if type(value) in (list, tuple):
+        return type(value)(_lazily(item) for item in value)
+    return value
+
+
+def _merged(over: dict[Any, Any], under: dict[Any, Any]) -> dict[Any, Any]:
+    """Keys of ``under`` first; what is stored is not looked at, so that stand-ins stay."""
+    below = {} if dict.get(over, _DELETE, False) else dict(dict.items(under))
+    for key, value in dict.items(over):
+        if key == _DELETE:
+            continue
+        own = below.get(key)
+        if isinstance(value, dict) and isinstance(own, dict):
+            value = _merged(value, own)
+        elif isinstance(value, dict):
+            dict.pop(value, _DELETE, None)
+        below[key] = value
+    return below

@@ -1,0 +1,63 @@
+"""Configs inside installed packages (``mmdet::folder/file.py``), by the names that MMEngine gives these pieces."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from typing import Any
+
+from etude.dialects.openmm.file_io.fileio import load
+from etude.dialects.openmm.utils.path import check_file_exist
+
+_SAME = (
+    "mmcls mmdet mmdet3d mmtrack mmpose mmedit mmocr mmgen mmfewshot mmrazor mmflow mmhuman3d mmrotate mmselfsup "
+    "mmyolo mmpretrain mmagic"
+)
+#: Import name → name for pip.
+MODULE2PACKAGE: dict[str, str] = {name: name for name in _SAME.split()} | {
+    "mmseg": "mmsegmentation", "mmaction": "mmaction2",
+}  # fmt: skip
+
+
+PKG2PROJECT = MODULE2PACKAGE
+
+
+def _get_package_and_cfg_path(cfg_path: str) -> tuple[str, str]:
+    """The package and the file of ``package::folder/file.py``."""
+    if re.match(r"\w*::\w*/\w*", cfg_path) is None:
+        raise ValueError(f"{cfg_path!r} should name a package and a file in it, such as mmdet::folder/file.py")
+    package, *rest = cfg_path.split("::")
+    if len(rest) > 1:
+        raise ValueError(f"`::` separates a package from a file once, but {cfg_path!r} has several")
+    assert package in MODULE2PACKAGE, f"there are no configs of {package!r} to load"
+    return MODULE2PACKAGE[package], rest[0]
+
+
+def _get_external_cfg_base_path(package_path: str, cfg_name: str) -> str:
+    """Where a package keeps the config ``cfg_name``."""
+    path = os.path.join(package_path, ".mim", "configs", cfg_name)
+    check_file_exist(path)
+    return path
+
+
+def _get_cfg_metainfo(package_path: str, cfg_path: str) -> dict[str, Any]:
+    """What the model index of a package says of a config; of several entries, the first."""
+    found: dict[str, Any] = {}
+    for file in load(os.path.join(package_path, ".mim", "model-index.yml"))["Import"]:
+        for model in load(os.path.join(package_path, ".mim", file))["Models"]:
+            if "Config" not in model:
+                warnings.warn(f"{model} names no `Config`", stacklevel=2)
+            else:
+                found.setdefault(model["Config"].partition("/")[-1], model)
+    if cfg_path not in found:
+        raise ValueError(f"Expected configs: {found.keys()}, but got {cfg_path}")
+    entry: dict[str, Any] = found[cfg_path]
+    return entry
+
+
+def _get_external_cfg_path(package_path: str, cfg_file: str) -> str:
+    """The file of a config that the model index of a package names."""
+    path = os.path.join(package_path, _get_cfg_metainfo(package_path, cfg_file.split(".")[0])["Config"])
+    check_file_exist(path)
+    return path

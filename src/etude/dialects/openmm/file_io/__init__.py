@@ -1,0 +1,1 @@
+"""File backends, ``load``/``dump``, and safe reading of pickles."""

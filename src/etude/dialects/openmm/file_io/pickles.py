@@ -1,0 +1,157 @@
+"""Pickles of data: containers, numbers, texts, arrays, tensors, and the data classes of mmcv and MMEngine.
+
+A pickle is a program that calls what it names, and mmcv and MMEngine run it. Here the names below are everything that
+it may call; any other is refused before it is looked up. :mod:`etude.checkpoint.trust` runs pickles as Python does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from etude.checkpoint import trust
+from etude.errors import DataError, printable
+
+#: The flag of types that are made at run time, to which attributes can be given.
+_CHANGEABLE = 1 << 9
+_ENCODINGS = ("latin1", "utf-8", "ascii")
+
+
+class RefusedPickle(DataError):
+    """A pickle names something that data do not need."""
+
+
+def load(file: Any, **kwargs: Any) -> Any:
+    """What the open ``file`` holds; ``kwargs`` are those of :func:`pickle.load`."""
+    if trust.is_given():
+        return pickle.load(file, **kwargs)
+    return _Unpickler(file, **kwargs).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        module, name = _RENAMED.get((module, name), ("builtins" if module == "__builtin__" else module, name))
+        plain = module.replace("numpy._core.", "numpy.core.", 1)
+        if name in _NAMES.get(plain, ()):
+            return _fresh(getattr(importlib.import_module(plain), name))
+        if (plain, name) in _MADE:
+            return _MADE[plain, name]()
+        if (module, name) in _CLASSES:
+            return getattr(importlib.import_module(_CLASSES[module, name]), name)
+        if plain in ("torch", "numpy") and name.isidentifier():
+            found = _kind_of_number(plain, name)
+            if found is not None:
+                return found
+        module = {"posix": "os", "nt": "os"}.get(module, module)
+        raise RefusedPickle(
+            f"refused: global {printable(module)}.{printable(name)}. Data in a pickle are plain values, arrays and "
+            f"tensors; nothing in it was run. {trust.ADVICE}"
+        )
+
+
+#: Names of Python 2, in which protocols up to 2 are written.
+_RENAMED = {
+    ("__builtin__", "xrange"): ("builtins", "range"), ("__builtin__", "unicode"): ("builtins", "str"),
+    ("__builtin__", "long"): ("builtins", "int"),
+}  # fmt: skip
+#: Module → names that make data of what they are given.
+_NAMES = {
+    "builtins": ("set", "frozenset", "complex", "bytearray", "bytes", "range", "slice", "int", "float", "str", "bool",
+                 "list", "dict", "tuple"),
+    "collections": ("OrderedDict", "defaultdict", "deque", "Counter"),
+    "datetime": ("datetime", "date", "time", "timedelta", "timezone"),
+    "decimal": ("Decimal",),
+    "fractions": ("Fraction",),
+    "pathlib": ("PosixPath", "PurePosixPath", "WindowsPath", "PureWindowsPath"),
+    "torch": ("Size", "device"),
+    "numpy": ("ndarray", "dtype"),
+}  # fmt: skip
+
+
+def _fresh(kind: type) -> Any:
+    """A type that a file could not change; where it could, a function of this call's own that makes one."""
+    return (lambda *args: kind(*args)) if kind.__flags__ & _CHANGEABLE else kind
+
+
+def _kind_of_number(module: str, name: str) -> Any:
+    """``torch.float32``, ``numpy.float64``: a kind of number, and nothing else of these modules."""
+    found = getattr(importlib.import_module(module), name, None)
+    if module == "torch":
+        import torch
+
+        return found if isinstance(found, torch.dtype) else None
+    import numpy as np
+
+    return found if isinstance(found, type) and issubclass(found, np.generic) else None
+
+
+def _encode() -> Callable[..., Any]:
+    return lambda text, encoding="latin1": str(text).encode(encoding if encoding in _ENCODINGS else "latin1")
+
+
+def _numpy(name: str) -> Callable[[], Callable[..., Any]]:
+    def make() -> Callable[..., Any]:
+        found = getattr(_inside_numpy("numeric" if name == "_frombuffer" else "multiarray"), name)
+
+        def call(kind: Any, *args: Any) -> Any:
+            if name == "scalar" and getattr(kind, "hasobject", True):
+                raise RefusedPickle("refused: a numpy scalar that holds objects")
+            return found(kind, *args)
+
+        return call
+
+    return make
+
+
+def _inside_numpy(module: str) -> Any:
+    try:
+        return importlib.import_module(f"numpy._core.{module}")
+    except ImportError:
+        return importlib.import_module(f"numpy.core.{module}")
+
+
+def _rebuild(name: str) -> Callable[[], Callable[..., Any]]:
+    def make() -> Callable[..., Any]:
+        import torch
+
+        found = getattr(torch._utils, name)
+        return lambda *args: found(*args)
+
+    return make
+
+
+def _storage() -> Callable[[bytes], Any]:
+    """A tensor's memory lies in the pickle as a file of torch, which may hold no more than that."""
+    import torch
+
+    return lambda data: torch.load(io.BytesIO(data), weights_only=True)
+
+
+_MADE: dict[tuple[str, str], Callable[[], Any]] = {
+    ("_codecs", "encode"): _encode,
+    ("numpy.core.multiarray", "_reconstruct"): _numpy("_reconstruct"),
+    ("numpy.core.multiarray", "scalar"): _numpy("scalar"),
+    ("numpy.core.numeric", "_frombuffer"): _numpy("_frombuffer"),
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild("_rebuild_tensor_v2"),
+    ("torch._utils", "_rebuild_parameter"): _rebuild("_rebuild_parameter"),
+    ("torch.storage", "_load_from_bytes"): _storage,
+}
+_STRUCTURES = {
+    "BaseDataElement": ("base_data_element", "element"), "InstanceData": ("instance_data", "instances"),
+    "PixelData": ("pixel_data", "pixels"), "LabelData": ("label_data", "labels"),
+}  # fmt: skip
+_CONFIGS = {
+    "mmengine.config.config": "etude.dialects.openmm.config.dict_v2",
+    "mmcv.utils.config": "etude.dialects.openmm.config.dict_v1",
+}
+#: Data classes under the names that the originals' files and ours give them → the module of ours.
+_CLASSES: dict[tuple[str, str], str] = {}
+for _name, (_theirs, _ours) in _STRUCTURES.items():
+    for _module in (f"mmengine.structures.{_theirs}", f"etude.dialects.mmengine.live.structures.{_ours}"):
+        _CLASSES[_module, _name] = f"etude.dialects.mmengine.live.structures.{_ours}"
+_CLASSES["etude.dialects.mmengine.live.structures.element", "Names"] = "etude.dialects.mmengine.live.structures.element"
+for _theirs, _ours in _CONFIGS.items():
+    _CLASSES[_theirs, "ConfigDict"] = _CLASSES[_ours, "ConfigDict"] = _ours

@@ -1,0 +1,77 @@
+"""mmcv 1.x's modules that initialise themselves from an ``init_cfg``."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from etude.dialects.openmm.init.init_v1 import initialize, update_init_info
+from etude.dialects.openmm.init.notes import notes_of
+from etude.dialects.openmm.logging_v1 import get_logger, logger_initialized, print_log
+
+
+class BaseModule(nn.Module):
+    """``init_weights()`` applies ``init_cfg``, then the children's. A ``Pretrained`` rule alone leaves them out."""
+
+    def __init__(self, init_cfg: Any = None) -> None:
+        super().__init__()
+        self._is_init = False
+        self.init_cfg = copy.deepcopy(init_cfg)
+
+    @property
+    def is_init(self) -> bool:
+        return self._is_init
+
+    def init_weights(self) -> None:
+        logger = get_logger(next(iter(logger_initialized), "mmcv"))
+        with notes_of(self, logger):
+            name = type(self).__name__
+            if self._is_init:
+                warnings.warn(f"init_weights of {name} has been called more than once.", stacklevel=2)
+                return
+            if self.init_cfg:
+                print_log(f"initialize {name} with init_cfg {self.init_cfg}", logger=logger, level=logging.DEBUG)
+                initialize(self, self.init_cfg)
+                if isinstance(self.init_cfg, dict) and self.init_cfg.get("type") == "Pretrained":
+                    return
+            for child in self.children():
+                init: Any = getattr(child, "init_weights", None)
+                if init is not None:
+                    init()
+                    update_init_info(
+                        child, init_info=f"Initialized by user-defined `init_weights` in {type(child).__name__} "
+                    )
+            self._is_init = True
+
+    def __repr__(self) -> str:
+        text = super().__repr__()
+        return f"{text}\ninit_cfg={self.init_cfg}" if self.init_cfg else text
+
+
+class Sequential(BaseModule, nn.Sequential):
+    """``nn.Sequential`` with an ``init_cfg``."""
+
+    def __init__(self, *args: Any, init_cfg: Any = None) -> None:
+        BaseModule.__init__(self, init_cfg)
+        nn.Sequential.__init__(self, *args)
+
+
+class ModuleList(BaseModule, nn.ModuleList):
+    """``nn.ModuleList`` with an ``init_cfg``."""
+
+    def __init__(self, modules: Iterable[nn.Module] | None = None, init_cfg: Any = None) -> None:
+        BaseModule.__init__(self, init_cfg)
+        nn.ModuleList.__init__(self, modules)
+
+
+class ModuleDict(BaseModule, nn.ModuleDict):
+    """``nn.ModuleDict`` with an ``init_cfg``."""
+
+    def __init__(self, modules: Any = None, init_cfg: Any = None) -> None:
+        BaseModule.__init__(self, init_cfg)
+        nn.ModuleDict.__init__(self, modules)

@@ -1,0 +1,164 @@
+"""Initialisers as objects: which modules they touch, what they do to them, and what they say about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from etude.dialects.openmm.errors import ConfigTypeError
+from etude.dialects.openmm.init.functions import (
+    bias_init_with_prob,
+    constant_init,
+    kaiming_init,
+    normal_init,
+    trunc_normal_init,
+    uniform_init,
+    xavier_init,
+)
+
+
+class BaseInit:
+    """Touches modules whose class, or a direct base of it, is named in ``layer``; all of them when ``wholemodule``."""
+
+    def __init__(
+        self, *, bias: float = 0, bias_prob: float | None = None, layer: str | list[str] | None = None
+    ) -> None:
+        self.wholemodule = False
+        if not isinstance(bias, int | float):
+            raise ConfigTypeError(f"bias must be a number, but got a {type(bias)}")
+        if bias_prob is not None and not isinstance(bias_prob, float):
+            raise ConfigTypeError(f"bias_prob type must be float, but got {type(bias_prob)}")
+        if layer is not None and not isinstance(layer, str | list):
+            raise ConfigTypeError(f"layer must be a str or a list of str, but got a {type(layer)}")
+        self.layer: list[str] | str = layer if layer is not None else []
+        self.bias = bias_init_with_prob(bias_prob) if bias_prob is not None else bias
+
+    def __call__(self, module: nn.Module) -> None:
+        names = {self.layer} if isinstance(self.layer, str) else set(self.layer)
+
+        def touch(one: nn.Module) -> None:
+            if self.wholemodule or names & {type(one).__name__, *_get_bases_name(one)}:
+                self._fill(one)
+
+        module.apply(touch)
+        if hasattr(module, "_params_init_info"):
+            update_init_info(module, init_info=self._get_init_info())
+
+    def _fill(self, module: nn.Module) -> None:
+        raise NotImplementedError
+
+    def _said(self) -> dict[str, Any]:
+        return {}
+
+    def _get_init_info(self) -> str:
+        said = ", ".join(f"{name}={value}" for name, value in {**self._said(), "bias": self.bias}.items())
+        return f"{type(self).__name__}: {said}"
+
+
+class ConstantInit(BaseInit):
+    def __init__(self, val: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.val = val
+
+    def _fill(self, module: nn.Module) -> None:
+        constant_init(module, self.val, self.bias)
+
+    def _said(self) -> dict[str, Any]:
+        return {"val": self.val}
+
+
+class XavierInit(BaseInit):
+    def __init__(self, gain: float = 1, distribution: str = "normal", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.gain, self.distribution = gain, distribution
+
+    def _fill(self, module: nn.Module) -> None:
+        xavier_init(module, self.gain, self.bias, self.distribution)
+
+    def _said(self) -> dict[str, Any]:
+        return {"gain": self.gain, "distribution": self.distribution}
+
+
+class NormalInit(BaseInit):
+    def __init__(self, mean: float = 0, std: float = 1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mean, self.std = mean, std
+
+    def _fill(self, module: nn.Module) -> None:
+        normal_init(module, self.mean, self.std, self.bias)
+
+    def _said(self) -> dict[str, Any]:
+        return {"mean": self.mean, "std": self.std}
+
+
+class TruncNormalInit(BaseInit):
+    def __init__(self, mean: float = 0, std: float = 1, a: float = -2, b: float = 2, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mean, self.std, self.a, self.b = mean, std, a, b
+
+    def _fill(self, module: nn.Module) -> None:
+        trunc_normal_init(module, self.mean, self.std, self.a, self.b, self.bias)
+
+    def _said(self) -> dict[str, Any]:
+        return {"a": self.a, "b": self.b, "mean": self.mean, "std": self.std}
+
+
+class UniformInit(BaseInit):
+    def __init__(self, a: float = 0, b: float = 1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.a, self.b = a, b
+
+    def _fill(self, module: nn.Module) -> None:
+        uniform_init(module, self.a, self.b, self.bias)
+
+    def _said(self) -> dict[str, Any]:
+        return {"a": self.a, "b": self.b}
+
+
+class KaimingInit(BaseInit):
+    def __init__(
+        self,
+        a: float = 0,
+        mode: str = "fan_out",
+        nonlinearity: str = "relu",
+        distribution: str = "normal",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.a, self.mode, self.nonlinearity, self.distribution = a, mode, nonlinearity, distribution
+
+    def _fill(self, module: nn.Module) -> None:
+        kaiming_init(module, self.a, self.mode, self.nonlinearity, self.bias, self.distribution)
+
+    def _said(self) -> dict[str, Any]:
+        return {
+            "a": self.a, "mode": self.mode, "nonlinearity": self.nonlinearity, "distribution ": self.distribution
+        }  # fmt: skip
+
+
+class Caffe2XavierInit(KaimingInit):
+    """The "XavierFill" of Caffe2, which is a uniform Kaiming one."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(a=1, mode="fan_in", nonlinearity="leaky_relu", distribution="uniform", **kwargs)
+
+
+def update_init_info(module: nn.Module, init_info: str) -> None:
+    """Note ``init_info`` for every parameter of ``module`` whose mean has changed since it was last looked at."""
+    assert hasattr(module, "_params_init_info"), f"Can not find `_params_init_info` in {module}"
+    notes: Any = module._params_init_info
+    for name, parameter in module.named_parameters():
+        if parameter not in notes:
+            raise AssertionError(
+                f"Find a new :obj:`Parameter` named `{name}` during executing the `init_weights` of "
+                f"`{type(module).__name__}`. Do not add or replace parameters there."
+            )
+        mean = parameter.data.mean().cpu()
+        if notes[parameter]["tmp_mean_value"] != mean:
+            notes[parameter]["init_info"] = init_info
+            notes[parameter]["tmp_mean_value"] = mean
+
+
+def _get_bases_name(module: nn.Module) -> list[str]:
+    return [base.__name__ for base in type(module).__bases__]

@@ -1,0 +1,91 @@
+"""What a pure-Python config imports. Its imports are stand-ins until a value is read, so a misspelt one shows late:
+here each is looked for by the sources, with nothing imported."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from etude.config.files import display
+from etude.config.imports import near_module
+from etude.dialects import imports
+from etude.dialects.openmm.reading.lazy_style import is_builtin
+from etude.dialects.openmm.reading.source import CONFIG_HOMES
+from etude.errors import Finding, nearest, suggest
+from etude.inspection import signatures as scan
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One name that a config imports: ``name`` of ``module`` (empty for the module itself), and where."""
+
+    module: str
+    name: str
+    at: str
+
+
+def imported_by(files: Mapping[str, str]) -> list[Imported]:
+    """What the config files (path → text) import for use as types, bases left out."""
+    return [entry for file, text in files.items() if file.endswith(".py") for entry in _imported(file, text)]
+
+
+def broken_imports(files: Mapping[str, str]) -> list[Finding]:
+    """A finding for every import that leads nowhere, each with its own line."""
+    folders = tuple(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in files))
+    findings = [_broken(entry, folders) for entry in imported_by(files)]
+    return list(dict.fromkeys(finding for finding in findings if finding is not None))
+
+
+def missing_name(module: str, name: str, folders: tuple[str, ...]) -> tuple[str, str] | None:
+    """What is wrong with ``name`` of ``module``, and what was probably meant; None where nothing is, as far as
+    sources tell."""
+    served = imports.served_names(module)
+    if served is not None:
+        if not name or name in served or imports.served_names(f"{module}.{name}") is not None:
+            return None
+        reason = imports.reason_against(module, name)
+        return (reason, "") if reason else (f"{module} has no {name!r}", suggest(name, served))
+    if imports.is_served(module.partition(".")[0]) and not scan.has_module(module, folders):
+        reason = imports.reason_against(module)
+        return (reason, "") if reason else (
+            f"there is no module {module}", _did_you_mean(module, imports.served_modules())
+        )  # fmt: skip
+    source = scan.find_source(module, folders)
+    if source is None:
+        known = scan.has_module(module, folders)
+        near = near_module(module, folders) or _did_you_mean(module, imports.served_modules())
+        return None if known else (f"there is no module {module}", near)
+    names = scan.names_in(source, folders)
+    if not name or name in names or "__getattr__" in names or scan.has_module(f"{module}.{name}", folders):
+        return None
+    return f"{module} has no {name!r}", suggest(name, [word for word in names if not word.startswith("_")])
+
+
+def _did_you_mean(word: str, words: Iterable[str]) -> str:
+    near = nearest(word, list(words))
+    return f"did you mean {near!r}?" if near else ""
+
+
+def _broken(entry: Imported, folders: tuple[str, ...]) -> Finding | None:
+    wrong = missing_name(entry.module, entry.name, folders)
+    return Finding(entry.at, *wrong) if wrong else None
+
+
+def _imported(file: str, text: str) -> Iterator[Imported]:
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return
+    shown = display(file)
+    for node in [inner for statement in body if not isinstance(statement, ast.With) for inner in ast.walk(statement)]:
+        at = f"{shown}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Import):
+            yield from (Imported(alias.name, "", at) for alias in node.names if not is_builtin(alias.name))
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module and not _is_own(node.module):
+            yield from (Imported(node.module, alias.name, at) for alias in node.names if alias.name != "*")
+
+
+def _is_own(module: str) -> bool:
+    return is_builtin(module) or module in CONFIG_HOMES

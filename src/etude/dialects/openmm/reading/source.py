@@ -1,0 +1,256 @@
+"""One config file: its text, what is substituted in it, its own values, and where each key stands."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import types
+import uuid
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from etude.config.tree import Path
+from etude.dialects.openmm.errors import ConfigFileError, ConfigFileMissing, ConfigKeyError, ConfigTypeError
+from etude.dialects.openmm.reading.places import Places, value_at
+from etude.errors import nearest
+from etude.plan import Place
+
+SUFFIXES = (".py", ".json", ".yaml", ".yml")
+BASE = "_base_"
+DEPRECATION = "_deprecation_"
+#: Modules that a config may import its own tools from, and where these are.
+CONFIG_HOMES = {
+    "mmengine.config": "etude.dialects.openmm.config.config_v2",
+    "mmengine": "etude.dialects.openmm.config.config_v2",
+    "mmcv.utils.config": "etude.dialects.openmm.config.config_v1",
+    "mmcv.utils": "etude.dialects.openmm.config.config_v1",
+    "mmcv": "etude.dialects.openmm.config.config_v1",
+}
+
+_BASE_VARIABLE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
+_ENV_VARIABLE = re.compile(r"\{\{['\"]?\s*\$\s*(\w+)\s*:\s*(\S*?)\s*['\"]?\}\}")
+
+
+@dataclass
+class Source:
+    """What a chain of files comes to: values, the joined text, used environment variables, places, and the files."""
+
+    values: dict[Any, Any]
+    text: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    places: Places = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    #: For a path, what each file set there, oldest first.
+    history: dict[Path, list[tuple[Place, Any]]] = field(default_factory=dict)
+    #: Names that a pure-Python config imported; no keys of it, but readable.
+    imported: dict[str, Any] = field(default_factory=dict)
+
+    def remember(self, where: Places, values: Any) -> None:
+        """Note what one file set, after everything that was noted before."""
+        for path, place in where.items():
+            self.history.setdefault(path, []).append((place, value_at(values, path)))
+
+    def include(self, base: Source) -> None:
+        """Take in a base: its text, places and files, after those of the bases before it."""
+        self.text = f"{self.text}\n{base.text}" if self.text else base.text
+        self.env.update(base.env)
+        self.places.update(base.places)
+        self.files.update(base.files)
+        for path, notes in base.history.items():
+            self.history.setdefault(path, []).extend(notes)
+
+
+def read_text(filename: str | os.PathLike[str]) -> tuple[str, str]:
+    """The absolute path of a config file and its text."""
+    path = os.path.abspath(os.path.expanduser(os.fspath(filename)))
+    if not os.path.isfile(path):
+        raise ConfigFileMissing(f'file "{path}" does not exist', hint=near_files(path))
+    if os.path.splitext(path)[1] not in SUFFIXES:
+        raise ConfigFileError("only py/yml/yaml/json files are supported as configs", at=path)
+    with open(path, encoding="utf-8") as file:
+        return path, file.read()
+
+
+def near_files(path: str, endings: tuple[str, ...] = SUFFIXES) -> str:
+    """A hint for a file that does not exist: the one beside it that is called most like it."""
+    folder, name = os.path.split(path)
+    where = os.path.expanduser(folder) or "."
+    names = os.listdir(where) if os.path.isdir(where) else []
+    stems = {os.path.splitext(entry)[0]: entry for entry in sorted(names) if entry.endswith(endings)}
+    near = stems.get(nearest(os.path.splitext(name)[0], list(stems)) or "")
+    return f"did you mean {near!r}?" if near else ""
+
+
+def is_missing(file: Any) -> bool:
+    """Whether a checkpoint is a file that is not there; what has a scheme lies elsewhere."""
+    return isinstance(file, str) and bool(file) and "://" not in file and not os.path.exists(os.path.expanduser(file))
+
+
+def near_checkpoint(file: str) -> str:
+    """A hint for a checkpoint that is not there."""
+    return near_files(file, (os.path.splitext(file)[1] or ".pth",))
+
+
+def with_predefined(text: str, path: str) -> str:
+    """``{{ fileDirname }}`` and its kin, replaced in the text."""
+    stem, extension = os.path.splitext(os.path.basename(path))
+    values = {
+        "fileDirname": os.path.dirname(path), "fileBasename": os.path.basename(path),
+        "fileBasenameNoExtension": stem, "fileExtname": extension,
+    }  # fmt: skip
+    for name, value in values.items():
+        text = re.sub(r"\{\{\s*" + name + r"\s*\}\}", lambda _, v=value: v.replace("\\", "/"), text)  # type: ignore[misc]
+    return text
+
+
+def with_environment(text: str, path: str) -> tuple[str, dict[str, str]]:
+    """``{{$NAME:default}}`` replaced by the environment's value, and the values that were used."""
+    used: dict[str, str] = {}
+
+    def replace(match: re.Match[str]) -> str:
+        name, value = match[1], match[2]
+        if name in os.environ:
+            value = used[name] = os.environ[name]
+        if not value:
+            line = text.count("\n", 0, match.start()) + 1
+            raise ConfigKeyError(
+                f"`{name}` cannot be found in `os.environ`", at=f"{path}:{line}",
+                hint=f"set the environment variable {name!r} or give a default value",
+            )  # fmt: skip
+        return value
+
+    return _ENV_VARIABLE.sub(replace, text), used
+
+
+def with_placeholders(text: str) -> tuple[str, dict[str, str]]:
+    """``{{ _base_.a.b }}`` swapped for unique strings, and which path each stands for."""
+    names: dict[str, str] = {}
+
+    def replace(match: re.Match[str]) -> str:
+        mark = f"_{match[1]}_{uuid.uuid4().hex[:6]}"
+        names[mark] = match[1]
+        return f'"{mark}"'
+
+    return _BASE_VARIABLE.sub(replace, text), names
+
+
+def filled(value: Any, names: Mapping[str, str], base: Any, path: str) -> Any:
+    """``value`` with the placeholders replaced by what the bases say."""
+    if isinstance(value, dict):
+        for key, item in dict.items(value):
+            dict.__setitem__(value, key, filled(item, names, base, path))
+        return value
+    if type(value) in (list, tuple):
+        return type(value)(filled(item, names, base, path) for item in value)
+    if isinstance(value, str) and value in names:
+        return _from_base(base, names[value], path)
+    return value
+
+
+def _from_base(base: Any, dotted: str, path: str) -> Any:
+    found = base
+    for part in dotted.split("."):
+        if not isinstance(found, dict) or part not in found:
+            from etude.errors import suggest
+
+            known = found if isinstance(found, dict) else ()
+            raise ConfigKeyError(f"_base_.{dotted}: the bases have no {part!r}", at=path, hint=suggest(part, known))
+        found = dict.__getitem__(found, part)
+    return found
+
+
+def own_values(text: str, path: str, base: Any = None) -> dict[Any, Any]:
+    """What the file itself says. Python is run, with ``_base_`` as the united bases when they are given."""
+    if not path.endswith(".py"):
+        return _data_values(text, path)
+    namespace: dict[str, Any] = {"__file__": path, "__name__": "__config__"}
+    tree = parsed(text, path)
+    if base is not None:
+        tree.body = [statement for statement in tree.body if not assigns_base(statement)]
+        namespace[BASE] = base
+    exec(compile(tree, path, "exec"), namespace)
+    if base is not None:
+        namespace.pop(BASE, None)
+    return config_keys(namespace)
+
+
+def _data_values(text: str, path: str) -> dict[Any, Any]:
+    values = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
+    if values is not None and not isinstance(values, dict):
+        raise ConfigTypeError(f"a config is a mapping of keys, this is a {type(values).__name__}", at=path)
+    return values or {}
+
+
+def parsed(text: str, path: str) -> ast.Module:
+    """The syntax tree; a mistake is told for the file that the user wrote."""
+    try:
+        return _redirected(ast.parse(text, filename=path))
+    except SyntaxError as error:
+        raise SyntaxError(f"There are syntax errors in config file {path}: {error}") from error
+
+
+def _redirected(tree: ast.Module) -> ast.Module:
+    """``from mmengine.config import read_base`` in a config means Étude's, whether the old names are served or not."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module is not None:
+            names = {alias.name for alias in node.names}
+            for home, ours in CONFIG_HOMES.items():
+                if node.module == home and (home.endswith("config") or names <= {"Config", "ConfigDict", "read_base"}):
+                    node.module = ours
+    return tree
+
+
+def assigns_base(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and any(
+        isinstance(target, ast.Name) and target.id == BASE for target in statement.targets
+    )
+
+
+def config_keys(namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of a module that are config keys: no dunders, modules or functions."""
+    hidden = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
+    return {
+        name: value
+        for name, value in namespace.items()
+        if not name.startswith("__") and not isinstance(value, hidden)
+    }  # fmt: skip
+
+
+def warn_if_deprecated(values: dict[Any, Any], path: str) -> None:
+    """Use up ``_deprecation_`` with a warning that names what to use instead."""
+    note = values.pop(DEPRECATION, None)
+    if note is None:
+        return
+    text = f"The config file {path} will be deprecated in the future."
+    if "expected" in note:
+        text += f" Please use {note['expected']} instead."
+    if "reference" in note:
+        text += f" More information can be found at {note['reference']}"
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
+
+
+def listed(bases: Any, path: str) -> list[str]:
+    """``_base_`` as a list of names."""
+    names = [bases] if isinstance(bases, str) else list(bases) if isinstance(bases, list | tuple) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ConfigTypeError(f"`_base_` is a file name or a list of them, not {bases!r}", at=path)
+    return names
+
+
+def unite(bases: list[tuple[str, dict[Any, Any]]], path: str, start: Any) -> Any:
+    """Several bases as one; the same key in two of them is a mistake."""
+    for name, values in bases:
+        twice = sorted(str(key) for key in start.keys() & values.keys())
+        if twice:
+            raise ConfigKeyError(
+                f"Duplicate key is not allowed among bases. Duplicate keys: {', '.join(twice)}", at=path,
+                hint=f"{name} repeats what a base before it says: let one of them inherit from the other",
+            )  # fmt: skip
+        start.update(values)
+    return start

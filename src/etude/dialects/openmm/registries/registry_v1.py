@@ -1,0 +1,114 @@
+"""mmcv 1.x's registries: a bare name is looked up in one table only; a prefix names a scope of the tree."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError
+from etude.dialects.openmm.registries.registry_base import RegistryTree
+from etude.dialects.openmm.registries.registry_v2 import plain
+from etude.errors import EtudeError, suggest
+
+
+class Registry(RegistryTree):
+    """``Registry(name, build_func=None, parent=None, scope=None)``."""
+
+    wants = "a class or a function"
+
+    def __init__(
+        self,
+        name: str,
+        build_func: Callable[..., Any] | None = None,
+        parent: Registry | None = None,
+        scope: str | None = None,
+    ) -> None:
+        super().__init__(name, build_func, parent, scope)
+
+    def _default_build(self) -> Callable[..., Any]:
+        return build_from_cfg
+
+    def get(self, key: str) -> Any:
+        """The entry that ``key`` means here, or None. No fall-back to parents without a scope."""
+        scope, rest = self.split_scope_key(key)
+        if scope is None or scope == self._scope:
+            return self._own(rest)
+        if scope in self._children:
+            return self._children[scope].get(rest)
+        if self.parent is None:
+            raise ConfigAttributeError(f"{key}: no registry of scope {scope!r}", hint=suggest(scope, self._children))
+        return self._get_root_registry().get(key)
+
+    def known(self) -> list[str]:
+        return sorted({*self._module_dict, *self._lazy})
+
+    def register_module(
+        self, name: str | Sequence[str] | type | None = None, force: bool = False, module: Any = None
+    ) -> Any:
+        """``@R.register_module()``, with ``name`` (one or several) and ``force``, or called with ``module=Cls``."""
+        if isinstance(name, type):
+            warnings.warn(
+                "@R.register_module without a call is deprecated: write @R.register_module()",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            self._register_module(name, None, force)
+            return name
+        return super().register_module(name, force, module)
+
+    @classmethod
+    def _accepts(cls, module: Any) -> bool:
+        return inspect.isclass(module) or inspect.isfunction(module)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(name={self._name}, items={self._module_dict})"
+
+
+def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
+    """The object that ``cfg`` describes: ``type`` names it, the other keys are its arguments.
+
+    An exception of the call comes back as its own type with the class's name in front.
+    """
+    given, defaults = plain(cfg), plain(default_args)
+    if given is None:
+        raise ConfigTypeError(f"cfg must be a dict, but got {type(cfg)}")
+    if not isinstance(registry, Registry):
+        raise ConfigTypeError(f"registry must be an mmcv.Registry object, but got {type(registry)}")
+    if default_args is not None and defaults is None:
+        raise ConfigTypeError(f"default_args must be a dict or None, but got {type(default_args)}")
+    args = {**(defaults or {}), **given}
+    if "type" not in args:
+        raise ConfigKeyError(f'`cfg` or `default_args` must contain the key "type", but got {cfg}\n{default_args}')
+    made = _entry(args.pop("type"), registry)
+    try:
+        return made(**args)
+    except EtudeError:
+        raise
+    except Exception as error:
+        named = _named(error, made)
+        if named is error:
+            raise
+        raise named from error
+
+
+def _entry(kind: Any, registry: Registry) -> Any:
+    if isinstance(kind, str):
+        found = registry.get(kind)
+        if found is None:
+            raise ConfigKeyError(
+                f"{kind} is not in the {registry.name} registry",
+                hint=f"{registry.hint(kind)} (is the module that defines it imported, e.g. by custom_imports?)",
+            )
+        return found
+    if inspect.isclass(kind) or inspect.isfunction(kind):
+        return kind
+    raise ConfigTypeError(f"type must be a str or valid type, but got {type(kind)}")
+
+
+def _named(error: Exception, made: Any) -> Exception:
+    try:
+        return type(error)(f"{made.__name__}: {error}")
+    except Exception:
+        return error

@@ -1,0 +1,207 @@
+"""MMEngine's registries: names are found in the scope that is current, then upwards; a prefix names a scope."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
+from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.registries.managers import ManagerMixin
+from etude.dialects.openmm.registries.registry_base import RegistryTree
+from etude.dialects.openmm.registries.scope import DefaultScope, init_default_scope
+from etude.dialects.openmm.utils import get_object_from_string
+
+__all__ = ["DefaultScope", "Registry", "build_from_cfg", "init_default_scope"]
+
+
+class Registry(RegistryTree):
+    """``Registry(name, build_func=None, parent=None, scope=None, locations=[])``."""
+
+    def __init__(
+        self,
+        name: str,
+        build_func: Callable[..., Any] | None = None,
+        parent: Registry | None = None,
+        scope: str | None = None,
+        locations: list[str] | tuple[str, ...] = (),
+    ) -> None:
+        self._listed = True
+        super().__init__(name, build_func, parent, scope)
+        self._locations = list(locations)
+        self._imported = False
+
+    def _default_build(self) -> Callable[..., Any]:
+        return build_from_cfg
+
+    @property
+    def module_dict(self) -> dict[str, Any]:
+        """The whole table, with what comes with the dialect; looking at it imports all of that, once."""
+        for name in [*self._lazy] if not self._listed else ():
+            self._own(name)
+        self._listed = True
+        return self._module_dict
+
+    def __len__(self) -> int:
+        return len(self.module_dict)
+
+    def add_lazy(self, entries: Mapping[str, str]) -> None:
+        super().add_lazy(entries)
+        self._listed = False
+
+    def get(self, key: str) -> Any:
+        """The entry that ``key`` means here, or None: own table and parents, a scope's table, or an import path."""
+        if not isinstance(key, str):
+            raise ConfigTypeError(f"The key argument of `Registry.get` must be a str, got {type(key)}")
+        self.import_from_location()
+        scope, rest = self.split_scope_key(key)
+        if scope is None or scope == self._scope:
+            found = self._own(rest)
+            if found is None and scope is None:
+                found = self._from_parents(rest)
+        else:
+            found = self._from_scope(scope, rest)
+        return get_object_from_string(key) if found is None else found
+
+    def import_from_location(self) -> None:
+        """Import what registers entries here, once."""
+        if self._imported:
+            return
+        self._imported = True
+        for location in self._locations:
+            importlib.import_module(location)
+
+    @contextmanager
+    def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
+        """The registry of ``scope`` (or of the current default scope) in this tree, while that scope is current."""
+        with DefaultScope.overwrite_default_scope(scope):
+            current = DefaultScope.get_current_instance()
+            yield self if current is None else self._in_tree(current.scope_name)
+
+    def _in_tree(self, scope: str) -> Registry:
+        _import_registry_of(scope)
+        found = self._get_root_registry()._search_child(scope)
+        if found is None:
+            print_log(
+                f"no registry of scope {scope!r} in the tree of {self._get_root_registry().name!r}; "
+                f"{self.name!r} of scope {self.scope!r} is used. Was the package imported?",
+                logger="current",
+                level=logging.WARNING,
+            )
+            return self
+        return found  # type: ignore[no-any-return]
+
+    def _search_child(self, scope: str) -> Registry | None:
+        if self._scope == scope:
+            return self
+        for child in self._children.values():
+            found: Registry | None = child._search_child(scope)
+            if found is not None:
+                return found
+        return None
+
+    def _from_parents(self, key: str) -> Any:
+        parent = self.parent
+        while parent is not None:
+            parent.import_from_location()
+            found = parent._own(key)
+            if found is not None:
+                return found
+            parent = parent.parent
+        return None
+
+    def _from_scope(self, scope: str, rest: str) -> Any:
+        _import_registry_of(scope)
+        if scope in self._children:
+            return self._children[scope]._table_get(rest)
+        root = self._get_root_registry()
+        if scope == root._scope or scope in root._children:
+            return root._table_get(f"{scope}.{rest}")
+        return None
+
+    def _table_get(self, key: str) -> Any:
+        """As :meth:`get`, without trying the key as an import path."""
+        self.import_from_location()
+        scope, rest = self.split_scope_key(key)
+        if scope is None:
+            found = self._own(rest)
+            return self._from_parents(rest) if found is None else found
+        if scope == self._scope:
+            return self._own(rest)
+        return self._children[scope]._table_get(rest) if scope in self._children else None
+
+    def __repr__(self) -> str:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title=f"Registry of {self._name}")
+        table.add_column("Names", justify="left", style="cyan")
+        table.add_column("Objects", justify="left", style="green")
+        for name, entry in sorted(self.module_dict.items()):
+            table.add_row(name, str(entry))
+        console = Console()
+        with console.capture() as capture:
+            console.print(table, end="")
+        return capture.get()
+
+
+def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
+    """The object that ``cfg`` describes: ``type`` names it, the other keys are its arguments."""
+    args = _arguments(cfg, registry, default_args)
+    scope = args.pop("_scope_", None)
+    with registry.switch_scope_and_registry(scope) as found_in:
+        kind = args.pop("type")
+        made = _entry(kind, found_in)
+        if inspect.isclass(made) and issubclass(made, ManagerMixin):
+            return made.get_instance(**args)
+        return made(**args)
+
+
+def _arguments(cfg: Any, registry: Any, default_args: Any) -> MutableMapping[str, Any]:
+    given, defaults = plain(cfg), plain(default_args)
+    if given is None:
+        raise ConfigTypeError(f"cfg should be a dict, ConfigDict or Config, but got {type(cfg)}")
+    if not isinstance(registry, Registry):
+        raise ConfigTypeError(f"registry must be a mmengine.Registry object, but got {type(registry)}")
+    if default_args is not None and defaults is None:
+        raise ConfigTypeError(
+            f"default_args should be a dict, ConfigDict, Config or None, but got {type(default_args)}"
+        )
+    if "type" not in given and "type" not in (defaults or {}):
+        raise ConfigKeyError(f'`cfg` or `default_args` must contain the key "type", but got {cfg}\n{default_args}')
+    return {**(defaults or {}), **given}
+
+
+def _entry(kind: Any, registry: Registry) -> Any:
+    if isinstance(kind, str):
+        found = registry.get(kind)
+        if found is None:
+            raise ConfigKeyError(
+                f"{kind} is not in the {registry.scope}::{registry.name} registry",
+                hint=f"{registry.hint(kind)} (is the module that defines it imported, e.g. by custom_imports?)",
+            )
+        return found
+    if callable(kind):
+        return kind
+    raise ConfigTypeError(f"type must be a str or valid type, but got {type(kind)}")
+
+
+def plain(cfg: Any) -> Mapping[str, Any] | None:
+    """The mapping inside a dict, ConfigDict or Config; None for anything else."""
+    inner = getattr(cfg, "_cfg_dict", None)
+    if isinstance(inner, dict):
+        return inner
+    return cfg if isinstance(cfg, dict) else None
+
+
+def _import_registry_of(scope: str) -> None:
+    """A package's registry module adds its nodes to the tree; one that is not there leaves the tree as it is."""
+    try:
+        module = importlib.import_module(f"{scope}.registry")
+        getattr(module, "HOOKS", None)  # a served module makes its nodes when one of its names is first asked for
+    except (ImportError, AttributeError, ValueError):
+        return

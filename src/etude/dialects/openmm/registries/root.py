@@ -1,0 +1,49 @@
+"""The root registries of MMEngine (scope ``mmengine``). Parts of the dialect fill them; see ``Registry.add_lazy``."""
+
+from __future__ import annotations
+
+from etude.dialects.openmm.registries.build_functions import (
+    build_model_from_cfg,
+    build_optimizer_from_cfg,
+    build_runner_from_cfg,
+    build_scheduler_from_cfg,
+)
+from etude.dialects.openmm.registries.registry_v2 import Registry
+
+SCOPE = "mmengine"
+
+RUNNERS = Registry("runner", build_func=build_runner_from_cfg, scope=SCOPE)
+RUNNER_CONSTRUCTORS = Registry("runner constructor", scope=SCOPE)
+LOOPS = Registry("loop", scope=SCOPE)
+HOOKS = Registry("hook", scope=SCOPE)
+STRATEGIES = Registry("strategy", scope=SCOPE)
+DATASETS = Registry("dataset", scope=SCOPE)
+DATA_SAMPLERS = Registry("data sampler", scope=SCOPE)
+TRANSFORMS = Registry("transform", scope=SCOPE)
+MODELS = Registry("model", build_model_from_cfg, scope=SCOPE)
+MODEL_WRAPPERS = Registry("model_wrapper", scope=SCOPE)
+WEIGHT_INITIALIZERS = Registry("weight initializer", scope=SCOPE)
+OPTIMIZERS = Registry("optimizer", build_func=build_optimizer_from_cfg, scope=SCOPE)
+OPTIM_WRAPPERS = Registry("optim_wrapper", scope=SCOPE)
+OPTIM_WRAPPER_CONSTRUCTORS = Registry("optimizer wrapper constructor", scope=SCOPE)
+PARAM_SCHEDULERS = Registry("parameter scheduler", build_func=build_scheduler_from_cfg, scope=SCOPE)
+METRICS = Registry("metric", scope=SCOPE)
+EVALUATOR = Registry("evaluator", scope=SCOPE)
+TASK_UTILS = Registry("task util", scope=SCOPE)
+VISUALIZERS = Registry("visualizer", scope=SCOPE)
+VISBACKENDS = Registry("vis_backend", scope=SCOPE)
+LOG_PROCESSORS = Registry("log_processor", scope=SCOPE)
+INFERENCERS = Registry("inferencer", scope=SCOPE)
+FUNCTIONS = Registry("function", scope=SCOPE)
+
+#: Every one of them by the name it has in ``mmengine.registry``.
+ROOTS: dict[str, Registry] = {name: value for name, value in globals().items() if isinstance(value, Registry)}
+
+WEIGHT_INITIALIZERS.add_lazy(
+    {
+        name: f"etude.dialects.openmm.init.init_v2:{name}Init"
+        for name in ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier", "Pretrained")
+    }
+)
+for _name in ("Sequential", "ModuleList", "ModuleDict"):
+    MODELS.add_lazy({_name: f"etude.dialects.openmm.init.module_v2:{_name}"})

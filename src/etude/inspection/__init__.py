@@ -1,0 +1,1 @@
+"""Reports what can be known about a config without importing or building anything."""

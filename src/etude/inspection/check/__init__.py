@@ -1,0 +1,57 @@
+"""Plan → everything that is wrong with it, at once, with nothing built and nothing imported.
+
+``binding`` compares every component with the signature of what it names, ``contradictions`` compares the parts of the
+plan with one another, and ``reality`` checks what only the data and the model show, right before the first step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from etude import builtins
+from etude.config.imports import find_imports
+from etude.errors import Finding
+from etude.inspection.check.binding import Binder
+from etude.inspection.check.contradictions import contradictions
+from etude.inspection.index import Index
+from etude.plan import Plan, Spec
+
+__all__ = ["check", "settle"]
+
+
+def check(plan: Plan) -> list[Finding]:
+    """Everything that is wrong: errors, and warnings about what will run but hardly as meant."""
+    return settle(plan)[1]
+
+
+def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
+    """The plan with every argument as its component declares it (``10.0`` where a whole number is due becomes
+    ``10``), and everything that is wrong."""
+    builtins.load()
+    if plan.builder != "native":
+        return plan, contradictions(plan)
+    imports, findings = find_imports(plan.imports, plan.files)
+    folders = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in plan.files))
+    binder = Binder(Index(imports, folders))
+    settled: Plan = _with_specs(plan, binder.bind)
+    binder.check_groups(settled)
+    return settled, [*findings, *binder.findings, *contradictions(settled)]
+
+
+def _with_specs(value: Any, change: Callable[[Spec], Spec]) -> Any:
+    """``value`` with every outermost spec changed; specs inside specs are the change's own business."""
+    if isinstance(value, Spec):
+        return change(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {
+            field.name: _with_specs(getattr(value, field.name), change)
+            for field in dataclasses.fields(value)
+            if field.name not in ("source", "at", "places")
+        }
+        return dataclasses.replace(value, **changed)
+    if isinstance(value, Mapping):
+        return {key: _with_specs(item, change) for key, item in value.items()}
+    return tuple(_with_specs(item, change) for item in value) if isinstance(value, tuple) else value

@@ -1,0 +1,230 @@
+"""Holds each component of a plan against the signature of what it names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from etude.config.conform import Misfit, conform
+from etude.errors import Finding, nearest, suggest
+from etude.inspection import signatures as scan
+from etude.inspection.check.search import import_that_adds
+from etude.inspection.index import Index, table_of
+from etude.inspection.signatures import Parameter, Signature
+from etude.plan import Optimizer, Plan, Spec
+from etude.registry import TABLES, Registry
+
+#: How many leading parameters the engine gives by position, by kind.
+_BY_POSITION = {"optimizer": 1, "sampler": 1, "update": 2}
+#: What the engine gives by name, by kind.
+_BY_NAME = {
+    "writer": ("folder",),
+    "update": ("accumulate", "clip_norm", "clip_value", "precision", "nonfinite", "nonfinite_limit", "device"),
+}
+#: What a plain function takes as a hook, a loop or a curve: the engine calls it, the config says only this.
+_OF_FUNCTIONS = {"hook": ("point",), "loop": ()}
+#: Keys of a group rule, and values of groups that every optimizer has under one name.
+_GROUP_WORDS = ("match", "module", "kind", "depth_decay", "lr_mult", "decay_mult", "name")
+_TARGETS = ("lr", "momentum", "weight_decay")
+
+
+class Binder:
+    """Binds specs one by one; what is wrong gathers in ``findings``."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.findings: list[Finding] = []
+
+    def bind(self, spec: Spec) -> Spec:
+        """``spec`` with its arguments, and those of the specs inside them, as they are declared."""
+        inner = replace(spec, args={key: self._inside(value) for key, value in spec.args.items()})
+        if not spec.name:
+            return inner
+        table = table_of(spec.kind)
+        if table is None:
+            table = self._any_table(spec.name)
+        origin = self._origin(spec, table)
+        signature = self.index.signature(origin) if origin else None
+        return inner if signature is None else self._matched(inner, signature)
+
+    def check_groups(self, plan: Plan) -> None:
+        """Options of group rules, and what schedules drive, are words of the optimizer."""
+        words = {name: self._group_options(optimizer) for name, optimizer in plan.optimizers.items()}
+        for name, optimizer in plan.optimizers.items():
+            self._check_rules(optimizer, words[name])
+        for schedule in plan.schedules:
+            known = words.get(schedule.optimizer or next(iter(words), ""))
+            if known is None or schedule.target.startswith("model.") or schedule.target in (*known, *_TARGETS):
+                continue
+            at = schedule.phases[0].at if schedule.phases else ""
+            several = [f"{name}.{word}" for name in words if name for word in (*known, *_TARGETS)]
+            hint = suggest(schedule.target, [*known, *_TARGETS, *several])
+            self._tell(at, f"the schedule drives {schedule.target!r}, which no parameter group has", hint)
+
+    def _check_rules(self, optimizer: Optimizer, known: list[str] | None) -> None:
+        for group in optimizer.groups if known is not None else ():
+            for option in group.options:
+                if known is not None and option not in (*known, "name"):
+                    hint = suggest(option, [*_GROUP_WORDS, *known])
+                    self._tell(group.at, f"{optimizer.spec.name} has no group option {option!r}", hint)
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _origin(self, spec: Spec, table: Registry | None) -> str:
+        """``module:attr`` of what the spec names; empty, and a finding, where nothing is called so."""
+        if table is None:
+            every = [name for each in TABLES.values() for name in self.index.names(each)]
+            self._tell(spec.at, f"nothing is called {spec.name!r}", suggest(spec.name, every))
+            return ""
+        origin = self.index.origin(table, spec.name)
+        if origin:
+            return origin
+        if "." in spec.name and (found := self._dotted(spec, table)) is not None:
+            return found
+        self._tell(spec.at, f"no {table.kind} is called {spec.name!r}", self._name_hint(spec.name, table))
+        return ""
+
+    def _name_hint(self, name: str, table: Registry) -> str:
+        other = next((each for each in TABLES.values() if self.index.origin(each, name)), None)
+        if other is not None:
+            return f"it is the name of {_with_article(other.kind)}"
+        adding = import_that_adds(name, self.index.folders, exact=True)
+        if adding is None and nearest(name, self.index.names(table)) is None:
+            adding = import_that_adds(name, self.index.folders, exact=False)
+        if adding is not None:
+            return adding
+        return suggest(name, self.index.names(table))
+
+    def _dotted(self, spec: Spec, table: Registry) -> str | None:
+        """A path to a class or function; None where no module of that name can be found at all."""
+        origin = self.index.dotted(spec.name)
+        module, _, attribute = origin.partition(":")
+        source = scan.find_source(module, self.index.folders)
+        if module.partition(".")[0] in sys.stdlib_module_names and module not in self.index.imported:
+            hint = "list its module under `imports` if this is meant"
+            self._tell(spec.at, f"{spec.name!r} of Python's own library is not {_with_article(table.kind)}", hint)
+            return ""
+        signature = self.index.signature(origin)
+        if signature is not None:
+            self._require_kind(spec, table, origin, signature)
+            return origin
+        if source is None:
+            return "" if scan.has_module(module, self.index.folders) else None
+        if not source.stars and attribute not in source.names and "__getattr__" not in source.names:
+            names = [name for name in source.names if not name.startswith("_")]
+            self._tell(spec.at, f"the module {module} has no {attribute!r}", suggest(attribute, names))
+        return ""
+
+    def _require_kind(self, spec: Spec, table: Registry, origin: str, signature: Signature) -> None:
+        """A dotted path may lead to a class of the right kind, or to a function of a module under ``imports``."""
+        if origin.partition(":")[0] in self.index.imported:
+            return
+        if not signature.is_class:
+            hint = "list its module under `imports` if this function is meant"
+            self._tell(spec.at, f"{spec.name!r} is a function, not {_with_article(table.kind)}", hint)
+            return
+        wanted = table.base.partition(":")[2]
+        known = all(self.index.signature(base) is not None for base in signature.bases)
+        if wanted and known and wanted not in [base.partition(":")[2] for base in (origin, *signature.bases)]:
+            self._tell(spec.at, f"{spec.name!r} is not {_with_article(table.kind)}", f"a {table.base} is due here")
+
+    def _any_table(self, name: str) -> Registry | None:
+        return next((table for table in TABLES.values() if self.index.origin(table, name)), None)
+
+    # -- arguments -----------------------------------------------------------------------------------------------
+
+    def _matched(self, spec: Spec, signature: Signature) -> Spec:
+        takes, given = parameters_of(spec.kind, signature, spec.name)
+        meant = self._unknown_arguments(spec, takes, given, is_open=signature.open)
+        for name, parameter in takes.items():
+            if parameter.required and name not in spec.args and name not in meant:
+                annotation = f" ({parameter.annotation})" if parameter.annotation else ""
+                self._tell(spec.at, f"{spec.name} needs the parameter {name!r}{annotation}", "")
+        return replace(spec, args={key: self._fitted(spec, key, value, takes) for key, value in spec.args.items()})
+
+    def _unknown_arguments(
+        self, spec: Spec, takes: Mapping[str, Parameter], given: set[str], *, is_open: bool
+    ) -> set[str]:
+        """Tell of every argument that the component does not take; returns the names that were probably meant."""
+        meant: set[str] = set()
+        for name in spec.args:
+            if name in takes or (is_open and name not in given):
+                continue
+            if name in given:
+                self._tell(spec.place(name), f"{name!r} of {spec.name} is given by the engine", "")
+                continue
+            right = [*takes, *spec.beside]
+            free = [known for known in right if known not in spec.args] or right
+            near = nearest(str(name), free) or nearest(str(name), right)
+            meant |= {near} if near else set()
+            listed = suggest(str(name), takes) if takes else "it takes none"
+            hint = f"did you mean {near!r}?" if near else listed
+            self._tell(spec.place(name), f"{spec.name} has no parameter {name!r}", hint + _inherited(spec, name))
+        return meant
+
+    def _fitted(self, spec: Spec, name: str, value: Any, takes: Mapping[str, Parameter]) -> Any:
+        parameter = takes.get(name)
+        if parameter is None or (value is None and parameter.default == "None"):
+            return value
+        try:
+            return conform(value, parameter.annotation)
+        except Misfit as misfit:
+            self._tell(spec.place(name), f"{spec.name}: {name} must be {misfit}", misfit.hint)
+            return value
+
+    def _inside(self, value: Any) -> Any:
+        if isinstance(value, Spec):
+            return self.bind(value)
+        if isinstance(value, Mapping):
+            return {key: self._inside(item) for key, item in value.items()}
+        if type(value) in (list, tuple):
+            return type(value)(self._inside(item) for item in value)
+        return value
+
+    def _group_options(self, optimizer: Optimizer) -> list[str] | None:
+        """What a parameter group of this optimizer holds; None where that cannot be known."""
+        table = table_of("optimizer")
+        assert table is not None
+        origin = self.index.origin(table, optimizer.spec.name)
+        signature = self.index.signature(origin or self.index.dotted(optimizer.spec.name))
+        if signature is None or signature.open:
+            return None
+        return [parameter.name for parameter in signature.parameters[1:]]
+
+    def _tell(self, at: object, message: str, hint: str) -> None:
+        finding = Finding(str(at), message, hint)
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+
+def parameters_of(kind: str, signature: Signature, name: str = "") -> tuple[dict[str, Parameter], set[str]]:
+    """What a config may say to the component ``name`` of this kind, by key; and the names that the engine gives
+    itself: to the update that comes with it, not to others."""
+    if not signature.is_class and kind in _OF_FUNCTIONS:
+        return {word: Parameter(word, "str", "''") for word in _OF_FUNCTIONS[kind]}, set()
+    by_position = _BY_POSITION.get(kind, 0) if signature.is_class else _called_with(kind, signature)
+    given = {p.name for p in signature.parameters[:by_position]}
+    by_name = _BY_NAME.get(kind, ()) if kind != "update" or name == "Step" else ()
+    given |= {p.name for p in signature.parameters if p.name in by_name}
+    return {p.key: p for p in signature.parameters if p.name not in given and p.word}, given
+
+
+def _called_with(kind: str, signature: Signature) -> int:
+    """How many parameters of a plain function the engine gives: it calls curves, collate functions and losses."""
+    if kind == "loss":
+        return 2 if [p.required for p in signature.parameters[:2]] == [True, True] else 0
+    return 1 if kind in ("schedule", "collate function") else _BY_POSITION.get(kind, 0)
+
+
+def _inherited(spec: Spec, name: str) -> str:
+    """When the argument stands in another file than the type, it was probably left over from a base."""
+    at, of = spec.place(name), spec.at
+    if not of.file or at.file == of.file or not at.line:
+        return ""
+    return f" (it comes from {at.file}; `_replace_: true` drops what a base says)"
+
+
+def _with_article(kind: str) -> str:
+    return f"an {kind}" if kind[:1] in "aeio" else f"a {kind}"

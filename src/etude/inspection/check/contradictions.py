@@ -1,0 +1,189 @@
+"""Parts of a plan that cannot both be meant. What runs, but hardly as meant, is a warning with the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.inspection.check.results import is_recorded, result_names
+from etude.plan import Phase, Plan, Schedule, Spec
+from etude.units import Amount, parse
+
+#: Arguments of hooks and curves that name a result of an evaluation, and what asks for one of its own.
+_RESULT_ARGUMENTS = ("best", "metric", "monitor")
+#: Arguments that name what a hook writes.
+_WRITES = ("path", "file", "filename")
+
+
+def contradictions(plan: Plan) -> list[Finding]:
+    """Everything in the plan that contradicts something else in it."""
+    if plan.builder != "native":
+        return [*_length(plan)] if "train" in plan.data or not plan.data else []
+    return [
+        *_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
+        *_retention(plan),
+    ]  # fmt: skip
+
+
+def _length(plan: Plan) -> Iterator[Finding]:
+    if plan.train.epochs is None and plan.train.steps is None and plan.train.max_seconds is None:
+        yield Finding(_first(plan), "nothing says how long to train", "give `epochs` or `steps`")
+
+
+def length_of(plan: Plan) -> Amount | None:
+    """How long the run is, as the config says it."""
+    if plan.train.steps is not None:
+        return Amount(plan.train.steps, "step")
+    return None if plan.train.epochs is None else Amount(plan.train.epochs, "epoch")
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------
+
+
+def _schedules(plan: Plan) -> Iterator[Finding]:
+    length = length_of(plan)
+    for schedule in plan.schedules:
+        yield from _order_of_phases(schedule)
+        if length is None or not schedule.phases:
+            continue
+        for phase in schedule.phases:
+            if phase.begin is not None and _compare(phase.begin, length) in (0, 1):
+                text = f"a phase of {schedule.target} begins at {phase.begin}, but the run ends at {length}"
+                yield Finding(str(phase.at), text, severity="warning")
+        for phase, following in pairwise(schedule.phases):
+            if phase.until is not None and _compare(phase.until, length) == 1:
+                text = f"this phase of {schedule.target} lasts until {phase.until}, but the run ends at {length}"
+                severity = "error" if following.until is None else "warning"
+                yield Finding(str(phase.at), text, "the one after it never begins", severity)
+        yield from _end_of_schedule(schedule, schedule.phases[-1], length)
+
+
+def _order_of_phases(schedule: Schedule) -> Iterator[Finding]:
+    end: Amount | None = None
+    for number, phase in enumerate(schedule.phases):
+        if phase.until is None and number < len(schedule.phases) - 1:
+            text = f"this phase of {schedule.target} lasts until the end, but another one follows"
+            yield Finding(str(phase.at), text, "give it an `until`")
+        begin = phase.begin or end
+        if phase.begin is not None and end is not None and _compare(phase.begin, end) == -1:
+            text = (
+                f"this phase of {schedule.target} begins at {phase.begin}, before the one in front of it ends ({end})"
+            )
+            yield Finding(str(phase.at), text)
+        if phase.until is not None and begin is not None and _compare(phase.until, begin) in (-1, 0):
+            yield Finding(
+                str(phase.at), f"this phase of {schedule.target} ends at {phase.until}, but begins at {begin}"
+            )
+        end = phase.until
+
+
+def _end_of_schedule(schedule: Schedule, last: Phase, length: Amount) -> Iterator[Finding]:
+    if last.until is None:
+        return
+    order = _compare(last.until, length)
+    if order == 1:
+        text = f"the schedule of {schedule.target} goes on until {last.until}, but the run ends at {length}"
+        yield Finding(str(last.at), text, "`until: end` follows the run", "warning")
+    elif order == -1 and not _ends_at_base(last.curve):
+        text = f"the schedule of {schedule.target} ends at {last.until}, the run goes on until {length}"
+        yield Finding(str(last.at), text, "the value stays where the schedule leaves it", "warning")
+
+
+def _ends_at_base(curve: Spec) -> bool:
+    """A warmup, after which the base value is meant to stay."""
+    return curve.name in ("Linear", "Constant", "Exponential") and curve.args.get("to", 1.0) == 1.0
+
+
+def _compare(one: Amount, other: Amount) -> int | None:
+    """-1, 0 or 1 as ``one`` is less, the same or more; None for different units."""
+    if one.unit != other.unit:
+        return None
+    return (one.value > other.value) - (one.value < other.value)
+
+
+# -- hooks -------------------------------------------------------------------------------------------------------
+
+
+def _intervals(plan: Plan) -> Iterator[Finding]:
+    length = length_of(plan)
+    for hook in plan.hooks:
+        if length is not None and hook.every is not None and _compare(hook.every, length) == 1 and hook.spec.at.file:
+            text = f"{hook.spec.name} acts every {hook.every}, but the run ends at {length}: it never falls due"
+            yield Finding(str(hook.spec.at), text, severity="warning")
+
+
+def _results(plan: Plan) -> Iterator[Finding]:
+    """``best: accuracy`` needs a metric that makes it, and data to evaluate on."""
+    names, certain = result_names(plan)
+    for spec in _readers(plan):
+        for argument in _RESULT_ARGUMENTS:
+            wanted = spec.args.get(argument)
+            if not isinstance(wanted, str) or not wanted:
+                continue
+            if "val" not in plan.data:
+                text = f"{spec.name}: {argument} {wanted!r} needs an evaluation, and data.val is missing"
+                yield Finding(str(spec.place(argument)), text)
+            elif not is_recorded(wanted, names) and (certain or nearest(wanted, sorted(names)) is not None):
+                text = f"{spec.name}: no metric gives {wanted!r}"
+                yield Finding(str(spec.place(argument)), text, suggest(wanted, names - {"loss/"}))
+
+
+def _readers(plan: Plan) -> Iterator[Spec]:
+    yield from (hook.spec for hook in plan.hooks)
+    yield from (phase.curve for schedule in plan.schedules for phase in schedule.phases)
+
+
+def _written(plan: Plan) -> Iterator[Finding]:
+    """Two hooks or writers that write to one file would destroy each other's work."""
+    seen: dict[tuple[str, str], Spec] = {}
+    for spec in (*(hook.spec for hook in plan.hooks), *plan.writers):
+        for key in _targets(spec):
+            first = seen.setdefault(key, spec)
+            if first is not spec:
+                text = f"{spec.name} writes {key[1]}, which {first.name} ({first.at}) writes too"
+                yield Finding(str(spec.at), text)
+
+
+def _targets(spec: Spec) -> Iterator[tuple[str, str]]:
+    named = [str(spec.args[word]) for word in _WRITES if isinstance(spec.args.get(word), str)]
+    yield from (("file", name) for name in named)
+    if spec.kind == "writer" and not named:
+        yield ("file", f"the file of {spec.name}")
+    if spec.name == "Checkpoint":
+        yield ("folder", f"the checkpoints in {spec.args.get('folder', 'checkpoints')!r}")
+
+
+def _retention(plan: Plan) -> Iterator[Finding]:
+    """Values of a checkpoint hook that keep nothing, or not what was asked for."""
+    for spec in (hook.spec for hook in plan.hooks if hook.spec.name == "Checkpoint"):
+        for key in ("keep", "best_k", "failures"):
+            value = spec.args.get(key)
+            if isinstance(value, int) and value < 1:
+                none = ": there would be nothing to resume from" if key == "keep" else ""
+                yield Finding(
+                    str(spec.places.get(key, spec.at)), f"checkpoint.{key} must be at least 1, not {value}{none}"
+                )
+        mode = spec.args.get("mode", "")
+        if isinstance(mode, str) and mode not in ("", "min", "max"):
+            at = str(spec.places.get("mode", spec.at))
+            yield Finding(at, f"checkpoint.mode is min or max, not {mode!r}", suggest(mode, ("min", "max")))
+        try:
+            parse(spec.args.get("forever") or "1ep")
+        except ConfigError as error:
+            at = str(spec.places.get("forever", spec.at))
+            yield Finding(at, f"checkpoint.forever: {error.findings[0].message}", "write 10ep or 5000step")
+
+
+def _owners(plan: Plan) -> Iterator[Finding]:
+    """Of several optimizers each has its own parameters."""
+    if len(plan.optimizers) < 2:
+        return
+    for name, optimizer in plan.optimizers.items():
+        if not optimizer.params:
+            text = f"optimizer {name!r} says no `params`: with several optimizers each needs its own"
+            yield Finding(str(optimizer.spec.at), text, 'write params: ["generator.*"]')
+
+
+def _first(plan: Plan) -> str:
+    return plan.files[0] if plan.files else ""

@@ -1,0 +1,238 @@
+"""What every component takes, known without importing it.
+
+Signatures of torch and of what comes with Étude are kept in ``index.json`` (``python -m etude.inspection.index``
+writes it anew).
+They are used while torch's version, or the sources of ours, are those they were taken from. Everything else, and
+whatever has changed since, is read from its source, which takes a few milliseconds a file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from zlib import crc32
+
+from etude import builtins
+from etude.config.imports import Import
+from etude.errors import ConfigError, nearest
+from etude.inspection import signatures as scan
+from etude.inspection.signatures import Parameter, Registered, Signature
+from etude.registry import TABLES, Registry
+
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FILE = os.path.join(_HOME, "inspection", "index.json")
+#: Packages whose signatures are kept, and the modules of them that components are named from.
+KEPT = {"torch": ("torch.nn", "torch.optim", "torch.utils.data")}
+#: Other names that lead to the same class, as base classes are often written.
+_SAME = {
+    "torch.nn.modules.module:Module": "torch.nn:Module",
+    "torch.nn.modules:Module": "torch.nn:Module",
+    "torch.optim.optimizer:Optimizer": "torch.optim:Optimizer",
+    "torch.utils.data.dataset:Dataset": "torch.utils.data:Dataset",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered component: where it comes from, and what it takes (None where that cannot be known)."""
+
+    kind: str
+    name: str
+    origin: str
+    signature: Signature | None
+
+
+class Index:
+    """What a config's names lead to: the registries, and what the config's ``imports`` would add to them."""
+
+    def __init__(self, imports: Sequence[Import] = (), folders: Sequence[str] = ()) -> None:
+        self.folders = tuple(folders)
+        self.added = _added_by(imports, self.folders)
+        self.imported = {entry.module for entry in imports}
+        self._signatures: dict[str, Signature | None] = {}
+
+    def origin(self, table: Registry, name: str) -> str:
+        """``module:attr`` of what ``name`` would build; empty where nothing is called so."""
+        registered = self.added.get(table.kind, {}).get(name)
+        if registered is not None:
+            return registered.target
+        return table.origin(name)
+
+    def names(self, table: Registry) -> list[str]:
+        return sorted({*table.names(), *self.added.get(table.kind, ())})
+
+    def signature(self, origin: str) -> Signature | None:
+        """What ``module:attr`` takes; None where its source does not show it."""
+        if origin not in self._signatures:
+            self._signatures[origin] = scan.signature(origin, folders=self.folders, known=kept)
+        return self._signatures[origin]
+
+    def entries(self, table: Registry) -> list[Entry]:
+        """Every component of a table, sorted by name."""
+        found = []
+        for name in self.names(table):
+            origin = self.origin(table, name)
+            found.append(Entry(table.kind, name, origin, self.signature(origin)))
+        return found
+
+    def dotted(self, path: str) -> str:
+        """``my_pkg.nets.Tiny`` → ``my_pkg.nets:Tiny``, whether that exists or not."""
+        module, _, attribute = path.rpartition(".")
+        return f"{module}:{attribute}"
+
+
+def table_of(kind: str) -> Registry | None:
+    """The registry for a spec's kind: ``hook`` or the word that ``etude list`` takes, ``hooks``."""
+    return next((table for word, table in TABLES.items() if kind in (word, table.kind)), None)
+
+
+def tables_asked(word: str | None) -> dict[str, Registry]:
+    """The tables that ``etude list WORD`` means; all of them without a word."""
+    if word is None:
+        return dict(TABLES)
+    for name, table in TABLES.items():
+        if word in (name, table.kind):
+            return {name: table}
+    near = nearest(word, list(TABLES))
+    hint = f"did you mean {near!r}?" if near else f"there are {', '.join(TABLES)}"
+    raise ConfigError(f"there are no components of the kind {word!r}", hint=hint)
+
+
+def kept(target: str) -> Signature | None:
+    """The kept signature of ``module:attr``, while it is still true."""
+    data = _kept()
+    entry = data["signatures"].get(_SAME.get(target, target))
+    if entry is None or not all(_unchanged(file) for file in entry.get("sources", ())):
+        return None
+    if target.partition(":")[0].partition(".")[0] in KEPT and not _same_versions():
+        return None
+    return _from_json(entry)
+
+
+@lru_cache(maxsize=1)
+def _kept() -> Mapping[str, Any]:
+    try:
+        with open(FILE, encoding="utf-8") as file:
+            data: Mapping[str, Any] = json.load(file)
+    except (OSError, ValueError):
+        return {"versions": {}, "sources": {}, "signatures": {}}
+    return data
+
+
+@lru_cache(maxsize=1)
+def _same_versions() -> bool:
+    return all(installed(package) in (version, "") for package, version in _kept()["versions"].items())
+
+
+@lru_cache(maxsize=1024)
+def _unchanged(file: str) -> bool:
+    """Whether a source of ours (named from the package's folder) is the one that signatures were taken from."""
+    return bool(_kept()["sources"].get(file) == _stamp(file))
+
+
+def _stamp(file: str) -> int | None:
+    try:
+        with open(os.path.join(_HOME, file), "rb") as stream:
+            return crc32(stream.read())
+    except OSError:
+        return None
+
+
+def installed(package: str) -> str:
+    """The version of an installed package by the name of its metadata folder, without importing anything."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return ""
+    folder = os.path.dirname(os.path.dirname(spec.origin))
+    for name in os.listdir(folder):
+        if name.startswith(f"{package}-") and name.endswith(".dist-info"):
+            return name.removeprefix(f"{package}-").removesuffix(".dist-info")
+    return ""
+
+
+def _added_by(imports: Sequence[Import], folders: Sequence[str]) -> dict[str, dict[str, Registered]]:
+    """Registry kind → name → what the imports would register there."""
+    kinds = {word.upper(): table.kind for word, table in TABLES.items()}
+    added: dict[str, dict[str, Registered]] = {}
+    for entry in imports:
+        if entry.file is None or not entry.file.endswith(".py"):
+            continue
+        for registered in scan.registrations(entry.module, entry.file, folders=folders):
+            kind = kinds.get(registered.table)
+            if kind is not None:
+                added.setdefault(kind, {})[registered.name] = registered
+    return added
+
+
+def _to_json(signature: Signature) -> dict[str, Any]:
+    parameters = [[p.name, p.annotation, p.default, p.word] for p in signature.parameters]
+    data: dict[str, Any] = {"parameters": parameters, "doc": signature.doc, "bases": list(signature.bases)}
+    return data | ({"open": True} if signature.open else {}) | ({} if signature.is_class else {"is_class": False})
+
+
+def _from_json(data: Mapping[str, Any]) -> Signature:
+    return Signature(
+        parameters=tuple(Parameter(*fields) for fields in data["parameters"]),
+        open=data.get("open", False),
+        bases=tuple(data["bases"]),
+        is_class=data.get("is_class", True),
+        doc=data["doc"],
+    )
+
+
+def make() -> dict[str, Any]:
+    """What ``index.json`` should hold: torch's public classes, and every component that comes with Étude."""
+    signatures = {**_of_packages(), **_of_ours()}
+    sources = {file for entry in signatures.values() for file in entry.get("sources", ())}
+    return {
+        "versions": {package: installed(package) for package in KEPT},
+        "sources": {file: _stamp(file) for file in sorted(sources)},
+        "signatures": signatures,
+    }
+
+
+def _of_packages() -> dict[str, Any]:
+    modules = [module for modules in KEPT.values() for module in modules]
+    targets = [f"{module}:{name}" for module in modules for name in _public_names(module)]
+    found = {target: scan.signature(target) for target in targets}
+    return {target: _to_json(known) for target, known in found.items() if known is not None and known.is_class}
+
+
+def _of_ours() -> dict[str, Any]:
+    targets = {target for entries in builtins.ENTRIES.values() for target in entries.values()}
+    made = {}
+    for target in sorted(target for target in targets if target.startswith("etude.")):
+        found = scan.signature(target)
+        if found is not None:
+            origins = [target, *(base for base in found.bases if base.startswith("etude."))]
+            made[target] = _to_json(found) | {"sources": sorted({_file_of(origin) for origin in origins})}
+    return made
+
+
+def _file_of(origin: str) -> str:
+    source = scan.find_source(origin.partition(":")[0])
+    return os.path.relpath(source.file, _HOME) if source else ""
+
+
+def _public_names(module: str) -> list[str]:
+    source = scan.find_source(module)
+    names = set(source.names) if source else set()
+    for star in source.stars if source else ():
+        inner = scan.find_source(star)
+        names |= set(inner.names) if inner else set()
+    return sorted(name for name in names if name[:1].isupper())
+
+
+def main() -> None:
+    with open(FILE, "w", encoding="utf-8") as file:
+        json.dump(make(), file, indent=None, separators=(",", ":"), sort_keys=True)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,333 @@
+"""JSON Schema of the native config, so that an editor completes and checks it.
+
+Sections come from the lowering itself: it reads a sample while someone watches what it asks for. Components come
+from the registries. So the schema knows what the engine knows, and nothing has to be kept in step.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from etude import builtins, dialects
+from etude.config.conform import Want, declared
+from etude.config.reader import REQUIRED, Asked, watch
+from etude.config.tree import Tree
+from etude.dialects.native import lower
+from etude.errors import UserError, suggest
+from etude.inspection.check.binding import parameters_of
+from etude.inspection.index import Entry, Index, table_of
+from etude.registry import TABLES
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+#: A config that leads the lowering through each of its sections.
+SAMPLE: Mapping[str, Any] = {
+    "model": {"type": "x"},
+    "data": {split: {"dataset": {"type": "x"}} for split in lower.SPLITS},
+    "optim": {"type": "x", "groups": [{"match": "x"}]},
+    "schedule": {"lr": [{"type": "x"}]},
+    "train": {"epochs": 1},
+    "hooks": [{"type": "x"}],
+    "checkpoint": {},
+    "log": {},
+}
+#: What stands in each section, for editors and for the reference.
+TEXTS = {
+    "name": "name of the run; its folder is called so",
+    "folder": "where runs are kept",
+    "imports": "modules or files that register components of your own",
+    "env": "names of the environment that ${env:NAME} may read",
+    "extra": "anything you like; the engine does not look at it",
+    "_base_": "config files that this one builds on",
+    "model": "the network",
+    "loss": "what is minimised: one loss, or several that are summed",
+    "data": "datasets and how they become batches",
+    "optim": "the optimizer, its parameter groups and clipping; or several by name",
+    "schedule": "how lr, momentum, weight_decay or any group value moves: one phase or several in a row",
+    "train": "how long, in which numbers, on what",
+    "metrics": "what evaluations measure",
+    "hooks": "what else happens during the run",
+    "checkpoint": "when state is saved and how much of it is kept",
+    "log": "when values are written, and where to",
+    "update": "how a batch becomes new parameters",
+    "loop": "what comes next: epochs, steps, or a loop of your own",
+    "init_from": "weights to start from",
+}
+#: Sections whose arguments are those of one component.
+_FIXED = {("checkpoint",): ("hook", "Checkpoint")}
+_PLAIN = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "none": "null"}
+_AMOUNT = {"type": ["integer", "number", "string"], "description": "1ep, 500step or 2h"}
+_REFERENCE = {"$ref": "#/$defs/reference"}
+_DOTTED = r"^[A-Za-z_]\w*(\.\w+)+$"
+
+
+def schema(index: Index | None = None) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the native config."""
+    builtins.load()
+    index = index or Index()
+    with watch() as asked:
+        lower.survey(Tree(dict(SAMPLE)))
+    sections = _Sections(asked, index)
+    root = sections.mapping(())
+    for key in (*lower.SECTIONS, *lower.READING_KEYS):
+        root["properties"].setdefault(key, {})
+        root["properties"][key] = {"description": TEXTS.get(key, ""), **root["properties"][key]}
+    kinds = sorted({ask.kind for ask in asked if ask.kind})
+    defs = {_ref(kind): _component(kind, index) for kind in kinds}
+    defs["reference"] = {"type": "string", "pattern": r"\$\{.+\}", "description": "another value: ${optim.lr}"}
+    partial = {"properties": {key: {} for key in root["properties"]}, "additionalProperties": False}
+    return {
+        "$schema": DIALECT,
+        "title": "Étude config",
+        "type": "object",
+        "if": {"required": ["_base_"]},
+        "then": {"description": "builds on other files, so anything may be left out", **partial},
+        "else": root,
+        "$defs": defs,
+    }
+
+
+#: Foreign dialects whose schema also tells what the modules of a config register.
+_WITH_MODULES = ("mmengine", "mmcv1")
+
+
+def of_dialect(name: str, tree: Tree | None = None) -> dict[str, Any]:
+    """The keys that a foreign dialect knows, with what the modules of the config ``tree`` add where the dialect has
+    registries. Its configs may hold more: variables of the user's own."""
+    if name not in dialects.DIALECTS:
+        raise UserError(f"no dialect is called {name!r}; {suggest(name, dialects.DIALECTS)}")
+    module = importlib.import_module(f"etude.dialects.{name}.lower")
+    if hasattr(module, "json_schema"):
+        return module.json_schema(*_own(name, tree))  # type: ignore[no-any-return]
+    known = getattr(module, "KNOWN_KEYS", ())
+    return {"$schema": DIALECT, "title": f"{name} config", "type": "object", "properties": {key: {} for key in known}}
+
+
+def markdown_of_dialect(name: str, tree: Tree | None = None) -> str:
+    """A foreign dialect's keys to read: its own page where it has one, else a list."""
+    known = of_dialect(name)
+    module = importlib.import_module(f"etude.dialects.{name}.lower")
+    if hasattr(module, "markdown_schema"):
+        return str(module.markdown_schema(*_own(name, tree)))
+    return "\n".join([f"# Keys of {name} configs", "", *(f"- `{key}`" for key in known["properties"])]) + "\n"
+
+
+def _own(name: str, tree: Tree | None) -> tuple[Tree, ...]:
+    return (tree,) if tree is not None and name in _WITH_MODULES else ()
+
+
+class _Sections:
+    """Turns what was asked for into schemas of mappings."""
+
+    def __init__(self, asked: Sequence[Asked], index: Index) -> None:
+        self.asked, self.index = asked, index
+
+    def mapping(self, path: tuple[Any, ...]) -> dict[str, Any]:
+        here = [ask for ask in self.asked if ask.path == path]
+        properties = {ask.key: self._value(ask, path) for ask in here if ask.key != "*"}
+        required = sorted({ask.key for ask in here if ask.default is REQUIRED and ask.key != "*"})
+        made: dict[str, Any] = {"type": "object", "properties": properties}
+        if path == ("schedule",):
+            return {"type": "object", "additionalProperties": properties["lr"]}
+        if required:
+            made["required"] = required
+        kinds = [ask.kind for ask in here if ask.key == "*"]
+        component = next(filter(None, kinds), "")
+        if component:
+            properties.pop("type", None)
+            made.pop("required", None)
+            return made | {"$ref": f"#/$defs/{_ref(component)}", "unevaluatedProperties": False}
+        if path in _FIXED:
+            properties |= self._parameters(*_FIXED[path])
+        return made | {"additionalProperties": bool(kinds) and path not in _FIXED}
+
+    def _value(self, ask: Asked, path: tuple[Any, ...]) -> dict[str, Any]:
+        below = (*path, ask.key)
+        if self._has((*below, 0)):
+            return _one_or_many(self._item((*below, 0)))
+        if ask.kind:
+            one = _use(ask.kind, self.index)
+            many = any(a.many for a in self.asked if (a.path, a.key) == (ask.path, ask.key))
+            return _one_or_many(one) if many else one
+        if self._has(below):
+            return self._section(below)
+        found = to_schema(declared(ask.annotation))
+        simple = isinstance(ask.default, bool | int | float | str)
+        return {**found, "default": ask.default} if simple and ask.default != "" else found
+
+    def _has(self, path: tuple[Any, ...]) -> bool:
+        return any(ask.path == path for ask in self.asked)
+
+    def _item(self, path: tuple[Any, ...]) -> dict[str, Any]:
+        """One item of a list: a mapping, or the bare name of a component."""
+        kind = next((a.kind for a in self.asked if a.path == path and a.key == "*" and a.kind), "")
+        return {"anyOf": [_named(kind, self.index), self.mapping(path)]} if kind else self.mapping(path)
+
+    def _section(self, path: tuple[Any, ...]) -> dict[str, Any]:
+        inner = self.mapping(path)
+        if path == ("optim",):
+            return {"anyOf": [inner, {"type": "object", "additionalProperties": inner}]}
+        return inner if path != ("checkpoint",) else {"anyOf": [inner, {"const": False}]}
+
+    def _parameters(self, kind: str, name: str) -> dict[str, Any]:
+        table = table_of(kind)
+        signature = self.index.signature(self.index.origin(table, name)) if table is not None else None
+        return _properties(kind, Entry(kind, name, "", signature)) if signature else {}
+
+
+def _one_or_many(item: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [item, {"type": "array", "items": item}]}
+
+
+def _component(kind: str, index: Index) -> dict[str, Any]:
+    """A mapping with ``type``; the parameters follow from it."""
+    entries = _entries(kind, index)
+    names = {"anyOf": [{"enum": [entry.name for entry in entries]}, {"type": "string", "pattern": _DOTTED}]}
+    cases = [_case(kind, entry) for entry in entries]
+    other = {"if": {"properties": {"type": {"pattern": r"\."}}}, "then": {"additionalProperties": True}}
+    return {"type": "object", "required": ["type"], "properties": {"type": names}, "allOf": [*cases, other]}
+
+
+def _case(kind: str, entry: Entry) -> dict[str, Any]:
+    condition = {"properties": {"type": {"const": entry.name}}, "required": ["type"]}
+    if entry.signature is None:
+        return {"if": condition, "then": {"additionalProperties": True}}
+    takes, _ = parameters_of(kind, entry.signature, entry.name)
+    then: dict[str, Any] = {"description": entry.signature.doc, "properties": _properties(kind, entry)}
+    needed = [key for key, parameter in takes.items() if parameter.required]
+    if needed:
+        then["required"] = needed
+    if entry.signature.open:
+        then["additionalProperties"] = True
+    return {"if": condition, "then": then}
+
+
+def _properties(kind: str, entry: Entry) -> dict[str, Any]:
+    assert entry.signature is not None
+    takes, _ = parameters_of(kind, entry.signature, entry.name)
+    made = {}
+    for key, parameter in takes.items():
+        made[key] = to_schema(declared(parameter.annotation))
+        default = _literal(parameter.default)
+        if default is not None:
+            made[key] = {**made[key], "default": default}
+    return made
+
+
+def _use(kind: str, index: Index) -> dict[str, Any]:
+    """Where a component is due: its name alone, or a mapping."""
+    whole = {"$ref": f"#/$defs/{_ref(kind)}", "unevaluatedProperties": False}
+    return {"anyOf": [_named(kind, index), {"type": "string", "pattern": _DOTTED}, whole]}
+
+
+def _named(kind: str, index: Index) -> dict[str, Any]:
+    return {"enum": [entry.name for entry in _entries(kind, index)]}
+
+
+def _entries(kind: str, index: Index) -> list[Entry]:
+    table = table_of(kind)
+    return index.entries(table) if table is not None else []
+
+
+def _ref(kind: str) -> str:
+    return kind.replace(" ", "_")
+
+
+def to_schema(want: Want) -> dict[str, Any]:
+    """What an annotation declares, as JSON Schema; a reference to another value may stand for any of it."""
+    found = _strict(want)
+    if not found or want[0] in ("str", "any") or {"type": "string"} in found.get("anyOf", ()):
+        return found
+    return {"anyOf": [*(found["anyOf"] if list(found) == ["anyOf"] else [found]), _REFERENCE]}
+
+
+def _strict(want: Want) -> dict[str, Any]:
+    kind = want[0]
+    if kind in _PLAIN:
+        return {"type": _PLAIN[kind]}
+    if kind == "literal":
+        return {"enum": list(want[1:])}
+    if kind == "amount":
+        return dict(_AMOUNT)
+    if kind == "object":
+        return {"type": "object"}
+    if kind == "list":
+        return {"type": "array", "items": to_schema(want[1])}
+    if kind == "tuple":
+        return _tuple(want[1:])
+    if kind == "dict":
+        return {"type": "object", "additionalProperties": to_schema(want[1])}
+    if kind == "union":
+        parts = [_strict(part) for part in want[1:]]
+        return {"anyOf": parts} if all(parts) else {}
+    return {}
+
+
+def _tuple(items: Want) -> dict[str, Any]:
+    if not items or items[-1] is ...:
+        return {"type": "array", "items": to_schema(items[0]) if items else {}}
+    count = len(items)
+    return {"type": "array", "prefixItems": [to_schema(i) for i in items], "minItems": count, "maxItems": count}
+
+
+def _literal(text: str | None) -> Any:
+    try:
+        value = None if text is None else ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def markdown(index: Index | None = None) -> str:
+    """The same as a reference to read: sections with their keys, then every component by kind."""
+    builtins.load()
+    index = index or Index()
+    with watch() as asked:
+        lower.survey(Tree(dict(SAMPLE)))
+    lines = ["# The native config", ""]
+    for section in (*lower.SECTIONS, *lower.READING_KEYS):
+        lines += [f"## `{section}`", "", f"{TEXTS.get(section, '')[:1].upper()}{TEXTS.get(section, '')[1:]}.", ""]
+        lines += _key_table([ask for ask in asked if ask.path[:1] == (section,) and ask.key != "*"])
+    for word, table in TABLES.items():
+        entries = index.entries(table)
+        if entries and word != "builders":
+            lines += [f"## {word.capitalize()}", "", "| name | takes | |", "|---|---|---|"]
+            lines += [
+                f"| `{e.name}` | {_takes(table.kind, e)} | {_cell(e.signature.doc if e.signature else '')} |"
+                for e in entries
+            ]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _key_table(asked: Sequence[Asked]) -> list[str]:
+    rows: dict[str, str] = {}
+    for ask in asked:
+        way = ".".join(_shown_part(part, ask.path[:1]) for part in (*ask.path, ask.key))
+        what = f"a {ask.kind}" if ask.kind else _cell(ask.annotation)
+        default = "required" if ask.default is REQUIRED else "" if ask.default in (None, "") else f"`{ask.default!r}`"
+        if ask.key != "type":
+            rows.setdefault(way, f"| `{way}` | {what} | {default} |")
+    return ["| key | holds | default |", "|---|---|---|", *rows.values(), ""] if rows else []
+
+
+def _shown_part(part: str | int, section: tuple[str | int, ...]) -> str:
+    """Splits, values and items as what they stand for."""
+    if section == ("data",) and part in lower.SPLITS:
+        return "SPLIT"
+    if section == ("schedule",) and part == "lr":
+        return "VALUE"
+    return "*" if isinstance(part, int) else part
+
+
+def _takes(kind: str, entry: Entry) -> str:
+    if entry.signature is None:
+        return "…"
+    takes, _ = parameters_of(kind, entry.signature, entry.name)
+    return ", ".join(f"`{key}`" if p.required else f"`{key}={_cell(str(p.default))}`" for key, p in takes.items())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,1 @@
+"""Everything around a run: its folder, lock, signals, resume and the summary at the end."""

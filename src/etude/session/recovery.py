@@ -1,0 +1,381 @@
+"""What lets a run survive: its folder's lock, its store, its way back, signals and time limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from etude.build import Options
+from etude.checkpoint import changes
+from etude.checkpoint.attempts import Attempts
+from etude.checkpoint.find import FOLDER, find
+from etude.checkpoint.formats.folders import is_of_parts
+from etude.checkpoint.load import Loaded
+from etude.checkpoint.lock import Lock
+from etude.checkpoint.storage import chaos
+from etude.checkpoint.storage.places import local_path
+from etude.checkpoint.store import Store
+from etude.checkpoint.warm import describe, init_from
+from etude.checkpoint.write import DIVERGED
+from etude.core.run import Run
+from etude.core.state import Generators, needed, restore
+from etude.errors import ConfigError, ResumeError, UserError, printable
+from etude.hooks.checkpoint import FAILED, Checkpoint, Saver
+from etude.hooks.faults import Faults
+from etude.hooks.schedule import Schedule
+from etude.hooks.stops import Signals, Stops
+from etude.hooks.watchdog import Watchdog
+from etude.plan import NOWHERE
+from etude.units import counted
+
+#: Flags of other systems that mean the same.
+_RESUMING = ("auto_resume", "resume_from")
+_RECORDS = ("metrics.jsonl", "timing.jsonl")
+_LENGTHS = ("train.epochs", "train.steps")
+
+
+class Recovery:
+    """Opened before anything is written to the run's folder, closed last.
+
+    .. code-block:: text
+
+        guard      lock · planned faults
+        guard_face guard · attempts, for a run that saves in another system's way
+        open       guard · store · what to go on from (verified, in memory) · signals
+        restore    the state into the run; generators right before the first step
+        close      the last save · signals and lock back
+    """
+
+    def __init__(self, run: Run, options: Options, *, say: Callable[[str], Any], began: float | None = None) -> None:
+        self.run, self.options, self.say = run, options, say
+        self.signals = Signals(grace=options.grace)
+        self.stops = Stops(self.signals, max_seconds=_limit(run), began=began or time.monotonic())
+        self._watchdog = Watchdog(run, say=self.say)
+        self._lock: Lock | None = None
+        self._place_lock: Lock | None = None
+        self._attempts: Attempts | None = None
+        self._faults: Faults | None = None
+        self._loaded: Loaded | None = None
+        self._optimizer_changed = False
+        self._batch_sizes: tuple[int, int] | None = None
+
+    def open(self) -> None:
+        """Refuse a folder that is in use, find the checkpoint to go on from, and listen for signals."""
+        self.guard()
+        if self.run.folder is not None:
+            self._open_store(self.run.folder)
+        self.signals.install()
+        self.run.hooks.add(self.stops)
+        self._watchdog.start()
+
+    def guard(self) -> None:
+        """Lock and planned faults alone."""
+        if self.run.folder is not None and self.run.world.is_main:
+            self._lock = Lock(self.run.folder)
+        if self.options.chaos:
+            self._faults = Faults(chaos.parse(self.options.chaos))
+            self._faults.listen()
+            self.run.hooks.add(self._faults)
+
+    def guard_face(self) -> None:
+        """A run with a face of another system has that system's checkpoints, and brings its own ear for signals."""
+        self.guard()
+        own = next((hook for hook in self.run.hooks if isinstance(hook, Stops)), None)
+        if own is not None:
+            self.stops, self.signals = own, own.signals
+            self.signals.grace = self.options.grace
+            self.stops.on_start(self._begin_attempt)
+        self._watchdog.say = lambda line: print(f"etude: {line}", file=sys.stderr)
+        self._watchdog.start()
+
+    def _open_store(self, folder: Path) -> None:
+        hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)
+        elsewhere = local_path(hook.folder) if hook is not None else ""
+        if elsewhere and "://" not in elsewhere and self.run.world.is_main:
+            self._guard_place(elsewhere, folder)
+        place = elsewhere or str(folder / FOLDER)
+        store = Store(
+            place,
+            retention=(hook or Checkpoint(keep=None)).retention(self.run.steps_per_epoch),
+            failures=hook.failures if hook else 3,
+            trust_owner="owner" in self.options.allow_change,
+            say=self.say,
+        )
+        if hook is not None:
+            self.run.store = Saver(store, self.say)
+        if self.options.restart:
+            store.set_aside([entry.name for entry in store.entries()], "aside")
+        elif self.options.resume is not None:
+            self._loaded = self._find(store, self.options.resume)
+        elif reached := max([_recorded_steps(folder), *(entry.step for entry in store.entries())]):
+            held = folder if place.startswith(str(folder)) or not store.entries() else place
+            raise ConfigError(
+                f"{printable(str(held))} holds a run at step {reached}",
+                hint="--resume goes on with it, --restart begins at step 0"
+                if self.run.plan is not None
+                else "resume=True goes on with it, another folder begins at step 0",
+            )
+        if self._loaded is None:
+            _set_records_aside(folder)
+
+    def _guard_place(self, place: str, folder: Path) -> None:
+        """Two runs must not save to one place; that of the run's own folder is guarded already."""
+        try:
+            os.makedirs(place, mode=0o700, exist_ok=True)
+            if not os.path.samefile(place, folder):
+                self._place_lock = Lock(place)
+        except OSError as error:
+            raise ConfigError(f"checkpoint.folder: {printable(place)} cannot be written: {error.strerror}") from error
+
+    def _find(self, store: Store, path: str) -> Loaded | None:
+        if not path:
+            loaded = store.resume(need=needed(self.run))
+            if loaded is None:
+                self.say(f"no checkpoint yet, starting at step 0{_mention_weights(store)}")
+            return loaded
+        path = local_path(path)
+        found = find(path, beside=store.given).rstrip("/")
+        text = found if "://" in found else os.path.abspath(found)
+        if os.path.isfile(text) or is_of_parts(text):
+            raise ResumeError(
+                f"{printable(path)} is no checkpoint of Étude to go on from; to start from its weights write "
+                f"`init_from: {printable(os.path.relpath(text))}`"
+            )
+        whole, _, name = text.rpartition("/")
+        other = store if whole in (store.folder, store.given.rstrip("/")) else Store(whole, write=False, say=self.say)
+        is_remote_run = "://" in path and found != path.rstrip("/")
+        if is_remote_run or os.path.isdir(os.path.join(path, FOLDER)) or os.path.basename(path.rstrip("/")) == FOLDER:
+            return other.resume(need=needed(self.run))
+        inside = other is store
+        loaded = other.load(name, need=needed(self.run))
+        self._look_at_tag(name, loaded)
+        if inside:
+            store.rewind(loaded.manifest.step)
+        return loaded
+
+    def _look_at_tag(self, name: str, loaded: Loaded) -> None:
+        """Checkpoints apart: what is in their name is no state that an undisturbed run would have had."""
+        if name.startswith(DIVERGED):
+            raise ResumeError(f"{printable(name)}: its weights are not finite: there is nothing to go on from")
+        if loaded.manifest.tag == FAILED:
+            self.say(
+                f"{printable(name)} was saved inside the step that failed: that step is done anew, with random numbers "
+                "and statistics that are ahead of an undisturbed run's"
+            )
+
+    def restore(self) -> None:
+        """Take over the state that was found, when the plan is still the same or its changes are allowed."""
+        loaded, self._loaded = self._loaded, None
+        self._check_allowed(loaded)
+        if loaded is None:
+            self._start_warm()
+        else:
+            self._take_over(loaded)
+        self._begin_attempt()
+
+    def _check_allowed(self, loaded: Loaded | None) -> None:
+        """A misspelt name would allow nothing, which is told before anything is compared."""
+        if self.run.plan is None:
+            return
+        parts = [*self.run.parts(), *(loaded.state if loaded is not None else ())]
+        before = (loaded.state.get("plan") or {}) if loaded is not None else {}
+        changes.require_known(self.options.allow_change, [*changes.facts(self.run.plan), *before, *parts])
+
+    def _take_over(self, loaded: Loaded) -> None:
+        state, run = loaded.state, self.run
+        self._compare_plans(state)
+        if _named("data", self.options.allow_change):
+            for loader in run.data.values():
+                loader.allow_change = True  # type: ignore[attr-defined]
+        kept = _new_settings(run) if self._optimizer_changed else None
+        reached = _reached_steps(run.folder)
+        if self._batch_sizes is not None:
+            _rescale(state, *self._batch_sizes)
+        _settle_length(run, state["counters"])
+        restore(run, state, say=self.say, allow=self.options.allow_change)
+        if kept is not None:
+            _apply_settings(run, kept)
+        if run.hooks.after_load:
+            run.hooks.after_load(run)
+        self.stops.on_start(lambda: Generators().load_state_dict(state["generators"]))
+        if run.store is not None:
+            run.store.went_on_from(run, loaded)
+            if run.cut is None:
+                run.store.store.prune()  # what a life that ended inside its pruning has left
+        lost = reached - run.step
+        repeated = f", {counted(lost, 'step')} {'is' if lost == 1 else 'are'} repeated" if lost > 0 else ""
+        self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
+        if run.total_steps is not None and run.step > run.total_steps:
+            self.say(f"the plan ends after {counted(run.total_steps, 'step')}, so there is nothing left to do")
+
+    def _begin_attempt(self) -> None:
+        """Refuse to die at the same step once more; from here on it is known that a life was begun."""
+        if self.run.folder is None or not self.run.world.is_main:
+            return
+        asked = self.options.resume is not None or any(self.options.extras.get(flag) for flag in _RESUMING)
+        goes_on = asked or self.run.step > 0
+        attempts = Attempts(self.run.folder, say=self.say)
+        attempts.begin(self.run.step, again=not goes_on or "attempts" in self.options.allow_change)
+        self._attempts, self.stops.note = attempts, attempts.note
+
+    def _start_warm(self) -> None:
+        given = dict(self.run.plan.init_from) if self.run.plan is not None else {}
+        if given:
+            try:
+                match = init_from(self.run.model, **{"trust": self.options.trust} | given)
+            except (ConfigError, ResumeError) as error:
+                raise self._with_place(error) from error
+            self.say(f"weights from {printable(str(given['path']))}")
+            for line in describe(match).splitlines():
+                self.say(line)
+
+    def _with_place(self, error: ConfigError | ResumeError) -> ConfigError | ResumeError:
+        """A mistake in ``init_from`` with the line of the config that makes it."""
+        places = self.run.plan.places if self.run.plan is not None else {}
+        word = re.match(r"init_from: (\w+)", str(error))
+        at = places.get(("init_from", word[1])) if word else None
+        at = at or places.get(("init_from", "path")) or places.get(("init_from",)) or NOWHERE
+        if isinstance(error, ConfigError):
+            return ConfigError([replace(finding, at=finding.at or str(at)) for finding in error.findings])
+        return ResumeError(f"{at}: {error}") if at.file else error
+
+    def _compare_plans(self, state: dict[str, Any]) -> None:
+        before = state.get("plan") or {}
+        after = changes.facts(self.run.plan) if self.run.plan is not None and before else {}
+        found = changes.compare(before, after) if after else []
+        for change in found:
+            self.say(f"changed since the checkpoint: {change}")
+        changes.require_allowed(found, self.options.allow_change)
+        if any(change.key in _LENGTHS for change in found):
+            self._say_what_a_length_changes()
+        self._optimizer_changed = any(change.key.startswith("optim.") for change in found)
+        sizes = [change for change in found if change.key == "data.train.batch_size"]
+        self._batch_sizes = (int(sizes[0].before), int(sizes[0].after)) if sizes else None
+
+    def _say_what_a_length_changes(self) -> None:
+        """A curve that reaches to the end of the run has other values from here on when the end is elsewhere."""
+        plan = self.run.plan
+        open_ended = [one.target for one in plan.schedules if any(p.until is None for p in one.phases)] if plan else []
+        if open_ended:
+            self.say(f"the run has another length: {', '.join(open_ended)} goes on as a run of that length has it here")
+
+    @property
+    def refused(self) -> bool:
+        """Whether the folder is another process's."""
+        return self._lock is None
+
+    def close(self, error: BaseException | None = None, *, discard: Callable[[], None] | None = None) -> None:
+        """Wait for the last save, then let go. A save that failed last is an error (exit 6).
+
+        ``discard`` is called while nobody else can enter the folder.
+        """
+        try:
+            if self.run.store is not None:
+                self.run.store.close()
+        except BaseException as failed:
+            error = error or failed
+            raise
+        finally:
+            if self._faults is not None:
+                self._faults.rest()
+                if error is None and self.run.stopping is None:
+                    for fault in self._faults.missed(self.run):
+                        warnings.warn(f"--chaos {fault} never came: the run has {self.run.done} steps", stacklevel=1)
+            self._watchdog.stop()
+            self._end_attempt(error)
+            self.signals.restore()
+            if discard is not None:
+                discard()
+            for lock in (self._place_lock, self._lock):
+                if lock is not None:
+                    lock.release()
+
+    def _end_attempt(self, error: BaseException | None) -> None:
+        """What ended well, or with a mistake that is told at once, was no failure of the run."""
+        if self._attempts is None:
+            return
+        if isinstance(error, Exception) and not isinstance(error, UserError):
+            self._attempts.failed(self.run.step, error)
+        else:
+            self._attempts.clear()
+
+
+def _limit(run: Run) -> float | None:
+    return run.plan.train.max_seconds if run.plan is not None else None
+
+
+def _set_records_aside(folder: Path) -> None:
+    """Begin at step 0 with empty records: lines of a life that left no checkpoint belong to nothing."""
+    for name in _RECORDS:
+        if (folder / name).exists() and (folder / name).stat().st_size:
+            os.replace(folder / name, folder / f"{name}.{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def _recorded_steps(folder: Path | None) -> int:
+    """How far the life before had come, as far as its records tell."""
+    try:
+        lines = (folder / _RECORDS[0]).read_bytes()[-4096:].splitlines() if folder is not None else []
+        return max((int(json.loads(line)["step"]) for line in lines[1:] or lines), default=0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def _mention_weights(store: Store) -> str:
+    """Weights alone are nothing to go on from; who saves nothing else should know."""
+    alone = [name for name in sorted(store.disk.names(store.folder)) if name.startswith("weights-")]
+    return f"; {printable(alone[-1])} has weights only: init_from starts with them" if alone else ""
+
+
+def _reached_steps(folder: Path | None) -> int:
+    """How far the life before had come: the records lag behind the last step, its own note does not."""
+    if folder is None:
+        return 0
+    return max(_recorded_steps(folder), Attempts(folder, say=print).reached())
+
+
+def _new_settings(run: Run) -> dict[str, list[dict[str, Any]]]:
+    """What the new plan says about each parameter group: rates, decays, momenta; not which parameters."""
+    return {
+        name: [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+        for name, optimizer in run.optimizers.items()
+    }
+
+
+def _apply_settings(run: Run, settings: dict[str, list[dict[str, Any]]]) -> None:
+    for name, optimizer in run.optimizers.items():
+        for group, own in zip(optimizer.param_groups, settings[name], strict=True):
+            group.update(own)
+
+
+def _rescale(state: dict[str, Any], before: int, after: int) -> None:
+    """With another batch size the position inside the epoch is kept in samples, rounded down to a whole batch."""
+    counters, position = dict(state["counters"]), dict(state["data.train"])
+    counters["step_in_epoch"] = counters["step_in_epoch"] * before // after
+    position["batch"] = position["batch"] * before // after
+    state["counters"], state["data.train"] = counters, position
+
+
+def _settle_length(run: Run, counters: dict[str, Any]) -> None:
+    """What is left of the epochs decides where a run and its curves end: steps of another size were counted too."""
+    if run.max_epochs is None or run.steps_per_epoch is None:
+        return
+    left = (run.max_epochs - counters["epoch"]) * run.steps_per_epoch - counters["step_in_epoch"]
+    total = counters["step"] + left
+    if left <= 0 or run.total_steps == total:
+        return
+    run.total_steps = total
+    for hook in run.hooks:
+        if isinstance(hook, Schedule):
+            hook.attach(run)
+
+
+def _named(key: str, allow: Iterable[str]) -> bool:
+    return any(name in (key, "all") for name in allow)

@@ -1,0 +1,238 @@
+"""Everything around the training of a run: folder, writers, checkpoints, signals, last words."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from errno import errorcode
+from itertools import takewhile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from etude.build import Options, make
+from etude.config.dump import public_override
+from etude.config.tree import Tree
+from etude.core.loop import train
+from etude.core.run import Run
+from etude.errors import ResumeError, SaveError, Stopped, UserError
+from etude.events.console import Console, duration, number
+from etude.events.jsonl import Jsonl
+from etude.session import folder as folders
+from etude.session.recovery import Recovery
+from etude.session.user_errors import as_mistake
+from etude.units import counted
+
+
+class Session:
+    """A context around a run that was built: opens what it needs, trains, and always says a last word."""
+
+    def __init__(
+        self,
+        run: Run,
+        options: Options,
+        *,
+        tree: Tree | None = None,
+        lasting: bool = True,
+        began: float | None = None,
+        fresh: Collection[Path] = (),
+    ) -> None:
+        self.fresh = fresh
+        self.run, self.options, self.tree, self.lasting = run, options, tree, lasting
+        self.began = time.monotonic() if began is None else began
+        self.console = Console(quiet=True)
+        self.recovery: Recovery | None = None
+        #: Folders that this start has made, the run's own first; none where that was there before.
+        self._made: list[Path] = []
+
+    def __enter__(self) -> Session:
+        if self.lasting:
+            self._open_folder()
+        try:
+            self._open()
+        except BaseException as error:
+            if self.recovery is not None:
+                self.recovery.close(error, discard=self._discard if not self.recovery.refused else None)
+            self.run.events.close()
+            raise
+        return self
+
+    def _open(self) -> None:
+        run = self.run
+        if run.face is None:
+            try:
+                self.console = Console(log=run.folder / "log.txt" if run.folder else None, quiet=self.options.quiet)
+            except OSError as error:
+                raise SaveError(
+                    f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})"
+                ) from error
+            self._open_recovery()
+            self.console.watch(self._where)
+        else:
+            self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
+            self.recovery.guard_face()
+
+    def _open_recovery(self) -> None:
+        """Lock and find a checkpoint before anything is written; take its state when the writers are there."""
+        run = self.run
+        self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
+        self.recovery.open()
+        run.events.writers += [*self._writers(), self.console]
+        self.recovery.restore()
+
+    def train(self) -> None:
+        """Train to the end, or to where a signal or a hook stops it."""
+        before = self.run.done
+        try:
+            train(self.run)
+        except Stopped as stop:
+            self.run.stop(stop.reason, exit_code=stop.exit_code)
+        except Exception as error:
+            mistake = as_mistake(error, self.run.plan) if self.run.done == before else None
+            if mistake is None:
+                raise
+            raise mistake from error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.console.rest()
+        for loader in self.run.data.values():
+            close = getattr(loader, "close", None)
+            if close is not None:
+                close()
+        unused = error is not None and self._is_unused(error)
+        try:
+            if self.recovery is not None:
+                self.recovery.close(error, discard=self._discard if unused else None)
+        except BaseException as failed:
+            error = error or failed
+            raise
+        finally:
+            self._say_last_words(error, unused=unused)
+            self.run.events.close()
+
+    def _is_unused(self, error: BaseException) -> bool:
+        """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there.
+
+        A run in another system's words has told where its log is: only a mistake of the user's takes that back, a file
+        to resume from that cannot be used too.
+        """
+        folder, foreign = self.run.folder, self.run.face is not None
+        if foreign and not isinstance(error, UserError | ResumeError):
+            return False
+        if not self._made or folder is None or self.run.done or (self.options.resume is not None and not foreign):
+            return False
+        return not any((folder / "checkpoints").glob("*")) and not any(folder.glob("**/*.pth"))
+
+    def _discard(self) -> None:
+        """Take the folder back that this start has made, and those above it that are empty again."""
+        for folder in self._made[:1]:
+            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            for folder in self._made[1:]:
+                folder.rmdir()
+
+    def _open_folder(self) -> None:
+        from etude.api import choose_folder
+
+        run = self.run
+        if run.folder is None:
+            run.folder = choose_folder(run.plan, self.options) if run.plan is not None else self.options.folder
+        if run.folder is None or not run.world.is_main:
+            return
+        from etude.config import public_files
+
+        files = public_files(self.tree) if self.tree else {}
+        self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
+        private = run.face is None  # other systems' runs are shared as their users are used to
+        folders.make(run.folder, plan_text=self._plan_text(), files=files, anew=self.options.restart, private=private)
+
+    def _is_new(self, path: Path) -> bool:
+        return not path.exists() or path.absolute() in self.fresh
+
+    def _plan_text(self) -> str:
+        from etude.config import snapshot
+
+        return snapshot(self.tree) if self.tree is not None else ""
+
+    def _writers(self) -> list[Any]:
+        run = self.run
+        if run.folder is None:
+            return []
+        own = [Jsonl(run.folder / "metrics.jsonl"), Jsonl(run.folder / "timing.jsonl", timing=True)]
+        return own + [make(spec, folder=run.folder) for spec in (run.plan.writers if run.plan else ())]
+
+    def _where(self) -> dict[str, Any]:
+        run, latest = self.run, self.run.events.latest
+        return {
+            "step": run.step,
+            "steps": run.total_steps,
+            "epoch": run.epoch,
+            "epochs": run.max_epochs,
+            "loss": latest.get("loss"),
+            "lr": latest.get("lr"),
+            "rate": latest.get("throughput/steps_per_second"),
+        }
+
+    def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
+        run = self.run
+        if run.face is not None:
+            if error is None and run.exit_code and not self.options.quiet:
+                print(f"etude: {run.stopping}, saved; {resume_command(run, self.options)}", file=sys.stderr)
+            return
+        if error is None:
+            reason = run.stopping or "finished"
+            self.console.say(f"{reason}: {counted(run.done, 'step')} in {duration(time.monotonic() - self.began)}")
+            for line in summary(run):
+                self.console.say(line)
+        else:
+            self.console.say(f"ended by {type(error).__name__} after {counted(run.done, 'step')}: {error}")
+        if run.folder is not None and not unused:
+            self.console.say(f"  run     {relative(run.folder)}")
+            if run.store is not None and (error is not None or run.exit_code):
+                newest, lost = run.store.newest(), run.store.lost(run)
+                saved = relative(newest) if newest else "nothing yet"
+                self.console.say(f"  saved   {saved}{f'; {lost}' if lost else ''}")
+            if run.store is None and run.exit_code:
+                self.console.say("  saved   nothing: the run keeps no checkpoints")
+            if run.store is not None or error is not None:
+                self.console.say(f"  resume  {resume_command(run, self.options)}")
+
+
+def summary(run: Run) -> list[str]:
+    """What a person wants to know at the end: the last and best results, and where the time went."""
+    lines = []
+    if run.metrics:
+        lines.append("  last    " + "  ".join(f"{name} {number(value)}" for name, value in run.metrics.items()))
+    for hook in run.hooks:
+        describe = getattr(hook, "summary", None)
+        if callable(describe) and (text := describe()):
+            lines.append(f"  {text}")
+    return lines
+
+
+def resume_command(run: Run, options: Options) -> str:
+    """How to go on with this run: the command that was typed, with ``--resume``; in a script, what to pass."""
+    if not options.extras:
+        return 'options=etude.Options(folder=…, resume="")' if run.plan is not None else "fit(…, resume=True)"
+    typed = list(options.extras.get("typed", sys.argv[1:]))
+    for flag, given in (("--resume", options.resume), ("--chaos", options.chaos)):
+        if given and flag in typed and given in typed[typed.index(flag) :]:
+            del typed[typed.index(flag) : typed.index(flag) + 2]
+    words = ["etude", *(public_override(word, "…") for word in typed if word != "--restart")]
+    return shlex.join(words if "--resume" in words else [*words, "--resume"])
+
+
+def relative(path: Path | str) -> str:
+    """``path`` as seen from here, when it is below; a URL is seen from everywhere."""
+    if "://" in str(path):
+        return str(path)
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

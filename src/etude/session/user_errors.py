@@ -1,0 +1,139 @@
+"""Exceptions that the values of a foreign config caused, told as mistakes of the config.
+
+The parts of another system are made as that system makes them, many of them only when training begins, and refuse wrong
+values with assertions and plain exceptions. Before the first step, with no code of the user's involved, such an
+exception is about the config: it is told with the place of what was being made, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+from etude.config.files import display
+from etude.errors import ConfigError, DataError, EtudeError, ResumeError, printable
+from etude.plan import Place, Plan
+
+#: What the parts of the other systems refuse values with.
+REFUSALS = (TypeError, ValueError, AssertionError, KeyError, AttributeError, RuntimeError, ZeroDivisionError, OSError)
+_LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
+    """The error to report instead, or None where the exception is not about a config."""
+    known: EtudeError | None = getattr(error, "etude_told", None)
+    if known is not None:
+        return known
+    if plan is None or plan.builder == "native":
+        return None
+    if isinstance(error, ConfigError) and not any(finding.at for finding in error.findings):
+        at = _place_of(error, plan)
+        return ConfigError([replace(finding, at=at) for finding in error.findings]) if at else None
+    if isinstance(error, EtudeError) or not isinstance(error, REFUSALS):
+        return None
+    if any(not is_library(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
+        return None
+    said = error.args[0] if isinstance(error, KeyError) and error.args else error
+    message = printable(str(said)) or type(error).__name__
+    if isinstance(error, FileNotFoundError) and re.search(r"\.(pth|pt|ckpt|bin|safetensors)\b|checkpoint", message):
+        return ResumeError(message)
+    made = next((_kind(given) for given in _being_made(error)), None)
+    told = f"{made} cannot be made: {message}" if made else f"{type(error).__name__}: {message}"
+    return ConfigError(told, at=_place_of(error, plan) or (display(plan.files[0]) if plan.files else ""))
+
+
+def lost_worker(error: BaseException) -> DataError | None:
+    """A process of torch's loader that died: wherever the news arrives, it is the data that failed."""
+    if not isinstance(error, RuntimeError) or not _LOST.search(str(error)):
+        return None
+    return DataError(f"{printable(str(error)).strip()} Out of memory, or of /dev/shm? Fewer workers need less of both")
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is Étude's, Python's or an installed package's, and not the user's."""
+    return filename.startswith((_OURS, "<frozen", sys.base_prefix)) or "site-packages" in filename
+
+
+def _being_made(error: BaseException) -> Iterator[dict[str, Any]]:
+    """The configs with a type in the frames of an exception, innermost first."""
+    for frame in _frames(error):
+        for name in ("cfg", "config", "spec"):
+            given: Any = frame.f_locals.get(name)
+            if isinstance(given, dict) and given.get("type") is not None:
+                yield given
+
+
+def _frames(error: BaseException) -> list[FrameType]:
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
+
+
+def _kind(given: Mapping[str, Any]) -> str:
+    kind = given.get("type")
+    return kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+
+
+def _place_of(error: BaseException, plan: Plan) -> str:
+    """Where the config asks for what was being made, or for the object at work; empty where it does not."""
+    made, entries = list(_being_made(error)), list(_typed((), plan.source))
+    if not plan.places or not entries:
+        return next(filter(None, (_line_of(_kind(given), plan) for given in made)), "")
+    workers = [{"type": type(frame.f_locals["self"])} for frame in _frames(error) if "self" in frame.f_locals]
+    for given in [*made, *workers]:
+        alike = [(path, known) for path, known in entries if _is_kind(_kind(known), _kind(given))]
+        for path, known in sorted(alike, key=lambda one: not _fits(one[1], given)):
+            place = _newest(path, known, plan, str(error))
+            if place is not None:
+                return str(place)
+    return ""
+
+
+def _typed(path: tuple[str | int, ...], value: Any) -> Iterator[tuple[tuple[str | int, ...], Mapping[str, Any]]]:
+    """Every mapping with a type in a resolved config, and the way to it."""
+    if isinstance(value, Mapping):
+        if value.get("type") is not None:
+            yield path, value
+        for key, item in value.items():
+            yield from _typed((*path, key), item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _typed((*path, index), item)
+
+
+def _is_kind(written: str, made: str) -> bool:
+    return written.rpartition(".")[2] == made.rpartition(".")[2]
+
+
+def _fits(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Whether ``given`` is made of that entry, as far as plain values tell."""
+    plain = {key: value for key, value in known.items() if isinstance(value, str | int | float)}
+    return all(key in given and given[key] == value for key, value in plain.items() if key != "type")
+
+
+def _newest(path: tuple[str | int, ...], known: Mapping[str, Any], plan: Plan, message: str) -> Place | None:
+    """Where an entry was changed last: what the message names, else what stands in the file nearest to the user."""
+    order = {display(file): number for number, file in enumerate(plan.files)}
+    keys = ["type", *(key for key in known if key != "type")]
+    written = [(key, plan.places[*path, key]) for key in keys if (*path, key) in plan.places]
+    named = [one for one in written if one[0] != "type" and re.search(rf"\b{re.escape(str(one[0]))}\b", message)]
+    return min((place for _, place in named or written), key=lambda place: order.get(place.file, -1), default=None)
+
+
+def _line_of(made: str, plan: Plan) -> str:
+    """The first line of the config's files that names ``made`` as a type; empty where none does."""
+    wanted = re.compile(rf"type\s*[=:]\s*[\"']?[\w.]*\b{re.escape(made)}\b")
+    for file in plan.files:
+        try:
+            with open(file, encoding="utf-8") as stream:
+                number = next((n for n, line in enumerate(stream, 1) if wanted.search(line)), None)
+        except (OSError, UnicodeDecodeError):
+            continue
+        if number is not None:
+            return f"{display(file)}:{number}"
+    return ""
