@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from etude.build import Options, pick_device
+from etude.build import Options, pick_device, require_alone
 from etude.core import loop
 from etude.core.evaluation import Evaluation, metric_name
 from etude.core.hook import FunctionHook, Hook, HookTable
@@ -33,6 +33,7 @@ from etude.core.run import Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader
 from etude.data.replay import Replay
+from etude.dist.world import World
 from etude.errors import UserError
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
@@ -67,6 +68,7 @@ class Trainer:
         seed: int = 0,
         quiet: bool = False,
     ) -> None:
+        require_alone(World.from_environment())
         self.device = pick_device(device)
         self.model = model.to(self.device)
         self.forward = Forward(model, {"loss": loss} if loss is not None else {})
