@@ -3,16 +3,20 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test cover lint docs release clean
+.PHONY: demo test cover lint docs projects release clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
-test: $(VENV)/.test lint
+test: $(VENV)/.test lint projects
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal
 
 # The tests with the lines that none of them reaches.
 cover: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal --cov --cov-report=term:skip-covered
+
+# The real projects (mmcls, mmdet …) that tests/projects runs, each in a folder of a cache outside of the repository.
+projects: $(VENV)/.test
+	$(BIN)/python tests/projects/fetch.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
