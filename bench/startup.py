@@ -21,7 +21,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 torch.nn.functional.cross_entropy(model(torch.randn(64, 64)), torch.randint(10, (64,))).backward()
 optimizer.step()
 """
-RUN = "import etude, torch; m = torch.nn.Linear(2, 2); etude.Run(m, None, etude.fit)"
+RUN = "import etude, torch; from etude.core.loop import fit; m = torch.nn.Linear(2, 2); etude.Run(m, None, fit)"
 COMMANDS = {
     "python": ["-c", "pass"],
     "etude --help": ["-m", "etude", "--help"],

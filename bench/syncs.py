@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import etude
 from etude.build import Options
+from etude.core.loop import fit
 
 CONFIG = Path(__file__).parent.parent / "examples/native/digits.yaml"
 
@@ -59,7 +60,7 @@ def main() -> None:
     hook.priority = 1000
     run.hooks.add(hook)
     with tempfile.TemporaryDirectory(), reads:
-        etude.fit(run)
+        fit(run)
     between = {step: count for step, count in by_step.items() if step % 50}
     print(f"steps between log lines: {len(between)}, values read in them: {sum(between.values())}")
     print(

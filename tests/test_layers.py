@@ -22,10 +22,10 @@ LAYERS = [
     ["dialects", "schedules", "inspection", "preview"],
     ["config", "plan"],
     ["registry", "units", "builtins", "checkpoint.storage.chaos", "checkpoint.trust", "checkpoint.__init__"],
-    ["errors", "__init__"],
+    ["errors", "synonyms", "__init__"],
 ]
 TORCH_FREE = (
-    "errors", "units", "registry", "builtins", "checkpoint.trust", "plan", "inspection", "preview.explain", "preview.draw",
+    "errors", "synonyms", "units", "registry", "builtins", "checkpoint.trust", "plan", "inspection", "preview.explain", "preview.draw",
     "config", "schedules", "dialects.__init__", "dialects.imports", "dialects.native.lower", "dialects.mmcv1.lower",
     "dialects.mmengine.lower", "dialects.libai.lower", "dialects.mcquic.lower", "cli",
 )  # fmt: skip

@@ -9,8 +9,8 @@ __version__ = "0.1.0"
 #: Public name → where it lives (``module``, or ``module:attribute``); loaded on first use, so that torch can wait.
 _NAMES = {
     "train": "etude.api", "load_plan": "etude.api", "Options": "etude.build", "build_run": "etude.build:build",
-    "Hook": "etude.core.hook", "FunctionHook": "etude.core.hook", "HookTable": "etude.core.hook",
-    "Run": "etude.core.run", "fit": "etude.core.loop", "evaluate": "etude.core.loop",
+    "Hook": "etude.core.hook", "FunctionHook": "etude.core.hook",
+    "Run": "etude.core.run",
     "Forward": "etude.core.update", "Step": "etude.core.update", "Evaluation": "etude.core.evaluation",
     "Loader": "etude.data.loader", "Plan": "etude.plan", "Spec": "etude.plan", "ConfigError": "etude.errors",
     "MODELS": "etude.registry", "LOSSES": "etude.registry", "DATASETS": "etude.registry",
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from etude.core.evaluation import Evaluation as Evaluation
     from etude.core.hook import FunctionHook as FunctionHook
     from etude.core.hook import Hook as Hook
-    from etude.core.hook import HookTable as HookTable
-    from etude.core.loop import evaluate as evaluate
-    from etude.core.loop import fit as fit
     from etude.core.run import Run as Run
     from etude.core.update import Forward as Forward
     from etude.core.update import Step as Step

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude import builtins, dialects
 from etude.config.tree import Tree
-from etude.errors import ConfigError, Finding, place_of, printable, suggest
+from etude.errors import ConfigError, Finding, NoCheckpoint, UserError, place_of, printable, suggest
 from etude.plan import Plan, Training
 from etude.session import folder
 from etude.session.user_errors import as_mistake
@@ -148,16 +148,25 @@ def measure(
     """What the weights of ``checkpoint`` are worth on the config's test data, or its validation data where there is no
     other: the results of one evaluation. Nothing is trained."""
     from etude.build import Options
-    from etude.checkpoint.find import find
     from etude.session.measure import measure
 
     options = options or Options()
     plan, _ = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))
-    plan, path = require_sound(plan), find(str(checkpoint))
+    plan, path = require_sound(plan), _find(checkpoint)
     split = split or ("test" if "test" in plan.data else "val")
     if split not in plan.data:
         raise ConfigError(f"the config has no {split} data", at=plan.files[0], hint=suggest(split, plan.data))
     return measure(plan, options, path, split)
+
+
+def _find(checkpoint: str | Path) -> str:
+    """The checkpoint that is meant; one that is not there is a mistake of the command, not of the checkpoint."""
+    from etude.checkpoint.find import find
+
+    try:
+        return find(str(checkpoint))
+    except NoCheckpoint as error:
+        raise UserError(str(error)) from None
 
 
 def _absent_folders(plan: Plan, options: Options) -> set[Path]:

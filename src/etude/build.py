@@ -7,24 +7,26 @@ import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from etude import builtins
 from etude.config.imports import is_folder
-from etude.core.evaluation import Evaluation, metric_name
-from etude.core.hook import FunctionHook, Hook, HookTable, misspelt_points
+from etude.core.evaluation import Evaluation, metric_name, require_metric
+from etude.core.hook import FunctionHook, Hook, HookTable, require_points
+from etude.core.outputs import fitted
 from etude.core.run import Run
-from etude.core.update import Forward
+from etude.core.update import Forward, Step
 from etude.data.loader import Loader, is_stream
 from etude.dist.world import World
-from etude.errors import ConfigError, EtudeError, Finding, UserCodeError, UserError
+from etude.errors import ConfigError, EtudeError, UserCodeError
+from etude.inspection.check.paths import located
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
@@ -50,6 +52,14 @@ class Options:
     #: Flags of a dialect's own front end (``work_dir``, ``no_validate``, ``amp`` …).
     extras: Mapping[str, Any] = field(default_factory=dict)
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, folder: Path | str | None = None, **options: Any) -> None: ...
+
+    def __post_init__(self) -> None:
+        if isinstance(self.folder, str):
+            object.__setattr__(self, "folder", Path(self.folder))
+
 
 def build(plan: Plan, options: Options | None = None) -> Run:
     """Everything that the plan names, made and wired. Nothing is written and nothing trained."""
@@ -57,17 +67,15 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     builtins.load()
     if plan.builder != "native":
         return BUILDERS.get(plan.builder)(plan, options)  # type: ignore[no-any-return]
-    world = World.from_environment()
-    require_alone(world)
     import_modules(plan)
     seed_everything(plan.train)
-    device = pick_device(plan.train.device)
+    world, device = World.from_environment(), pick_device(plan.train.device)
     model = make(plan.model).to(device)
-    data: dict[str, Any] = {split: _loader(split, loader, plan.train, device) for split, loader in plan.data.items()}
+    data: dict[str, Any] = {split: _loader(split, loader, plan, device) for split, loader in plan.data.items()}
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
     called: Any = torch.compile(model) if plan.train.compile else model
     forward = Forward(called, _losses(plan.losses, device))
-    update = _update(plan, forward, optimizers, device)
+    step, update = _update(plan, forward, optimizers, device)
     steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
     run = Run(
         model=model,
@@ -84,7 +92,9 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     )
     if plan.train.overfit is not None:
         _learn_by_heart(run, plan.train)
-    autocast = getattr(update, "autocast", nullcontext)
+    if update is not step:
+        run.extra_parts["step"] = step
+    autocast = getattr(update, "autocast", step.autocast)
     run.evaluation = Evaluation(forward, _metrics(plan, device), autocast=autocast)
     for hook_plan in plan.hooks:
         run.hooks.add(_hook(hook_plan, run))
@@ -101,15 +111,6 @@ def make(spec: Spec, *args: Any, **extra: Any) -> Any:
         raise
     except Exception as error:
         raise UserCodeError(f"{spec.at}: {spec.kind} {spec.name} raised {type(error).__name__}: {error}") from error
-
-
-def require_alone(world: World) -> None:
-    """Processes that do not know of each other would write into one folder and learn apart."""
-    if world.size > 1:
-        raise UserError(
-            f"this process is rank {world.rank} of {world.size}, but native configs train in one process; "
-            "start `etude train` without torchrun, or unset WORLD_SIZE"
-        )
 
 
 def import_modules(plan: Plan) -> None:
@@ -157,8 +158,10 @@ def pick_device(name: str) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _loader(split: str, plan: LoaderPlan, training: Training, device: torch.device) -> Loader:
-    dataset = make(plan.dataset)
+def _loader(split: str, plan: LoaderPlan, whole: Plan, device: torch.device) -> Loader:
+    training = whole.train
+    with _placed(plan.dataset.at):
+        dataset = make(located(plan.dataset, whole.files))
     usual = split == "train" and plan.sampler is None and not is_stream(dataset)
     shuffle = usual if plan.shuffle is None else plan.shuffle
     return Loader(
@@ -201,7 +204,7 @@ def _loss(spec: Spec, device: torch.device) -> Callable[..., torch.Tensor]:
     if not isinstance(found, type) and _takes_two(found):
         return partial(found, **spec.args)
     made = make(spec)
-    return made.to(device) if isinstance(made, torch.nn.Module) else made
+    return fitted(made.to(device) if isinstance(made, torch.nn.Module) else made)
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
@@ -209,10 +212,11 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     return len(first) == 2 and all(p.default is p.empty and p.kind is not p.VAR_KEYWORD for p in first)
 
 
-def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device: torch.device) -> Any:
+def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device: torch.device) -> tuple[Step, Any]:
+    """The native step, and the update that the plan names: that step itself, or one that may use it."""
     first = next(iter(plan.optimizers.values()), None)
     training = plan.train
-    known = {
+    known: dict[str, Any] = {
         "accumulate": training.accumulate,
         "clip_norm": first.clip_norm if first else None,
         "clip_value": first.clip_value if first else None,
@@ -223,19 +227,20 @@ def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device:
     }
     _require_one_clipping(plan)
     if plan.update.name == "Step":
-        return make(plan.update, forward, optimizers, **known)
-    return make(plan.update, forward, optimizers)
+        step = make(plan.update, forward, optimizers, **known)
+        return step, step
+    step = Step(forward, optimizers, **known)
+    found = KINDS["update"].get(plan.update.name, at=str(plan.update.at))
+    uses = "step" in inspect.signature(found).parameters
+    return step, make(plan.update, forward, optimizers, **({"step": step} if uses else {}))
 
 
 def _require_one_clipping(plan: Plan) -> None:
-    """What the update would not do must not stand in the config."""
+    """The optimizers of a run are clipped together."""
     wanted = {(optimizer.clip_norm, optimizer.clip_value) for optimizer in plan.optimizers.values()}
     at = next((str(o.spec.at) for o in plan.optimizers.values() if o.clip_norm or o.clip_value), "")
     if len(wanted) > 1:
         raise ConfigError("the optimizers of a run are clipped together", at=at, hint="give all the same clip_norm")
-    if plan.update.name != "Step" and wanted - {(None, None)}:
-        hint = "clip there, or drop clip_norm and clip_value"
-        raise ConfigError(f"the update {plan.update.name} decides itself what is clipped", at=at, hint=hint)
 
 
 def _loop(spec: Spec) -> Callable[[Run], None]:
@@ -245,7 +250,7 @@ def _loop(spec: Spec) -> Callable[[Run], None]:
 
 
 def _metrics(plan: Plan, device: torch.device) -> dict[str, Any]:
-    made = [make(spec) for spec in plan.metrics]
+    made = [require_metric(make(spec), at=str(spec.at)) for spec in plan.metrics]
     return {metric_name(m): m.to(device) if isinstance(m, torch.nn.Module) else m for m in made}
 
 
@@ -261,18 +266,7 @@ def _hook(plan: HookPlan, run: Run) -> Hook:
     hook.priority, hook.essential = plan.priority, plan.essential
     if plan.every is not None:
         hook.every = plan.every
-    wrong = misspelt_points(hook)
-    if wrong:
-        raise ConfigError(
-            [
-                Finding(
-                    str(plan.spec.at),
-                    f"hook {hook.name} has a method {name}, which is no point",
-                    f"did you mean {near!r}?",
-                )
-                for name, near in wrong.items()
-            ]
-        )
+    require_points(hook, at=str(plan.spec.at))
     attach = getattr(hook, "attach", None)
     if attach is not None:
         with _placed(plan.spec.at):

@@ -25,6 +25,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from etude.synonyms import meaning
+
 
 class EtudeError(Exception):
     """The root of all errors that Étude raises on purpose."""
@@ -156,8 +158,11 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     """The known name that ``name`` was probably meant to be; letters' case does not count.
 
     One slip of the fingers (a letter dropped, doubled, swapped or wrong) beats likeness as a whole, so that even a
-    name of two letters is found.
+    name of two letters is found. A word of another system is answered with ours (``learning_rate``: ``lr``).
     """
+    meant = meaning(name, known)
+    if meant is not None:
+        return meant
     by_fold = {candidate.casefold(): candidate for candidate in known}
     folded = name.casefold()
     slips = [candidate for candidate in by_fold if is_slip(folded, candidate)]

@@ -19,61 +19,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
-from etude.build import Options, pick_device, require_alone
-from etude.core import loop
-from etude.core.evaluation import Evaluation, metric_name
-from etude.core.hook import FunctionHook, Hook, HookTable
-from etude.core.run import Run
+from etude.build import Options, pick_device, seed_everything
+from etude.core import loop as loops
+from etude.core.evaluation import Evaluation, metric_name, require_metric
+from etude.core.hook import FunctionHook, Hook, HookTable, require_points
+from etude.core.outputs import fitted
+from etude.core.predict import predict
+from etude.core.run import Part, Run
 from etude.core.update import Forward, Step
-from etude.data.loader import Loader
+from etude.data.loader import Loader, is_stream
 from etude.data.replay import Replay
-from etude.dist.world import World
 from etude.errors import UserError
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
+from etude.hooks.schedule import Schedule
 from etude.hooks.timer import Timer
+from etude.hooks.torch_schedule import TorchSchedule
+from etude.plan import Training
+from etude.schedules.phases import schedules_from
 from etude.session.session import Session
-from etude.units import parse
+from etude.units import Amount, parse
 
 Data = Iterable[Any] | Any
+F = TypeVar("F", bound=Callable[[Run], Any])
 
 
 class Trainer:
     """A model and how it learns; :meth:`fit` says from what and for how long.
 
-    ``hooks`` may be :class:`~etude.Hook` objects or plain functions of the run, called after every step.
-    ``folder`` keeps metrics, log and checkpoints; without it nothing is written.
+    ``optimizer`` is one optimizer, or several by name. ``schedule`` is a curve, a list of phases, a mapping such as
+    ``{"lr": …, "momentum": …}``, or a scheduler of torch; ``schedule_by`` says when torch's is stepped: ``"epoch"``,
+    ``"step"``, or the metric that a ``ReduceLROnPlateau`` watches. ``update`` replaces what happens with a batch: a
+    function ``(run, batch)`` or ``(run, batch, step)``, where ``step`` does precision, accumulation and clipping.
+    ``loop`` replaces the order of epochs and steps. ``hooks`` are :class:`~etude.Hook` objects, or functions of the run
+    that are called after every step; :meth:`on` adds functions at other points. ``parts`` are further objects with a
+    ``state_dict`` that belong into checkpoints. ``folder`` keeps metrics, log and checkpoints; without it nothing is
+    written. ``seed`` seeds Python, NumPy and torch when :meth:`fit` begins; the order of the data follows from it too.
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
         *,
-        optimizer: torch.optim.Optimizer,
+        optimizer: torch.optim.Optimizer | Mapping[str, torch.optim.Optimizer],
         loss: Callable[..., torch.Tensor] | None = None,
+        schedule: Any = None,
+        schedule_by: str = "",
+        update: Callable[..., Any] | None = None,
+        loop: Callable[[Run], None] | None = None,
         metrics: Sequence[Any] = (),
         hooks: Sequence[Hook | Callable[[Run], Any]] = (),
+        parts: Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
         device: str = "auto",
         precision: str = "fp32",
         accumulate: int = 1,
         clip_norm: float | None = None,
         nonfinite: str = "stop",
-        seed: int = 0,
+        seed: int | None = None,
         quiet: bool = False,
     ) -> None:
-        require_alone(World.from_environment())
         self.device = pick_device(device)
         self.model = model.to(self.device)
-        self.forward = Forward(model, {"loss": loss} if loss is not None else {})
-        self.optimizers = {"": optimizer}
-        self.update = Step(
+        self.forward = Forward(model, {"loss": fitted(loss)} if loss is not None else {})
+        self.optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
+        self.step = Step(
             self.forward,
             self.optimizers,
             accumulate=accumulate,
@@ -82,9 +102,29 @@ class Trainer:
             nonfinite=nonfinite,
             device=self.device,
         )
-        self.metrics = {metric_name(metric): metric for metric in metrics}
-        self.hooks = [hook if isinstance(hook, Hook) else FunctionHook(hook, "after_step") for hook in hooks]
+        self.update = self.step if update is None else _own_update(update, self.step)
+        self.loop = loop
+        self.metrics = {metric_name(metric): require_metric(metric) for metric in metrics}
+        self.hooks = [_as_hook(hook) for hook in [*hooks, *_schedule_hooks(schedule, schedule_by)]]
+        self.parts = dict(parts or {})
         self.folder, self.seed, self.quiet = folder, seed, quiet
+
+    def on(self, point: str, *, every: str | int | Amount | None = None, priority: int = 50) -> Callable[[F], F]:
+        """Call the decorated function with the run at ``point``.
+
+        >>> trainer = Trainer(torch.nn.Linear(1, 1), optimizer=torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]))
+        >>> @trainer.on("after_epoch", every="2ep")
+        ... def report(run):
+        ...     print(run.metrics)
+        >>> [hook.name for hook in trainer.hooks]
+        ['report']
+        """
+
+        def add(function: F) -> F:
+            self.hooks.append(FunctionHook(function, point, every=every, priority=priority))
+            return function
+
+        return add
 
     def fit(
         self,
@@ -94,6 +134,7 @@ class Trainer:
         epochs: int | None = None,
         steps: int | None = None,
         batch_size: int = 32,
+        workers: int = 0,
         validate: str = "1ep",
         log: str = "50step",
         checkpoint: str | Hook | None = None,
@@ -102,46 +143,69 @@ class Trainer:
         """Train on a dataset (made into batches here) or on anything that gives batches, for epochs or steps."""
         if (epochs is None) == (steps is None):
             raise UserError("say either epochs or steps: trainer.fit(data, epochs=10)")
-        run = self._run(train, val, batch_size=batch_size, epochs=epochs, steps=steps)
+        if self.folder is None and (checkpoint is not None or resume):
+            asked = "resume" if checkpoint is None else "checkpoint"
+            raise UserError(f"{asked} needs a folder to keep checkpoints in: Trainer(…, folder='runs/mine')")
+        if self.seed is not None:
+            seed_everything(Training(seed=self.seed))
+        run = self._run(train, val, batch_size=batch_size, workers=workers, epochs=epochs, steps=steps)
         for hook in self._own_hooks(validate if val is not None else None, log, checkpoint):
             run.hooks.add(hook)
-        options = Options(
-            folder=Path(self.folder) if self.folder else None, resume="" if resume else None, quiet=self.quiet
-        )
+        for hook in run.hooks:
+            if hasattr(hook, "attach"):
+                hook.attach(run)
+        if checkpoint is not None:
+            _warn_of_unsaved_state(run)
+        options = Options(folder=self.folder, resume="" if resume else None, quiet=self.quiet)
         with Session(run, options, lasting=self.folder is not None) as session:
             session.train()
         return run
 
     def evaluate(self, data: Data, *, batch_size: int = 256) -> dict[str, float]:
         """Losses and metrics on a dataset or on batches; nothing is learnt."""
-        run = self._run(data, None, batch_size=batch_size, epochs=0, steps=None)
-        return loop.evaluate(run, self._loader(data, batch_size, shuffle=False), run.evaluation)
+        run = self._run(data, None, batch_size=batch_size, workers=0, epochs=0, steps=None)
+        return loops.evaluate(run, self._loader(data, batch_size, shuffle=False), run.evaluation)
 
-    def _run(self, train: Data, val: Data | None, *, batch_size: int, epochs: int | None, steps: int | None) -> Run:
-        data = {"train": self._loader(train, batch_size, shuffle=True)}
+    def predict(self, data: Data, *, batch_size: int = 256) -> Any:
+        """Return what the model answers to every sample, in order, on the CPU: a tensor, or a mapping of tensors.
+
+        Samples may come with or without their targets.
+        """
+        loader = self._loader(data, batch_size, shuffle=False)
+        return predict(self.forward, loader, device=self.device, autocast=self.step.autocast)
+
+    def _run(
+        self, train: Data, val: Data | None, *, batch_size: int, workers: int, epochs: int | None, steps: int | None
+    ) -> Run:
+        data = {"train": self._loader(train, batch_size, shuffle=True, workers=workers)}
         if val is not None:
-            data["val"] = self._loader(val, batch_size, shuffle=False)
+            data["val"] = self._loader(val, batch_size, shuffle=False, workers=workers)
         length = _length(data["train"])
         total = steps if steps is not None else epochs * length if length is not None and epochs is not None else None
-        return Run(
+        run = Run(
             model=self.model,
             update=self.update,
-            loop=loop.epochs if steps is None else loop.steps,
+            loop=self.loop or (loops.epochs if steps is None else loops.steps),
             hooks=HookTable(self.hooks, steps_per_epoch=length),
             data=data,
             optimizers=self.optimizers,
-            evaluation=Evaluation(self.forward, self.metrics, autocast=self.update.autocast),
+            evaluation=Evaluation(self.forward, self.metrics, autocast=self.step.autocast),
             max_epochs=epochs,
             total_steps=total,
             steps_per_epoch=length,
         )
+        run.extra_parts |= self.parts | ({"step": self.step} if self.update is not self.step else {})
+        return run
 
-    def _loader(self, data: Data, batch_size: int, *, shuffle: bool) -> Any:
+    def _loader(self, data: Data, batch_size: int, *, shuffle: bool, workers: int = 0) -> Any:
         gives_samples = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
-        if not gives_samples or isinstance(data, torch.utils.data.DataLoader):
+        stream = isinstance(data, torch.utils.data.IterableDataset)
+        if isinstance(data, Loader | torch.utils.data.DataLoader) or not (gives_samples or stream):
             return data if hasattr(data, "load_state_dict") else Replay(data)
         device = None if self.device.type == "cpu" else self.device
-        return Loader(data, batch_size=batch_size, shuffle=shuffle, seed=self.seed, device=device)
+        shuffle = shuffle and not is_stream(data)
+        seed = self.seed or 0
+        return Loader(data, batch_size=batch_size, shuffle=shuffle, seed=seed, device=device, workers=workers)
 
     def _own_hooks(self, validate: str | None, log: str, checkpoint: str | Hook | None) -> list[Hook]:
         logging = Log()
@@ -160,6 +224,63 @@ class Trainer:
             saving.every = parse(checkpoint)
             hooks.append(saving)
         return hooks
+
+
+def _as_hook(given: Hook | Callable[[Run], Any]) -> Hook:
+    hook = given if isinstance(given, Hook) else FunctionHook(given, "after_step")
+    require_points(hook)
+    return hook
+
+
+def _schedule_hooks(schedule: Any, by: str) -> list[Hook]:
+    if schedule is None:
+        return []
+    if isinstance(schedule, LRScheduler):
+        return [TorchSchedule(schedule, by)]
+    if by:
+        raise UserError("schedule_by is for schedulers of torch; phases say themselves how long they last")
+    return [Schedule(schedules_from(schedule))]
+
+
+def _own_update(update: Callable[..., Any], step: Step) -> Any:
+    """The user's update, with the engine's step if it takes one; what it would ignore is refused."""
+    if "step" in inspect.signature(update).parameters:
+        return partial(update, step=step)
+    ignored = {"accumulate": step.accumulate != 1, "precision": step.precision != "fp32", "clip_norm": step.clip_norm}
+    for name, given in ignored.items():
+        if given:
+            raise UserError(f"{name} does nothing with an update of your own; let it take (run, batch, step) and use step")
+    return update
+
+
+def _warn_of_unsaved_state(run: Run) -> None:
+    """Say which objects with a state the hooks use that no checkpoint holds: a resumed run would begin with new ones."""
+    saved = [run.model, run.update, run.loop, run.events, *run.optimizers.values(), *run.data.values()]
+    saved += [*run.extra_parts.values(), *run.model.modules(), *getattr(run.evaluation, "metrics", {}).values()]
+    for hook in run.hooks:
+        for name, used in _used_by(hook).items():
+            if isinstance(used, Part) and not any(used is one for one in saved):
+                warnings.warn(
+                    f"hook {hook.name} uses {name} ({type(used).__name__}), whose state is in no checkpoint: a resumed run "
+                    f"would begin with a fresh one. Pass Trainer(parts={{{name!r}: {name}}}), or schedule= for a scheduler",
+                    stacklevel=3,
+                )
+
+
+def _used_by(hook: Hook) -> dict[str, Any]:
+    """The objects that a function or a hook without a state of its own refers to, by name."""
+    if not isinstance(hook, FunctionHook):
+        own = type(hook).__module__.startswith("etude.") or isinstance(hook, Part)
+        return {} if own else {name: value for name, value in vars(hook).items() if not isinstance(value, type)}
+    owner = getattr(hook.function, "__self__", None)
+    if owner is not None and not inspect.ismodule(owner):
+        return {type(owner).__name__: owner}
+    try:
+        found = inspect.getclosurevars(hook.function)
+    except TypeError:
+        return {}
+    both = {**found.globals, **found.nonlocals}
+    return {name: value for name, value in both.items() if not isinstance(value, type)}
 
 
 def _length(loader: Any) -> int | None:

@@ -34,7 +34,7 @@ def test_the_last_evaluation_is_found_again(command: Commands, hooks: str) -> No
 def test_what_is_not_there_is_told(command: Commands) -> None:
     assert command("train", "c.yaml", "--folder", "run", "-q", c_yaml=CONFIG).code == 0
     nowhere = command("test", "c.yaml", "nowhere")
-    assert (nowhere.code, "nowhere: no such file or checkpoint" in nowhere.err) == (7, True)
+    assert (nowhere.code, "nowhere: no such file or checkpoint" in nowhere.err) == (2, True)
     other = command("test", "c.yaml", "run", "--split", "vall")
     assert (other.code, "the config has no vall data; did you mean 'val'?" in other.err) == (2, True)
     changed = command("test", "c.yaml", "run", "model.sizes=[64, 8, 10]")

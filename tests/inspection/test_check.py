@@ -188,7 +188,7 @@ def test_arguments_are_converted_where_nothing_is_lost(planned: Any) -> None:
         ({"checkpoint": "{best: acuracy}"}, "Checkpoint: no metric gives 'acuracy'; did you mean 'accuracy'?"),
         ({"checkpoint": "{best: accuracy}", "metrics": "[]"}, "Checkpoint: no metric gives 'accuracy'"),
         ({"checkpoint": "{best: accuracy}", "data": "{train: {dataset: Digits}}"}, "Checkpoint: best 'accuracy' needs an evaluation, and data.val is missing"),
-        ({"hooks": "[Checkpoint]"}, "Checkpoint writes the checkpoints in 'checkpoints', which Checkpoint"),
+        ({"hooks": "[{type: Checkpoint, keep: 9}]"}, "keep of a second Checkpoint has no effect: both save to one place"),
         ({"optim": "{one: {type: SGD}, two: {type: SGD, params: ['*']}}"}, "optimizer 'one' says no `params`"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from etude import __version__
-from etude.errors import DataError, EtudeError, HookError, UserCodeError, printable, suggest
+from etude.errors import DataError, EtudeError, HookError, UserCodeError, nearest, printable, suggest
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: verb → (module, one line for --help), in the order a new user meets them.
@@ -86,8 +86,14 @@ def place_overrides(args: argparse.Namespace, rest: list[str], parser: argparse.
         rest = [word for word in rest if not _is_override(word)]
     if rest:
         known = [option for action in _actions(parser) for option in action.option_strings]
-        hint = f"; {suggest(rest[0].split('=')[0], known)}" if rest[0].startswith("-") else ""
-        parser.error(f"unrecognized: {printable(' '.join(rest))}{hint}")
+        parser.error(f"unrecognized: {printable(' '.join(rest))}{_near_flag(rest[0], known)}")
+
+
+def _near_flag(word: str, known: Sequence[str]) -> str:
+    """``; did you mean '--resume'?`` for a misspelt flag; nothing where no flag is near: a wrong guess misleads."""
+    flags = {flag.lstrip("-"): flag for flag in known}
+    near = nearest(word.split("=")[0].lstrip("-"), list(flags)) if word.startswith("--") else None
+    return f"; did you mean {flags[near]!r}?" if near else ""
 
 
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:

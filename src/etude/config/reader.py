@@ -25,6 +25,7 @@ from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, Place, Spec
+from etude.synonyms import elsewhere, meaning
 from etude.units import Amount, parse
 
 T = TypeVar("T")
@@ -242,6 +243,9 @@ class Fields:
                 self.error(f"unknown key {self.name(key)}", key=key, hint=self._unknown_hint(str(key), right))
 
     def _unknown_hint(self, key: str, right: list[str]) -> str:
+        other = elsewhere(key)
+        if other and meaning(key, right) is None and other != self.name(key):
+            return f"write {other}"
         if not self.path and self.place(key).file.endswith(".py") and nearest(key, right) is None:
             return f"call it _{key} if it is a variable of your own"
         return suggest(key, right)

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from etude.core.loop import evaluate
+from etude.core.outputs import scores, takes_tensor
 from etude.core.run import Run
 from etude.core.update import Forward, named_losses
-from etude.errors import UserCodeError
+from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of
 
 
@@ -44,9 +45,20 @@ class Evaluation:
         count = _count(target, batch)
         for name, value in losses.items():
             self._losses.setdefault(name, []).append((value.detach(), count))
-        for metric in self.metrics.values():
-            metric.update(output, target)
+        for name, metric in self.metrics.items():
+            self._measure(run, name, metric, output, target)
         return {"losses": losses, "output": output, "target": target}
+
+    def _measure(self, run: Run, name: str, metric: Any, output: Any, target: Any) -> None:
+        try:
+            plain = isinstance(output, torch.Tensor) or not takes_tensor(metric)
+            metric.update(output if plain else scores(output), target)
+        except Exception as error:
+            shapes = " and ".join(_shape(value) for value in (output, target))
+            said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"
+            specs = run.plan.metrics if run.plan is not None else ()
+            at = next((f"{spec.at}: " for spec in specs if spec.name == type(metric).__name__), "")
+            raise UserCodeError(f"{at}metric {name}, of {shapes}: {said}") from error
 
     def end(self) -> dict[str, float]:
         values: dict[str, Any] = {}
@@ -81,12 +93,28 @@ class Evaluation:
             return {}, output, self.forward.target(batch)
 
 
+def require_metric(metric: Any, *, at: str = "") -> Any:
+    """Return ``metric``, or raise a :class:`~etude.errors.ConfigError` that names the method it lacks."""
+    missing = [name for name in ("update", "compute", "reset") if not callable(getattr(metric, name, None))]
+    if missing or isinstance(metric, type):
+        what = f"has no method {missing[0]!r}" if missing else "is a class, not an object of it"
+        name = metric.__name__ if isinstance(metric, type) else type(metric).__name__
+        raise ConfigError(
+            f"metric {name} {what}", at=at, hint="a metric has update(output, target), compute() and reset()"
+        )
+    return metric
+
+
 def metric_name(metric: Any) -> str:
     """What results are recorded under: the metric's ``name``, or its class in snake case."""
     given = getattr(metric, "name", None)
     if isinstance(given, str):
         return given
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(metric).__name__).lower()
+
+
+def _shape(value: Any) -> str:
+    return str(tuple(value.shape)) if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 
 def _count(target: Any, batch: Any) -> int:

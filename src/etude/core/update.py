@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from etude.core.outputs import as_mapping
 from etude.core.run import Run
-from etude.errors import Diverged, UserCodeError
+from etude.errors import ConfigError, Diverged, UserCodeError, suggest
 
 Losses = dict[str, Tensor]
 #: A loss scale is read every so many updates, and below this one nothing can be learnt.
@@ -108,8 +109,9 @@ def named_losses(output: Any) -> Losses:
     """What a model without a separate loss returned, as losses by name."""
     if isinstance(output, Tensor) and output.ndim == 0:
         return {"loss": output}
-    if isinstance(output, Mapping):
-        losses = {key: _mean(value) for key, value in output.items() if "loss" in key}
+    named = as_mapping(output)
+    if named is not None:
+        losses = {key: _mean(value) for key, value in named.items() if "loss" in key and value is not None}
         if losses:
             return losses
     raise UserCodeError(
@@ -141,6 +143,12 @@ class Step:
         device: torch.device | str = "cpu",
     ) -> None:
         self.forward, self.optimizers = forward, list(optimizers.values())
+        self._named, self._parts = dict(optimizers), dict[str, Step]()
+        self._name, self._inputs = "", list[torch.nn.Parameter]()
+        self._settings: dict[str, Any] = {
+            "accumulate": accumulate, "clip_norm": clip_norm, "clip_value": clip_value, "precision": precision,
+            "nonfinite": nonfinite, "nonfinite_limit": nonfinite_limit, "device": device,
+        }  # fmt: skip
         self.accumulate, self.clip_norm, self.clip_value = accumulate, clip_norm, clip_value
         self.nonfinite, self.nonfinite_limit = nonfinite, nonfinite_limit
         self.device = torch.device(device)
@@ -163,16 +171,42 @@ class Step:
         run.outputs = {"losses": losses, "loss": total, "output": output, "target": target}
         if run.hooks.after_forward:
             run.hooks.after_forward(run)
+        self._learn(run, losses, total)
+        return run.outputs  # type: ignore[no-any-return]
+
+    def learn(self, run: Run, loss: Tensor | Losses) -> None:
+        """Backward and, when a group of ``accumulate`` steps is complete, clip and step: for an update of your own.
+
+        Call it once per step, with the loss that was computed under :meth:`autocast`.
+        """
+        losses = {"loss": loss} if isinstance(loss, Tensor) else loss
+        self._learn(run, losses, _sum(losses))
+
+    def only(self, name: str) -> Step:
+        """Return the same for one optimizer of several; its ``learn`` gives gradients to that one's parameters alone.
+
+        A GAN calls ``step.only("generator").learn(run, loss)`` and then the same for its discriminator.
+        """
+        if name not in self._named:
+            raise ConfigError(f"no optimizer is called {name!r}", hint=suggest(name, self._named))
+        if name not in self._parts:
+            part = Step(self.forward, {name: self._named[name]}, **self._settings)
+            part._name, part._inputs = name, part.params
+            self._parts[name] = part
+        return self._parts[name]
+
+    def _learn(self, run: Run, losses: Losses, total: Tensor) -> None:
+        if total.ndim:
+            raise UserCodeError(_not_a_number(run, losses))
         if not self.is_finite(total):
             self._refuse(run, losses)
-            return run.outputs  # type: ignore[no-any-return]
+            return
         group = self._group_size(run)
         self.backward(total if group == 1 else total / group)
         self.pending += 1
         self._record(run, losses, total)
         if self.pending >= group:
             self.apply(run)
-        return run.outputs  # type: ignore[no-any-return]
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The numbers that the forward pass is done in."""
@@ -184,7 +218,7 @@ class Step:
     def backward(self, loss: Tensor) -> None:
         if self.scaler.is_enabled():
             loss = self.scaler.scale(loss)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward(inputs=self._inputs or None)  # type: ignore[no-untyped-call]
 
     def apply(self, run: Run) -> None:
         """Clip, let hooks look, step, and forget the gradients."""
@@ -251,7 +285,7 @@ class Step:
         return max(1, min(self.accumulate, left))
 
     def _record(self, run: Run, losses: Losses, total: Tensor) -> None:
-        run.events.put("loss", total.detach())
+        run.events.put(f"loss/{self._name}" if self._name else "loss", total.detach())
         if len(losses) > 1:
             for name, value in losses.items():
                 run.events.put(f"loss/{name}", value.detach())
@@ -275,6 +309,8 @@ class Step:
         state: dict[str, Any] = {"pending": self.pending, "bad": self.bad, "scaler": self.scaler.state_dict()}
         if self.pending:
             state["grads"] = {str(i): p.grad for i, p in enumerate(self.params) if p.grad is not None}
+        if self._parts:
+            state["parts"] = {name: part.state_dict() for name, part in self._parts.items()}
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -284,6 +320,19 @@ class Step:
         for index, grad in state.get("grads", {}).items():
             param = self.params[int(index)]
             param.grad = grad.to(param.device).clone()
+        for name, own in state.get("parts", {}).items():
+            self.only(name).load_state_dict(own)
+
+
+def _not_a_number(run: Run, losses: Losses) -> str:
+    """Which loss gave more than one number, and where the config asks for it."""
+    name, value = next((name, value) for name, value in losses.items() if value.ndim)
+    specs = run.plan.losses if run.plan is not None else ()
+    at = next((f"{spec.at}: " for spec in specs if spec.name.rpartition(".")[2] == name.partition("#")[0]), "")
+    return (
+        f"{at}the loss {name} gives a tensor of shape {tuple(value.shape)}, not one number; "
+        "let it return a mean (`reduction: mean`)"
+    )
 
 
 def _last_good(run: Run) -> str:

@@ -104,6 +104,10 @@ class Loader:
             return SampledBatches(batch_sampler, self.seed)
         if sampler is not None:
             return Sampled(sampler, self.batch_size, drop_last, self.seed)
+        has_length = hasattr(self.dataset, "__len__")
+        self._require(
+            has_length, f"the dataset {type(self.dataset).__name__} has no __len__; a stream has __iter__ instead"
+        )
         size = len(self.dataset)
         self._require(size > 0, f"the dataset {type(self.dataset).__name__} is empty")
         source = Shuffled(size, self.batch_size, shuffle, drop_last, self.seed, shard)

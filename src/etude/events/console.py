@@ -43,11 +43,11 @@ class Console:
         where = dict(self._read()) if self._read else {}
         self.say(format_record(record, where))
 
-    def say(self, text: str) -> None:
-        """One line to the screen and to ``log.txt``."""
+    def say(self, text: str, *, more: str = "") -> None:
+        """One line to the screen and to ``log.txt``; ``more`` is for the log alone."""
         line = printable(text)
         if self.log is not None:
-            self._note(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+            self._note(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}{printable(more)}\n")
         if self.quiet:
             return
         if self.progress is not None:
@@ -93,7 +93,7 @@ def format_record(record: Record, where: Mapping[str, Any]) -> str:
     if record.split != "train":
         return f"{head}  {record.split}: {shown}"
     rate = record.values.get("throughput/steps_per_second")
-    tail = f"  {rate:.0f} steps/s" if rate else ""
+    tail = f"  {speed(rate)}" if rate else ""
     steps = where.get("steps")
     if rate and steps:
         tail += f"  {duration((steps - record.step) / rate)} left"
@@ -105,6 +105,13 @@ def number(value: float) -> str:
     if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e5):
         return f"{value:.2e}"
     return f"{value:.4f}"
+
+
+def speed(rate: float) -> str:
+    """``812 steps/s``, ``2.5 steps/s``, and ``4.0 s/step`` for slow ones"""
+    if rate < 1:
+        return f"{1 / rate:.1f} s/step"
+    return f"{rate:.0f} steps/s" if rate >= 10 else f"{rate:.1f} steps/s"
 
 
 def duration(seconds: float) -> str:
@@ -132,7 +139,7 @@ def _live(stream: TextIO, read: Callable[[], Mapping[str, Any]]) -> Progress:
             parts += [f"{name} {number(where[name])}" for name in ("loss", "lr") if where.get(name) is not None]
             rate = where.get("rate")
             if rate:
-                parts.append(f"{rate:.0f} steps/s")
+                parts.append(speed(rate))
                 if where["steps"]:
                     parts.append(f"{duration((where['steps'] - where['step']) / rate)} left")
             return Text("  ".join(parts))

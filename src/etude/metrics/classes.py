@@ -112,6 +112,8 @@ def _hits(output: Tensor, target: Tensor, top: int) -> Tensor:
 
 def _guess(output: Tensor, target: Tensor) -> Tensor:
     """The class of each sample, whatever form the output has."""
+    if output.ndim == target.ndim + 1 and output.shape[1] == 1:
+        output = output.squeeze(1)  # one logit per sample, in a column
     if output.ndim == target.ndim + 1:
         return output.argmax(1)
     if output.shape != target.shape:
@@ -120,7 +122,7 @@ def _guess(output: Tensor, target: Tensor) -> Tensor:
 
 
 def _classes(output: Tensor) -> int:
-    if output.ndim < 2:
+    if output.ndim < 2 or output.shape[1] == 1:
         if output.is_floating_point():
             return 2
         raise ConfigError("the number of classes is not known from guesses alone; give `classes`")

@@ -21,6 +21,7 @@ from etude.errors import ConfigError, Finding
 from etude.plan import Phase, Schedule, Spec
 from etude.registry import SCHEDULES
 from etude.schedules.curves import Factor, Plateau, Window, by_share
+from etude.units import parse
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,10 @@ def resolve(schedule: Schedule, *, steps_per_epoch: int | None, total_steps: int
     )
 
 
-def curve_of(spec: Spec) -> Any:
-    """The curve that ``spec`` names. A plain function of the share of the phase works as one."""
+def curve_of(spec: Any) -> Any:
+    """The curve that ``spec`` names. A plain function of the share of the phase works as one; an object is itself."""
+    if not isinstance(spec, Spec):
+        return spec
     factory = SCHEDULES.get(spec.name, at=str(spec.at))
     args = python_names(spec.args)
     if inspect.isfunction(factory):
@@ -118,7 +121,7 @@ def _piece(
     factor = curve.prepare(window) if hasattr(curve, "prepare") else by_share(curve, window)
     if phase.by == "epoch":
         factor = _by_epoch(factor, begin, steps_per_epoch)
-    return Piece(begin, end, factor, phase.curve.name)
+    return Piece(begin, end, factor, getattr(phase.curve, "name", type(phase.curve).__name__))
 
 
 def _by_epoch(factor: Factor, begin: int, steps_per_epoch: int | None) -> Factor:
@@ -132,13 +135,45 @@ class _placed:
     """Say in which phase of the config a mistake stands, if the error does not know."""
 
     def __init__(self, phase: Phase) -> None:
-        self.at = str(phase.at if str(phase.at) else phase.curve.at)
+        self.at = str(phase.at if str(phase.at) else getattr(phase.curve, "at", ""))
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, ConfigError) and any(not finding.at for finding in error.findings):
             raise ConfigError([Finding(f.at or self.at, f.message, f.hint) for f in error.findings]) from error
+
+
+def schedules_from(given: Any) -> tuple[Schedule, ...]:
+    """Return schedules as Python code writes them: a curve, phases in a list, or a mapping from what they drive.
+
+    A phase is a curve (an object, a name, a function of the share of the phase) or a pair of a curve and its end.
+
+    >>> from etude.schedules.curves import Cosine, Linear
+    >>> lr, = schedules_from([(Linear(0.0, 1.0), "5ep"), Cosine()])
+    >>> lr.target, [str(phase.until) for phase in lr.phases]
+    ('lr', ['5ep', 'None'])
+    """
+    named = given if isinstance(given, Mapping) and "type" not in given else {"lr": given}
+    return tuple(Schedule(target=str(key), phases=_phases(value)) for key, value in named.items())
+
+
+def _phases(given: Any) -> tuple[Phase, ...]:
+    return tuple(_phase(one) for one in (given if isinstance(given, list) else [given]))
+
+
+def _phase(given: Any) -> Phase:
+    curve, until = given if isinstance(given, tuple) else (given, None)
+    if isinstance(curve, str):
+        curve = Spec(kind="schedule", name=curve)
+    elif isinstance(curve, Mapping):
+        args = {key: value for key, value in curve.items() if key not in ("type", "until")}
+        until = curve.get("until", until)
+        curve = Spec(kind="schedule", name=str(curve["type"]), args=args)
+    elif not callable(curve) and not hasattr(curve, "prepare"):
+        hint = "give a curve of etude.schedules.curves, its name, or a scheduler of torch"
+        raise ConfigError(f"schedule: {curve!r} is not a curve", hint=hint)
+    return Phase(curve=curve, until=None if until in (None, "end") else parse(until))
 
 
 def sample(timeline: Timeline, base: float, steps: int, *, points: int = 200) -> list[tuple[int, float]]:

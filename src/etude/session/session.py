@@ -191,7 +191,8 @@ class Session:
             for line in summary(run):
                 self.console.say(line)
         else:
-            self.console.say(f"ended by {type(error).__name__} after {counted(run.done, 'step')}: {error}")
+            # The error itself is printed by whoever catches it; only the log needs it here.
+            self.console.say(f"ended by {type(error).__name__} after {counted(run.done, 'step')}", more=f": {error}")
         if run.folder is not None and not unused:
             self.console.say(f"  run     {relative(run.folder)}")
             if run.store is not None and (error is not None or run.exit_code):
@@ -200,7 +201,7 @@ class Session:
                 self.console.say(f"  saved   {saved}{f'; {lost}' if lost else ''}")
             if run.store is None and run.exit_code:
                 self.console.say("  saved   nothing: the run keeps no checkpoints")
-            if run.store is not None or error is not None:
+            if error is not None or run.exit_code:
                 self.console.say(f"  resume  {resume_command(run, self.options)}")
 
 

@@ -16,6 +16,7 @@ from etude.config.imports import find_imports
 from etude.errors import Finding
 from etude.inspection.check.binding import Binder
 from etude.inspection.check.contradictions import contradictions
+from etude.inspection.check.paths import missing_data
 from etude.inspection.index import Index
 from etude.plan import Plan, Spec
 
@@ -35,10 +36,11 @@ def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
         return plan, contradictions(plan)
     imports, findings = find_imports(plan.imports, plan.files)
     folders = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in plan.files))
-    binder = Binder(Index(imports, folders))
+    binder = Binder(Index(imports, folders), complete=not findings)
     settled: Plan = _with_specs(plan, binder.bind)
     binder.check_groups(settled)
-    return settled, [*findings, *binder.findings, *contradictions(settled)]
+    binder.check_update(settled)
+    return settled, [*findings, *binder.findings, *contradictions(settled), *missing_data(settled)]
 
 
 def _with_specs(value: Any, change: Callable[[Spec], Spec]) -> Any:

@@ -13,7 +13,7 @@ from etude.inspection import signatures as scan
 from etude.inspection.check.search import import_that_adds
 from etude.inspection.index import Index, table_of
 from etude.inspection.signatures import Parameter, Signature
-from etude.plan import Optimizer, Plan, Spec
+from etude.plan import Optimizer, Plan, Spec, Training
 from etude.registry import TABLES, Registry
 
 #: How many leading parameters the engine gives by position, by kind.
@@ -33,8 +33,8 @@ _TARGETS = ("lr", "momentum", "weight_decay")
 class Binder:
     """Binds specs one by one; what is wrong gathers in ``findings``."""
 
-    def __init__(self, index: Index) -> None:
-        self.index = index
+    def __init__(self, index: Index, *, complete: bool = True) -> None:
+        self.index, self.complete = index, complete
         self.findings: list[Finding] = []
 
     def bind(self, spec: Spec) -> Spec:
@@ -63,6 +63,26 @@ class Binder:
             hint = suggest(schedule.target, [*known, *_TARGETS, *several])
             self._tell(at, f"the schedule drives {schedule.target!r}, which no parameter group has", hint)
 
+    def check_update(self, plan: Plan) -> None:
+        """An update of the user's own does what ``train`` says only if it takes the engine's ``step``."""
+        if plan.update.name in ("Step", ""):
+            return
+        table = table_of("update")
+        origin = self.index.origin(table, plan.update.name) if table is not None else ""
+        signature = self.index.signature(origin or self.index.dotted(plan.update.name))
+        if signature is None or any(parameter.name == "step" for parameter in signature.parameters):
+            return
+        hint = "give its __init__ a parameter `step`, which does all of this, or drop the key"
+        defaults = Training()
+        for key in ("accumulate", "precision", "nonfinite"):
+            if getattr(plan.train, key) != getattr(defaults, key):
+                at = plan.places.get(("train", key), plan.update.at)
+                self._tell(at, f"train.{key} does nothing: the update {plan.update.name} decides itself", hint)
+        for optimizer in plan.optimizers.values():
+            if optimizer.clip_norm is not None or optimizer.clip_value is not None:
+                at = optimizer.spec.at
+                self._tell(at, f"clipping does nothing: the update {plan.update.name} decides itself", hint)
+
     def _check_rules(self, optimizer: Optimizer, known: list[str] | None) -> None:
         for group in optimizer.groups if known is not None else ():
             for option in group.options:
@@ -83,7 +103,9 @@ class Binder:
             return origin
         if "." in spec.name and (found := self._dotted(spec, table)) is not None:
             return found
-        self._tell(spec.at, f"no {table.kind} is called {spec.name!r}", self._name_hint(spec.name, table))
+        if self.complete or nearest(spec.name, self.index.names(table)) is not None:
+            # Otherwise the name may well be in the import that could not be read, which is reported already.
+            self._tell(spec.at, f"no {table.kind} is called {spec.name!r}", self._name_hint(spec.name, table))
         return ""
 
     def _name_hint(self, name: str, table: Registry) -> str:
@@ -206,7 +228,7 @@ def parameters_of(kind: str, signature: Signature, name: str = "") -> tuple[dict
         return {word: Parameter(word, "str", "''") for word in _OF_FUNCTIONS[kind]}, set()
     by_position = _BY_POSITION.get(kind, 0) if signature.is_class else _called_with(kind, signature)
     given = {p.name for p in signature.parameters[:by_position]}
-    by_name = _BY_NAME.get(kind, ()) if kind != "update" or name == "Step" else ()
+    by_name = _BY_NAME.get(kind, ()) if kind != "update" or name == "Step" else ("step",)
     given |= {p.name for p in signature.parameters if p.name in by_name}
     return {p.key: p for p in signature.parameters if p.name not in given and p.word}, given
 

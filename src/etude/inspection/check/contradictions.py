@@ -22,7 +22,7 @@ def contradictions(plan: Plan) -> list[Finding]:
         return [*_length(plan)] if "train" in plan.data or not plan.data else []
     return [
         *_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
-        *_retention(plan),
+        *_retention(plan), *_numbers(plan), *_losses(plan),
     ]  # fmt: skip
 
 
@@ -150,12 +150,28 @@ def _targets(spec: Spec) -> Iterator[tuple[str, str]]:
     yield from (("file", name) for name in named)
     if spec.kind == "writer" and not named:
         yield ("file", f"the file of {spec.name}")
-    if spec.name == "Checkpoint":
-        yield ("folder", f"the checkpoints in {spec.args.get('folder', 'checkpoints')!r}")
+
+
+def _numbers(plan: Plan) -> Iterator[Finding]:
+    """Values that every optimizer refuses, before anything is built."""
+    for optimizer in plan.optimizers.values():
+        for name in ("lr", "weight_decay", "momentum"):
+            value = optimizer.spec.args.get(name)
+            if isinstance(value, int | float) and value < 0:
+                yield Finding(str(optimizer.spec.place(name)), f"{name} is {value}; it cannot be negative")
+
+
+def _losses(plan: Plan) -> Iterator[Finding]:
+    """A loss has to be one number; ``reduction: none`` gives one per sample."""
+    for spec in plan.losses:
+        if spec.args.get("reduction") == "none":
+            text = f"{spec.name}: reduction 'none' gives a number per sample, and a loss is one number"
+            yield Finding(str(spec.place("reduction")), text, "write mean or sum")
 
 
 def _retention(plan: Plan) -> Iterator[Finding]:
     """Values of a checkpoint hook that keep nothing, or not what was asked for."""
+    yield from _shared_store(plan)
     for spec in (hook.spec for hook in plan.hooks if hook.spec.name == "Checkpoint"):
         for key in ("keep", "best_k", "failures"):
             value = spec.args.get(key)
@@ -173,6 +189,16 @@ def _retention(plan: Plan) -> Iterator[Finding]:
         except ConfigError as error:
             at = str(spec.places.get("forever", spec.at))
             yield Finding(at, f"checkpoint.forever: {error.findings[0].message}", "write 10ep or 5000step")
+
+
+def _shared_store(plan: Plan) -> Iterator[Finding]:
+    """Several checkpoint hooks save to one store: what is kept there is the first one's to say."""
+    specs = [hook.spec for hook in plan.hooks if hook.spec.name == "Checkpoint"]
+    for first, spec in zip(specs[:1] * len(specs), specs[1:], strict=False):
+        for key in ("folder", "keep", "best", "best_k", "mode", "forever"):
+            if key in spec.args and spec.args[key] != first.args.get(key):
+                text = f"{key} of a second Checkpoint has no effect: both save to one place"
+                yield Finding(str(spec.place(key)), text, f"say it once, in {first.at}")
 
 
 def _owners(plan: Plan) -> Iterator[Finding]:

@@ -1,0 +1,97 @@
+"""Collects what a model answers to every sample of some data, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.core.outputs import as_mapping
+from etude.core.update import Forward, is_call_mistake
+from etude.data.move import move
+from etude.errors import UserCodeError
+
+
+@torch.no_grad()
+def predict(
+    forward: Forward,
+    batches: Iterable[Any],
+    *,
+    device: torch.device | None = None,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Any:
+    """Return the answers to all batches as one tensor on the CPU, or as a mapping of tensors for a model that gives one."""
+    answers = list(answers_to(forward, batches, device=device, autocast=autocast))
+    if not answers:
+        raise UserCodeError("there is nothing to predict: the data gave no batch")
+    return joined(answers)
+
+
+@torch.no_grad()
+def answers_to(
+    forward: Forward,
+    batches: Iterable[Any],
+    *,
+    device: torch.device | None = None,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Iterator[Any]:
+    """Yield the model's answer to each batch, on the CPU, with the model in eval mode meanwhile."""
+    model = forward.model
+    training = model.training
+    model.eval()
+    try:
+        for batch in batches:
+            if device is not None and device.type != "cpu":
+                batch = move(batch, device)
+            with autocast():
+                output = _answer(forward, batch)
+            yield _on_cpu(output)
+    finally:
+        model.train(training)
+
+
+def inputs_of(forward: Forward, batch: Any) -> Any:
+    """What the model gets of a batch: all but the target, where the batch has one."""
+    if isinstance(batch, Mapping):
+        return {key: value for key, value in batch.items() if key not in forward.target_keys}
+    if isinstance(batch, Sequence) and not isinstance(batch, str) and len(batch) >= 2:
+        return batch[:-1]
+    return batch
+
+
+def joined(answers: Sequence[Any]) -> Any:
+    """The answers to batches as one; entries that are no tensor per sample are dropped."""
+    first = answers[0]
+    if isinstance(first, Tensor):
+        return torch.cat([answer if answer.ndim else answer[None] for answer in answers])
+    names = [name for name, value in first.items() if isinstance(value, Tensor) and value.ndim]
+    if not names:
+        raise UserCodeError(f"the model gives no tensor per sample: it returns {', '.join(map(str, first)) or 'nothing'}")
+    return {name: torch.cat([answer[name] for answer in answers]) for name in names}
+
+
+def _answer(forward: Forward, batch: Any) -> Any:
+    """A model with a loss of its own may need the target too; it is called without first."""
+    inputs = inputs_of(forward, batch)
+    if forward.losses:
+        return forward.call(inputs)
+    try:
+        return forward.call(inputs)
+    except TypeError as error:
+        if not is_call_mistake(error):
+            raise
+        return forward.call(batch)
+
+
+def _on_cpu(output: Any) -> Any:
+    if isinstance(output, Tensor):
+        return output.detach().float().cpu() if output.is_floating_point() else output.cpu()
+    named = as_mapping(output)
+    if named is None and isinstance(output, list | tuple) and output:
+        named = {str(number): value for number, value in enumerate(output)}
+    if named is None:
+        raise UserCodeError(f"the model returns a {type(output).__name__}; predictions are tensors, or mappings of them")
+    return {str(name): _on_cpu(value) for name, value in named.items() if isinstance(value, Tensor)}

@@ -1,0 +1,89 @@
+"""Finds the files and folders that datasets of a config name: beside the config, or below the current folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from etude.errors import Finding, nearest
+from etude.plan import Plan, Spec
+from etude.registry import DATASETS
+
+#: Arguments of Étude's own datasets that are paths.
+_PATHS = ("file", "files", "folder")
+
+
+def located(spec: Spec, files: Sequence[str]) -> Spec:
+    """Return ``spec`` of a dataset with its paths as they are found: beside the config, else as they are written."""
+    args = {key: _inside(value, files) for key, value in spec.args.items()}
+    for key in _own_paths(spec):
+        args[key] = _each(args[key], lambda path: find_path(path, files))
+    return replace(spec, args=args)
+
+
+def find_path(path: str, files: Sequence[str]) -> str:
+    """Return ``path`` beside the first of ``files`` if something is there, else as it is."""
+    if not files or "://" in path or os.path.isabs(os.path.expanduser(path)):
+        return path
+    beside = os.path.join(os.path.dirname(files[0]), path)
+    return beside if _exists(beside) else path
+
+
+def missing_data(plan: Plan) -> Iterator[Finding]:
+    """Warn about data that is not there: it may be where the run will be."""
+    for loader in plan.data.values():
+        for spec in _datasets(loader.dataset):
+            for key in _own_paths(spec):
+                values = spec.args[key] if isinstance(spec.args[key], list | tuple) else [spec.args[key]]
+                for path in values:
+                    if "://" not in path and not _exists(find_path(path, plan.files)):
+                        yield Finding(
+                            str(spec.place(key)), f"{spec.name}: there is no {path}", _near(path, plan.files), "warning"
+                        )
+
+
+def _datasets(spec: Spec) -> Iterator[Spec]:
+    """The dataset and those inside it."""
+    yield spec
+    for value in spec.args.values():
+        if isinstance(value, Spec):
+            yield from _datasets(value)
+
+
+def _own_paths(spec: Spec) -> list[str]:
+    own = spec.kind == "dataset" and DATASETS.origin(spec.name).startswith("etude.data.")
+    return [key for key in _PATHS if own and _is_path(spec.args.get(key))]
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list | tuple) and all(isinstance(one, str) for one in value))
+
+
+def _inside(value: Any, files: Sequence[str]) -> Any:
+    if isinstance(value, Spec):
+        return located(value, files)
+    if isinstance(value, Mapping):
+        return {key: _inside(item, files) for key, item in value.items()}
+    return value
+
+
+def _each(value: Any, change: Any) -> Any:
+    return change(value) if isinstance(value, str) else [change(one) for one in value]
+
+
+def _exists(path: str) -> bool:
+    import glob
+
+    path = os.path.expanduser(path)
+    return os.path.exists(path) or (glob.has_magic(path) and bool(glob.glob(path)))
+
+
+def _near(path: str, files: Sequence[str]) -> str:
+    for root in (os.path.dirname(files[0]) if files else "", ""):
+        folder, name = os.path.split(os.path.join(root, path.rstrip("/")))
+        near = nearest(name, os.listdir(folder or ".")) if os.path.isdir(folder or ".") else None
+        if near:
+            return f"did you mean {os.path.join(os.path.dirname(path), near)!r}?"
+    return ""

@@ -1,0 +1,201 @@
+"""Mistakes that new users make: each is told as theirs, with its place and what was probably meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import CONFIG, Commands
+
+PARTS = '''
+import torch, etude
+
+@etude.METRICS.register
+class NoReset:
+    def update(self, output, target): ...
+    def compute(self): return 1.0
+
+@etude.METRICS.register
+class NoCompute:
+    def update(self, output, target): ...
+    def reset(self): ...
+
+@etude.METRICS.register
+class Raises:
+    def update(self, output, target): raise RuntimeError("never mind")
+    def compute(self): return 1.0
+    def reset(self): ...
+
+@etude.DATASETS.register
+class NoLength:
+    def __getitem__(self, index): return torch.zeros(64), 1
+
+@etude.LOSSES.register
+class PerSample(torch.nn.Module):
+    def forward(self, output, target): return (output.argmax(1) - target).float() * output.sum(1)
+
+@etude.MODELS.register
+class Named(torch.nn.Module):
+    def __init__(self, key: str = "logits"):
+        super().__init__()
+        self.layer, self.key = torch.nn.Linear(64, 10), key
+    def forward(self, inputs): return {self.key: self.layer(inputs)}
+
+@etude.UPDATES.register
+class Own:
+    def __init__(self, forward, optimizers):
+        self.forward, self.optimizer = forward, optimizers[""]
+    def __call__(self, run, batch):
+        losses, _, _ = self.forward(batch)
+        sum(losses.values()).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+@etude.UPDATES.register
+class WithStep:
+    """Counts the updates that the engine's step makes."""
+    def __init__(self, forward, optimizers, step):
+        self.forward, self.step = forward, step
+    def __call__(self, run, batch):
+        with self.step.autocast():
+            losses, output, _ = self.forward(batch)
+        run.events.put("half", float(output.dtype == torch.bfloat16))
+        self.step.learn(run, losses)
+        run.events.put("pending", float(self.step.pending))
+'''
+
+
+@pytest.fixture
+def mistaken(command: Commands):
+    """Write c.yaml with changes of its lines, and parts.py beside it, and call the command."""
+
+    def call(*words: str, **changes: str):
+        config = "imports: [parts.py]\n" + CONFIG
+        for old, new in changes.items():
+            line = next(line for line in config.splitlines() if line.strip().startswith(f"{old}:"))
+            config = config.replace(line, new)
+        Path("parts.py").write_text(PARTS)
+        return command(*words, m_yaml=config)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": "loss: {type: CrossEntropyLoss, reduction: none}"}, "m.yaml:3: CrossEntropyLoss: reduction 'none'"),
+        ({"metrics": "metrics: [NoReset]", "checkpoint": ""}, "metric NoReset has no method 'reset'"),
+        ({"metrics": "metrics: [NoCompute]", "checkpoint": ""}, "metric NoCompute has no method 'compute'"),
+        ({"train": "  train: {dataset: NoLength, batch_size: 4}"}, "m.yaml:5: the dataset NoLength has no __len__"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_told_before_the_first_step(mistaken, changes, message):
+    said = mistaken("train", "m.yaml", "--folder", "run", **changes)
+    assert said.code == 2 and message in said.err
+    assert "Traceback" not in said.err and "fault of the engine" not in said.err
+    assert not Path("run").exists()
+
+
+def test_a_loss_of_ones_own_that_gives_many_numbers_is_named(mistaken):
+    said = mistaken("train", "m.yaml", "--folder", "run", loss="loss: PerSample")
+    assert said.code == 3 and "m.yaml:3: the loss PerSample gives a tensor of shape (256,)" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_metric_that_raises_is_named_and_shows_the_users_lines(mistaken):
+    said = mistaken("train", "m.yaml", "--folder", "run", metrics="metrics: [Raises]", checkpoint="")
+    assert said.code == 3 and "m.yaml:11: metric raises, of (90, 10) and (90,): RuntimeError: never mind" in said.err
+    assert "parts.py" in said.err and said.err.count("RuntimeError: never mind") == 2  # the traceback and the message
+
+
+def test_scores_are_found_in_a_mapping_and_missed_with_a_reason(mistaken):
+    good = mistaken("train", "m.yaml", "--folder", "run", "train.epochs=1", model="model: Named")
+    assert good.code == 0, good.err
+    bad = mistaken("train", "m.yaml", "--folder", "bad", model="model: {type: Named, key: features}")
+    assert bad.code == 3 and "the model returns a dict with features" in bad.err and "logits" in bad.err
+
+
+@pytest.mark.parametrize("key", ["train.accumulate=2", "train.precision=bf16", "train.nonfinite=skip", "optim.clip_norm=1"])
+def test_an_update_of_ones_own_that_would_ignore_a_key_is_refused(mistaken, key):
+    said = mistaken("check", "m.yaml", f"+{key}", log="update: Own\nlog: {every: 1step}")
+    assert said.code == 2 and "the update Own decides itself" in said.out + said.err
+    fine = mistaken("check", "m.yaml", f"+{key}", log="update: WithStep\nlog: {every: 1step}")
+    assert fine.code == 0, fine.out + fine.err
+
+
+def test_an_update_of_ones_own_can_use_the_engines_step(mistaken):
+    import json
+
+    said = mistaken(
+        "train", "m.yaml", "--folder", "run", "+train.accumulate=3", "+train.precision=bf16", "+optim.clip_norm=1",
+        log="update: WithStep\nlog: {every: 1step}",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if "pending" in row]
+    assert [row["pending"] for row in rows] == [1, 2, 0] * 4 and {row["half"] for row in rows} == {1.0}
+    assert len([row for row in rows if "grad_norm" in row]) == 4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("optim", "optim: {type: AdamW, learning_rate: 1e-3}", "AdamW has no parameter 'learning_rate'; did you mean 'lr'?"),
+        ("checkpoint", "checkpoint: {monitor: accuracy}", "Checkpoint has no parameter 'monitor'; did you mean 'best'?"),
+        ("lr", "  lr: [{type: CosineAnnealingLR}]", "no schedule is called 'CosineAnnealingLR'; did you mean 'Cosine'?"),
+        ("log", "max_epochs: 3", "unknown key max_epochs; write train.epochs"),
+        ("log", "callbacks: [EarlyStop]", "unknown key callbacks; did you mean 'hooks'?"),
+        ("log", "gradient_clip_val: 1", "unknown key gradient_clip_val; write optim.clip_norm"),
+        ("log", "resume_from_checkpoint: x", "unknown key resume_from_checkpoint; write `etude train CONFIG --resume`"),
+        ("log", "hooks: [ModelCheckpoint]", "no hook is called 'ModelCheckpoint'; did you mean 'Checkpoint'?"),
+        ("optim", "optim: {type: AdamW, lr: -1}", "lr is -1"),
+        ("val", "  val: {dataset: {type: ImageFolder, folder: nowhere}, batch_size: 4}", "warning: ImageFolder: there is no nowhere"),
+    ],
+)  # fmt: skip
+def test_check_knows_what_was_meant(mistaken, old, new, message):
+    said = mistaken("check", "m.yaml", **{old: new})
+    assert message in said.out + said.err
+    assert said.code == (0 if "warning" in message else 2)
+
+
+def test_a_flag_that_is_like_no_other_gets_no_suggestion(command: Commands):
+    said = command("train", "c.yaml", "--best")
+    assert said.code == 2 and "did you mean" not in said.err
+    assert "did you mean '--restart'?" in command("train", "c.yaml", "--restat").err
+
+
+def test_a_broken_import_is_the_only_mistake_told(command: Commands):
+    said = command("check", "b.yaml", b_yaml="imports: [bad.py]\n" + CONFIG.replace("MLP", "Thing"), bad_py="def f(:\n")
+    assert said.code == 2 and "bad.py:1: imports: bad.py cannot be read" in said.out + said.err
+    assert "Thing" not in said.out + said.err
+
+
+def test_an_error_is_printed_once(mistaken):
+    said = mistaken("train", "m.yaml", "--folder", "run", loss="loss: PerSample")
+    assert said.err.count("gives a tensor of shape") == 1
+    log = Path("run/log.txt")
+    assert not log.exists() or "gives a tensor of shape" in log.read_text()
+
+
+def test_a_run_that_has_nothing_left_to_do_offers_no_resume(command: Commands):
+    config = CONFIG + "hooks: [{type: EarlyStop, metric: accuracy, patience: 1}]\n"
+    said = command("train", "e.yaml", "optim.lr=0", "train.epochs=9", "--folder", "run", e_yaml=config)
+    assert said.code == 0 and "has not improved" in said.err and "resume" not in said.err
+
+
+def test_two_checkpoint_hooks_share_the_store(command: Commands):
+    config = CONFIG.replace("keep: 2", "keep: 9") + "hooks: [{type: Checkpoint, every: 5step}]\n"
+    assert command("check", "k.yaml", k_yaml=config).code == 0
+    assert command("train", "k.yaml", "-q", "--folder", "run").code == 0
+    steps = sorted(int(path.name[5:]) for path in Path("run/checkpoints").glob("step-*"))
+    assert steps == [5, 6, 10, 12]
+    other = CONFIG + "hooks: [{type: Checkpoint, every: 5step, keep: 7}]\n"
+    said = command("check", "k.yaml", k_yaml=other)
+    assert said.code == 2 and "keep of a second Checkpoint has no effect" in said.out + said.err
+
+
+def test_slow_runs_are_told_in_seconds_per_step():
+    from etude.events.console import speed
+
+    assert [speed(rate) for rate in (812.4, 2.54, 0.25)] == ["812 steps/s", "2.5 steps/s", "4.0 s/step"]

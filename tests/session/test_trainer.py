@@ -1,0 +1,272 @@
+"""The engine from Python: what ``Trainer`` takes, refuses and saves."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+import etude
+from etude.data import Digits, TensorData
+from etude.errors import ConfigError, UserCodeError, UserError
+from etude.metrics import RMSE, Accuracy
+from etude.schedules.curves import Cosine, Linear
+
+
+def make(**extra):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return etude.Trainer(
+        model,
+        **{"optimizer": optimizer, "loss": nn.CrossEntropyLoss(), "quiet": True, "metrics": [Accuracy()], **extra},
+    )
+
+
+class Rates(etude.Hook):
+    """The learning rate of every step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def before_update(self, run):
+        self.seen.append(round(run.optimizers[""].param_groups[0]["lr"], 6))
+
+
+def data(count=40):
+    generator = torch.Generator().manual_seed(1)
+    return TensorData(torch.randn(count, 64, generator=generator), torch.arange(count) % 10)
+
+
+def test_a_schedule_is_a_curve_phases_or_a_mapping():
+    one, two, three = Rates(), Rates(), Rates()
+    make(schedule=Cosine(), hooks=[one]).fit(data(), epochs=2, batch_size=10)
+    make(schedule=[(Linear(0.0, 1.0), "4step"), "Cosine"], hooks=[two]).fit(data(), epochs=2, batch_size=10)
+    make(schedule={"lr": lambda share: 1 - share}, hooks=[three]).fit(data(), epochs=2, batch_size=10)
+    assert one.seen[0] == 0.1 and one.seen == sorted(one.seen, reverse=True) and one.seen[4] == 0.05
+    assert two.seen[:5] == [0.0, 0.025, 0.05, 0.075, 0.1] and two.seen[6] == 0.05
+    assert three.seen == [0.1, 0.0875, 0.075, 0.0625, 0.05, 0.0375, 0.025, 0.0125]
+    with pytest.raises(ConfigError, match="is not a curve"):
+        make(schedule=3)
+
+
+def torch_scheduler(kind, optimizer):
+    return {
+        "epoch": lambda: lr_scheduler.StepLR(optimizer, 1, gamma=0.5),
+        "step": lambda: lr_scheduler.StepLR(optimizer, 3, gamma=0.5),
+        "loss": lambda: lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=10.0, factor=0.5),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["epoch", "step", "loss"])
+def test_a_scheduler_of_torch_is_stepped_and_resumed(kind, tmp_path):
+    def trained(folder, *lengths):
+        for epochs in lengths:
+            rates, trainer = Rates(), make(folder=folder)
+            scheduler = torch_scheduler(kind, trainer.optimizers[""])
+            model, optimizer = trainer.model, trainer.optimizers[""]
+            trainer = etude.Trainer(
+                model, optimizer=optimizer, loss=nn.CrossEntropyLoss(), schedule=scheduler, schedule_by=kind,
+                hooks=[rates], folder=folder, quiet=True, seed=3,
+            )  # fmt: skip
+            trainer.fit(
+                data(), val=data(), epochs=epochs, batch_size=10, checkpoint="1ep", resume=epochs != lengths[0]
+            )
+        return rates.seen, [p.clone() for p in model.parameters()]
+
+    whole, weights = trained(tmp_path / "whole", 4)
+    rest, resumed = trained(tmp_path / "parts", 2, 4)
+    assert whole[8:] == rest and whole[0] == 0.1 and whole[-1] < 0.1
+    assert all(torch.equal(a, b) for a, b in zip(weights, resumed, strict=True))
+
+
+def test_an_update_of_ones_own_gets_the_run_and_the_batch():
+    seen = []
+
+    def update(run, batch):
+        loss = nn.functional.cross_entropy(run.model(batch[0]), batch[1])
+        loss.backward()
+        run.optimizers[""].step()
+        run.optimizers[""].zero_grad()
+        seen.append(loss.item())
+
+    run = make(update=update).fit(data(), epochs=5, batch_size=10)
+    assert run.step == 20 and seen[-1] < seen[0]
+    for given in ({"accumulate": 2}, {"precision": "bf16"}, {"clip_norm": 1.0}):
+        with pytest.raises(UserError, match="does nothing with an update of your own"):
+            make(update=update, **given)
+
+
+def test_two_optimizers_learn_apart_with_the_engines_step(tmp_path):
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.generator, self.judge = nn.Linear(4, 64), nn.Linear(64, 1)
+
+    def trained(folder, *lengths):
+        for epochs in lengths:
+            torch.manual_seed(0)
+            model = Pair()
+            optimizers = {
+                name: torch.optim.Adam(getattr(model, name).parameters(), lr=1e-2) for name in ("generator", "judge")
+            }
+
+            def update(run, batch, step):
+                real, made = batch[0], run.model.generator(torch.randn(len(batch[0]), 4))
+                tell = nn.functional.binary_cross_entropy_with_logits
+                ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
+                judge = run.model.judge
+                step.only("judge").learn(run, tell(judge(real), ones) + tell(judge(made.detach()), zeros))
+                step.only("generator").learn(run, tell(judge(made), ones))
+
+            trainer = etude.Trainer(
+                model, optimizer=optimizers, update=update, accumulate=2, clip_norm=1.0, seed=1, quiet=True, folder=folder
+            )
+            run = trainer.fit(data(), epochs=epochs, batch_size=10, checkpoint="1ep", resume=epochs != lengths[0])
+        return run, [p.clone() for p in model.parameters()]
+
+    run, weights = trained(tmp_path / "whole", 3)
+    _, resumed = trained(tmp_path / "parts", 1, 3)
+    assert {"loss/judge", "loss/generator"} <= set(run.events.latest)
+    assert all(torch.equal(a, b) for a, b in zip(weights, resumed, strict=True))
+
+
+def test_a_loop_of_ones_own_decides_what_comes():
+    from etude.core.loop import train_epoch
+
+    def twice(run):
+        for _ in range(2):
+            train_epoch(run, run.data["train"])
+
+    assert make(loop=twice).fit(data(), epochs=7, batch_size=10).epoch == 2
+
+
+def test_seed_makes_two_runs_the_same():
+    def trained(seed):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, 10))
+        trainer = etude.Trainer(
+            model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loss=nn.CrossEntropyLoss(), seed=seed, quiet=True
+        )
+        torch.rand(seed + 1)
+        trainer.fit(data(), epochs=1, batch_size=10)
+        return model[0].weight.detach().clone()
+
+    assert torch.equal(trained(5), trained(5)) and not torch.equal(trained(5), trained(6))
+
+
+def test_functions_act_at_any_point_and_on_time():
+    trainer, seen = make(), []
+
+    @trainer.on("after_epoch", every="2ep")
+    def note(run):
+        seen.append(run.epochs_done)
+
+    trainer.fit(data(), epochs=5, batch_size=20)
+    assert seen == [2, 4]
+    with pytest.raises(ConfigError, match="did you mean 'after_epoch'"):
+        trainer.on("after_epok")(print)
+
+
+@pytest.mark.parametrize(
+    ("method", "meant"),
+    [("after_stepp", "after_step"), ("on_train_epoch_end", "after_epoch"), ("on_exception", "on_error")],
+)
+def test_methods_that_would_never_be_called_are_found(method, meant):
+    hook = type("Mine", (etude.Hook,), {method: lambda self, run: None})()
+    with pytest.raises(ConfigError, match=f"hook Mine has a method {method}, which is no point; did you mean '{meant}'"):
+        make(hooks=[hook])
+
+
+def test_checkpoints_need_a_folder():
+    for asked in ({"checkpoint": "1ep"}, {"resume": True}):
+        with pytest.raises(UserError, match="needs a folder"):
+            make().fit(data(), epochs=1, **asked)
+
+
+def test_options_take_a_folder_as_a_string():
+    assert etude.Options(folder="x").folder.name == "x"
+
+
+def test_state_that_no_checkpoint_holds_is_told(tmp_path):
+    trainer = make(folder=tmp_path / "a")
+    scheduler = lr_scheduler.StepLR(trainer.optimizers[""], 1)
+    trainer.on("after_epoch")(lambda run: scheduler.step())
+    with pytest.warns(UserWarning, match="uses scheduler .StepLR., whose state is in no checkpoint"):
+        trainer.fit(data(), epochs=1, checkpoint="1ep")
+    kept = make(folder=tmp_path / "b", parts={"scheduler": scheduler})
+    kept.on("after_epoch")(lambda run: scheduler.step())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = kept.fit(data(), epochs=1, checkpoint="1ep")
+    assert "scheduler" in run.parts()
+
+
+def test_an_output_in_a_column_fits_a_target_in_a_row():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(200, 3, generator=generator)
+    targets = inputs @ torch.tensor([1.0, -2.0, 3.0])
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    trainer = etude.Trainer(
+        model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loss=nn.MSELoss(), metrics=[RMSE()], quiet=True
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = trainer.fit(TensorData(inputs, targets), val=TensorData(inputs, targets), epochs=10, batch_size=20)
+    assert run.metrics["rmse"] < 0.01
+    wrong = nn.Linear(3, 2)
+    trainer = etude.Trainer(
+        wrong, optimizer=torch.optim.SGD(wrong.parameters(), lr=0.1), loss=nn.MSELoss(), quiet=True
+    )
+    before = wrong.weight.detach().clone()
+    with pytest.raises(UserCodeError, match=r"shape \(20, 2\)"):
+        trainer.fit(TensorData(inputs, targets), epochs=1, batch_size=20)
+    assert torch.equal(wrong.weight, before)
+
+
+def test_predictions_come_in_the_order_of_the_data():
+    trainer = make()
+    samples = data()
+    found = trainer.predict(samples, batch_size=7)
+    assert torch.equal(found, trainer.model(samples.tensors[0]).detach())
+    assert torch.equal(trainer.predict(TensorData(samples.tensors[0]), batch_size=16), found)
+
+
+def test_outputs_of_hugging_face_models_work_with_losses_and_metrics():
+    from dataclasses import dataclass
+
+    @dataclass
+    class Output:
+        loss: torch.Tensor | None = None
+        logits: torch.Tensor | None = None
+
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 10)
+
+        def forward(self, inputs, labels=None):
+            logits = self.layer(inputs)
+            return Output(None if labels is None else nn.functional.cross_entropy(logits, labels), logits)
+
+    class Named:
+        def __len__(self):
+            return 360
+
+        def __getitem__(self, index, digits=Digits("val")):
+            inputs, label = digits[index]
+            return {"inputs": inputs, "labels": label}
+
+    for loss in (None, nn.CrossEntropyLoss()):
+        torch.manual_seed(0)
+        model = Classifier()
+        trainer = etude.Trainer(
+            model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.05), loss=loss, metrics=[Accuracy()], quiet=True
+        )
+        run = trainer.fit(Named(), val=Named(), epochs=5, batch_size=64)
+        assert run.metrics["accuracy"] > 0.9
+        assert trainer.predict(Named())["logits"].shape == (360, 10)
