@@ -116,7 +116,9 @@ def test_scores_are_found_in_a_mapping_and_missed_with_a_reason(mistaken):
     assert bad.code == 3 and "the model returns a dict with features" in bad.err and "logits" in bad.err
 
 
-@pytest.mark.parametrize("key", ["train.accumulate=2", "train.precision=bf16", "train.nonfinite=skip", "optim.clip_norm=1"])
+@pytest.mark.parametrize(
+    "key", ["train.accumulate=2", "train.precision=bf16", "train.nonfinite=skip", "optim.clip_norm=1"]
+)
 def test_an_update_of_ones_own_that_would_ignore_a_key_is_refused(mistaken, key):
     said = mistaken("check", "m.yaml", f"+{key}", log="update: Own\nlog: {every: 1step}")
     assert said.code == 2 and "the update Own decides itself" in said.out + said.err

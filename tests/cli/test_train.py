@@ -88,7 +88,9 @@ def test_off_a_terminal_there_are_plain_lines_and_a_summary(command):
     assert said.code == 0 and said.out == ""
     lines = said.err.splitlines()
     number = r"[\d.e+-]+"
-    assert re.fullmatch(rf"epoch 1/2  step  3/12  loss {number}  lr {number}  [\d.]+ (steps/s|s/step)  \d+:\d\d left", lines[0])
+    assert re.fullmatch(
+        rf"epoch 1/2  step  3/12  loss {number}  lr {number}  [\d.]+ (steps/s|s/step)  \d+:\d\d left", lines[0]
+    )
     assert any(re.fullmatch(rf"epoch 2/2  step 12/12  val: loss {number}  accuracy {number}", line) for line in lines)
     assert "\x1b" not in said.err
     assert re.search(r"^finished: 12 steps in \d+:\d\d$", said.err, re.MULTILINE)

@@ -72,9 +72,7 @@ def test_a_scheduler_of_torch_is_stepped_and_resumed(kind, tmp_path):
                 model, optimizer=optimizer, loss=nn.CrossEntropyLoss(), schedule=scheduler, schedule_by=kind,
                 hooks=[rates], folder=folder, quiet=True, seed=3,
             )  # fmt: skip
-            trainer.fit(
-                data(), val=data(), epochs=epochs, batch_size=10, checkpoint="1ep", resume=epochs != lengths[0]
-            )
+            trainer.fit(data(), val=data(), epochs=epochs, batch_size=10, checkpoint="1ep", resume=epochs != lengths[0])
         return rates.seen, [p.clone() for p in model.parameters()]
 
     whole, weights = trained(tmp_path / "whole", 4)
@@ -123,7 +121,14 @@ def test_two_optimizers_learn_apart_with_the_engines_step(tmp_path):
                 step.only("generator").learn(run, tell(judge(made), ones))
 
             trainer = etude.Trainer(
-                model, optimizer=optimizers, update=update, accumulate=2, clip_norm=1.0, seed=1, quiet=True, folder=folder
+                model,
+                optimizer=optimizers,
+                update=update,
+                accumulate=2,
+                clip_norm=1.0,
+                seed=1,
+                quiet=True,
+                folder=folder,
             )
             run = trainer.fit(data(), epochs=epochs, batch_size=10, checkpoint="1ep", resume=epochs != lengths[0])
         return run, [p.clone() for p in model.parameters()]
@@ -149,7 +154,11 @@ def test_seed_makes_two_runs_the_same():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(64, 16), nn.Dropout(0.5), nn.Linear(16, 10))
         trainer = etude.Trainer(
-            model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loss=nn.CrossEntropyLoss(), seed=seed, quiet=True
+            model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            loss=nn.CrossEntropyLoss(),
+            seed=seed,
+            quiet=True,
         )
         torch.rand(seed + 1)
         trainer.fit(data(), epochs=1, batch_size=10)
@@ -177,7 +186,9 @@ def test_functions_act_at_any_point_and_on_time():
 )
 def test_methods_that_would_never_be_called_are_found(method, meant):
     hook = type("Mine", (etude.Hook,), {method: lambda self, run: None})()
-    with pytest.raises(ConfigError, match=f"hook Mine has a method {method}, which is no point; did you mean '{meant}'"):
+    with pytest.raises(
+        ConfigError, match=f"hook Mine has a method {method}, which is no point; did you mean '{meant}'"
+    ):
         make(hooks=[hook])
 
 
@@ -219,9 +230,7 @@ def test_an_output_in_a_column_fits_a_target_in_a_row():
         run = trainer.fit(TensorData(inputs, targets), val=TensorData(inputs, targets), epochs=10, batch_size=20)
     assert run.metrics["rmse"] < 0.01
     wrong = nn.Linear(3, 2)
-    trainer = etude.Trainer(
-        wrong, optimizer=torch.optim.SGD(wrong.parameters(), lr=0.1), loss=nn.MSELoss(), quiet=True
-    )
+    trainer = etude.Trainer(wrong, optimizer=torch.optim.SGD(wrong.parameters(), lr=0.1), loss=nn.MSELoss(), quiet=True)
     before = wrong.weight.detach().clone()
     with pytest.raises(UserCodeError, match=r"shape \(20, 2\)"):
         trainer.fit(TensorData(inputs, targets), epochs=1, batch_size=20)

@@ -82,4 +82,3 @@ def fitted(loss: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``loss``, wrapped if it is one of torch's; a loss of the user's own gets whatever the model returns."""
     own = isinstance(loss, nn.Module) and type(loss).__module__.startswith("torch.")
     return Fitted(loss) if own else loss  # type: ignore[arg-type]
-
