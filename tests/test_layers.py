@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "etude"
 #: Highest first. The longest matching prefix of a module decides; ``*`` stands for one component.
 LAYERS = [
     ["cli", "__main__"],
-    ["api", "trainer", "compat"],
+    ["api", "trainer", "compat", "sweep"],
     ["session"],
     ["build"],
     ["hooks", "dialects.*.live", "dialects.*.files"],

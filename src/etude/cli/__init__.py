@@ -19,6 +19,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 VERBS = {
     "train": ("train", "train what a config says"),
     "test": ("test", "measure a checkpoint on the config's test data"),
+    "sweep": ("sweep", "train a config with many values and find the best"),
     "check": ("check", "find every mistake in a config; nothing is built"),
     "plan": ("plan", "what exactly will happen: steps, curves, hooks, saves"),
     "config": ("config", "the resolved config, and where a value came from"),

@@ -1,0 +1,121 @@
+"""``etude sweep CONFIG key=LOW..HIGH key=A,B …``: train the same config with many values."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etude.cli.train import positive
+from etude.errors import UserError, printable
+
+if TYPE_CHECKING:
+    from etude.plan import Plan
+    from etude.sweep.study import Result, Sweep
+
+HELP = """\
+Train CONFIG once per trial, with values drawn from what you give:
+
+  etude sweep digits.yaml optim.lr=1e-4..1e-2:log train.batch_size=32,64 --trials 20 --jobs 2
+  etude sweep digits.yaml optim.lr=0.1,0.01 model.dropout=0,0.1 --sampler grid
+
+LOW..HIGH is a range (:log for a log scale), A,B are choices, and one value is the same in every trial. Trials that fall
+behind the others are stopped early (--no-prune lets them finish). The same command again goes on after a kill.
+"""
+_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "sweep",
+        help="train a config with many values and find the best",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("overrides", metavar="key=VALUES", nargs="*", help="what to search, and what to keep")
+    parser.add_argument("--trials", type=positive, metavar="N", help="how many (default: the whole grid, else 20)")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="how many at a time (default 1)")
+    parser.add_argument("--sampler", choices=["tpe", "random", "grid"], help="default: grid where all are choices")
+    parser.add_argument("--metric", default="", help="what to compare (default: checkpoint.best, else the loss)")
+    parser.add_argument("--mode", choices=["min", "max"], default="", help="which way is better (default: by its name)")
+    parser.add_argument("--no-prune", action="store_true", help="let every trial finish")
+    parser.add_argument("--seed", type=int, default=0, help="of the sampler")
+    parser.add_argument("--folder", metavar="DIR", help="where the trials go (default runs/NAME/sweep)")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude.api import load_plan
+    from etude.metrics.direction import lower_is_better
+    from etude.sweep.space import parse_space
+    from etude.sweep.study import Settings, Sweep
+
+    space = parse_space(args.overrides)
+    plan, _ = load_plan(args.config, space.fixed)
+    if "val" not in plan.data:
+        raise UserError("a sweep compares validation results, and the config has no data.val")
+    metric = args.metric or _best_metric(plan)
+    sampler = args.sampler or ("grid" if space.grid_size is not None else "tpe")
+    if sampler == "grid" and space.grid_size is None:
+        raise UserError("--sampler grid needs choices; a range such as 1e-4..1e-2 has no grid")
+    settings = Settings(
+        config=args.config,
+        space=tuple(map(str, space.dimensions)),
+        fixed=space.fixed,
+        metric=metric,
+        lower=lower_is_better(metric, args.mode),
+        sampler=sampler,
+        seed=args.seed,
+    )
+    folder = Path(args.folder) if args.folder else Path(plan.folder, plan.name, "sweep")
+    say = (lambda text: None) if args.json else (lambda text: print(printable(text), flush=True))
+    sweep = Sweep(settings, space, folder, prune=not args.no_prune, say=say)
+    with _signals(sweep) as received:
+        results = sweep.run(args.trials or space.grid_size or 20, args.jobs)
+    print(json.dumps([asdict(one) for one in results], indent=1) if args.json else table(results, metric))
+    if received:
+        print(f"stopped by {received[0].name}; the same command goes on")
+        return _CODES[received[0]]
+    return 0
+
+
+def _best_metric(plan: Plan) -> str:
+    """Return the metric that the config itself keeps the best checkpoint by."""
+    named = (hook.spec.args.get("best") for hook in plan.hooks if hook.spec.name == "Checkpoint")
+    return next((str(name) for name in named if name), "loss")
+
+
+@contextmanager
+def _signals(sweep: Sweep) -> Iterator[list[signal.Signals]]:
+    """Stop the trials in order on Ctrl-C or SIGTERM."""
+    received: list[signal.Signals] = []
+
+    def stop(number: int, frame: Any) -> None:
+        received.append(signal.Signals(number))
+        sweep.stop()
+
+    before = {number: signal.signal(number, stop) for number in _CODES}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def table(results: list[Result], metric: str) -> str:
+    """Return the results as lines, best first, and the command that trains the best one again."""
+    rows = [("trial", metric, "values", "run")]
+    for one in results:
+        value = f"{one.value:.4g}" if one.value is not None else one.state
+        rows.append((str(one.number), value, "  ".join(one.overrides), one.folder))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]) for row in rows
+    )

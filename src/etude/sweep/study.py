@@ -1,0 +1,225 @@
+"""Runs a sweep on Optuna: draws values, starts trials, prunes hopeless ones, and goes on after a kill.
+
+The folder of a sweep holds Optuna's journal, one run folder per trial, and ``sweep.json`` with the settings. Every
+trial is an ordinary run: resume it, test it or look at it like any other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from etude.errors import ConfigError, MissingExtra, UserCodeError
+from etude.sweep.space import Choices, Space, draw, written
+from etude.sweep.trials import TrialProcess
+
+SETTINGS = "sweep.json"
+#: Trials that fail one after the other, from the first on, before the sweep gives up.
+_HOPELESS = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a sweep was asked for. A sweep that goes on must be asked for the same, but for more trials."""
+
+    config: str
+    space: tuple[str, ...]
+    fixed: tuple[str, ...]
+    metric: str
+    lower: bool
+    sampler: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """One trial as the table shows it."""
+
+    number: int
+    state: str
+    value: float | None
+    overrides: tuple[str, ...]
+    folder: str
+
+
+class Sweep:
+    """A search over a space; :meth:`run` trains until ``trials`` are done."""
+
+    def __init__(
+        self, settings: Settings, space: Space, folder: Path, *, prune: bool = True, say: Callable[[str], Any] = print
+    ) -> None:
+        self.settings, self.space, self.folder, self.say = settings, space, folder, say
+        self._optuna = _optuna()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._failed: list[str] = []
+        folder.mkdir(parents=True, exist_ok=True)
+        self._remember()
+        self.study = self._study(prune)
+        if settings.sampler == "grid":
+            self._enqueue_grid()
+
+    def stop(self) -> None:
+        """End the trials that run; the next start goes on with them."""
+        self._stop.set()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def run(self, trials: int, jobs: int = 1) -> list[Result]:
+        """Train until ``trials`` are finished, ``jobs`` at a time, and return all results, best first."""
+        waiting = [self._optuna.trial.Trial(self.study, one._trial_id) for one in self._running()]
+        if waiting:
+            self.say(f"going on with {len(waiting)} trials that were cut off")
+        with ThreadPoolExecutor(jobs) as pool:
+            for job in [pool.submit(self._work, waiting, trials) for _ in range(jobs)]:
+                job.result()
+        return self.results()
+
+    def _work(self, waiting: list[Any], trials: int) -> None:
+        """Take trials until there are enough: those that a kill left, then new ones."""
+        while not self.stopped:
+            with self._lock:
+                if waiting:
+                    trial = waiting.pop(0)
+                elif len(self._started()) < trials and not self._is_exhausted():
+                    trial = self.study.ask()
+                else:
+                    return
+                overrides = draw(self.space, trial)
+            self._train(trial, overrides)
+
+    def _train(self, trial: Any, overrides: list[str]) -> None:
+        states = self._optuna.trial.TrialState
+        folder = self.folder / f"trial-{trial.number:03d}"
+        process = TrialProcess(self.settings.config, [*self.settings.fixed, *overrides], folder, self.settings.metric)
+
+        def report(step: int, value: float) -> bool:
+            with suppress(ValueError):  # a step that an earlier life has reported already
+                trial.report(value, step)
+            return bool(trial.should_prune())
+
+        code = process.wait(report, lambda: self.stopped)
+        values = [value for _, value in process.values() if not math.isnan(value)]
+        best = (min(values) if self.settings.lower else max(values)) if values else None
+        with self._lock:
+            if code is None:
+                self.study.tell(trial, state=states.PRUNED)
+                self._note(trial, overrides, f"pruned at {_text(best)}")
+            elif code == 0 and best is not None:
+                self.study.tell(trial, best)
+                self._note(trial, overrides, f"{self.settings.metric} {_text(best)}")
+            elif not self.stopped:
+                self.study.tell(trial, state=states.FAIL)
+                self._note(trial, overrides, f"failed with exit code {code}; see {process.log}")
+                self._judge(code, process, best)
+
+    def _judge(self, code: int, process: TrialProcess, best: float | None) -> None:
+        """Give the sweep up when the config itself is wrong, or when nothing but failures comes."""
+        last = "\n".join(process.last_lines())
+        if code == 0 and best is None:
+            self.stop()
+            raise ConfigError(f"the runs record no {self.settings.metric!r} on validation data", hint="see --metric")
+        self._failed.append(last)
+        if code == 2 or (len(self._failed) >= _HOPELESS and not self._completed()):
+            self.stop()
+            kind = ConfigError if code == 2 else UserCodeError
+            raise kind(f"{len(self._failed)} of the first trials failed, the last one with exit code {code}:\n{last}")
+
+    def _note(self, trial: Any, overrides: list[str], outcome: str) -> None:
+        self.say(f"trial {trial.number:>3}  {'  '.join(overrides)}  {outcome}")
+
+    def results(self) -> list[Result]:
+        """Return finished trials, best first, then the pruned and the failed ones."""
+        found = [
+            Result(
+                number=one.number,
+                state=one.state.name.lower(),
+                value=one.value if one.state.name == "COMPLETE" else None,
+                overrides=tuple(f"{key}={written(value)}" for key, value in one.params.items()),
+                folder=str(self.folder / f"trial-{one.number:03d}"),
+            )
+            for one in self._started()
+        ]
+        sign = 1 if self.settings.lower else -1
+        return sorted(found, key=lambda one: (one.value is None, sign * (one.value or 0.0), one.number))
+
+    # -- Optuna --------------------------------------------------------------------------------------------------
+
+    def _study(self, prune: bool) -> Any:
+        optuna = self._optuna
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        backend = optuna.storages.journal.JournalFileBackend(str(self.folder / "journal.log"))
+        pruner = (
+            optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=1) if prune else optuna.pruners.NopPruner()
+        )
+        return optuna.create_study(
+            study_name="sweep",
+            storage=optuna.storages.JournalStorage(backend),
+            sampler=self._sampler(),
+            pruner=pruner,
+            direction="minimize" if self.settings.lower else "maximize",
+            load_if_exists=True,
+        )
+
+    def _sampler(self) -> Any:
+        samplers = self._optuna.samplers
+        kind = samplers.TPESampler if self.settings.sampler == "tpe" else samplers.RandomSampler
+        return kind(seed=self.settings.seed)
+
+    def _enqueue_grid(self) -> None:
+        """Queue every combination. Optuna's own grid sampler works only where Optuna runs the loop."""
+        choices = [one for one in self.space.dimensions if isinstance(one, Choices)]
+        for values in itertools.product(*(one.values for one in choices)):
+            named = {one.key: value for one, value in zip(choices, values, strict=True)}
+            self.study.enqueue_trial(named, skip_if_exists=True)
+
+    def _is_exhausted(self) -> bool:
+        size = self.space.grid_size if self.settings.sampler == "grid" else None
+        return size is not None and len(self._started()) >= size
+
+    def _started(self) -> list[Any]:
+        return [one for one in self.study.get_trials(deepcopy=False) if one.state.name != "WAITING"]
+
+    def _running(self) -> list[Any]:
+        return [one for one in self.study.get_trials(deepcopy=False) if one.state.name == "RUNNING"]
+
+    def _completed(self) -> bool:
+        return any(one.state.name == "COMPLETE" for one in self.study.get_trials(deepcopy=False))
+
+    def _remember(self) -> None:
+        """Write the settings down, or compare them with those that the folder was begun with."""
+        path = self.folder / SETTINGS
+        asked = json.loads(json.dumps(asdict(self.settings)))
+        if not path.exists():
+            unfinished = path.with_suffix(".part")
+            unfinished.write_text(json.dumps(asked, indent=1) + "\n")
+            os.replace(unfinished, path)
+            return
+        before = json.loads(path.read_text())
+        changed = [key for key in asked if asked[key] != before.get(key)]
+        if changed:
+            text = "; ".join(f"{key} was {before.get(key)!r} and is {asked[key]!r}" for key in changed)
+            raise ConfigError(f"{self.folder} holds another sweep: {text}", hint="give another --folder")
+
+
+def _text(value: float | None) -> str:
+    return "nothing" if value is None else f"{value:.4g}"
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise MissingExtra("optuna", "sweep", "etude sweep") from error
+    return optuna

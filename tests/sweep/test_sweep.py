@@ -1,0 +1,104 @@
+"""``etude sweep``: the same config with many values, each trial an ordinary run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from etude.cli import main
+from etude.errors import ConfigError
+from etude.sweep.space import parse_space
+from etude.sweep.trials import read_metric
+
+CONFIG = """
+name: small
+model: {type: MLP, sizes: [64, 16, 10]}
+loss: CrossEntropyLoss
+data:
+  train: {dataset: {type: Digits, split: train}, batch_size: 256}
+  val: {dataset: {type: Digits, split: val}, batch_size: 512}
+optim: {type: SGD, lr: 0.1}
+train: {epochs: 2, threads: 1}
+metrics: [Accuracy]
+checkpoint: {every: 1ep, best: accuracy}
+"""
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def sweep(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "etude", "sweep", "small.yaml", *words], capture_output=True, text=True
+    )
+
+
+def test_a_grid_trains_every_combination_and_names_the_best(tmp_path: Path) -> None:
+    done = sweep("optim.lr=1e-5,0.5", "train.epochs=1", "--jobs", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    assert [one["state"] for one in results] == ["complete", "complete"]
+    assert results[0]["overrides"] == ["optim.lr=0.5"]
+    assert results[0]["value"] > results[1]["value"]
+    values = [value for _, value in read_metric(Path(results[0]["folder"], "metrics.jsonl"), "accuracy")]
+    assert results[0]["value"] == max(values)
+    again = sweep("optim.lr=1e-5,0.5", "train.epochs=1", "--json")
+    assert json.loads(again.stdout) == results, "a finished sweep is not trained again"
+    other = sweep("optim.lr=1e-5,0.6", "train.epochs=1")
+    assert other.returncode == 2
+    assert "holds another sweep: space was" in other.stderr
+
+
+def test_a_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path: Path) -> None:
+    words = ["optim.lr=0.1,0.2", "train.epochs=200", "--no-prune"]
+    command = [sys.executable, "-m", "etude", "sweep", "small.yaml", *words]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "runs/small/sweep/trial-000/metrics.jsonl"
+    while not read_metric(metrics, "accuracy"):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    os.kill(first.pid, signal.SIGTERM)
+    out, err = first.communicate()
+    assert (first.returncode, "the same command goes on" in out) == (143, True), err
+    before = len(read_metric(metrics, "accuracy"))
+    assert 0 < before < 200
+    again = sweep(*words, "--trials", "1")
+    assert again.returncode == 0, again.stderr
+    assert "going on with 1 trials" in again.stdout
+    assert "resumed from step" in (tmp_path / "runs/small/sweep/trial-000/log.txt").read_text()
+    assert len(read_metric(metrics, "accuracy")) == 200
+
+
+def test_a_config_that_is_wrong_ends_the_sweep_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "small.yaml", "optim.lr=0.1,0.2", "optim.momentun=0.9"]) == 2
+    assert main(["sweep", "small.yaml", "optim.momentum=-1,-2"]) == 2
+    assert "momentum" in capfd.readouterr().err
+    assert main(["sweep", "small.yaml", "optim.lr=0.1"]) == 2
+    assert "there is nothing to search" in capfd.readouterr().err
+    assert main(["sweep", "small.yaml", "optim.lr=0.1..0.2", "--sampler", "grid"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"),
+    [
+        ("a=2..1", "the range is empty"),
+        ("a=0..1:log", "needs numbers above zero"),
+        ("a=1..2:lin", "no scale is called 'lin'"),
+        ("a=x..y", "goes from one number to another"),
+    ],
+)
+def test_a_space_that_cannot_be_is_refused(word: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        parse_space([word])
