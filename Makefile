@@ -3,16 +3,20 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test cover lint docs clean
+.PHONY: demo test cover lint docs projects release clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
-test: $(VENV)/.test lint
+test: $(VENV)/.test lint projects
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal
 
 # The tests with the lines that none of them reaches.
 cover: $(VENV)/.test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal --cov --cov-report=term:skip-covered
+
+# The real projects (mmcls, mmdet …) that tests/projects runs, each in a folder of a cache outside of the repository.
+projects: $(VENV)/.test
+	$(BIN)/python tests/projects/fetch.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -22,7 +26,7 @@ lint: $(VENV)/.test
 docs: $(VENV)/.demo
 	$(BIN)/pip install -q -c constraints.txt -e ".[docs]"
 	$(BIN)/python docs/make_reference.py
-	$(BIN)/mkdocs build -q
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,6 +36,15 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/pip install -q -c constraints.txt -e ".[test]"
 	touch $@
+
+# A wheel that installs and runs the demo in a fresh environment.
+release: $(VENV)/.test
+	rm -rf dist
+	$(BIN)/python -m build --wheel --sdist
+	$(PYTHON) -m venv dist/.try
+	dist/.try/bin/pip install -q -c constraints.txt dist/*.whl
+	cd dist && .try/bin/etude train ../examples/native/digits.yaml --fast-dev-run
+	rm -rf dist/.try
 
 clean:
 	rm -rf $(VENV) runs site

@@ -25,7 +25,7 @@ from etude.core.run import Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader, is_stream
 from etude.dist.world import World
-from etude.errors import ConfigError, EtudeError, UserCodeError
+from etude.errors import ConfigError, EtudeError, UserCodeError, UserError
 from etude.inspection.check.paths import located
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Plan, Spec, Training
@@ -67,9 +67,11 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     builtins.load()
     if plan.builder != "native":
         return BUILDERS.get(plan.builder)(plan, options)  # type: ignore[no-any-return]
+    world = World.from_environment()
+    require_alone(world)
     import_modules(plan)
     seed_everything(plan.train)
-    world, device = World.from_environment(), pick_device(plan.train.device)
+    device = pick_device(plan.train.device)
     model = make(plan.model).to(device)
     data: dict[str, Any] = {split: _loader(split, loader, plan, device) for split, loader in plan.data.items()}
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
@@ -111,6 +113,15 @@ def make(spec: Spec, *args: Any, **extra: Any) -> Any:
         raise
     except Exception as error:
         raise UserCodeError(f"{spec.at}: {spec.kind} {spec.name} raised {type(error).__name__}: {error}") from error
+
+
+def require_alone(world: World) -> None:
+    """Processes that do not know of each other would write into one folder and learn apart."""
+    if world.size > 1:
+        raise UserError(
+            f"this process is rank {world.rank} of {world.size}, but native configs train in one process; "
+            "start `etude train` without torchrun, or unset WORLD_SIZE"
+        )
 
 
 def import_modules(plan: Plan) -> None:

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from etude.build import Options, pick_device, seed_everything
+from etude.build import Options, pick_device, require_alone, seed_everything
 from etude.core import loop as loops
 from etude.core.evaluation import Evaluation, metric_name, require_metric
 from etude.core.hook import FunctionHook, Hook, HookTable, require_points
@@ -39,6 +39,7 @@ from etude.core.run import Part, Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader, is_stream
 from etude.data.replay import Replay
+from etude.dist.world import World
 from etude.errors import UserError
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
@@ -89,6 +90,7 @@ class Trainer:
         seed: int | None = None,
         quiet: bool = False,
     ) -> None:
+        require_alone(World.from_environment())
         self.device = pick_device(device)
         self.model = model.to(self.device)
         self.forward = Forward(model, {"loss": fitted(loss)} if loss is not None else {})
@@ -249,22 +251,22 @@ def _own_update(update: Callable[..., Any], step: Step) -> Any:
     ignored = {"accumulate": step.accumulate != 1, "precision": step.precision != "fp32", "clip_norm": step.clip_norm}
     for name, given in ignored.items():
         if given:
-            hint = "let it take (run, batch, step) and use step"
-            raise UserError(f"{name} does nothing with an update of your own; {hint}")
+            raise UserError(
+                f"{name} does nothing with an update of your own; let it take (run, batch, step) and use step"
+            )
     return update
 
 
 def _warn_of_unsaved_state(run: Run) -> None:
-    """Say which objects with a state the hooks use that no checkpoint holds."""
+    """Say which objects with a state the hooks use that no checkpoint holds: a resumed run would begin with new ones."""
     saved = [run.model, run.update, run.loop, run.events, *run.optimizers.values(), *run.data.values()]
     saved += [*run.extra_parts.values(), *run.model.modules(), *getattr(run.evaluation, "metrics", {}).values()]
     for hook in run.hooks:
         for name, used in _used_by(hook).items():
             if isinstance(used, Part) and not any(used is one for one in saved):
                 warnings.warn(
-                    f"hook {hook.name} uses {name} ({type(used).__name__}), whose state is in no checkpoint: a resumed "
-                    f"run would begin with a fresh one. Pass Trainer(parts={{{name!r}: {name}}}), or a scheduler as "
-                    "schedule=",
+                    f"hook {hook.name} uses {name} ({type(used).__name__}), whose state is in no checkpoint: a resumed run "
+                    f"would begin with a fresh one. Pass Trainer(parts={{{name!r}: {name}}}), or schedule= for a scheduler",
                     stacklevel=3,
                 )
 

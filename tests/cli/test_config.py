@@ -71,3 +71,21 @@ def test_a_secret_stays_hidden_also_when_asked_for(capsys: pytest.CaptureFixture
 def test_an_unknown_key_is_answered_with_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "a.yaml", "optim.rl"]) == 2
     assert "the config has no key optim.rl; did you mean 'optim.lr'?" in capsys.readouterr().err
+
+
+def test_a_known_key_that_is_absent_needs_no_plus(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("b.yaml").write_text("model: A\ntrain: {epochs: 1}\n")
+    assert "compile: true\n  from override 'train.compile=true'" in told(
+        capsys, "b.yaml", "train.compile=true", "train.compile"
+    )
+    assert main(["config", "b.yaml", "train.compil=true"]) == 2
+    assert "did you mean 'train.compile'?" in capsys.readouterr().err
+
+
+def test_two_configs_are_compared_value_by_value(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("one.yaml").write_text("optim: {lr: 1, type: SGD}\n")
+    Path("two.yaml").write_text("optim:\n  lr: 2\n  type: SGD\n  momentum: 0.9\n")
+    assert told(capsys, "one.yaml", "--diff", "two.yaml").splitlines() == [
+        "optim.lr", "  - 1  (one.yaml:1)", "  + 2  (two.yaml:2)", "optim.momentum", "  + 0.9  (two.yaml:4)",
+    ]  # fmt: skip
+    assert told(capsys, "one.yaml", "--diff", "one.yaml") == "the two configs say the same\n"

@@ -82,3 +82,41 @@ def test_a_missing_base_is_told_with_who_asked_for_it(write: Write) -> None:
 def test_a_base_that_is_no_name_is_refused(write: Write) -> None:
     write("a.yaml", "_base_: [3]\n")
     assert complaint("a.yaml") == "a.yaml:1: _base_ takes the names of files, not 3"
+
+
+def test_a_mark_counts_in_every_file_of_a_list_of_bases(write: Write) -> None:
+    write("a.yaml", "optim: {type: AdamW, betas: [0, 1]}\n")
+    write("b.yaml", "optim: {_replace_: true, type: SGD}\n")
+    write("child.yaml", "_base_: [a.yaml, b.yaml]\noptim: {lr: 1}\n")
+    tree = read("child.yaml")
+    assert tree.values == {"optim": {"type": "SGD", "lr": 1}}
+    assert not [path for path in tree.places if "_replace_" in path or "betas" in path]
+
+
+def test_defaults_pick_a_file_from_a_folder_of_groups(write: Write) -> None:
+    write("optim/adamw.yaml", "type: AdamW\nlr: 1\n")
+    write("optim/sgd.yaml", "type: SGD\nlr: 2\n")
+    write("main.yaml", "defaults: {optim: adamw}\noptim: {lr: 3}\n")
+    tree = read("main.yaml")
+    assert tree.values == {"optim": {"type": "AdamW", "lr": 3}}
+    assert str(tree.place("optim", "type")) == "optim/adamw.yaml:1"
+    assert read("main.yaml", ["defaults.optim=sgd"]).values["optim"] == {"type": "SGD", "lr": 3}
+
+
+def test_a_group_that_is_not_there_is_answered_with_the_near_one(write: Write) -> None:
+    write("optim/adamw.yaml", "type: AdamW\n")
+    write("main.yaml", "defaults: {optim: adamv}\n")
+    assert complaint("main.yaml") == "main.yaml:1: defaults.optim: optim has no 'adamv'; did you mean 'adamw'?"
+    with pytest.raises(ConfigError, match=r"there is no folder optimm"):
+        write("other.yaml", "defaults: {optimm: adamw}\n")
+        read("other.yaml")
+
+
+def test_a_choice_stands_for_the_alternative_it_uses(write: Write) -> None:
+    write("main.yaml", "model:\n  use: small\n  oneof:\n    small: {width: 1}\n    large: {width: 9}\n")
+    tree = read("main.yaml")
+    assert tree.values == {"model": {"width": 1}}
+    assert str(tree.place("model", "width")) == "main.yaml:4"
+    assert read("main.yaml", ["model.use=large"]).values == {"model": {"width": 9}}
+    with pytest.raises(ConfigError, match=r"model\.use: no choice is called 'lage'; did you mean 'large'\?"):
+        read("main.yaml", ["model.use=lage"])

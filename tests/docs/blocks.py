@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-ALL_PAGES = [*PAGES, *sorted((ROOT / "docs" / "dialects").glob("*.md"))]
+ALL_PAGES = [*PAGES, *sorted((ROOT / "docs").glob("*/*.md"))]
 _FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

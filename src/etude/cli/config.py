@@ -21,6 +21,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("config", metavar="CONFIG")
     parser.add_argument("words", metavar="KEY", nargs="*", help="a key to explain, and key=value to change a value")
+    parser.add_argument("--diff", metavar="OTHER", help="what differs in this other config, with the lines of both")
     parser.add_argument("--dialect", default="", metavar="D", help="read the config as this dialect, not as guessed")
     parser.add_argument("--no-python-config", action="store_true", help="refuse configs in Python, which run code")
     parser.set_defaults(run=run, overrides=[])
@@ -35,11 +36,43 @@ def run(args: argparse.Namespace) -> int:
     keys = [word for word in args.words if word not in changes]
     options = {"no_python_config": args.no_python_config}
     _, tree = dialects.read(args.config, [*changes, *args.overrides], dialect=args.dialect, options=options)
+    if args.diff:
+        _, other = dialects.read(args.diff, [*changes, *args.overrides], dialect=args.dialect, options=options)
+        print("\n".join(differences(tree, other)) or "the two configs say the same")
+        return 0
     if not keys:
         print(config.snapshot(tree), end="")
     for key in keys:
         print("\n".join(explain(tree, key)))
     return 0
+
+
+def differences(one: Tree, other: Tree) -> list[str]:
+    """Return a line for every value that only one of the trees has, or that differs, with both places."""
+    first, second = _leaves(one), _leaves(other)
+    lines = []
+    for path in [*first, *(path for path in second if path not in first)]:
+        if first.get(path, _ABSENT) != second.get(path, _ABSENT):
+            lines.append(".".join(map(str, path)))
+            lines += [
+                f"  {mark} {side[path]!r}  ({tree.place(*path)})"
+                for mark, side, tree in (("-", first, one), ("+", second, other))
+                if path in side
+            ]
+    return lines
+
+
+_ABSENT = object()
+
+
+def _leaves(tree: Tree) -> dict[Path, Any]:
+    """Return every single value by its path, with secrets hidden."""
+    from etude.config import dump
+    from etude.config.from_yaml import parse_value
+    from etude.config.tree import Tree
+
+    public = Tree(parse_value(dump.snapshot(tree), "snapshot") or {})
+    return {path: value for path, value in public.walk() if not isinstance(value, dict | list) or not value}
 
 
 def explain(tree: Tree, key: str) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 from etude.errors import DataError, EtudeError, UserCodeError, UserError
 
 HELP = """\
-Run a script of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as `python SCRIPT …` would, on Étude: the import names
-of those systems are served where they are not installed. Everything after SCRIPT belongs to the script.
+Run a script of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as `python SCRIPT …` would, on Étude's engine: it takes
+the place of theirs, installed or not. Everything after SCRIPT belongs to the script.
 
   etude exec tools/train_net.py --config-file configs/gpt.py train.train_iter=100
 """
@@ -24,7 +24,6 @@ def add_parser(subparsers: Any) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--force", action="store_true", help="serve the import names even where a package has them")
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("args", metavar="…", nargs=argparse.REMAINDER, help="arguments of the script")
     parser.set_defaults(run=run)
@@ -38,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
     if not os.path.isfile(args.script):
         raise UserError(f"there is no script {args.script}")
-    imports.install(force=args.force)
+    imports.install()
     words, path = sys.argv, list(sys.path)
     sys.argv = [args.script, *args.args]
     sys.path[:0] = [os.path.dirname(os.path.abspath(args.script)), os.getcwd()]

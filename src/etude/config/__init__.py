@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from etude.config.tree import Path, Tree, copied, dotted
 
@@ -15,20 +15,26 @@ def read(
     *,
     python: bool = True,
     environment: Mapping[str, str] | None = None,
+    known: Callable[[Tree], Iterable[Path]] | None = None,
 ) -> Tree:
-    """One or several config files, the later over the earlier, then the overrides, then references resolved.
+    """Read config files, the later over the earlier, apply the overrides, then resolve choices and references.
 
-    ``python=False`` refuses Python configs, which run code. ``environment`` stands in for ``os.environ``.
+    ``python=False`` refuses Python configs, which run code. ``environment`` stands in for ``os.environ``. ``known``
+    returns the paths that an override may set although the config does not write them.
     """
-    from etude.config.merge import load, merge
+    from etude.config.choices import resolve_choices, split_groups
+    from etude.config.merge import finish, load, merge
     from etude.config.overrides import override
     from etude.config.references import resolve_references
 
+    groups, rest = split_groups(overrides)
     tree = Tree({})
     for path in [paths] if isinstance(paths, str) else paths:
-        tree = merge(tree, load(path, python=python))
+        tree = merge(tree, load(path, python=python, choices=groups))
+    finish(tree)
     tree.values = copied(tree.values)
-    override(tree, overrides)
+    override(tree, rest, known=known)
+    resolve_choices(tree)
     resolve_references(tree, environment)
     return tree
 

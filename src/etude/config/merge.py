@@ -1,7 +1,7 @@
-"""Inheritance: ``_base_`` names one or several files whose values a config builds on.
+"""Inheritance: ``_base_`` names files whose values a config builds on, ``defaults`` picks files from folders of groups.
 
 Mappings merge key by key; lists and single values are replaced. A mapping with ``_replace_: true`` (or ``_delete_``)
-takes the place of what the bases say instead of merging with it.
+takes the place of what the files before it say instead of merging with it, in whichever file of the chain it stands.
 """
 
 from __future__ import annotations
@@ -10,17 +10,29 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from etude.config.files import display, load_file
+from etude.config.files import ENDINGS, display, load_file
 from etude.config.tree import Path, Tree
-from etude.errors import ConfigError
+from etude.errors import ConfigError, suggest
 from etude.plan import Place
 
 BASE = "_base_"
+#: ``defaults: {optim: adamw}`` reads ``optim/adamw.yaml`` beside the config and puts it below the key ``optim``.
+GROUPS = "defaults"
 REPLACE = ("_replace_", "_delete_")
 
 
-def load(path: str, *, python: bool = True, chain: tuple[str, ...] = (), asked_by: str = "") -> Tree:
-    """The file at ``path`` over all of its bases; the later of two bases wins. ``chain`` is the files that led here."""
+def load(
+    path: str,
+    *,
+    python: bool = True,
+    chain: tuple[str, ...] = (),
+    asked_by: str = "",
+    choices: Mapping[str, tuple[str, Place]] | None = None,
+) -> Tree:
+    """Read the file at ``path`` over its groups and bases; the later of two wins. Marks stay in: :func:`finish`.
+
+    ``chain`` is the files that led here. ``choices`` are the groups that the command line picks.
+    """
     absolute = os.path.abspath(path)
     if absolute in chain:
         ways = " → ".join(display(file) for file in (*chain[chain.index(absolute) :], absolute))
@@ -28,12 +40,23 @@ def load(path: str, *, python: bool = True, chain: tuple[str, ...] = (), asked_b
     own = load_file(path, python=python, asked_by=_with_chain(asked_by, chain))
     merged = Tree({})
     for base, at in _bases(own, absolute):
-        merged = merge(merged, load(base, python=python, chain=(*chain, absolute), asked_by=at))
+        merged = merge(merged, load(base, python=python, chain=(*chain, absolute), asked_by=at, choices=choices))
+    for group, file, at in _groups(own, absolute, choices or {}):
+        part = load(file, python=python, chain=(*chain, absolute), asked_by=at)
+        merged = merge(merged, _below(part, group))
     own.values.pop(BASE, None)
+    own.values.pop(GROUPS, None)
     own.history = {path: [(own.place(*path), value)] for path, value in own.walk() if path[-1] not in REPLACE}
     result = merge(merged, own)
     result.files = {**own.files, **merged.files}
     return result
+
+
+def finish(tree: Tree) -> None:
+    """Take the ``_replace_`` marks out, once nothing merges any more."""
+    tree.values = without_marks(tree.values)
+    for path in [path for path in tree.places if path and path[-1] in REPLACE]:
+        del tree.places[path]
 
 
 def merge(under: Tree, over: Tree) -> Tree:
@@ -56,9 +79,9 @@ def _merged(
         if isinstance(value, Mapping) and isinstance(values.get(key), Mapping) and not _replaces(value):
             places[below] = source.place(*below)
             values[key] = _merged(values[key], value, below, places, source)
-        elif key not in REPLACE:
-            values[key] = without_marks(value)
-            put_places(places, below, values[key], source)
+        elif key not in REPLACE or key not in values:
+            values[key] = value
+            put_places(places, below, value, source)
     return values
 
 
@@ -92,6 +115,44 @@ def _bases(tree: Tree, file: str) -> Iterator[tuple[str, str]]:
         if not isinstance(base, str):
             raise ConfigError(f"{BASE} takes the names of files, not {base!r}", at=at)
         yield os.path.join(os.path.dirname(file), os.path.expanduser(base)), at
+
+
+def _groups(tree: Tree, file: str, choices: Mapping[str, tuple[str, Place]]) -> Iterator[tuple[str, str, str]]:
+    """Yield group, file and place for every entry of ``defaults``; ``null`` picks nothing."""
+    named = tree.values.get(GROUPS)
+    if named is None:
+        return
+    if not isinstance(named, Mapping):
+        hint = "write defaults: {optim: adamw}, which reads optim/adamw.yaml"
+        raise ConfigError(
+            f"{GROUPS} must be a mapping of groups to names, not {named!r}", at=str(tree.place(GROUPS)), hint=hint
+        )
+    for group, name in named.items():
+        chosen, place = choices.get(str(group), (name, tree.place(GROUPS, group)))
+        if chosen is not None:
+            yield str(group), _file_of_group(os.path.dirname(file), str(group), str(chosen), str(place)), str(place)
+
+
+def _file_of_group(folder: str, group: str, name: str, at: str) -> str:
+    home = os.path.join(folder, *group.split("."))
+    there = sorted(os.listdir(home)) if os.path.isdir(home) else []
+    found = [file for file in there if file in (name, *(name + ending for ending in ENDINGS))]
+    if found:
+        return os.path.join(home, found[0])
+    if not os.path.isdir(home):
+        raise ConfigError(f"{GROUPS}.{group}: there is no folder {display(home)}", at=at)
+    names = [os.path.splitext(file)[0] for file in there if file.endswith(ENDINGS)]
+    raise ConfigError(f"{GROUPS}.{group}: {display(home)} has no {name!r}", at=at, hint=suggest(name, names, most=6))
+
+
+def _below(tree: Tree, group: str) -> Tree:
+    """Move a tree below the key ``group`` (``data.train`` goes two levels down)."""
+    way: Path = tuple(group.split("."))
+    values: Any = tree.values
+    for key in reversed(way):
+        values = {key: values}
+    places = {(*way, *path): place for path, place in tree.places.items()}
+    return Tree(values, places, {(*way, *path): known for path, known in tree.history.items()}, tree.files)
 
 
 def _with_chain(asked_by: str, chain: tuple[str, ...]) -> str:

@@ -1,11 +1,14 @@
-"""Changes from the command line: ``key=value``, ``+key=value`` for a new key, ``~key`` to take one away.
+"""Changes from the command line: ``key=value``, ``+key=value`` for a new key, ``~key`` to remove one.
+
+A key that the config does not write, but that its language knows (``train.compile=true``), needs no ``+``.
 
 Keys go down through mappings and lists (``hooks.0.momentum=0.1``); values are YAML (``sizes=[64, 10]``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from etude.config.dump import public_override
@@ -26,22 +29,36 @@ class _Deleted:
 DELETED = _Deleted()
 
 
-def override(tree: Tree, overrides: Iterable[str]) -> None:
-    """Apply ``overrides`` to ``tree`` in order; every one that cannot be applied is told, all at once."""
+def override(tree: Tree, overrides: Iterable[str], *, known: Callable[[Tree], Iterable[Path]] | None = None) -> None:
+    """Apply ``overrides`` to ``tree`` in order; report all that cannot be applied at once.
+
+    ``known`` returns the paths that the config's language knows; it is asked only when an override names a new key.
+    """
     findings: list[Finding] = []
     for text in overrides:
         try:
             _apply(tree, text)
         except ConfigError as error:
-            findings.extend(error.findings)
+            paths = {dotted(path) for path in known(tree)} if known is not None else set()
+            key = text.partition("=")[0]
+            if key in paths:
+                _apply(tree, text, new=True)
+            else:
+                findings.extend(replace(finding, hint=_hint(key, paths) or finding.hint) for finding in error.findings)
     if findings:
         raise ConfigError(findings)
 
 
-def _apply(tree: Tree, text: str) -> None:
+def _hint(key: str, paths: set[str]) -> str:
+    meant = nearest(key, sorted(paths))
+    return f"did you mean {meant!r}? (+{key}=… adds a new key)" if meant else ""
+
+
+def _apply(tree: Tree, text: str, *, new: bool = False) -> None:
     key, equals, written = text.partition("=")
-    new, away = key.startswith("+"), key.startswith("~")
-    key = key[1:] if new or away else key
+    away = key.startswith("~")
+    new = new or key.startswith("+")
+    key = key.removeprefix("+").removeprefix("~")
     place = Place(f"override {public_override(text)!r}", 0, key)
     if not key or (not equals and not away):
         raise ConfigError(f"{text!r} is not an override", hint="write key=value, +key=value for a new key, or ~key")

@@ -23,7 +23,7 @@ def predict(
     device: torch.device | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Any:
-    """Return the answers to all batches as one tensor on the CPU, or as a mapping of tensors."""
+    """Return the answers to all batches as one tensor on the CPU, or as a mapping of tensors for a model that gives one."""
     answers = list(answers_to(forward, batches, device=device, autocast=autocast))
     if not answers:
         raise UserCodeError("there is nothing to predict: the data gave no batch")
@@ -69,8 +69,9 @@ def joined(answers: Sequence[Any]) -> Any:
         return torch.cat([answer if answer.ndim else answer[None] for answer in answers])
     names = [name for name, value in first.items() if isinstance(value, Tensor) and value.ndim]
     if not names:
-        given = ", ".join(map(str, first)) or "nothing"
-        raise UserCodeError(f"the model gives no tensor per sample: it returns {given}")
+        raise UserCodeError(
+            f"the model gives no tensor per sample: it returns {', '.join(map(str, first)) or 'nothing'}"
+        )
     return {name: torch.cat([answer[name] for answer in answers]) for name in names}
 
 
@@ -94,5 +95,7 @@ def _on_cpu(output: Any) -> Any:
     if named is None and isinstance(output, list | tuple) and output:
         named = {str(number): value for number, value in enumerate(output)}
     if named is None:
-        raise UserCodeError(f"the model returns a {type(output).__name__}; predictions are tensors or mappings")
+        raise UserCodeError(
+            f"the model returns a {type(output).__name__}; predictions are tensors, or mappings of them"
+        )
     return {str(name): _on_cpu(value) for name, value in named.items() if isinstance(value, Tensor)}

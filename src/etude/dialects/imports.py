@@ -1,4 +1,4 @@
-"""Serves the import names of other systems (``mmcv.runner``, ``mmengine`` …) when they are not installed.
+"""Serves the import names of other systems (``mmcv.runner``, ``mmengine`` …) as :mod:`~etude.dialects.ownership` rules.
 
 Each dialect's ``names.py`` is a table: module name → attribute → ``"etude.module:attr"``. A served module is made of
 that table and looks its attributes up when they are first asked for, so importing ``mmcv`` imports nothing heavy.
@@ -7,7 +7,6 @@ Files of the user below a folder of the same name (``mmtrack/core/my_optimizer.p
 
 from __future__ import annotations
 
-import dis
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -15,22 +14,24 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
+from etude.dialects import ownership
 from etude.errors import OutOfScope, UserError, nearest, suggest
 from etude.registry import resolve
 
-#: Dialects that answer to import names, each with ``names.MODULES`` and ``names.OUT_OF_SCOPE``.
+#: Dialects that answer to import names, each with ``names.MODULES``, ``names.OUT_OF_SCOPE`` and ``names.ENGINE``: the
+#: modules that Étude serves even where the original is installed.
 SPEAKERS = ("mmcv1", "mmengine", "libai", "mcquic")
 
 
-#: In the code of a caller: ``from module import name``.
-_IMPORT_FROM = dis.opmap.get("IMPORT_FROM", -1)
-
-
-class MissingName(UserError, ImportError):
+class MissingName(UserError, ModuleNotFoundError):
     """A name that a served module does not have. Python's own words for it would hide the near ones."""
+
+
+class MissingOriginal(UserError, ImportError):
+    """Something that Étude leaves to another package, which is not installed or of another generation."""
 
 
 class Served(ModuleType):
@@ -54,10 +55,7 @@ class Served(ModuleType):
         reason = reason_against(self.__name__, name)
         if reason:
             raise OutOfScope(reason)
-        text = f"module {self.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}"
-        if _is_from_import(sys._getframe(1)):
-            raise MissingName(text, name=self.__name__)
-        raise AttributeError(text)
+        raise AttributeError(_lacks(self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         """A name that is replaced here (as tests do) is replaced at its home too, where other code looks it up.
@@ -86,9 +84,9 @@ class Served(ModuleType):
         return sorted(set(super().__dir__()) | set(self.__dict__.get("_table", {})))
 
 
-def _is_from_import(frame: FrameType) -> bool:
-    """Whether ``frame`` asks for a name by ``from … import``, where only another error than an attribute's is shown."""
-    return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
+def _lacks(module: ModuleType, name: str) -> str:
+    table: Mapping[str, str] = module.__dict__.get("_table", {})
+    return f"module {module.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}"
 
 
 def _home(target: str) -> tuple[ModuleType, str] | None:
@@ -109,34 +107,48 @@ def _users(served: Served, name: str, value: Any) -> list[tuple[ModuleType, str]
 
 
 class UserPath(list[str]):
-    """Folders of the user that stand for a served module; looked up anew each time, for a ``sys.path`` that grows."""
+    """Folders of the user that stand for a served module; looked up anew each time, for a ``sys.path`` that grows.
+
+    Where Étude owns only parts of a package, the original's folder belongs to them: it has the other parts.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*_user_folders(self.name), *super().__iter__()])
+        rest = [] if is_owned(self.name.partition(".")[0]) else ownership.original_folders(self.name)
+        return iter([*ownership.user_folders(self.name), *rest, *super().__iter__()])
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds served modules, unless the real package is there and ``force`` was not asked for."""
-
-    def __init__(self, *, force: bool = False) -> None:
-        self.force = force
+    """Finds the modules that Étude serves: those it owns, and stand-ins for packages that are not there."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         package = fullname.partition(".")[0]
-        if package not in _packages() or (not self.force and _is_installed(package)):
+        if package not in _packages() or not _answers(fullname):
             return None
         if fullname in _modules():
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        if ownership.is_users(fullname):
+            return None
         reason = _out_of_scope(fullname)
-        if reason and not _is_users(fullname):
+        if reason:
             raise OutOfScope(_refusal(fullname, reason), name=fullname)
+        self._refuse_unknown(fullname, path)
         return None
+
+    def _refuse_unknown(self, fullname: str, path: Sequence[str] | None) -> None:
+        """Raise the error with the near names for ``from served import unknown``.
+
+        Python asks for a submodule when the module lacks the name, and would then raise an error of its own.
+        """
+        parent, _, name = fullname.rpartition(".")
+        module = sys.modules.get(parent)
+        if isinstance(module, Served) and importlib.machinery.PathFinder.find_spec(fullname, path) is None:
+            raise MissingName(_lacks(module, name), name=parent)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = Served(spec.name)
@@ -149,7 +161,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """A folder of the user's that stands for the module may have an ``__init__.py``: what that imports and defines
         comes to the served names."""
         module.__path__ = UserPath(module.__name__)
-        files = (os.path.join(folder, "__init__.py") for folder in module.__path__)
+        folders = ownership.user_folders(module.__name__)
+        files = (os.path.join(folder, "__init__.py") for folder in folders)
         own = next((file for file in files if os.path.isfile(file)), None)
         if own is not None:
             code = importlib.machinery.SourceFileLoader(module.__name__, own).get_code(module.__name__)
@@ -157,38 +170,75 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             exec(code, vars(module))  # type: ignore[arg-type]
 
 
-def install(*, force: bool = False) -> None:
-    """Make the old import names work. ``force`` serves them even where the original package is installed."""
+def install() -> None:
+    """Make the import names of other systems work in this process."""
     if any(isinstance(finder, Finder) for finder in sys.meta_path):
         return
-    sys.meta_path.insert(0, Finder(force=force))
+    _refuse_late_install()
+    sys.meta_path.insert(0, Finder())
+
+
+def _refuse_late_install() -> None:
+    """An engine that has been imported already would go on beside Étude's, with registries of its own."""
+    for package in ownership.MARKS:
+        module = sys.modules.get(package)
+        if module is not None and not isinstance(module, Served) and is_owned(package):
+            at = getattr(module, "__file__", None) or "?"
+            raise UserError(
+                f"{package} has been imported from {at} before Étude could take its place; "
+                "call etude.compat.install() before the first import of it"
+            )
 
 
 def is_served(package: str) -> bool:
-    """Whether Étude answers to this package: it knows its names, and the original is not installed."""
-    return package in _packages() and not _is_installed(package)
+    """Return whether Étude answers to this package: it owns it, or it has stand-ins and the original is not there."""
+    return package in _packages() and (is_owned(package) or ownership.original(package) is None)
+
+
+def is_owned(module: str) -> bool:
+    """Return whether ``module`` is of an engine that Étude replaces, whether or not the original is installed."""
+    _modules()
+    while module:
+        if module in _engine:
+            return True
+        module = module.rpartition(".")[0]
+    return False
 
 
 def served_names(module: str) -> Mapping[str, str] | None:
     """The names that ``module`` is served with; None where it is not served."""
-    return _modules().get(module) if is_served(module.partition(".")[0]) else None
+    return _modules().get(module) if is_owned(module) or is_served(module.partition(".")[0]) else None
 
 
 def served_modules() -> list[str]:
     return list(_modules())
 
 
-def _is_installed(package: str) -> bool:
-    """Whether the original is there. A mere folder of that name is none: users keep their own parts in such folders."""
-    try:
-        found = importlib.machinery.PathFinder.find_spec(package)
-    except (ImportError, ValueError):
+def _answers(fullname: str) -> bool:
+    """Return whether Étude answers to ``fullname``. What was imported first settles it for the whole package."""
+    package = fullname.partition(".")[0]
+    imported = sys.modules.get(package)
+    if imported is not None and not isinstance(imported, Served):
+        return is_owned(fullname) and not is_owned(package)
+    if is_owned(fullname):
+        return imported is not None or package != "mmcv" or not _takes_mmcv2()
+    return imported is not None or ownership.original(package) is None
+
+
+def _takes_mmcv2() -> bool:
+    """Return whether the original mmcv is to be imported, because code of MMEngine's world asks for it."""
+    found = ownership.generation("mmcv")
+    if not found or not ownership.wants_mmcv2():
         return False
-    return found is not None and found.origin is not None
+    if found < 2:
+        text = f"this code is written for mmcv 2.x, but mmcv {ownership.version('mmcv')} is installed"
+        raise MissingOriginal(f"{text} at {ownership.original('mmcv')}; pip install mmcv-lite", name="mmcv")
+    return True
 
 
 _table: dict[str, Mapping[str, str]] | None = None
 _out: dict[str, str] = {}
+_engine: set[str] = set()
 _tops: set[str] = set()
 
 
@@ -205,6 +255,7 @@ def _modules() -> dict[str, Mapping[str, str]]:
                 continue
             _table.update(names.MODULES)
             _out.update(names.OUT_OF_SCOPE)
+            _engine.update(getattr(names, "ENGINE", ()))
         for name in list(_table):
             parent = name.rpartition(".")[0]
             while parent:
@@ -225,7 +276,7 @@ def reason_against(module: str, name: str = "") -> str:
     full = f"{module}.{name}" if name else module
     reason = _out_of_scope(full)
     slip = full not in _out and nearest(name, list(_modules().get(module, ()))) is not None
-    return "" if slip or not reason or _is_users(full) else _refusal(full, reason)
+    return "" if slip or not reason or ownership.is_users(full) else _refusal(full, reason)
 
 
 def _refusal(name: str, reason: str) -> str:
@@ -239,16 +290,3 @@ def _out_of_scope(name: str) -> str:
             return _out[name]
         name = name.rpartition(".")[0]
     return ""
-
-
-def _is_users(name: str) -> bool:
-    """Whether the user has put a module of this name where Python looks."""
-    file = f"{name.replace('.', os.sep)}.py"
-    return bool(_user_folders(name)) or any(
-        os.path.isfile(os.path.join(entry or os.getcwd(), file)) for entry in sys.path
-    )
-
-
-def _user_folders(name: str) -> list[str]:
-    relative = name.replace(".", os.sep)
-    return [folder for entry in sys.path if os.path.isdir(folder := os.path.join(entry or os.getcwd(), relative))]

@@ -319,6 +319,8 @@ for _module, _names in IMPORTED.items():
     _MMCV[_module] = {name: _HOMES[name] for name in _names.split()} | _MMCV.get(_module, {})
 
 MODULES: dict[str, dict[str, str]] = _MMCV | _MMCLS | _MMTRACK
+#: What Étude serves even where the original is installed.
+ENGINE = ("mmcv",)
 
 _VISION = "it works on images; use torchvision, Pillow or OpenCV directly"
 _LAYERS = "compiled or ready-made layers; use torch.nn, or torchvision.ops"

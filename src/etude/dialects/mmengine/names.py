@@ -33,3 +33,5 @@ def _imported(modules: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, s
 MODULES: dict[str, dict[str, str]] = _united([piece.MODULES for piece in _PIECES])
 MODULES = _united([_imported(MODULES), MODULES])
 OUT_OF_SCOPE: dict[str, str] = {name: why for piece in _PIECES for name, why in piece.OUT_OF_SCOPE.items()}
+#: What Étude serves even where the original is installed.
+ENGINE = ("mmengine",)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config import read as read_files
-from etude.config.reader import Fields, spec_at
+from etude.config.reader import Fields, spec_at, watch
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import Group, HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
@@ -19,7 +19,7 @@ SECTIONS = (
     "checkpoint", "log", "update", "loop", "init_from",
 )  # fmt: skip
 #: Keys that every config file may have beside the sections; reading has used them up.
-READING_KEYS = ("_base_", "env", "extra")
+READING_KEYS = ("_base_", "defaults", "env", "extra")
 SPLITS = ("train", "val", "test")
 PRECISIONS = ("fp32", "bf16", "fp16")
 #: Keys of an optimizer's section that are not arguments of the optimizer.
@@ -36,7 +36,14 @@ def recognise(path: str, text: str) -> bool:
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
-    return read_files([path], overrides, python=not (options or {}).get("no_python_config", False))
+    return read_files([path], overrides, python=not (options or {}).get("no_python_config", False), known=_known_paths)
+
+
+def _known_paths(tree: Tree) -> set[Path]:
+    """Return every path that the lowering of ``tree`` asks for, whether or not the config writes it."""
+    with watch() as asked:
+        survey(tree)
+    return {(*one.path, one.key) for one in asked} | {(section,) for section in SECTIONS}
 
 
 def lower(tree: Tree) -> Plan:

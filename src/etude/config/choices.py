@@ -1,0 +1,78 @@
+"""Choices inside a config: ``{oneof: {small: …, large: …}, use: small}`` stands for the alternative that ``use`` names.
+
+Change the choice on the command line with ``model.use=large``, and a group's file with ``defaults.optim=sgd``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from etude.config.from_yaml import parse_value
+from etude.config.tree import Path, Tree, dotted
+from etude.errors import ConfigError, Finding, suggest
+from etude.plan import Place
+
+_GROUP = "defaults."
+
+
+def split_groups(overrides: Iterable[str]) -> tuple[dict[str, tuple[Any, Place]], list[str]]:
+    """Separate ``defaults.optim=sgd`` (read before anything is merged) from the other overrides."""
+    groups: dict[str, tuple[Any, Place]] = {}
+    rest = []
+    for text in overrides:
+        key, equals, written = text.lstrip("+").partition("=")
+        if key.startswith(_GROUP) and equals:
+            place = Place(f"override {text!r}", 0, key)
+            groups[key.removeprefix(_GROUP)] = (parse_value(written, str(place)), place)
+        else:
+            rest.append(text)
+    return groups, rest
+
+
+def resolve_choices(tree: Tree) -> None:
+    """Replace every choice by the alternative it uses; report all that name none."""
+    findings: list[Finding] = []
+    tree.values = _resolved(tree, (), tree.values, findings)
+    if findings:
+        raise ConfigError(findings)
+
+
+def _resolved(tree: Tree, path: Path, value: Any, findings: list[Finding]) -> Any:
+    if isinstance(value, Mapping):
+        if "oneof" in value and set(value) <= {"oneof", "use"}:
+            return _resolved(tree, path, _chosen(tree, path, value, findings), findings)
+        return {key: _resolved(tree, (*path, key), item, findings) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_resolved(tree, (*path, index), item, findings) for index, item in enumerate(value))
+    return value
+
+
+def _chosen(tree: Tree, path: Path, value: Mapping[str, Any], findings: list[Finding]) -> Any:
+    choices, use = value["oneof"], value.get("use")
+    if not isinstance(choices, Mapping) or not choices:
+        findings.append(
+            Finding(str(tree.place(*path, "oneof")), f"{dotted((*path, 'oneof'))} must be a mapping of names")
+        )
+        return None
+    if use not in choices:
+        wrong = (
+            f"{dotted((*path, 'use'))}: no choice is called {use!r}"
+            if use is not None
+            else f"{dotted(path)} needs `use`"
+        )
+        names = [str(name) for name in choices]
+        findings.append(
+            Finding(str(tree.place(*path, "use")), wrong, suggest(str(use), names) if use else " or ".join(names))
+        )
+        return None
+    _move(tree, (*path, "oneof", use), path)
+    return choices[use]
+
+
+def _move(tree: Tree, old: Path, new: Path) -> None:
+    """Let the places below ``old`` be those of ``new``."""
+    moved = {(*new, *path[len(old) :]): place for path, place in tree.places.items() if path[: len(old)] == old}
+    for path in [path for path in tree.places if path[: len(new)] == new]:
+        del tree.places[path]
+    tree.places.update(moved)

@@ -1,0 +1,145 @@
+"""Decides who answers to an import name: Étude, the original that is on disk, or a folder of the user.
+
+The rule, for ``etude train``, ``etude exec`` and ``etude.compat.install()``:
+
+1. Étude owns the engine modules of each family (``ENGINE`` in a dialect's ``names.py``), whether or not the original is
+   installed. ``mmengine`` is owned as a whole; of ``mmcv`` the layers, images and ops come from the mmcv on disk.
+2. A folder on ``sys.path`` is an original if it carries the original's marks. Wheels, checkouts and editable installs
+   all have them, and looking is cheaper than asking for the metadata of distributions.
+3. An original is never taken for a folder of the user; a folder without the marks always is one.
+4. Of all other packages (``mmcls``, ``mmdet``, ``libai`` …) the original wins over Étude's stand-ins.
+5. ``mmcv`` is mmcv 2.x for code of MMEngine's world, and mmcv 1.x for all other code. See :func:`wants_mmcv2`.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
+
+#: Package → files in its folder that tell the original from a folder of the user with the same name.
+MARKS: dict[str, tuple[str, ...]] = {
+    "mmcv": ("version.py", "cnn/bricks/conv_module.py"),
+    "mmengine": ("version.py", "runner/runner.py"),
+    "mmcls": ("__init__.py", "version.py"),
+    "mmdet": ("__init__.py", "version.py"),
+    "mmtrack": ("__init__.py", "version.py"),
+    "mmselfsup": ("__init__.py", "version.py"),
+    "mmpretrain": ("__init__.py", "version.py"),
+}
+_ANY_PACKAGE = ("__init__.py",)
+_VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
+_NEW_WORLD = re.compile(r"^\s*(?:from|import)\s[^#\n]*\b(?:mmengine|mmcv\.transforms)\b", re.MULTILINE)
+
+
+def original(package: str) -> str | None:
+    """Return the folder of the original ``package``; None where there is none."""
+    for folder in _folders(package):
+        if is_original(folder, package):
+            return folder
+    return _editable(package)
+
+
+def is_original(folder: str, package: str) -> bool:
+    """Return whether ``folder`` carries the marks of the original ``package``."""
+    return all(os.path.isfile(os.path.join(folder, mark)) for mark in MARKS.get(package, _ANY_PACKAGE))
+
+
+def version(package: str) -> str:
+    """Return the version that the original's own file says; empty where there is no original, or none is said."""
+    folder = original(package)
+    for name in ("version.py", "__init__.py") if folder else ():
+        text = _text(os.path.join(folder or "", name))
+        found = _VERSION.search(text)
+        if found:
+            return found[1]
+    return ""
+
+
+def generation(package: str) -> int:
+    """Return the first number of the original's version; 0 where there is no original."""
+    head = version(package).partition(".")[0]
+    return int(head) if head.isdecimal() else 0
+
+
+def user_folders(name: str) -> list[str]:
+    """Return the folders on ``sys.path`` that stand for the module ``name`` and belong to the user."""
+    return [folder for folder in _folders(name) if not _inside_original(folder, name)]
+
+
+def original_folders(name: str) -> list[str]:
+    """Return the folders of originals that stand for the module ``name``."""
+    found = [folder for folder in _folders(name) if _inside_original(folder, name)]
+    package, _, rest = name.partition(".")
+    top = original(package) if not found else None
+    folder = os.path.join(top, *filter(None, rest.split("."))) if top else ""
+    return found or [folder] if os.path.isdir(folder) or found else []
+
+
+def is_users(name: str) -> bool:
+    """Return whether the user has a module of this name, as a folder or as a file, where Python looks."""
+    parent, _, last = name.rpartition(".")
+    beside = user_folders(parent) if parent else list(_entries())
+    return bool(user_folders(name)) or any(os.path.isfile(os.path.join(folder, f"{last}.py")) for folder in beside)
+
+
+def wants_mmcv2() -> bool:
+    """Return whether the code that imports ``mmcv`` now expects mmcv 2.x.
+
+    It does when ``mmengine`` has been imported, or when the file with the import statement imports it, too.
+    """
+    return "mmengine" in sys.modules or bool(_NEW_WORLD.search(_text(_importer())))
+
+
+def _entries() -> Iterator[str]:
+    for entry in list(sys.path):
+        yield entry or os.getcwd()
+
+
+def _folders(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    for entry in _entries():
+        folder = os.path.join(entry, *parts)
+        if os.path.isdir(folder):
+            yield folder
+
+
+def _inside_original(folder: str, name: str) -> bool:
+    package, _, rest = name.partition(".")
+    top = os.path.normpath(os.path.join(folder, *[os.pardir] * len(rest.split(".") if rest else ())))
+    return is_original(top, package)
+
+
+def _editable(package: str) -> str | None:
+    """Return the folder of an editable install that setuptools serves by a finder instead of by ``sys.path``."""
+    for finder in sys.meta_path:
+        if getattr(finder, "__module__", "").startswith("__editable__") and hasattr(finder, "find_spec"):
+            spec: importlib.machinery.ModuleSpec | None = finder.find_spec(package, None)
+            folders: Iterable[str] = (spec.submodule_search_locations or ()) if spec is not None else ()
+            found = next((folder for folder in folders if is_original(folder, package)), None)
+            if found:
+                return found
+    return None
+
+
+def _importer() -> str:
+    """Return the file whose import statement is being run."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        name = frame.f_globals.get("__name__", "")
+        if not file.startswith("<frozen") and not str(name).startswith(("etude.", "importlib.")):
+            return file
+        frame = frame.f_back
+    return ""
+
+
+def _text(file: str) -> str:
+    try:
+        with open(file, encoding="utf-8", errors="replace") as opened:
+            return opened.read()
+    except OSError:
+        return ""

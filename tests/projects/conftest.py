@@ -1,0 +1,59 @@
+"""Runs the real projects in child processes, on the pinned wheels that :mod:`tests.projects.fetch` installs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.projects import fetch
+
+#: A run of one process may wait long for a core of a busy machine.
+PATIENCE = 600
+
+
+@dataclass(frozen=True)
+class Projects:
+    """Real packages on the path of child processes, and a folder for them to work in."""
+
+    folders: tuple[Path, ...]
+    cwd: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, *command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run ``python command…``; a script, ``-m module`` or ``-c code``."""
+        paths = os.pathsep.join(map(str, self.folders))
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **self.env}
+        return subprocess.run(
+            [sys.executable, *command], cwd=cwd or self.cwd, env=env, capture_output=True, text=True, check=False,
+            timeout=PATIENCE,
+        )  # fmt: skip
+
+    def etude(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run ``etude words…``."""
+        return self.run("-m", "etude", *words, cwd=cwd)
+
+
+def fetched(names: Sequence[str]) -> tuple[Path, ...]:
+    """Return the folders of the pins called ``names``, installed now if ``make projects`` has not done it."""
+    fetch.CACHE.mkdir(parents=True, exist_ok=True)
+    with open(fetch.CACHE / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            return tuple(fetch.fetch(name) for name in names)
+        except subprocess.CalledProcessError:
+            pytest.skip("the wheels of the real projects cannot be downloaded here: run `make projects`")
+
+
+@pytest.fixture
+def projects(request: pytest.FixtureRequest, tmp_path: Path) -> Projects:
+    """The packages that ``@pytest.mark.pins("mmcls-0.25.0", …)`` names."""
+    marker = request.node.get_closest_marker("pins")
+    assert marker is not None, "say which packages the test needs: @pytest.mark.pins(…)"
+    return Projects(fetched(marker.args), tmp_path)
