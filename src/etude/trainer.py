@@ -251,22 +251,20 @@ def _own_update(update: Callable[..., Any], step: Step) -> Any:
     ignored = {"accumulate": step.accumulate != 1, "precision": step.precision != "fp32", "clip_norm": step.clip_norm}
     for name, given in ignored.items():
         if given:
-            raise UserError(
-                f"{name} does nothing with an update of your own; let it take (run, batch, step) and use step"
-            )
+            raise UserError(f"{name} does nothing with an update of your own; take (run, batch, step) and use step")
     return update
 
 
 def _warn_of_unsaved_state(run: Run) -> None:
-    """Say which objects with a state the hooks use that no checkpoint holds: a resumed run would begin with new ones."""
+    """Warn about stateful objects that hooks use and no checkpoint holds: a resumed run would begin with new ones."""
     saved = [run.model, run.update, run.loop, run.events, *run.optimizers.values(), *run.data.values()]
     saved += [*run.extra_parts.values(), *run.model.modules(), *getattr(run.evaluation, "metrics", {}).values()]
     for hook in run.hooks:
         for name, used in _used_by(hook).items():
             if isinstance(used, Part) and not any(used is one for one in saved):
                 warnings.warn(
-                    f"hook {hook.name} uses {name} ({type(used).__name__}), whose state is in no checkpoint: a resumed run "
-                    f"would begin with a fresh one. Pass Trainer(parts={{{name!r}: {name}}}), or schedule= for a scheduler",
+                    f"hook {hook.name} uses {name} ({type(used).__name__}), whose state is in no checkpoint: a resumed "
+                    f"run would begin with a fresh one. Pass Trainer(parts={{{name!r}: {name}}}), or use schedule=",
                     stacklevel=3,
                 )
 

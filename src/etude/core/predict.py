@@ -23,7 +23,7 @@ def predict(
     device: torch.device | None = None,
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Any:
-    """Return the answers to all batches as one tensor on the CPU, or as a mapping of tensors for a model that gives one."""
+    """Return the answers to all batches as one tensor on the CPU, or as a mapping of tensors if the model gives one."""
     answers = list(answers_to(forward, batches, device=device, autocast=autocast))
     if not answers:
         raise UserCodeError("there is nothing to predict: the data gave no batch")

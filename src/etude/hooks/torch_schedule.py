@@ -20,7 +20,7 @@ _BY_STEP = (lr_scheduler.OneCycleLR, lr_scheduler.CyclicLR)
 class TorchSchedule(Hook):
     """Calls ``scheduler.step()`` after every epoch, or after every update of the weights with ``by="step"``.
 
-    A ``ReduceLROnPlateau`` is stepped after every evaluation with the result called ``by`` (``"loss"``, ``"accuracy"``).
+    A ``ReduceLROnPlateau`` is stepped after every evaluation with the result called ``by`` (``"accuracy"``).
     The state of the scheduler is a part of every checkpoint, so that a resumed run has the same learning rates.
     """
 
