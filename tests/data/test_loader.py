@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etude.cli import _report
-from etude.data.collate import Lists, Mixup, Pad
+from etude.data.collate import Lists, Mixup, Pad, stack
 from etude.data.digits import Digits
 from etude.data.loader import Loader
 from etude.data.memory import TensorData
@@ -463,3 +463,59 @@ def test_a_dataset_that_draws_late_draws_the_same_as_one_that_is_asked_for_it_fi
     assert dataset.calls == 96 + 8, "only the batch that gave it away is made twice"
     assert all(before) and states[0] == random.getstate() and states[1] == np.random.get_state()[1].tolist()
     assert torch.equal(states[2], torch.get_rng_state())
+
+
+def test_only_the_generators_that_a_dataset_draws_from_are_seeded():
+    class OnlyTorch(Noisy):
+        def __getitem__(self, index: int):
+            return index, float(torch.rand(()))
+
+    loader = Loader(OnlyTorch(), batch_size=4, shuffle=True, seed=2)
+    first = epochs(loader)
+    assert [seed.__name__ for seed in loader._make._seeders] == ["seed_torch"]
+    assert first == epochs(Loader(OnlyTorch(), batch_size=4, shuffle=True, seed=2))
+
+
+def test_a_stream_that_draws_its_order_when_it_begins_has_the_same_one_with_any_number_of_workers():
+    class Mixed(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(torch.randperm(12).tolist())
+
+    def read(workers: int) -> list:
+        loader = Loader(Mixed(), batch_size=5, workers=workers)
+        try:
+            return epochs(loader)
+        finally:
+            loader.close()
+
+    first, second = read(0)
+    assert first != second and [first, second] == read(1)
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [(torch.zeros(2), 1), (torch.ones(2), 2)],
+        [(1, 2.5), (3, 4.0)],
+        [(1,), (2.5,)],
+        [(True,), (False,)],
+        [(1,), (True,)],
+        [(2**63,), (1,)],
+        [({"a": 1}, "x"), ({"a": 2}, "y")],
+        [{"a": 1}, {"a": 2}],
+        [np.zeros(2), np.ones(2)],
+        [(1, 2), (3,)],
+        [(np.int32(1),), (np.int32(2),)],
+    ],
+)
+def test_samples_are_stacked_as_torch_does(samples):
+    def stacked(how):
+        try:
+            return how(samples)
+        except (RuntimeError, ValueError) as error:
+            return type(error), str(error)
+
+    ours, theirs = stacked(stack), stacked(torch.utils.data.default_collate)
+    assert repr(ours) == repr(theirs)
+    if isinstance(theirs, list):
+        assert [getattr(x, "dtype", 0) for x in ours] == [getattr(x, "dtype", 0) for x in theirs]

@@ -5,10 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import default_collate
+
+
+def stack(samples: list[Any]) -> Any:
+    """What torch's ``default_collate`` gives. Whole numbers, as labels are, go through numpy, which is faster.
+
+    >>> stack([(torch.zeros(2), 3), (torch.ones(2), 4)])[1]
+    tensor([3, 4])
+    """
+    if type(samples[0]) is tuple and len({len(sample) for sample in samples}) == 1:
+        return [_column(values) for values in zip(*samples, strict=True)]
+    return default_collate(samples)
+
+
+def _column(values: tuple[Any, ...]) -> Any:
+    if type(values[0]) is int:
+        numbers = np.array(values)
+        if numbers.dtype == np.int64:
+            return torch.from_numpy(numbers)
+    return default_collate(values)  # type: ignore[arg-type]
 
 
 class Pad:

@@ -13,18 +13,19 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.utils.data import default_collate
 
+from etude.data.collate import stack
 from etude.data.order import Task
-from etude.data.seeds import States, kept_generators, mix, seed_process
+from etude.data.seeds import Generator, generators, mix, mix_each, seed_process
 from etude.errors import ConfigError, printable, suggest
 
 POLICIES = ("stop", "skip", "retry", "replace")
 Collate = Callable[[list[Any]], Any]
-_COLLATE = -3
+_COLLATE, _BEGIN = -3, -4
 _HERE = os.path.dirname(os.path.abspath(__file__))
-#: After so many samples without a draw, a dataset counts as one that draws nothing.
+#: So many samples are watched, to know which generators a dataset draws from.
 _WATCHED = 16
 #: Marks the state of a stream that came to its end within a batch; many datasets then say that they are at the start.
 OVER = "over"
@@ -61,9 +62,9 @@ class Fetcher:
     The fastest way that the dataset offers is taken: ``fetch(indices: Tensor)`` gives a batch; ``__getitems__`` gives
     a batch, or a list of samples; ``__getitem__`` gives a sample. Samples are collated, batches are not.
 
-    To seed three generators takes longer than to read many a sample. So it is watched whether the first samples draw
-    any numbers. If not, batches are made without seeding until one moves a generator; that batch is made again, with
-    seeds, and so are all after it. A dataset with ``deterministic = True`` says itself that it never draws.
+    To seed three generators takes longer than to read many a sample. So it is watched which of them the first samples
+    draw from, and only those are seeded from then on. A batch that moves another one is made again with that one
+    seeded too, and so are all after it. A dataset with ``deterministic = True`` says itself that it never draws.
     """
 
     def __init__(
@@ -78,14 +79,15 @@ class Fetcher:
         if on_bad_sample not in POLICIES:
             raise ConfigError(f"on_bad_sample: {on_bad_sample!r} is no policy", hint=suggest(on_bad_sample, POLICIES))
         self.dataset, self.seed, self.policy, self.retries = dataset, seed, on_bad_sample, retries
-        self.collate: Collate = collate or default_collate
+        self.collate: Collate = collate or stack
         self.fixed = bool(getattr(dataset, "deterministic", False)) and collate is None
         self._take = self._way(collate)
         self._set_epoch = getattr(dataset, "set_epoch", None)
         self._epoch: int | None = None
-        self._draws: bool | None = None
-        self._watched = 0
-        self._seeded_at: States | None = None
+        self._generators = generators()
+        self._drawn: set[Generator] = set()
+        self._watched, self._looks = 0, []  # type: int, list[Any]
+        self._seeders: tuple[Callable[[int], None], ...] = () if self.fixed else (self._watch,)
 
     def _way(self, collate: Collate | None) -> Callable[[Task, list[Bad]], Any]:
         if collate is None and callable(getattr(self.dataset, "fetch", None)):
@@ -100,35 +102,51 @@ class Fetcher:
             self._epoch = task.epoch
         if self.fixed:
             return self._guarded(task)
-        if self._draws is False:
-            before = States()
-            fetched = self._guarded(task)
-            if States() == before:
-                return fetched
-            before.restore()
-            self._draws = True
-        with kept_generators():
-            fetched = self._guarded(task)
-            self._look()
-        if self._draws is None and self._watched >= _WATCHED:
-            self._draws = False
+        watching = self._watched < _WATCHED
+        fetched, moved = self._kept(task)
+        while not watching and not moved <= self._drawn:
+            self._drawn |= moved
+            self._settle()
+            fetched, moved = self._kept(task)
+        if watching and self._watched >= _WATCHED:
+            self._settle()
         return fetched
 
-    def _seed(self, *numbers: int) -> None:
-        """Seed the generators for one call of the user's code, unless it is known to draw nothing."""
-        if self.fixed or self._draws is False:
-            return
+    def _kept(self, task: Task) -> tuple[Fetched, set[Generator]]:
+        """What became of the task, and the generators that it moved; they are put back."""
+        for generator in self._generators:
+            generator.keep()
+        try:
+            fetched = self._guarded(task)
+            self._look()
+        finally:
+            moved = {generator for generator in self._generators if generator.give_back()}
+        return fetched, moved
+
+    def _settle(self) -> None:
+        """From now on, seed what was drawn from."""
+        self._seeders = tuple(generator.seed for generator in self._generators if generator in self._drawn)
+
+    def _watch(self, number: int) -> None:
+        """Seed everything, and remember how it then looks."""
         self._look()
-        seed_process(mix(self.seed, *numbers))
-        if self._draws is None and self._watched < _WATCHED:
-            self._watched += 1
-            self._seeded_at = States()
+        seed_process(number)
+        self._watched += 1
+        self._looks = [generator.look() for generator in self._generators]
 
     def _look(self) -> None:
-        """Whether what was called since the last seeding has drawn."""
-        if self._seeded_at is not None and self._seeded_at != States():
-            self._draws = True
-        self._seeded_at = None
+        """Find out what was drawn from since the last seeding."""
+        for generator, look in zip(self._generators, self._looks, strict=False):
+            if generator.look() != look:
+                self._drawn.add(generator)
+        self._looks = []
+
+    def _seed(self, *numbers: int) -> None:
+        """Seed for one call of the user's code."""
+        if self._seeders:
+            number = mix(self.seed, *numbers)
+            for seed in self._seeders:
+                seed(number)
 
     def _guarded(self, task: Task) -> Fetched:
         bad: list[Bad] = []
@@ -143,7 +161,9 @@ class Fetcher:
     # -- three ways to a batch -----------------------------------------------------------------------------------
 
     def _by_tensor(self, task: Task, bad: list[Bad]) -> Any:
-        indices = task.indices if isinstance(task.indices, Tensor) else Tensor(task.indices).long()
+        indices = torch.as_tensor(task.indices)
+        if self._seeders:
+            self._seed(task.epoch, int(indices[0]))
         try:
             return self.dataset.fetch(indices)
         except Exception:
@@ -160,32 +180,47 @@ class Fetcher:
 
     def _one_by_one(self, task: Task, bad: list[Bad]) -> Any:
         samples: list[Any] = []
-        for index in _plain(task.indices):
-            samples.extend(self._sample(task, index, bad))
+        indices, dataset, seeders = _plain(task.indices), self.dataset, self._seeders
+        todo = zip(indices, self._numbers(task.epoch, indices) if seeders else indices, strict=True)
+        while True:
+            try:
+                for index, number in todo:
+                    for seed in seeders:
+                        seed(number)
+                    samples.append(dataset[index])
+                break
+            except Exception as error:
+                samples.extend(self._instead(task, index, error, bad))
         if not samples:
             raise _Refused(f"no sample of {task.place} can be had; the last: {bad[-1].reason}")
         return self._collated(task, samples)
 
+    def _numbers(self, epoch: int, indices: list[Any]) -> list[int]:
+        """What each sample is seeded with."""
+        return mix_each((self.seed, epoch), [_number(index) for index in indices])
+
     def _collated(self, task: Task, samples: list[Any]) -> Any:
-        self._seed(task.epoch, _COLLATE, task.batch)
+        if self.collate is not stack:  # which draws nothing
+            self._seed(task.epoch, _COLLATE, task.batch)
         return self.collate(samples)
 
-    # -- one sample, good or bad ---------------------------------------------------------------------------------
+    # -- a bad sample --------------------------------------------------------------------------------------------
 
-    def _sample(self, task: Task, index: Any, bad: list[Bad]) -> Iterator[Any]:
-        """The sample, or what the policy puts in its place: nothing, itself after some tries, or another one."""
+    def _instead(self, task: Task, index: Any, error: Exception, bad: list[Bad]) -> list[Any]:
+        """What the policy puts in the place of a sample: nothing, itself after some tries, or another one."""
+        bad.append(Bad(index, _said(error)))
         for candidate in self._candidates(task, index):
             try:
-                yield self._get(task, candidate)
-                return
-            except Exception as error:
+                self._seed(task.epoch, _number(candidate))
+                return [self.dataset[candidate]]
+            except Exception as another:
+                error = another
                 bad.append(Bad(candidate, _said(error)))
-                last = error
         if self.policy != "skip":
-            raise _Refused(f"sample {index} ({task.place}): {_said(last)}") from last
+            raise _Refused(f"sample {index} ({task.place}): {_said(error)}") from error
+        return []
 
     def _candidates(self, task: Task, index: Any) -> Iterator[Any]:
-        yield index
         for attempt in range(1, self.retries + 1):
             if self.policy == "retry":
                 time.sleep(0.02 * 2**attempt)
@@ -193,32 +228,33 @@ class Fetcher:
             elif self.policy == "replace":
                 yield mix(self.seed, task.epoch, _number(index), attempt) % len(self.dataset)
 
-    def _get(self, task: Task, index: Any) -> Any:
-        self._seed(task.epoch, _number(index))
-        return self.dataset[index]
-
 
 class StreamFetcher:
     """Makes batches of a dataset that can only be iterated.
 
-    Each sample is drawn under a seed of (seed, epoch, position). A dataset with ``state_dict`` says after every batch
-    where it stands, so that it can go on there; another one is read again from the beginning of the epoch.
+    Each batch is drawn under a seed of (seed, epoch, position of its first sample). A dataset with ``state_dict`` says
+    after every batch where it stands, so that it can go on there; another one is read again from the beginning of the
+    epoch.
     """
 
     def __init__(
         self, dataset: Any, *, batch_size: int, drop_last: bool = False, collate: Collate | None = None, seed: int = 0
     ) -> None:
         self.dataset, self.batch_size, self.drop_last, self.seed = dataset, batch_size, drop_last, seed
-        self.collate: Collate = collate or default_collate
+        self.collate: Collate = collate or stack
         self.fixed = bool(getattr(dataset, "deterministic", False)) and collate is None
         self.stateful = hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
         self._samples: Iterator[Any] = iter(())
+        self._generators = () if self.fixed else generators()
 
     def __call__(self, task: Task) -> Fetched:
-        if self.fixed:
+        for generator in self._generators:
+            generator.keep()
+        try:
             return self._guarded(task)
-        with kept_generators():
-            return self._guarded(task)
+        finally:
+            for generator in self._generators:
+                generator.give_back()
 
     def _guarded(self, task: Task) -> Fetched:
         try:
@@ -241,31 +277,27 @@ class StreamFetcher:
             return
         if self.stateful and state is not None:
             self.dataset.load_state_dict(state)
-        self._samples = self._seeded(task.epoch, start * self.batch_size if state is not None else 0)
-        if state is None:
-            for _ in islice(self._samples, start * self.batch_size):
-                pass
+        self._seed(task.epoch, _BEGIN)
+        self._samples = iter(self.dataset)
+        for batch in range(0 if state is not None else start):
+            self._read(task.epoch, batch)
+
+    def _seed(self, *numbers: int) -> None:
+        if not self.fixed:
+            seed_process(mix(self.seed, *numbers))
+
+    def _read(self, epoch: int, batch: int) -> list[Any]:
+        self._seed(epoch, batch * self.batch_size)
+        return list(islice(self._samples, self.batch_size))
 
     def _next(self, task: Task) -> Fetched:
-        samples = list(islice(self._samples, self.batch_size))
+        samples = self._read(task.epoch, task.batch)
         if not samples or (self.drop_last and len(samples) < self.batch_size):
             return Fetched(end=True)
-        if not self.fixed:
-            seed_process(mix(self.seed, task.epoch, _COLLATE, task.batch))
+        if self.collate is not stack:
+            self._seed(task.epoch, _COLLATE, task.batch)
         state = self.dataset.state_dict() if self.stateful else None
         return Fetched(self.collate(samples), state=state if len(samples) == self.batch_size else (OVER, state))
-
-    def _seeded(self, epoch: int, position: int) -> Iterator[Any]:
-        samples = iter(self.dataset)
-        while True:
-            if not self.fixed:
-                seed_process(mix(self.seed, epoch, position))
-            try:
-                sample = next(samples)
-            except StopIteration:
-                return
-            yield sample
-            position += 1
 
 
 def _plain(indices: Any) -> list[Any]:

@@ -10,20 +10,25 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import pickle
 import queue
+import selectors
 import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection, wait
+from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 import torch.multiprocessing as multiprocessing
+from torch import Tensor
 
 from etude.data.fetch import Fetched
 from etude.data.order import Task
+from etude.data.shared import Area, Receiver, Sender
 from etude.errors import DataError
 
 Make = Callable[[Task], Fetched]
@@ -39,26 +44,37 @@ class Worker:
 
     def start(self) -> None:
         self.connection, theirs = self.context.Pipe()
+        self._area = Area()
+        self._received = Receiver(self._area)
         self.process = self.context.Process(
-            target=_serve, args=(self.number, self.make, theirs), daemon=True, name=f"etude-data-{self.number}"
+            target=_serve,
+            args=(self.number, self.make, theirs, self._area),
+            daemon=True,
+            name=f"etude-data-{self.number}",
         )
         self.process.start()
         theirs.close()
+        self._selector = _watch(self.connection, self.process.sentinel)
 
     def give(self, task: Task) -> None:
         self.pending.append(task)
+        self._send(task)
+
+    def _send(self, task: Task) -> None:
+        if isinstance(task.indices, Tensor):  # many small numbers: a list is sent sooner than shared memory
+            task = replace(task, indices=task.indices.tolist())
         with contextlib.suppress(OSError):  # a dead worker is noticed, and named, where its answer is awaited
-            self.connection.send(task)
+            self.connection.send_bytes(pickle.dumps((self._received.freed(), task)))
 
     def take(self, deadline: float) -> Fetched | None:
         """The answer to the oldest task; None if the process died. Raises TimeoutError after ``deadline`` seconds."""
-        ready = wait([self.connection, self.process.sentinel], timeout=deadline)
+        ready = [key.fileobj for key, _ in self._selector.select(deadline)]
         if not ready:
             raise TimeoutError
         if self.connection not in ready:
             return None
         try:
-            answer: Fetched = self.connection.recv()
+            answer: Fetched = self._received.value(self.connection.recv_bytes())
         except (EOFError, OSError):
             return None
         self.pending.popleft()
@@ -66,11 +82,10 @@ class Worker:
 
     def restart(self) -> None:
         """A new process in the place of a dead one, with the same work; seeds per sample make it the same result."""
-        self.connection.close()
+        self._close()
         self.start()
         for task in self.pending:
-            with contextlib.suppress(OSError):
-                self.connection.send(task)
+            self._send(task)
 
     def fate(self) -> str:
         self.process.join(timeout=2.0)
@@ -81,12 +96,17 @@ class Worker:
 
     def stop(self) -> None:
         with contextlib.suppress(OSError):
-            self.connection.send(None)
+            self.connection.send_bytes(pickle.dumps(([], None)))
         self.process.join(timeout=0.5)
         if self.process.is_alive():
             self.process.kill()
             self.process.join(timeout=5.0)
+        self._close()
+
+    def _close(self) -> None:
+        self._selector.close()
         self.connection.close()
+        self._area.close()
 
 
 class Pool:
@@ -168,35 +188,50 @@ def _died(worker: Worker, task: Task) -> str:
     return f"data worker {worker.number} (pid {worker.process.pid}) {fate} while making {task.place}; {hint}"
 
 
-def _serve(number: int, make: Make, connection: Connection) -> None:
+def _watch(connection: Connection, sentinel: Any) -> selectors.BaseSelector:
+    """Waits for a message or for the end of a process."""
+    selector: selectors.BaseSelector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
+    selector.register(connection, selectors.EVENT_READ)
+    selector.register(sentinel, selectors.EVENT_READ)
+    return selector
+
+
+def _serve(number: int, make: Make, connection: Connection, area: Area) -> None:
     """What a worker does: answer tasks until the pipe closes. Ctrl-C is for the process of the run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
     torch.set_num_threads(1)
-    inbox: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    sender = Sender(area)
+    inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
-    while (task := inbox.get()) is not None:
+    while (message := inbox.get()) is not None:
+        freed, task = pickle.loads(message)
+        if task is None:
+            return
+        sender.free(freed)
         answer = make(task)
         answer.error = None  # words cross over; exceptions of the user may not be picklable
         try:
-            connection.send(answer)
+            said = sender.message(answer)
+        except Exception as error:
+            said = sender.message(Fetched(failure=f"{task.place} cannot leave its worker: {error}"))
+        try:
+            connection.send_bytes(said)
         except OSError:
             return
-        except Exception as error:
-            connection.send(Fetched(failure=f"{task.place} cannot leave its worker: {error}"))
 
 
-def _listen(connection: Connection, inbox: queue.SimpleQueue[Task | None]) -> None:
+def _listen(connection: Connection, inbox: queue.SimpleQueue[bytes | None]) -> None:
     """Take tasks from the pipe as they come, so that the run never waits to give one; end with the run."""
     parent = multiprocessing.parent_process()
     assert parent is not None
+    selector = _watch(connection, parent.sentinel)
     while True:
         try:
-            ready = wait([connection, parent.sentinel])
-            if parent.sentinel in ready:
+            if any(key.fileobj == parent.sentinel for key, _ in selector.select()):
                 os._exit(0)
-            inbox.put(connection.recv())
+            inbox.put(connection.recv_bytes())
         except (EOFError, OSError):
             inbox.put(None)
             return

@@ -6,8 +6,9 @@ was interrupted goes on with the numbers it would have drawn.
 
 from __future__ import annotations
 
+import ctypes
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,56 +16,193 @@ import numpy as np
 import torch
 
 _MASK = (1 << 64) - 1
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+#: Bytes of a Mersenne twister in memory: 624 words, and the number of those that were used.
+_TWISTER = 4 * 625
 
 
 def mix(*numbers: int) -> int:
     """A 64-bit number that every one of ``numbers`` has a say in (the finaliser of SplitMix64, chained)."""
-    value = 0x9E3779B97F4A7C15
+    value = _GOLDEN
     for number in numbers:
-        value = (value + (number & _MASK) + 0x9E3779B97F4A7C15) & _MASK
-        value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+        value = (value + (number & _MASK) + _GOLDEN) & _MASK
+        value = ((value ^ (value >> 30)) * _FIRST) & _MASK
+        value = ((value ^ (value >> 27)) * _SECOND) & _MASK
         value ^= value >> 31
     return value
 
 
-def seed_process(number: int) -> None:
-    """Seed the generators that samples draw from: Python's, numpy's and torch's on the CPU."""
+def mix_each(numbers: Sequence[int], last: Sequence[int]) -> list[int]:
+    """``mix(*numbers, n)`` for every ``n`` of ``last``, all of them at once.
+
+    >>> mix_each((1, 2), [3, -4]) == [mix(1, 2, 3), mix(1, 2, -4)]
+    True
+    """
+    value = np.array([number & _MASK for number in last], dtype=np.uint64) + np.uint64(
+        (mix(*numbers) + _GOLDEN) & _MASK
+    )
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(_FIRST)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(_SECOND)
+    return (value ^ (value >> np.uint64(31))).tolist()  # type: ignore[no-any-return]
+
+
+def seed_python(number: int) -> None:
     random.seed(number)
+
+
+def seed_numpy(number: int) -> None:
     np.random.seed(number & 0xFFFFFFFF)
+
+
+def seed_torch(number: int) -> None:
     torch.default_generator.manual_seed(number >> 1)
 
 
-class States:
-    """Where the generators of the process stand."""
+def seed_process(number: int) -> None:
+    """Seed the generators that samples draw from: Python's, numpy's and torch's on the CPU."""
+    seed_python(number)
+    seed_numpy(number)
+    seed_torch(number)
 
-    def __init__(self) -> None:
-        self._python = random.getstate()
-        self._numpy: Any = np.random.get_state()
-        self._torch = torch.default_generator.get_state()
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, States)
-            and self._python == other._python
-            and torch.equal(self._torch, other._torch)
-            and self._numpy[2:] == other._numpy[2:]
-            and bool((self._numpy[1] == other._numpy[1]).all())
-        )
+class Generator:
+    """One generator of the process: to be kept while other code seeds it and draws, and then given back.
 
-    __hash__ = None  # type: ignore[assignment]
+    Reading a state through Python takes longer than reading many a sample. So :meth:`look` reads something cheap that
+    every draw changes, and the state is taken again only if that is not what it was.
+    """
 
-    def restore(self) -> None:
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
-        torch.default_generator.set_state(self._torch)
+    seed: Callable[[int], None]
+    _look: Any = None
+    _state: Any = None
+
+    def look(self) -> Any:
+        """Something to compare by ``==``: different after a number was drawn."""
+        raise NotImplementedError
+
+    def _get(self) -> Any:
+        raise NotImplementedError
+
+    def _put(self) -> None:
+        raise NotImplementedError
+
+    def keep(self) -> None:
+        look = self.look()
+        if look != self._look:
+            self._look, self._state = look, self._get()
+
+    def give_back(self) -> bool:
+        """Put the generator where :meth:`keep` found it; whether it had moved."""
+        moved = bool(self.look() != self._look)
+        if moved:
+            self._put()
+        return moved
+
+
+class PythonGenerator(Generator):
+    seed = staticmethod(seed_python)
+
+    def look(self) -> Any:
+        return _python_look()
+
+    def _get(self) -> Any:
+        return random.getstate()
+
+    def _put(self) -> None:
+        random.setstate(self._state)
+
+
+class NumpyGenerator(Generator):
+    """The old global generator. It makes normal numbers in pairs, and handing out the second one moves nothing.
+
+    So such a number is set aside meanwhile, and as long as there is one the state is taken anew each time.
+    """
+
+    seed = staticmethod(seed_numpy)
+    _aside = False
+
+    def look(self) -> Any:
+        return _numpy_look()
+
+    def keep(self) -> None:
+        if self._aside:
+            self._look = None
+        super().keep()
+        self._aside = bool(self._state["has_gauss"])
+        if self._aside:
+            np.random.set_state({**self._state, "has_gauss": 0, "gauss": 0.0})
+
+    def give_back(self) -> bool:
+        moved = super().give_back()
+        if self._aside and not moved:
+            np.random.set_state(self._state)
+        return moved
+
+    def _get(self) -> Any:
+        return np.random.get_state(legacy=False)
+
+    def _put(self) -> None:
+        if self._aside or not isinstance(self._look, bytes):
+            np.random.set_state(self._state)
+            return
+        np.random.seed(0)  # forgets the second number of a pair, at a twentieth of what set_state takes
+        ctypes.memmove(_bits().ctypes.state_address, self._look, _TWISTER)
+
+
+class TorchGenerator(Generator):
+    seed = staticmethod(seed_torch)
+
+    def look(self) -> Any:
+        return torch.default_generator.get_state().numpy().tobytes()
+
+    def _get(self) -> Any:
+        return torch.default_generator.get_state()
+
+    def _put(self) -> None:
+        torch.default_generator.set_state(self._state)
+
+
+def generators() -> tuple[Generator, ...]:
+    """The generators that samples draw from."""
+    return PythonGenerator(), NumpyGenerator(), TorchGenerator()
 
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
     """Give the process its generators back as they were, whatever is seeded inside."""
-    states = States()
+    kept = generators()
+    for generator in kept:
+        generator.keep()
     try:
         yield
     finally:
-        states.restore()
+        for generator in kept:
+            generator.give_back()
+
+
+def _bits() -> Any:
+    return np.random.get_bit_generator()  # type: ignore[attr-defined]
+
+
+def _numpy_look() -> Any:
+    bits = _bits()
+    if type(bits) is np.random.MT19937:
+        return ctypes.string_at(bits.ctypes.state_address, _TWISTER)
+    return repr(np.random.get_state(legacy=False))
+
+
+def _python_memory() -> bytes:
+    return ctypes.string_at(id(random._inst) + object.__basicsize__, _TWISTER)
+
+
+def _python_peek() -> Any:
+    return _python_memory(), random._inst.gauss_next  # type: ignore[attr-defined]
+
+
+def _can_peek() -> bool:
+    """Whether the memory of Python's generator is laid out as CPython has it: used words, then the words."""
+    words = np.frombuffer(_python_memory(), dtype=np.uint32).tolist()
+    return bool(random.getstate()[1] == (*words[1:], words[0]))
+
+
+_python_look = _python_peek if _can_peek() else random.getstate
