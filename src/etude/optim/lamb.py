@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from etude.optim.tensors import non_negative, norms, with_grads
+from etude.optim.tensors import kernels_fit, non_negative, norms, two_norms, with_grads
 
 
 class LAMB(Optimizer):
     """Adam's direction plus decoupled decay, scaled per tensor by ``|w| / |direction|``.
 
-    Gradients are divided by ``max(1, |all gradients| / max_grad_norm)`` first (None: not). Groups without weight decay
-    are not scaled unless ``always_adapt``; ``trust_clip`` bounds the scale by 1.
+    Gradients are divided in place by ``max(1, |all gradients| / max_grad_norm)`` first (None: not). Groups without
+    weight decay are not scaled unless ``always_adapt``; ``trust_clip`` bounds the scale by 1.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LAMB(Optimizer):
             "trust_clip": trust_clip, "always_adapt": always_adapt,
         }  # fmt: skip
         super().__init__(params, defaults)
-        self._room: dict[tuple[str, torch.dtype], Tensor] = {}
+        self._room: dict[torch.dtype, Tensor] = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -57,13 +57,44 @@ class LAMB(Optimizer):
         for group in self.param_groups:
             group["step"] = group.get("step", 0) + 1
             for params, grads in with_grads(group):
-                self._update(group, params, self._divided(grads, divisor))
+                usual = group["bias_correction"] and group["grad_averaging"]
+                way = self._fused_way if usual and kernels_fit(params, grads) else self._foreach_way
+                way(group, params, grads, divisor)
         return loss
 
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+    def _fused_way(
+        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], divisor: Tensor | None
+    ) -> None:
+        """With torch's kernel for Adam: a step of length one from where the decay alone would lead."""
+        decay, lr, (beta1, beta2) = group["weight_decay"], float(group["lr"]), group["betas"]
+        first, second = self._moments(params)
+        descent = self._scratch(params)
+        for parameter, place in zip(params, descent, strict=True):
+            torch.mul(parameter, -decay, out=place) if decay != 0 else place.zero_()
+        steps = [torch.full((), float(group["step"]))] * len(params)
+        if divisor is not None and divisor.dtype != torch.float32:  # the kernel takes no other
+            torch._foreach_div_(grads, divisor.to(grads[0]))
+            divisor = None
+        torch._fused_adamw_(
+            descent, grads, first, second, [], steps, lr=1.0, beta1=beta1, beta2=beta2, weight_decay=0.0,
+            eps=group["eps"], amsgrad=False, maximize=False, grad_scale=divisor, found_inf=None,
+        )  # fmt: skip
+        if decay == 0 and not group["always_adapt"]:
+            torch._foreach_add_(params, descent, alpha=lr)
+            return
+        lengths = two_norms(params, descent)
+        for parameter, place, (weight, length) in zip(params, descent, lengths, strict=True):
+            trust = weight / length if weight > 0 and length > 0 else 1.0
+            parameter.add_(place, alpha=lr * (min(trust, 1.0) if group["trust_clip"] else trust))
+
+    def _foreach_way(
+        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], divisor: Tensor | None
+    ) -> None:
+        """The same in single operations that read nothing: for accelerators, and for options the kernel has not."""
         decay, lr = group["weight_decay"], group["lr"]
-        way = self._fused_way if _can_fuse(group, params) else self._foreach_way
-        descent = way(group, params, grads)
+        if divisor is not None:
+            torch._foreach_div_(grads, divisor.to(grads[0]))
+        descent = self._adam(group, params, grads)
         if decay != 0:
             torch._foreach_add_(descent, params, alpha=-decay)
         if decay != 0 or group["always_adapt"]:
@@ -82,30 +113,8 @@ class LAMB(Optimizer):
         whole = torch.linalg.vector_norm(torch.cat([part.to(parts[0]) for part in parts]))
         return torch.clamp(whole / most, min=1.0)
 
-    def _divided(self, grads: list[Tensor], divisor: Tensor | None) -> list[Tensor]:
-        """Gradients over ``divisor``; themselves where it is one, which only a CPU's memory shows without waiting."""
-        if divisor is None or (divisor.device.type == "cpu" and divisor.numpy() == 1.0):
-            return grads
-        divided = self._scratch(grads, "gradients")
-        torch._foreach_copy_(divided, grads)
-        torch._foreach_div_(divided, divisor.to(grads[0]))
-        return divided
-
-    def _fused_way(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-        """Adam's step of length one, as torch's own kernel takes it from zero."""
-        first, second = self._moments(params)
-        descent = self._scratch(params, "descent")
-        torch._foreach_zero_(descent)
-        beta1, beta2 = group["betas"]
-        steps = [torch.full((), float(group["step"]), device=params[0].device)] * len(params)
-        torch._fused_adamw_(
-            descent, grads, first, second, [], steps, lr=1.0, beta1=beta1, beta2=beta2, weight_decay=0.0,
-            eps=group["eps"], amsgrad=False, maximize=False, grad_scale=None, found_inf=None,
-        )  # fmt: skip
-        return descent
-
-    def _foreach_way(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-        """The same in single operations, for options that the kernel does not have."""
+    def _adam(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+        """The way down that Adam would go with a rate of one."""
         beta1, beta2 = group["betas"]
         first, second = self._moments(params)
         if group["grad_averaging"]:
@@ -132,14 +141,12 @@ class LAMB(Optimizer):
         states = [self.state[parameter] for parameter in params]
         return [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
 
-    def _scratch(self, like: list[Tensor], use: str) -> list[Tensor]:
-        """Room for tensors of these shapes. On a CPU it is the same memory again and again, still in the cache."""
-        if like[0].device.type != "cpu":
-            return [torch.empty_like(tensor, memory_format=torch.preserve_format) for tensor in like]
-        sizes, key = [tensor.numel() for tensor in like], (use, like[0].dtype)
-        if key not in self._room or self._room[key].numel() < sum(sizes):
-            self._room[key] = torch.empty(sum(sizes), dtype=like[0].dtype)
-        parts = torch.split(self._room[key][: sum(sizes)], sizes)
+    def _scratch(self, like: list[Tensor]) -> list[Tensor]:
+        """Room for tensors of these shapes: the same memory again and again, still in the cache."""
+        sizes, dtype = [tensor.numel() for tensor in like], like[0].dtype
+        if dtype not in self._room or self._room[dtype].numel() < sum(sizes):
+            self._room[dtype] = torch.empty(sum(sizes), dtype=dtype)
+        parts = torch.split(self._room[dtype][: sum(sizes)], sizes)
         return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
 
 
@@ -148,12 +155,6 @@ def _corrections(group: dict[str, Any]) -> tuple[float, float]:
         return 1.0, 1.0
     beta1, beta2 = group["betas"]
     return 1.0 - beta1 ** group["step"], 1.0 - beta2 ** group["step"]
-
-
-def _can_fuse(group: dict[str, Any], params: list[Tensor]) -> bool:
-    plain = all(parameter.is_contiguous() for parameter in params) and params[0].is_floating_point()
-    usual = group["bias_correction"] and group["grad_averaging"]
-    return bool(plain and usual and params[0].device.type in ("cpu", "cuda"))
 
 
 def _trust(group: dict[str, Any], params: list[Tensor], direction: list[Tensor]) -> list[Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from etude.optim.tensors import non_negative, norms, with_grads
+from etude.optim.tensors import kernels_fit, non_negative, norms, two_norms, with_grads
 
 
 class LARS(Optimizer):
@@ -51,10 +51,29 @@ class LARS(Optimizer):
                 loss = closure()
         for group in self.param_groups:
             for params, grads in with_grads(group):
-                self._update(group, params, grads)
+                fused = kernels_fit(params, grads) and not group["nesterov"]
+                way = self._fused_way if fused else self._foreach_way
+                way(group, params, grads)
         return loss
 
-    def _update(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+    def _fused_way(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """Tensor by tensor with torch's kernel for SGD, which goes through memory once.
+
+        The rate of a tensor enters where the kernel has ``1 - dampening``, so that the momentum remembers it.
+        """
+        momentum, decay = group["momentum"], group["weight_decay"]
+        for parameter, grad, scale in zip(params, grads, _scales_on_cpu(group, params, grads), strict=True):
+            buffers, lr, dampening = [], scale, 0.0  # type: list[Tensor], float, float
+            if momentum != 0:
+                state = self.state[parameter]
+                share = 1.0 - group["dampening"] if "momentum_buffer" in state else 1.0
+                buffers, lr, dampening = [_buffer(state, parameter)], 1.0, 1.0 - scale * share
+            torch._fused_sgd_(
+                [parameter], [grad], buffers, weight_decay=decay, momentum=momentum, lr=lr, dampening=dampening,
+                nesterov=False, maximize=False, is_first_step=False, grad_scale=None, found_inf=None,
+            )  # fmt: skip
+
+    def _foreach_way(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         """Without temporary copies: gradient and decay are added one after the other to where they go."""
         momentum, decay, scales = group["momentum"], group["weight_decay"], _scales(group, params, grads)
         if momentum != 0:
@@ -74,11 +93,28 @@ class LARS(Optimizer):
         """What momentum remembers of each tensor, and how much of a step enters: the first one enters whole."""
         shares = scales * share
         for number, parameter in enumerate(params):
-            state = self.state[parameter]
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+            if "momentum_buffer" not in self.state[parameter]:
                 shares[number] = scales[number]
-        return [self.state[parameter]["momentum_buffer"] for parameter in params], list(shares.unbind())
+        return [_buffer(self.state[parameter], parameter) for parameter in params], list(shares.unbind())
+
+
+def _buffer(state: dict[str, Any], parameter: Tensor) -> Tensor:
+    if "momentum_buffer" not in state:
+        state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+    buffer: Tensor = state["momentum_buffer"]
+    return buffer
+
+
+def _scales_on_cpu(group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[float]:
+    """Learning rate of each tensor."""
+    lr = float(group["lr"])
+    if group.get("lars_exclude", False):
+        return [lr] * len(params)
+    eta, decay, eps = group["eta"], group["weight_decay"], group["eps"]
+    return [
+        lr * (eta * weight / (grad + decay * weight + eps) if weight > 0 and grad > 0 else 1.0)
+        for weight, grad in two_norms(params, grads)
+    ]
 
 
 def _scales(group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> Tensor:

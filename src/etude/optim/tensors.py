@@ -44,6 +44,18 @@ def pieces(tensors: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
         yield begin, len(tensors)
 
 
+def kernels_fit(params: list[Tensor], grads: list[Tensor]) -> bool:
+    """Whether torch's fused kernels of a CPU take these tensors: they go through memory in order."""
+    dense = all(tensor.is_contiguous() for tensor in params) and all(grad.is_contiguous() for grad in grads)
+    return dense and params[0].device.type == "cpu" and params[0].is_floating_point()
+
+
+def two_norms(some: list[Tensor], others: list[Tensor]) -> list[tuple[float, float]]:
+    """The L2 norms of the tensors of two lists, in pairs, as numbers: for memory of the CPU, where nothing waits."""
+    found = torch.stack(torch._foreach_norm([*some, *others])).tolist()
+    return list(zip(found[: len(some)], found[len(some) :], strict=True))
+
+
 def norms(tensors: list[Tensor]) -> Tensor:
     """The L2 norm of each tensor, as one vector. Nothing is read by Python."""
     return torch.stack(torch._foreach_norm(tensors))
