@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import torch
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A measured ratio (or count) and the goal it is held against."""
+
+    name: str
+    value: float
+    at_most: float | None = None
+    at_least: float | None = None
+    note: str = ""
+
+    @property
+    def goal(self) -> str:
+        if self.at_most is not None:
+            return f"≤ {self.at_most:g}"
+        return f"≥ {self.at_least:g}" if self.at_least is not None else ""
+
+    @property
+    def holds(self) -> bool:
+        return not (
+            (self.at_most is not None and round(self.value, 2) > self.at_most)
+            or (self.at_least is not None and round(self.value, 2) < self.at_least)
+        )
+
+
+def report(ratios: list[Ratio], file: Path | None = None) -> None:
+    """Print the ratios beside their goals, and keep them for ``run_all.py`` if it asks for that."""
+    print(page(ratios))
+    if file is not None:
+        file.write_text(json.dumps([asdict(ratio) for ratio in ratios]))
+
+
+def page(ratios: list[Ratio]) -> str:
+    rows = [(r.name, f"{r.value:.2f}", r.goal, "" if r.holds else "no", r.note) for r in ratios]
+    return table(rows, ("what", "measured", "goal", "holds", ""))
 
 
 def small_job(width: int = 64, layers: int = 4, batch: int = 32) -> tuple[Callable[[], torch.nn.Module], list]:

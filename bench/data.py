@@ -1,58 +1,178 @@
-"""Batches per second of the digits: Étude's loader against torch's DataLoader taking sample by sample.
+"""Batches per second of Étude's Loader over torch's DataLoader: the same dataset, batches of 64, shuffled.
 
-    python bench/data.py
+    python bench/data.py [--rounds 5] [--seconds 0.5] [--json FILE]
 
-The last line is the ratio. Both give the same shapes, shuffled, in the process of the run.
+Rows are kinds of samples. Both loaders take turns, an epoch each; a ratio above 1 means that Étude is faster. Beside the
+ratio of the best rounds stands that of the CPU time of all processes, which a busy machine disturbs less.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import random
+import sys
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
-from torch.utils.data import DataLoader
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+sys.path.insert(0, str(Path(__file__).parent))
+from _common import Ratio, report
 
 from etude.data.digits import Digits
 from etude.data.loader import Loader
 
-BATCH = 64
+BATCH, SAMPLES = 64, 2048
 
 
-class BySample:
-    """The digits without their way to take whole batches, as most datasets are written."""
+class Memory:
+    """Tensors taken from memory one by one."""
 
     def __init__(self) -> None:
-        self.data = Digits("train")
+        self.images, self.labels = torch.randn(SAMPLES, 3, 32, 32), torch.randint(10, (SAMPLES,)).tolist()
 
     def __len__(self) -> int:
-        return len(self.data)
+        return SAMPLES
 
-    def __getitem__(self, index: int) -> object:
-        return self.data[index]
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.images[index], self.labels[index]
 
 
-def rate(loader: Iterable[object], seconds: float = 1.0) -> float:
-    """Batches per second, counted over whole epochs."""
-    for _ in loader:
-        pass
-    batches, begin = 0, time.perf_counter()
+class Augmented(Memory):
+    """Draws from Python's generator, numpy's and torch's."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image, label = super().__getitem__(index)
+        if random.random() < 0.5:
+            image = image.flip(-1)
+        image = image.roll(int(np.random.randint(-2, 3)), -1)
+        return image + 0.1 * torch.randn(image.shape), label
+
+
+class TorchAugmented(Memory):
+    """Draws from torch's generator alone."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image, label = super().__getitem__(index)
+        return image + 0.1 * torch.randn(image.shape), label
+
+
+class Costly(Memory):
+    """0.1 ms of CPU time a sample."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        end = time.thread_time() + 1e-4
+        while time.thread_time() < end:
+            pass
+        return super().__getitem__(index)
+
+
+class Files:
+    """Images of 96 × 96 decoded by Pillow, flipped at random."""
+
+    def __init__(self, folder: Path, count: int = 512) -> None:
+        self.paths = [folder / f"{number}.jpg" for number in range(count)]
+        numbers = np.random.default_rng(0)
+        for path in self.paths:
+            Image.fromarray(numbers.integers(0, 255, (96, 96, 3), dtype=np.uint8)).save(path)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        with Image.open(self.paths[index]) as image:
+            pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+        return pixels.flip(-1) if torch.rand(()) < 0.5 else pixels, index
+
+
+class Stream(IterableDataset[Tensor]):
+    """Rows that come one after another."""
+
+    def __init__(self) -> None:
+        self.rows = torch.randn(SAMPLES, 256)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        yield from self.rows
+
+
+def cpu() -> float:
+    """Seconds of CPU time of this process and of its children that live."""
+    ticks = 0
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if os.getpid() in (int(folder.name), int(fields[1])):
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def rate(loader: Iterable[Any], seconds: float) -> tuple[float, float]:
+    """Batches per second, and per second of CPU time, over whole epochs."""
+    batches, spent, begin = 0, cpu(), time.perf_counter()
     while (passed := time.perf_counter() - begin) < seconds:
         for _ in loader:
             batches += 1
-    return batches / passed
+    return batches / passed, batches / max(1e-9, cpu() - spent)
+
+
+def compare(name: str, dataset: Any, workers: int, *, rounds: int, seconds: float) -> Ratio:
+    stream = isinstance(dataset, IterableDataset)
+    theirs = DataLoader(
+        dataset,
+        batch_size=BATCH,
+        shuffle=None if stream else True,
+        num_workers=min(workers, 1) if stream else workers,
+        persistent_workers=workers > 0,
+    )
+    ours = Loader(dataset, batch_size=BATCH, shuffle=not stream, workers=workers)
+    pairs = []
+    for number in range(rounds + 1):
+        pair = rate(ours, seconds), rate(theirs, seconds)
+        if number:
+            pairs.append(pair)
+    ours.close()
+    best = max(a for (a, _), _ in pairs) / max(b for _, (b, _) in pairs)
+    work = max(a for (_, a), _ in pairs) / max(b for _, (_, b) in pairs)
+    return Ratio(f"data: {name}, {workers} workers", best, at_least=1.0, note=f"{work:.2f} by CPU time")
 
 
 def main() -> None:
-    rows = {
-        "torch DataLoader, sample by sample": DataLoader(BySample(), batch_size=BATCH, shuffle=True),  # type: ignore[arg-type,var-annotated]
-        "etude Loader, sample by sample": Loader(BySample(), batch_size=BATCH, shuffle=True),
-        "etude Loader, whole batches": Loader(Digits("train"), batch_size=BATCH, shuffle=True),
-    }
-    rates = {name: max(rate(loader) for _ in range(3)) for name, loader in rows.items()}
-    for name, value in rates.items():
-        print(f"{name:<36}{value:>12,.0f} batches/s")
-    plain, _, whole = rates.values()
-    print(f"ratio {whole / plain:.1f}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    options = {"rounds": args.rounds, "seconds": args.seconds}
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        kinds = {
+            "tensors from memory": Memory(),
+            "augmented by three generators": Augmented(),
+            "augmented by torch": TorchAugmented(),
+            "0.1 ms a sample": Costly(),
+            "JPEG files": Files(Path(folder)),
+            "a stream": Stream(),
+        }
+        for name, dataset in kinds.items():
+            found += [compare(name, dataset, workers, **options) for workers in (0, 2)]
+    whole, single = Loader(Digits("train"), batch_size=BATCH, shuffle=True), Digits("train")
+    theirs = DataLoader(single, batch_size=BATCH, shuffle=True)  # type: ignore[arg-type,var-annotated]
+    fast = max(rate(whole, args.seconds)[0] for _ in range(args.rounds))
+    slow = max(rate(theirs, args.seconds)[0] for _ in range(args.rounds))
+    found.append(Ratio("data: whole batches from memory", fast / slow, at_least=20.0))
+    report(found, args.json)
 
 
 if __name__ == "__main__":
