@@ -22,11 +22,14 @@ PINS: dict[str, tuple[str, ...]] = {
     "mmdet-2.28.2": ("mmdet==2.28.2", "terminaltables==3.1.10", "pycocotools==2.0.11", "six==1.17.0"),
     "mmtrack-0.14.0": (
         "mmtrack==0.14.0", "attributee==0.1.10", "dotty-dict==1.3.1", "lap==0.5.13", "motmetrics==1.4.0",
-        "pandas==3.1.1", "seaborn==0.13.2", "tqdm==4.70.1",
+        "pandas==3.1.1", "seaborn==0.13.2", "tqdm==4.70.1", "xmltodict==1.0.4", "addict==2.4.0",
     ),
     "mmcv-lite-2.2.0": ("mmcv-lite==2.2.0",),
     "mmengine-0.10.7": ("mmengine==0.10.7",),
     "opencv": ("opencv-python-headless==4.13.0.92",),
+    # MMTracking imports it. This release is the newest whose Python part can be used without its compiled ops, which are
+    # built for one torch alone: the tests run with Étude's ops in plain torch, whatever torch is there.
+    "torchvision-0.15.2": ("torchvision==0.15.2",),
 }  # fmt: skip
 
 

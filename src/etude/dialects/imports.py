@@ -132,8 +132,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if fullname in _modules():
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        if ownership.is_users(fullname):
-            return None
+        on_disk = _from_disk(fullname)
+        if on_disk is not None or ownership.is_users(fullname):
+            return on_disk
         reason = _out_of_scope(fullname)
         if reason:
             raise OutOfScope(_refusal(fullname, reason), name=fullname)
@@ -152,7 +153,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = Served(spec.name)
-        table = _modules()[spec.name]
+        table = _names(spec.name)
         module._table = table
         module.__all__ = [name for name in table if not name.startswith("_")]
         return module
@@ -207,7 +208,8 @@ def is_owned(module: str) -> bool:
 
 def served_names(module: str) -> Mapping[str, str] | None:
     """The names that ``module`` is served with; None where it is not served."""
-    return _modules().get(module) if is_owned(module) or is_served(module.partition(".")[0]) else None
+    known = module in _modules() and (is_owned(module) or is_served(module.partition(".")[0]))
+    return _names(module) if known else None
 
 
 def served_modules() -> list[str]:
@@ -236,9 +238,25 @@ def _takes_mmcv2() -> bool:
     return True
 
 
+def _names(module: str) -> Mapping[str, str]:
+    """The names of a served module: Étude's own, and those that an overlay finds on the disk."""
+    names = _modules()[module]
+    for overlay in _overlays.values():
+        names = {**overlay.names_on_disk(module), **names}
+    return names
+
+
+def _from_disk(module: str) -> importlib.machinery.ModuleSpec | None:
+    overlay = _overlays.get(module.partition(".")[0])
+    found: importlib.machinery.ModuleSpec | None = overlay.find_spec(module) if overlay is not None else None
+    return found
+
+
 _table: dict[str, Mapping[str, str]] | None = None
 _out: dict[str, str] = {}
 _engine: set[str] = set()
+#: Package → the module that finds those parts of it on the disk that Étude leaves to the original.
+_overlays: dict[str, ModuleType] = {}
 _tops: set[str] = set()
 
 
@@ -255,10 +273,13 @@ def _modules() -> dict[str, Mapping[str, str]]:
                 continue
             _table.update(names.MODULES)
             _out.update(names.OUT_OF_SCOPE)
-            _engine.update(getattr(names, "ENGINE", ()))
+            engine = getattr(names, "ENGINE", ())
+            _engine.update(engine)
+            if hasattr(names, "OVERLAY"):
+                _overlays.update(dict.fromkeys(engine, importlib.import_module(names.OVERLAY)))
         for name in list(_table):
             parent = name.rpartition(".")[0]
-            while parent:
+            while parent and not any(overlay.is_layer(parent) for overlay in _overlays.values()):
                 _table.setdefault(parent, {})
                 parent = parent.rpartition(".")[0]
         _tops.update(name.partition(".")[0] for name in [*_table, *_out])
@@ -275,7 +296,7 @@ def reason_against(module: str, name: str = "") -> str:
     """Why a served package does not have ``name`` of ``module``; empty for slips of the fingers and what is unknown."""
     full = f"{module}.{name}" if name else module
     reason = _out_of_scope(full)
-    slip = full not in _out and nearest(name, list(_modules().get(module, ()))) is not None
+    slip = full not in _reasons() and nearest(name, list(_modules().get(module, ()))) is not None
     return "" if slip or not reason or ownership.is_users(full) else _refusal(full, reason)
 
 
@@ -283,10 +304,19 @@ def _refusal(name: str, reason: str) -> str:
     return f"{name} is out of Étude's scope: {reason}"
 
 
-def _out_of_scope(name: str) -> str:
+def _reasons() -> dict[str, str]:
+    """Name → why it is not served."""
     _modules()
+    found = dict(_out)
+    for overlay in _overlays.values():
+        found |= overlay.missing()
+    return found
+
+
+def _out_of_scope(name: str) -> str:
+    reasons = _reasons()
     while name:
-        if name in _out:
-            return _out[name]
+        if name in reasons:
+            return reasons[name]
         name = name.rpartition(".")[0]
     return ""

@@ -143,7 +143,9 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.fileio.file_client": _BACKENDS,
     "mmcv.utils": _CONFIG | _REGISTRY | _LOGGING | _UTILS | _ENVIRONMENT | _DEVICES | _WRAPPED | _JIT | _TORCH
     | _WORKERS | _ASSERTIONS,
+    "mmcv.device": _at(f"{_LIVE}.more_utils", "get_device"),
     "mmcv.utils.device_type": _DEVICES,
+    "mmcv.utils.ext_loader": _at(f"{_LIVE}.overlay.ops", "load_ext check_ops_exist"),
     "mmcv.utils.hub": _at(f"{_COMMON}.torch_utils", "load_url"),
     "mmcv.utils.parrots_jit": _JIT,
     "mmcv.utils.seed": _WORKERS,
@@ -172,10 +174,16 @@ _MMCV: dict[str, dict[str, str]] = {
     "mmcv.parallel.scatter_gather": _at(f"{_LIVE}.parallel", "scatter scatter_kwargs"),
     "mmcv.parallel._functions": _at(f"{_LIVE}.scattering", "Scatter get_input_device scatter"),
     "mmcv.cnn": _INIT | _CNN_MODELS | _at(f"{_COMMON}.torch_utils", "is_norm"),
+    "mmcv.cnn.bricks.registry": _at(
+        f"{_LIVE}.overlay.registries",
+        "CONV_LAYERS NORM_LAYERS ACTIVATION_LAYERS PADDING_LAYERS UPSAMPLE_LAYERS PLUGIN_LAYERS DROPOUT_LAYERS "
+        "POSITIONAL_ENCODING ATTENTION FEEDFORWARD_NETWORK TRANSFORMER_LAYER TRANSFORMER_LAYER_SEQUENCE",
+    ),
     "mmcv.cnn.builder": _CNN_MODELS,
     "mmcv.cnn.utils": _INIT | _SYNC_BN,
     "mmcv.cnn.utils.sync_bn": _SYNC_BN,
-    "mmcv.cnn.utils.weight_init": _INIT | _at(f"{_COMMON}.init.rules", "BaseInit"),
+    "mmcv.cnn.utils.weight_init": _INIT | _at(f"{_COMMON}.init.rules", "BaseInit")
+    | _at(f"{_COMMON}.init.functions", "trunc_normal_"),
     "mmcv.engine": _TESTING,
     "mmcv.engine.test": _TESTING,
     "mmcv.runner": _RUNNERS | _HOOKS | _OPTIMIZER | _CHECKPOINT | _DIST | _FP16 | _PRIORITY | _LOG_BUFFER | _SEED
@@ -319,8 +327,9 @@ for _module, _names in IMPORTED.items():
     _MMCV[_module] = {name: _HOMES[name] for name in _names.split()} | _MMCV.get(_module, {})
 
 MODULES: dict[str, dict[str, str]] = _MMCV | _MMCLS | _MMTRACK
-#: What Étude serves even where the original is installed.
+#: What Étude serves even where the original is installed, and the module that finds the rest of it on the disk.
 ENGINE = ("mmcv",)
+OVERLAY = "etude.dialects.mmcv1.overlay.layers"
 
 _VISION = "it works on images; use torchvision, Pillow or OpenCV directly"
 _LAYERS = "compiled or ready-made layers; use torch.nn, or torchvision.ops"
@@ -331,48 +340,15 @@ _INFERENCE = "inference is not part of training; call the model"
 _BUILDING = "nothing is compiled; use torch.utils.cpp_extension"
 
 OUT_OF_SCOPE: dict[str, str] = {
-    "mmcv.ops": _LAYERS,
-    "mmcv.image": _VISION,
-    "mmcv.video": _VISION,
-    "mmcv.visualization": _VISION,
-    "mmcv.arraymisc": _VISION,
-    "mmcv.onnx": "exports are not part of training; use torch.onnx",
-    "mmcv.tensorrt": "exports are not part of training; use torch_tensorrt",
-    "mmcv.device": "devices other than CPU and CUDA have no part of their own; torch.device names them",
     "mmcv.model_zoo": "nothing is downloaded by itself; give the path of a file",
-    "mmcv.cnn.bricks": _LAYERS,
-    "mmcv.cnn.rfsearch": "the search of receptive fields is not served",
-    **{f"mmcv.cnn.{name}": _LAYERS
-       for name in ("ConvModule", "build_conv_layer", "build_norm_layer", "build_activation_layer",
-                    "build_padding_layer", "build_plugin_layer", "build_upsample_layer", "Linear", "Conv2d", "Scale",
-                    "DepthwiseSeparableConvModule", "fuse_conv_bn",
-                    "get_model_complexity_info", "ResNet", "VGG", "AlexNet", "NonLocal1d", "NonLocal2d", "NonLocal3d",
-                    "ACTIVATION_LAYERS", "CONV_LAYERS", "NORM_LAYERS", "PADDING_LAYERS", "PLUGIN_LAYERS",
-                    "UPSAMPLE_LAYERS", "ContextBlock", "Conv3d", "ConvAWS2d", "ConvTranspose2d", "ConvTranspose3d",
-                    "ConvWS2d", "GeneralizedAttention", "HSigmoid", "HSwish", "MaxPool2d", "MaxPool3d", "Swish",
-                    "conv_ws_2d", "make_res_layer", "make_vgg_layer", "Conv2dRFSearchOp", "RFSearchHook",
-                    "alexnet", "resnet", "vgg")},
-    **{f"mmcv.cnn.utils.{name}": _LAYERS for name in ("fuse_conv_bn", "get_model_complexity_info", "flops_counter")},
     **{f"mmcv.utils.{name}": _BUILDING
-       for name in ("BuildExtension", "CUDAExtension", "CppExtension", "_get_cuda_home", "get_build_config",
-                    "ext_loader")},
+       for name in ("BuildExtension", "CUDAExtension", "CppExtension", "_get_cuda_home", "get_build_config")},
+    **{f"mmcv.device.{name}": "devices other than CPU and CUDA have no part of their own; torch.device names them"
+       for name in ("ipu", "mlu", "mps", "npu")},
     "mmcv.runner.LossScaler": "half precision scales losses by torch.amp.GradScaler",
     **{f"mmcls.apis.{name}": _INFERENCE for name in ("inference_model", "init_model", "show_result_pyplot")},
     **{f"mmtrack.apis.{name}": _INFERENCE
        for name in ("inference_mot", "inference_sot", "inference_vid", "init_model")},
-    **{f"mmcv.{name}": _VISION
-       for name in ("imread", "imwrite", "imresize", "imrescale", "imflip", "impad", "imcrop", "imnormalize", "imshow",
-                    "imfrombytes", "bgr2rgb", "rgb2bgr", "VideoReader", "flow2rgb", "Color", "color_val",
-                    "imdenormalize", "imrotate", "imshow_bboxes", "imshow_det_bboxes", "Cache", "adjust_brightness",
-                    "adjust_color", "adjust_contrast", "adjust_hue", "adjust_lighting", "adjust_sharpness",
-                    "auto_contrast", "bgr2gray", "bgr2hls", "bgr2hsv", "bgr2ycbcr", "clahe", "concat_video",
-                    "convert_video", "cut_video", "cutout", "dequantize", "dequantize_flow", "flow_from_bytes",
-                    "flow_warp", "flowread", "flowshow", "flowwrite", "frames2video", "gray2bgr", "gray2rgb", "hls2bgr",
-                    "hsv2bgr", "imconvert", "imequalize", "imflip_", "iminvert", "imnormalize_", "impad_to_multiple",
-                    "imresize_like", "imresize_to_multiple", "imshear", "imtranslate", "lut_transform",
-                    "make_color_wheel", "posterize", "quantize", "quantize_flow", "rescale_size", "resize_video",
-                    "rgb2gray", "rgb2ycbcr", "solarize", "sparse_flow_from_bytes", "supported_backends", "tensor2imgs",
-                    "use_backend", "ycbcr2bgr", "ycbcr2rgb")},
     "mmcls.models.backbones.ResNet": _LAYERS,
     "mmcls.models.utils": _LAYERS,
     "mmcls.datasets.utils": _DATA_SETS,

@@ -21,7 +21,7 @@ from etude.dialects.mmcv1.live.seeding import init_random_seed
 __all__ = [
     "IS_IPU_AVAILABLE", "IS_MLU_AVAILABLE", "IS_MPS_AVAILABLE", "IS_NPU_AVAILABLE", "PoolDataLoader",
     "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd", "_AvgPoolNd", "_ConvTransposeMixin", "_MaxPoolNd", "allreduce_grads",
-    "jit", "load_json_log", "multi_apply", "skip_no_elena", "sync_random_seed", "worker_init_fn",
+    "get_device", "jit", "load_json_log", "multi_apply", "skip_no_elena", "sync_random_seed", "worker_init_fn",
 ]  # fmt: skip
 
 #: Devices that have no part of their own here.
@@ -36,6 +36,11 @@ def worker_init_fn(worker_id: int, num_workers: int, rank: int, seed: int) -> No
     np.random.seed(own)
     random.seed(own)
     torch.manual_seed(own)
+
+
+def get_device() -> str:
+    """Return the kind of device that this process can train on."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def jit(func: Callable[..., Any] | None = None, **kwargs: Any) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, ClassVar
 
+from etude.dialects import ownership
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
 from etude.errors import suggest
 from etude.registry import resolve
@@ -160,7 +161,7 @@ class RegistryTree:
             taken = self._module_dict.get(one)
             if taken is None and not str(getattr(module, "__module__", "")).startswith("etude."):
                 taken = self._lazy.get(one)
-            if taken is not None and not force:
+            if taken is not None and not force and not _gives_way(taken, module):
                 at = taken.partition(":")[0] if isinstance(taken, str) else getattr(taken, "__module__", "?")
                 raise ConfigKeyError(
                     f"{one} is already registered in {self.name} at {at}", hint="pass force=True to replace it"
@@ -170,6 +171,13 @@ class RegistryTree:
     @classmethod
     def _accepts(cls, module: Any) -> bool:
         return callable(module)
+
+
+def _gives_way(taken: Any, module: Any) -> bool:
+    """Return whether ``taken`` is only Étude's stand-in for what an original project registers now."""
+    at = taken if isinstance(taken, str) else str(getattr(taken, "__module__", ""))
+    package = str(getattr(module, "__module__", "")).partition(".")[0]
+    return at.startswith("etude.") and package in ownership.MARKS and ownership.original(package) is not None
 
 
 def _strings(value: Any) -> bool:

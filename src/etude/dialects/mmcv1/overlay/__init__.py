@@ -1,0 +1,1 @@
+"""Engine ours, layers theirs: what Étude takes from the mmcv that is on disk."""

@@ -1,0 +1,144 @@
+"""Loads mmcv's layers, images and ops from the mmcv on disk, beside Étude's engine modules of ``mmcv``. No torch.
+
+mmcv 1.x has them for the same engine that Étude replaces, so its files run as they are. mmcv-lite 2.x has them for
+MMEngine: its files get Étude's engine of mmcv 1.x where they import ``mmengine``, and the names that 2.x dropped are
+put back after a file has run.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib.machinery
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from etude.dialects import ownership
+from etude.registry import resolve
+
+#: Modules of mmcv, with everything below them, that come from the disk.
+LAYERS = (
+    "mmcv.cnn.bricks", "mmcv.cnn.rfsearch", "mmcv.cnn.alexnet", "mmcv.cnn.resnet", "mmcv.cnn.vgg",
+    "mmcv.cnn.utils.flops_counter", "mmcv.cnn.utils.fuse_conv_bn", "mmcv.image", "mmcv.video", "mmcv.visualization",
+    "mmcv.arraymisc", "mmcv.ops", "mmcv.onnx", "mmcv.tensorrt",
+)  # fmt: skip
+#: Served module → modules of the disk whose names it has, too.
+_UNITED = {
+    "mmcv": ("mmcv.image", "mmcv.video", "mmcv.visualization", "mmcv.arraymisc"),
+    "mmcv.cnn": ("mmcv.cnn",),
+    "mmcv.cnn.utils": ("mmcv.cnn.utils",),
+}
+#: Registries of layers that mmcv 1.x has in ``mmcv.cnn``; 2.x has one for everything.
+REGISTRIES = ("ACTIVATION_LAYERS", "CONV_LAYERS", "NORM_LAYERS", "PADDING_LAYERS", "PLUGIN_LAYERS", "UPSAMPLE_LAYERS")
+
+_COMPILED = "mmcv._ext"
+_LIVE = "etude.dialects.mmcv1.live.overlay"
+#: Module of mmcv → function that gives it what 1.x has there and 2.x has not.
+_RESTORED = {
+    "mmcv.cnn.bricks": f"{_LIVE}.restored:add_registries",
+    "mmcv.cnn.bricks.transformer": f"{_LIVE}.restored:add_transformer_names",
+}
+#: Module of mmcv → function that puts ops in plain torch, or torchvision's, in place of those that need compiled code.
+_OPS = {
+    "mmcv.ops.roi_align": f"{_LIVE}.ops:replace_roi_align",
+    "mmcv.ops.focal_loss": f"{_LIVE}.ops:replace_focal_loss",
+}
+
+
+def is_layer(module: str) -> bool:
+    """Return whether ``module`` is one that Étude takes from the mmcv on disk."""
+    return any(module == layer or module.startswith(f"{layer}.") for layer in LAYERS)
+
+
+def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
+    """Return how to load ``module`` from the disk; None where it is no layer, or no mmcv has it."""
+    top = ownership.original("mmcv") if is_layer(module) or module == _COMPILED else None
+    if top is None:
+        return None
+    if module == _COMPILED:
+        return importlib.machinery.PathFinder.find_spec(module, [top])
+    base = os.path.join(top, *module.split(".")[1:])
+    for file, folders in ((os.path.join(base, "__init__.py"), [base]), (f"{base}.py", None)):
+        if os.path.isfile(file):
+            loader = LayerLoader(module, file, new=ownership.generation("mmcv") >= 2)
+            return importlib.util.spec_from_file_location(
+                module, file, loader=loader, submodule_search_locations=folders
+            )
+    return None
+
+
+def missing() -> Mapping[str, str]:
+    """Return the names that cannot be had because no mmcv is on disk, each with what to do about it."""
+    return {} if ownership.original("mmcv") is not None else resolve("etude.dialects.mmcv1.overlay.missing:MISSING")
+
+
+def names_on_disk(module: str) -> Mapping[str, str]:
+    """Return the names that the mmcv on disk adds to the served ``module``: name → ``module:attr``."""
+    top = ownership.original("mmcv") if module in _UNITED else None
+    return _exported(module, top) if top is not None else {}
+
+
+@cache
+def _exported(module: str, top: str) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for source in _UNITED[module]:
+        for name, home in _imported_names(os.path.join(top, *source.split(".")[1:], "__init__.py")):
+            found[name] = f"{source}.{home}:{name}"
+    if module == "mmcv.cnn":
+        found |= {name: f"mmcv.cnn.bricks:{name}" for name in REGISTRIES}
+    return found
+
+
+def _imported_names(file: str) -> list[tuple[str, str]]:
+    """Return (name, submodule) for everything that a package's ``__init__.py`` takes from its own submodules."""
+    try:
+        with open(file, encoding="utf-8") as opened:
+            body = ast.parse(opened.read()).body
+    except (OSError, SyntaxError):
+        return []
+    return [
+        (alias.asname or alias.name, node.module)
+        for node in body
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
+        for alias in node.names
+        if alias.name != "*"
+    ]
+
+
+class LayerLoader(importlib.machinery.SourceFileLoader):
+    """Runs a file of mmcv. Files of 2.x import Étude's engine where they say ``mmengine``.
+
+    They do so by an ``__import__`` of their own, so that Python's cache of compiled files serves them as they are.
+    """
+
+    def __init__(self, fullname: str, path: str, *, new: bool) -> None:
+        super().__init__(fullname, path)
+        self.new = new
+
+    def exec_module(self, module: ModuleType) -> None:
+        if self.new:
+            importing = _importing(module.__name__)
+            module.__dict__["__builtins__"] = {**vars(builtins), "__import__": importing}
+        super().exec_module(module)
+        for change in (_OPS, _RESTORED) if self.new else (_OPS,):
+            if module.__name__ in change:
+                resolve(change[module.__name__])(module)
+
+
+def _importing(module: str) -> Callable[..., Any]:
+    def importing(
+        name: str,
+        variables: Mapping[str, object] | None = None,
+        local: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        if level == 0 and name.partition(".")[0] == "mmengine":
+            return resolve(f"{_LIVE}.engine_view:EngineView")(name if fromlist else "mmengine", module)
+        return __import__(name, variables, local, fromlist or (), level)
+
+    return importing
