@@ -1,0 +1,126 @@
+"""Finds out which installed project of mmcv 1.x's world a config is for, and what that project registers. No torch.
+
+Nothing is imported: the sources of the project are read, wherever it is installed or checked out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from etude.dialects import ownership
+from etude.dialects.mmcv1.overlay import layers
+from etude.inspection import signatures as scan
+
+#: Flags that only MMTracking's configs have, and the part of a tracker that each trains alone.
+PARTS = {"USE_MMDET": "detector", "TRAIN_REID": "reid"}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project whose own functions build and train what its configs say."""
+
+    package: str
+    title: str
+    #: Packages whose classes its configs name, too.
+    uses: tuple[str, ...] = ()
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return (self.package, *self.uses)
+
+
+#: In the order in which they are asked whether they have a model of the config's name.
+PROJECTS = (
+    Project("mmcls", "MMClassification"),
+    Project("mmtrack", "MMTracking", uses=("mmdet", "mmcls")),
+    Project("mmdet", "MMDetection"),
+)
+
+
+def installed() -> list[Project]:
+    """Return the projects of this generation that are installed or checked out."""
+    return [one for one in PROJECTS if ownership.original(one.package) is not None and _is_of_mmcv1(one.package)]
+
+
+def _is_of_mmcv1(package: str) -> bool:
+    """mmcls 1.x and mmdet 3.x are MMEngine's."""
+    return ownership.generation(package) < {"mmdet": 3}.get(package, 1)
+
+
+def project_of(values: Mapping[str, Any], files: Iterable[str], imports: Iterable[Any]) -> Project | None:
+    """Return the installed project that a config is for; None where there is none.
+
+    A config says so by keys that only one project knows, by what it imports, by where it or one of its bases lies, or
+    by the name of its model.
+    """
+    found = {one.package: one for one in installed()}
+    named = {str(name).partition(".")[0] for name in imports}
+    if any(key in values for key in PARTS) or "mmtrack" in named:
+        return found.get("mmtrack")
+    homes = {_home(file, tuple(found)) for file in files}
+    for package in ("mmtrack", "mmdet", "mmcls"):
+        if package in found and (package in homes or package in named):
+            return found[package]
+    model = values.get("model")
+    kind = model.get("type") if isinstance(model, Mapping) else None
+    name = kind.rpartition(".")[2] if isinstance(kind, str) else ""
+    return next((one for one in found.values() if any(entry == name for _, entry in registered(one.package))), None)
+
+
+def _home(file: str, packages: tuple[str, ...]) -> str:
+    """Return the package whose checkout, or whose folder in an installation, a config file lies in."""
+    folder = os.path.dirname(os.path.realpath(file))
+    while os.path.dirname(folder) != folder:
+        for package in packages:
+            if os.path.basename(folder) == package and ownership.is_original(folder, package):
+                return package
+            if ownership.is_original(os.path.join(folder, package), package):
+                return package if os.path.isdir(os.path.join(folder, "configs")) else ""
+        folder = os.path.dirname(folder)
+    return ""
+
+
+def registered_by(project: Project) -> dict[tuple[str, str], str]:
+    """Return (table, name) → ``module:attr`` of what the project, the packages it uses and mmcv's layers register."""
+    found: dict[tuple[str, str], str] = {}
+    for package in ("mmcv", *reversed(project.packages)):
+        found.update(registered(package))
+    return found
+
+
+def registered(package: str) -> Mapping[tuple[str, str], str]:
+    """Return what the sources of an original register: (table, name) → ``module:attr``."""
+    folder = ownership.original(package)
+    return _registered(package, folder) if folder is not None else {}
+
+
+@cache
+def _registered(package: str, folder: str) -> Mapping[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for module, file in _files(package, folder):
+        source = scan.parse(module, file) if _registers(file) else None
+        if source is not None:
+            found.update({(entry.table, entry.name): entry.target for entry in scan.registered(source)})
+    return found
+
+
+def _files(package: str, folder: str) -> Iterator[tuple[str, str]]:
+    """Yield (module, file) of a package; of mmcv only what Étude takes from the disk."""
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name.isidentifier())
+        for name in sorted(names):
+            relative = os.path.relpath(os.path.join(root, name), folder)
+            parts = [package, *relative.removesuffix(".py").split(os.sep)]
+            module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            if name.endswith(".py") and (package != "mmcv" or layers.is_layer(module)):
+                yield module, os.path.join(root, name)
+
+
+def _registers(file: str) -> bool:
+    """A quick look, so that only one file of three has to be parsed."""
+    with open(file, encoding="utf-8", errors="replace") as opened:
+        return "register_module" in opened.read()
