@@ -20,6 +20,8 @@ VERBS = {
     "train": ("train", "train what a config says"),
     "test": ("test", "measure a checkpoint on the config's test data"),
     "sweep": ("sweep", "train a config with many values and find the best"),
+    "lr-find": ("lr_find", "find a learning rate in one short run"),
+    "fit-batch": ("fit_batch", "find the largest batch that fits into memory"),
     "check": ("check", "find every mistake in a config; nothing is built"),
     "plan": ("plan", "what exactly will happen: steps, curves, hooks, saves"),
     "config": ("config", "the resolved config, and where a value came from"),

@@ -1,0 +1,36 @@
+"""``etude fit-batch CONFIG``: the largest training batch that fits into memory."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from etude.cli.train import positive
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "fit-batch",
+        help="find the largest batch that fits into memory",
+        description="Train two batches in a process of its own with larger and larger batches, and print the largest "
+        "one that fits. On a CPU the process may use --memory. Nothing is written.",
+    )
+    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this once")
+    parser.add_argument("--memory", metavar="2G", default="", help="what the process may use (default: this machine's)")
+    parser.add_argument("--start", type=positive, default=16, metavar="N", help="the first size (default 16)")
+    parser.add_argument("--most", type=positive, default=65536, metavar="N", help="the largest size to try")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude.sweep.fit_batch import Try, available_memory, fit_batch, parse_bytes, shown
+
+    limit = parse_bytes(args.memory) if args.memory else available_memory()
+
+    def say(one: Try) -> None:
+        print(f"batch {one.batch_size:>6}  {shown(one.peak):>8}  {'fits' if one.fits else 'too large'}", flush=True)
+
+    largest = fit_batch(args.config, args.overrides, limit=limit, start=args.start, most=args.most, say=say)
+    print(f"suggestion: data.train.batch_size={largest}")
+    return 0
