@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test cover lint docs projects release clean
+.PHONY: demo test test-all cover lint docs projects release clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
 test: $(VENV)/.test lint projects
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal
+
+# The tests without sampling: every slip of the fingers in every example.
+test-all: $(VENV)/.test lint projects
+	ETUDE_TEST_ALL=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal
 
 # The tests with the lines that none of them reaches.
 cover: $(VENV)/.test

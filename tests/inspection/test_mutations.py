@@ -14,7 +14,7 @@ import pytest
 from etude import compat, dialects
 from etude.config.from_python import assigned
 
-from .mutations import Survey, errors, survey_slips
+from .mutations import ALL, Survey, errors, survey_slips
 
 ROOT = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(path for path in ROOT.glob("native/**/*") if path.suffix in (".yaml", ".yml", ".json", ".toml"))
@@ -36,9 +36,10 @@ FOREIGN = [(dialect, path) for dialect in NAMES for path in configs_of(dialect)]
 
 
 def assert_all_are_caught(survey: Survey) -> None:
-    assert survey.count > 50
+    assert survey.count > (50 if ALL else 5)
     assert survey.missed == []
-    assert len(survey.unhelpful) <= 0.05 * survey.count, "\n".join(survey.unhelpful)
+    # In a small sample, one answer without the right word is more than 5 %.
+    assert len(survey.unhelpful) <= max(0.05 * survey.count, 0 if ALL else 2), "\n".join(survey.unhelpful)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")

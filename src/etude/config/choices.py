@@ -49,7 +49,8 @@ def _resolved(tree: Tree, path: Path, value: Any, findings: list[Finding]) -> An
 
 
 def _chosen(tree: Tree, path: Path, value: Mapping[str, Any], findings: list[Finding]) -> Any:
-    choices, use = value["oneof"], value.get("use")
+    choices: Any = value["oneof"]
+    use: Any = value.get("use")
     if not isinstance(choices, Mapping) or not choices:
         findings.append(
             Finding(str(tree.place(*path, "oneof")), f"{dotted((*path, 'oneof'))} must be a mapping of names")
