@@ -13,7 +13,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "etude"
 #: Highest first. The longest matching prefix of a module decides; ``*`` stands for one component.
 LAYERS = [
     ["cli", "__main__"],
-    ["api", "trainer", "compat", "sweep"],
+    ["inference"],
+    ["api", "trainer", "compat", "sweep", "exporting"],
     ["session"],
     ["build"],
     ["hooks", "dialects.*.live", "dialects.*.files"],

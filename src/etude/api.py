@@ -58,12 +58,20 @@ def load_plan(
     (0.05, 2)
     """
     builtins.load()
+    if Path(config).is_dir() and (Path(config) / "plan.yaml").is_file():
+        return _plan_of_run(Path(config), overrides, dialect)
     name, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
     try:
         return dialects.lower(name, tree), tree
     except ConfigError as error:
         wrong = [finding for finding in survey(name, tree) if finding.severity == "error"]
         raise ConfigError(wrong or error.findings) from None
+
+
+def _plan_of_run(run: Path, overrides: Sequence[str], dialect: str) -> tuple[Plan, Tree]:
+    """What a run was started with. Imports and data are looked for where its config was."""
+    plan, tree = load_plan(run / "plan.yaml", overrides, dialect=dialect)
+    return dataclasses.replace(plan, files=(str(folder.config_of(run)), *plan.files)), tree
 
 
 def survey(dialect: str, tree: Tree) -> list[Finding]:
@@ -142,6 +150,7 @@ def measure(
     overrides: Sequence[str] = (),
     *,
     split: str = "",
+    best: bool | str = False,
     dialect: str = "",
     options: Options | None = None,
 ) -> dict[str, float]:
@@ -152,18 +161,20 @@ def measure(
 
     options = options or Options()
     plan, _ = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))
-    plan, path = require_sound(plan), _find(checkpoint)
+    plan, path = require_sound(plan), _find(checkpoint, best)
     split = split or ("test" if "test" in plan.data else "val")
     if split not in plan.data:
         raise ConfigError(f"the config has no {split} data", at=plan.files[0], hint=suggest(split, plan.data))
     return measure(plan, options, path, split)
 
 
-def _find(checkpoint: str | Path) -> str:
+def _find(checkpoint: str | Path, best: bool | str = False) -> str:
     """The checkpoint that is meant; one that is not there is a mistake of the command, not of the checkpoint."""
-    from etude.checkpoint.find import find
+    from etude.checkpoint.find import find, find_best
 
     try:
+        if best:
+            return find_best(str(checkpoint), "" if best is True else best)
         return find(str(checkpoint))
     except NoCheckpoint as error:
         raise UserError(str(error)) from None

@@ -31,16 +31,21 @@ DATASETS: dict[str, str] = {
     "Csv": "etude.data.csv:Csv",
     "Digits": "etude.data.digits:Digits",
     "Idx": "etude.data.idx:Idx",
+    "Jsonl": "etude.data.tables:Jsonl",
+    "Parquet": "etude.data.tables:Parquet",
+    "Tar": "etude.data.tar:Tar",
     "ImageFolder": "etude.data.images:ImageFolder",
     "TensorData": "etude.data.memory:TensorData",
     "Transformed": "etude.data.transforms:Transformed",
 }
 
-TRANSFORMS: dict[str, str] = _same("etude.data.transforms", "Chain Normalize RandomFlip RandomShift")
+TRANSFORMS: dict[str, str] = _same("etude.data.transforms", "Chain Normalize RandomFlip RandomShift") | {
+    "RandAugment": "etude.data.augment:RandAugment"
+}
 
-SAMPLERS: dict[str, str] = _same("etude.data.samplers", "Balanced Subset")
+SAMPLERS: dict[str, str] = _same("etude.data.samplers", "Balanced LengthGrouped RepeatedAugmentation Subset Weighted")
 
-COLLATES: dict[str, str] = _same("etude.data.collate", "Lists Mixup Pad")
+COLLATES: dict[str, str] = _same("etude.data.collate", "CutMix Lists Mixup Pad")
 
 OPTIMIZERS: dict[str, str] = _same(
     "torch.optim",
@@ -77,8 +82,9 @@ HOOKS: dict[str, str] = {
 }
 
 METRICS: dict[str, str] = {
-    **_same("etude.metrics.classes", "Accuracy Confusion F1"),
-    **_same("etude.metrics.values", "MAE Mean RMSE"),
+    **_same("etude.metrics.classes", "Accuracy Confusion F1 IoU"),
+    **_same("etude.metrics.values", "MAE Mean Perplexity R2 RMSE"),
+    **_same("etude.metrics.ranking", "AUROC AveragePrecision"),
 }
 
 WRITERS: dict[str, str] = {

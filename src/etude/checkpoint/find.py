@@ -8,9 +8,11 @@ import yaml
 
 from etude.checkpoint import manifest as manifests
 from etude.checkpoint.formats import folders
+from etude.checkpoint.retention import Retention
 from etude.checkpoint.storage.places import local_path, locate
 from etude.checkpoint.store import STEP, Store
-from etude.errors import NoCheckpoint, ResumeError, nearest, printable
+from etude.errors import NoCheckpoint, ResumeError, nearest, printable, suggest
+from etude.metrics.direction import lower_is_better
 
 FOLDER = "checkpoints"
 _SHOWN = 6
@@ -38,6 +40,26 @@ def find(path: str, *, beside: str = "") -> str:
     if not os.path.exists(text):
         raise NoCheckpoint(f"{printable(path)}: no such file or checkpoint{_what_there_is(text, beside)}")
     return text
+
+
+def find_best(run: str, metric: str = "") -> str:
+    """The best checkpoint of a run: the one that its pointer ``best`` names, or the best by a metric that is named."""
+    folder = next((p for p in (os.path.join(run, FOLDER), run) if Store(p, write=False).entries()), "")
+    if not folder:
+        raise NoCheckpoint(f"{printable(run)}: no such run, or it has no checkpoint")
+    pointer = os.path.join(folder, "best")
+    if not metric and os.path.isfile(pointer):
+        return _pointed_at(pointer)
+    entries = Store(folder, write=False).entries()
+    known = sorted({name for entry in entries for name in entry.metrics})
+    if not metric:
+        hint = f"name a metric ({', '.join(known)}), or write checkpoint: {{best: …}}" if known else "it has no metrics"
+        raise NoCheckpoint(f"{printable(run)} does not say which checkpoint is best; {hint}")
+    mode = "min" if lower_is_better(metric) else "max"
+    ranked = Retention(best=1, metric=metric, mode=mode).ranked(entries)
+    if not ranked:
+        raise NoCheckpoint(f"no checkpoint of {printable(run)} has a metric {metric!r}; {suggest(metric, known)}")
+    return os.path.join(folder, ranked[0].name)
 
 
 def is_native(path: str) -> bool:

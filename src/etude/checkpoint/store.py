@@ -70,6 +70,7 @@ class Store:
         self._outcomes: deque[Outcome] = deque()
         self._failed_in_a_row = 0
         self._entries: dict[str, Entry] = {}
+        self._best = ""
         self._newest: str | None = None
         self._write = write
         #: Whether a save deletes what it makes superfluous; not after an error, when everything may be needed.
@@ -203,8 +204,16 @@ class Store:
             self.disk.write_atomically(latest, lambda file: file.write(text))
             if self.pruning:
                 self.prune()
+            self._point_at_best()
         except OSError as error:
             self.say(f"{entry.name} is saved, but tidying up failed: {printable(str(error))}")
+
+    def _point_at_best(self) -> None:
+        """Let the file ``best`` name the best checkpoint, where the config says by which metric."""
+        ranked = self.retention.ranked(self.entries())
+        if ranked and ranked[0].name != self._best:
+            self._best, text = ranked[0].name, f"{ranked[0].name}\n".encode()
+            self.disk.write_atomically(self.disk.join(self.folder, "best"), lambda file: file.write(text))
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
@@ -214,7 +223,7 @@ class Store:
             unfinished = (name.startswith(".") and ".tmp-" in name) or (
                 not self.disk.RENAMES and STEP.fullmatch(name) is not None and not self._complete(name)
             )
-            if unfinished and not name.startswith(".latest"):
+            if unfinished and not name.startswith((".latest", ".best")):
                 self.say(f"removed unfinished checkpoint {printable(name)}")
             if unfinished or name.startswith(".trash-"):
                 quietly(self.disk.remove_tree, self.disk.join(self.folder, name))

@@ -22,6 +22,8 @@ VERBS = {
     "sweep": ("sweep", "train a config with many values and find the best"),
     "lr-find": ("lr_find", "find a learning rate in one short run"),
     "fit-batch": ("fit_batch", "find the largest batch that fits into memory"),
+    "predict": ("predict", "write what a trained model answers to some data"),
+    "export": ("export", "write a trained model as a program or as weights"),
     "check": ("check", "find every mistake in a config; nothing is built"),
     "plan": ("plan", "what exactly will happen: steps, curves, hooks, saves"),
     "config": ("config", "the resolved config, and where a value came from"),

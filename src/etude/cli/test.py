@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from etude.errors import printable
+from etude.errors import UserError, printable
 
 
 def add_parser(subparsers: Any) -> None:
@@ -17,11 +17,14 @@ def add_parser(subparsers: Any) -> None:
         description="Build what CONFIG says, take the weights of CHECKPOINT, go once over the test data (validation "
         "data where there is no other) and print the results, one per line. Nothing is trained or saved.",
     )
-    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("config", metavar="CONFIG", help="a config, or a run, whose config is then used")
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", help="a checkpoint, a weights file, or a run for its newest"
+        "checkpoint", metavar="CHECKPOINT", nargs="?", help="a checkpoint, a weights file, or a run for its newest"
     )
     parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this once")
+    parser.add_argument(
+        "--best", nargs="?", const=True, default=False, metavar="METRIC", help="the best checkpoint, not the newest"
+    )
     parser.add_argument("--split", default="", metavar="NAME", help="the data to measure on (default: test, else val)")
     parser.add_argument("--out", metavar="FILE", help="write the results to FILE, as JSON")
     parser.add_argument("--folder", "--work-dir", metavar="DIR", help="where another system's logs go")
@@ -39,12 +42,24 @@ def run(args: argparse.Namespace) -> int:
     from etude.api import measure
     from etude.build import Options
 
+    checkpoint = args.checkpoint
+    if checkpoint is not None and "=" in checkpoint and not Path(checkpoint).exists():
+        args.overrides.insert(0, checkpoint)
+        checkpoint = None
+    if checkpoint is None and not Path(args.config).is_dir():
+        raise UserError("say which checkpoint: etude test CONFIG CHECKPOINT, or etude test RUN")
     compat.install()
     options = Options(
         folder=Path(args.folder) if args.folder else None, quiet=args.quiet, trust=args.trust, extras=vars(args)
     )
     results = measure(
-        args.config, args.checkpoint, args.overrides, split=args.split, dialect=args.dialect, options=options
+        args.config,
+        checkpoint or args.config,
+        args.overrides,
+        split=args.split,
+        best=args.best,
+        dialect=args.dialect,
+        options=options,
     )
     for name, value in results.items():
         print(f"{printable(name)}  {value:.6g}")

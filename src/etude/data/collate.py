@@ -60,6 +60,39 @@ class Lists:
         return list(samples)
 
 
+class CutMix:
+    """Puts a rectangle of another image of the batch into every image, and gives the target as a share of each class.
+
+    For losses that take probabilities, as ``CrossEntropyLoss`` does. ``alpha`` is that of the Beta distribution. With
+    ``mixup`` above 0 a batch is mixed as :class:`Mixup` does instead, one time in two.
+    """
+
+    def __init__(self, classes: int, alpha: float = 1.0, mixup: float = 0.0) -> None:
+        self.classes, self.alpha = classes, alpha
+        self._mixup = Mixup(classes, mixup) if mixup > 0 else None
+
+    def __call__(self, samples: list[Any]) -> tuple[Tensor, Tensor]:
+        if self._mixup is not None and float(torch.rand(())) < 0.5:
+            return self._mixup(samples)
+        inputs, labels = default_collate(samples)
+        share = float(torch.distributions.Beta(self.alpha, self.alpha).sample())
+        height, width = inputs.shape[-2:]
+        top, bottom = _span(height, (1 - share) ** 0.5)
+        left, right = _span(width, (1 - share) ** 0.5)
+        other = torch.randperm(len(inputs))
+        mixed = inputs.clone()
+        mixed[..., top:bottom, left:right] = inputs[other][..., top:bottom, left:right]
+        kept = 1 - (bottom - top) * (right - left) / (height * width)
+        targets = torch.nn.functional.one_hot(labels, self.classes).to(inputs.dtype)
+        return mixed, kept * targets + (1 - kept) * targets[other]
+
+
+def _span(size: int, share: float) -> tuple[int, int]:
+    """A random interval of a share of ``size``, cut off at the borders."""
+    half, middle = int(size * share) // 2, int(torch.randint(size, ()))
+    return max(0, middle - half), min(size, middle + half)
+
+
 class Mixup:
     """Mixes every sample with another of its batch and gives the target as a share of each class.
 

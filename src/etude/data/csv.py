@@ -17,21 +17,31 @@ class Csv(TensorData):
     """Rows of a CSV file whose first line names the columns.
 
     A sample is the ``columns`` (all but the target, if none are named) as float32, and the ``target``: int64 if all its
-    values are whole numbers, float32 if all are numbers, else the number of its name in ``self.classes``.
+    values are whole numbers, float32 if all are numbers, else the number of its name in ``self.classes``. With
+    ``predicts`` a sample is its columns alone, and the target's column may be missing.
     """
 
     def __init__(
-        self, file: str, target: str = "label", columns: Sequence[str] | None = None, delimiter: str = ","
+        self,
+        file: str,
+        target: str = "label",
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        predicts: bool = False,
     ) -> None:
         header, rows = _read(file, delimiter)
         self.columns = [name for name in header if name != target] if columns is None else list(columns)
-        for name in (target, *self.columns):
+        for name in (*([] if predicts else [target]), *self.columns):
             if name not in header:
                 raise ConfigError(f"{file}:1: no column is called {name!r}", hint=suggest(name, header))
         places = [header.index(name) for name in self.columns]
         features = [[_number(row[place], file, line, header[place]) for place in places] for line, row in rows]
+        values = torch.tensor(features, dtype=torch.float32).view(len(rows), len(places))
+        if predicts:
+            super().__init__(values)
+            return
         self.classes, targets = _targets([row[header.index(target)] for _, row in rows])
-        super().__init__(torch.tensor(features, dtype=torch.float32).view(len(rows), len(places)), targets)
+        super().__init__(values, targets)
 
 
 def _read(file: str, delimiter: str) -> tuple[list[str], list[tuple[int, list[str]]]]:

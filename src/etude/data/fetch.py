@@ -18,6 +18,7 @@ from torch import Tensor
 
 from etude.data.collate import stack
 from etude.data.order import Task
+from etude.data.samplers import Again
 from etude.data.seeds import Generator, generators, mix, mix_each, seed_process
 from etude.errors import ConfigError, printable, suggest
 
@@ -306,6 +307,8 @@ def _plain(indices: Any) -> list[Any]:
 
 def _number(index: Any) -> int:
     """A number for an index of any kind; strings and tuples must not depend on Python's hash seed."""
+    if type(index) is Again:
+        return mix(int(index), index.count)
     return index if isinstance(index, int) else mix(*repr(index).encode())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -59,7 +59,31 @@ class ImageFolder:
         return (image if self.transform is None else self.transform(image)), label
 
 
-def read_image(path: Path | str, *, mode: str = "RGB", size: tuple[int, ...] | None = None) -> Tensor:
+class Pictures:
+    """Every picture in ``folder`` (or the one at that path), without labels, in the order of their names."""
+
+    def __init__(
+        self,
+        folder: str,
+        size: int | tuple[int, int] | None = None,
+        mode: str = "RGB",
+        transform: Callable[[Tensor], Any] | None = None,
+    ) -> None:
+        root = Path(folder).expanduser()
+        found = sorted(root.rglob("*")) if root.is_dir() else [root]
+        self.paths = [path for path in found if path.suffix.lower() in SUFFIXES]
+        self.size = (size, size) if isinstance(size, int) else tuple(size) if size else None
+        self.mode, self.transform = mode, transform
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        image = read_image(self.paths[index], mode=self.mode, size=self.size)
+        return image if self.transform is None else self.transform(image)
+
+
+def read_image(path: Path | str | BinaryIO, *, mode: str = "RGB", size: tuple[int, ...] | None = None) -> Tensor:
     """A picture as float32 in [0, 1], channels first."""
     try:
         from PIL import Image

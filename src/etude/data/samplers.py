@@ -29,6 +29,86 @@ class Balanced:
         yield from torch.multinomial(self.weights, self.size, replacement=True).tolist()
 
 
+class Weighted:
+    """Draws ``size`` samples with replacement, each with the chance that its weight says.
+
+    ``weights`` are a number per sample, or a number per class.
+    """
+
+    def __init__(self, dataset: Any, weights: Sequence[float], size: int | None = None) -> None:
+        given = torch.tensor(weights, dtype=torch.float64)
+        if len(given) != len(dataset):
+            labels = _labels(dataset)
+            if len(given) <= int(labels.max()):
+                text = f"Weighted: {len(given)} weights are neither one per sample ({len(dataset)}) nor one per class"
+                raise ConfigError(text)
+            given = given[labels]
+        if bool((given < 0).any()) or not bool(given.sum() > 0):
+            raise ConfigError("Weighted: weights must not be negative, and one must be more than zero")
+        self.weights, self.size = given, size or len(dataset)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        yield from torch.multinomial(self.weights, self.size, replacement=True).tolist()
+
+
+class LengthGrouped:
+    """A random order in which samples of about the same length come together, so that batches need little padding.
+
+    Samples are shuffled, cut into groups of ``group`` samples, and each group is sorted by length. The length of a
+    sample is that of its ``key``, of its first part, or its own.
+    """
+
+    def __init__(self, dataset: Any, group: int = 512, key: str | int | None = None) -> None:
+        if group < 1:
+            raise ConfigError(f"LengthGrouped: group is {group}; it must be at least 1")
+        self.group = group
+        self.lengths = [_length(dataset[index], key) for index in range(len(dataset))]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(len(self.lengths)).tolist()
+        for start in range(0, len(order), self.group):
+            yield from sorted(order[start : start + self.group], key=lambda index: -self.lengths[index])
+
+
+class Again(int):
+    """The index of a sample that comes for the ``count``-th time in its epoch: what it draws depends on that too."""
+
+    count: int
+
+    def __new__(cls, index: int, count: int) -> Again:
+        made = super().__new__(cls, index)
+        made.count = count
+        return made
+
+    def __getnewargs__(self) -> tuple[int, int]:  # type: ignore[override]
+        return int(self), self.count
+
+
+class RepeatedAugmentation:
+    """A random order with every sample ``repeats`` times in a row, each time augmented anew; an epoch is as long as the
+    data, so that it holds a part of the samples only.
+    """
+
+    def __init__(self, dataset: Any, repeats: int = 3) -> None:
+        if repeats < 1:
+            raise ConfigError(f"RepeatedAugmentation: repeats is {repeats}; it must be at least 1")
+        self.size, self.repeats = len(dataset), repeats
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(self.size).tolist()
+        for place in range(self.size):
+            yield Again(order[place // self.repeats], place % self.repeats)
+
+
 class Subset:
     """Some samples only: those at ``indices``, or the first ``size``; shuffled if asked."""
 
@@ -54,6 +134,14 @@ class Subset:
             yield self.indices[place]
 
 
+def _length(sample: Any, key: str | int | None) -> int:
+    if key is None and isinstance(sample, tuple | list):
+        return len(sample[0])
+    if key is None and isinstance(sample, dict):
+        return max((len(value) for value in sample.values() if hasattr(value, "__len__")), default=0)
+    return len(sample if key is None else sample[key])
+
+
 def _labels(dataset: Any) -> Tensor:
     labels = getattr(dataset, "labels", None)
     if labels is None and getattr(dataset, "tensors", None):
@@ -61,5 +149,5 @@ def _labels(dataset: Any) -> Tensor:
     if labels is None and getattr(dataset, "samples", None):
         labels = [label for _, label in dataset.samples]
     if labels is None:
-        raise ConfigError(f"Balanced: {type(dataset).__name__} does not say its labels", hint="give it `labels`")
+        raise ConfigError(f"{type(dataset).__name__} does not say its labels", hint="give it `labels`")
     return torch.as_tensor(labels).long()

@@ -104,6 +104,35 @@ class F1:
         return (scores * weights).sum() / weights.sum().clamp(min=1)
 
 
+class IoU:
+    """The overlap of the pixels that are guessed and that are of a class, over their union; the mean over classes.
+
+    ``output`` has scores per class in its second dimension, ``target`` classes; pixels of the class ``ignore`` do not
+    count, nor do classes that are neither there nor guessed. Recorded as ``iou``.
+    """
+
+    name = "iou"
+
+    def __init__(self, classes: int | None = None, ignore: int = 255) -> None:
+        self.ignore = ignore
+        self._confusion = Confusion(classes)
+
+    def reset(self) -> None:
+        self._confusion.reset()
+
+    def update(self, output: Tensor, target: Tensor) -> None:
+        classes = self._confusion.classes or _classes(output)
+        guess, counted = _guess(output, target), target != self.ignore
+        self._confusion.classes = classes
+        self._confusion.update(guess[counted].long(), target[counted])
+
+    def compute(self) -> Tensor:
+        matrix = self._confusion.matrix.double()
+        hits = matrix.diagonal()
+        union = matrix.sum(1) + matrix.sum(0) - hits
+        return (hits / union)[union > 0].mean()
+
+
 def _hits(output: Tensor, target: Tensor, top: int) -> Tensor:
     if top == 1:
         return _guess(output, target) == target

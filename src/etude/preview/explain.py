@@ -48,7 +48,8 @@ class Facts:
     total_steps: int | None
     actors: tuple[Actor, ...] = ()
     groups: tuple[GroupFact, ...] = ()
-    eval_batches: int = 0
+    #: None for a stream, whose end nobody knows.
+    eval_batches: int | None = 0
     checkpoint_bytes: int = 0
 
 
@@ -164,7 +165,7 @@ class _Narrator:
 
     def _evaluation(self) -> Iterator[Act]:
         yield from self._all("before_eval")
-        for _ in range(self.facts.eval_batches):
+        for _ in range(self.facts.eval_batches or 0):
             yield from self._all("before_eval_step")
             yield from self._all("after_eval_step")
         yield from self._all("after_eval")

@@ -81,8 +81,8 @@ def _group_name(group: dict[str, Any], index: int, parameters: dict[int, str]) -
     return str(group.get("name", only or index))
 
 
-def _length(loader: Any) -> int:
+def _length(loader: Any) -> int | None:
     try:
-        return len(loader)
+        return 0 if loader is None else len(loader)
     except TypeError:
-        return 0
+        return None

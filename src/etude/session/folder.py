@@ -67,12 +67,25 @@ def make(folder: Path, *, plan_text: str, files: dict[str, str], anew: bool = Fa
         folder.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
         if anew or not (folder / "plan.yaml").exists():
             _write_configs(folder / "config", files)
-            (folder / "env.json").write_text(json.dumps(environment(), indent=2) + "\n", encoding="utf-8")
+            # Relative, so that a project that is moved as a whole still finds what its config imports.
+            config = os.path.relpath(next(iter(files)), folder) if files else None
+            text = json.dumps({**environment(), "config": config}, indent=2)
+            (folder / "env.json").write_text(text + "\n", encoding="utf-8")
             _write(folder / "plan.yaml", plan_text)
     except OSError as error:
         raise ConfigError(
             f"the run's folder {folder} cannot be written: {error.strerror or error}", hint="choose another --folder"
         ) from error
+
+
+def config_of(folder: Path) -> Path:
+    """The config that a run was started with, if it is still there; else the plan in the run's folder."""
+    try:
+        relative = json.loads((folder / "env.json").read_text(encoding="utf-8"))["config"]
+        there = Path(os.path.normpath(folder / relative))
+        return there if there.is_file() else folder / "plan.yaml"
+    except (OSError, ValueError, KeyError, TypeError):
+        return folder / "plan.yaml"
 
 
 def environment() -> dict[str, Any]:

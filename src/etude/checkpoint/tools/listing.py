@@ -83,8 +83,18 @@ def _row(path: str) -> tuple[str, ...]:
     except ResumeError as error:
         return (name, "", "", "", "", str(error))
     metrics = "  ".join(f"{key} {value:.4g}" for key, value in manifest.metrics.items())
+    metrics += "  (best)" if name == _best_in(os.path.dirname(where)) else ""
     note = manifest.kind if manifest.kind != "full" else ""
     return (name, str(manifest.step), str(manifest.epoch), human(manifest.size), manifest.saved, metrics or note)
+
+
+def _best_in(folder: str) -> str:
+    """The checkpoint that the pointer ``best`` of a local folder names."""
+    try:
+        with open(os.path.join(folder, "best"), encoding="utf-8") as file:
+            return file.read(200).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _foreign_row(one: Found) -> tuple[str, ...]:

@@ -21,7 +21,12 @@ _KNOWN: Mapping[str, _Names] = {
     "Accuracy": _accuracy,
     "Confusion": lambda args: {"recall/"},
     "F1": lambda args: {"f1"},
+    "AUROC": lambda args: {"auroc"},
+    "AveragePrecision": lambda args: {"average_precision"},
+    "IoU": lambda args: {"iou"},
     "MAE": lambda args: {"mae"},
+    "Perplexity": lambda args: {"perplexity"},
+    "R2": lambda args: {"r2"},
     "Mean": lambda args: {str(args.get("key") or "mean")},
     "RMSE": lambda args: {"rmse"},
 }

@@ -1,0 +1,35 @@
+"""``etude export RUN -o model.pt2``: a trained model as a program or as weights, checked against the model."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from etude.cli.predict import add_weights
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "export",
+        help="write a trained model as a program or as weights",
+        description="Load the model of RUN and write it by torch.export (.pt2), as ONNX (.onnx), or as weights "
+        "(.safetensors). A program takes any batch size, and is compared with the model on a batch before it is kept.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="the folder of a run")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="model.pt2, model.onnx or model.safetensors")
+    parser.add_argument("--shape", metavar="3,224,224", help="shape of one input (default: a batch of the run's data)")
+    add_weights(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude.errors import UserError
+    from etude.inference import export
+
+    try:
+        shape = [int(number) for number in args.shape.split(",")] if args.shape else None
+    except ValueError:
+        raise UserError(f"--shape is written as 3,224,224, not {args.shape!r}") from None
+    said = export(args.folder, args.out, best=args.best, ema=args.ema, shape=shape)
+    print(f"{args.out}  {said}")
+    return 0

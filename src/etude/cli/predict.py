@@ -1,0 +1,57 @@
+"""``etude predict RUN [DATA] -o out.csv``: what a trained model answers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "predict",
+        help="write what a trained model answers to some data",
+        description="Load the model of RUN and write its answer to every sample: of a split of its own data, of a "
+        "folder of images, or of a file like the config's own. The suffix of FILE says the format.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="the folder of a run")
+    parser.add_argument("data", metavar="DATA", nargs="?", help="a folder of images, or a file like the config's own")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="out.csv, out.jsonl or out.npz")
+    parser.add_argument("--split", default="", metavar="NAME", help="a split of the data (default: test, else val)")
+    add_weights(parser)
+    parser.add_argument("--batch-size", type=int, metavar="N", help="samples at a time (default: as the config says)")
+    parser.add_argument("--device", default="auto")
+    parser.set_defaults(run=run)
+
+
+def add_weights(parser: argparse.ArgumentParser) -> None:
+    """Flags that say which weights of a run are meant."""
+    parser.add_argument(
+        "--best", nargs="?", const=True, default=False, metavar="METRIC", help="the best checkpoint, not the newest"
+    )
+    parser.add_argument(
+        "--ema",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="the average of an EMA or SWA hook, or not (default: the weights that the run was evaluated with)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude.inference import FORMATS, predict_run
+
+    if not args.out.endswith(FORMATS):
+        from etude.errors import UserError
+
+        raise UserError(f"{args.out}: predictions are written as {', '.join(FORMATS)}")
+    found = predict_run(
+        args.folder,
+        args.data,
+        split=args.split,
+        best=args.best,
+        ema=args.ema,
+        batch_size=args.batch_size,
+        device=args.device,
+    )
+    found.write(args.out)
+    print(f"{len(found.names)} samples  {args.out}")
+    return 0

@@ -1,0 +1,323 @@
+"""From a finished run to its model: load it, predict with it, export it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from etude.api import load_plan, require_sound
+from etude.build import import_modules, make, pick_device
+from etude.checkpoint import manifest
+from etude.checkpoint.find import FOLDER, find, find_best
+from etude.checkpoint.store import Store
+from etude.checkpoint.warm import init_from
+from etude.core.outputs import SCORE_KEYS
+from etude.core.predict import inputs_of, predict
+from etude.core.state import check_weights
+from etude.core.update import Forward
+from etude.data.images import SUFFIXES, Pictures
+from etude.data.loader import Loader, is_stream
+from etude.errors import ConfigError, NoCheckpoint, UserError, printable, suggest
+from etude.inspection.check.paths import located
+from etude.plan import Plan, Spec
+
+FORMATS = (".csv", ".npz", ".jsonl")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a loaded model comes from: ``model.etude``."""
+
+    checkpoint: str
+    step: int | None
+    metrics: Mapping[str, float]
+    #: Whether the weights are the average that an EMA or SWA hook kept.
+    averaged: bool
+    #: The transform of the config's validation data, where it has one: what an input has to go through.
+    transform: Any = None
+
+
+def load(
+    run: str | Path, *, best: bool | str = False, step: int | None = None, ema: bool | None = None, device: str = "cpu"
+) -> torch.nn.Module:
+    """Return the model of a run with its weights, in eval mode; ``model.etude`` says where they come from.
+
+    The newest checkpoint is taken, or that of ``step``, or the ``best`` one (by the config's ``checkpoint.best``, or by
+    the metric that is named). ``ema`` says whether to take the average of an EMA or SWA hook; without it, the weights
+    are those that the run's results were measured with. Weights have to fit exactly.
+
+    >>> import etude
+    >>> from pathlib import Path
+    >>> _ = Path("c.yaml").write_text('''
+    ... model: {type: MLP, sizes: [64, 10]}
+    ... loss: CrossEntropyLoss
+    ... data: {train: {dataset: {type: Digits, split: train}, batch_size: 512}}
+    ... optim: {type: AdamW, lr: 1e-2}
+    ... train: {epochs: 1}
+    ... ''')
+    >>> _ = etude.train("c.yaml", options=etude.Options(folder="myrun", quiet=True))
+    >>> model = etude.load("myrun")
+    >>> model.training, model.etude.step
+    (False, 3)
+    """
+    plan = _native_plan(run)
+    path = _checkpoint(run, best=best, step=step)
+    import_modules(plan)
+    model: torch.nn.Module = make(plan.model)
+    origin = _take(model, plan, path, ema)
+    model.etude = origin  # type: ignore[assignment]
+    return model.to(pick_device(device)).eval()
+
+
+def _native_plan(run: str | Path) -> Plan:
+    plan, _ = load_plan(run)
+    if plan.builder != "native":
+        hint = "`etude ckpt convert` reads its weights"
+        raise UserError(f"{printable(str(run))} is a run of a {plan.dialect} config; {hint}")
+    return require_sound(plan)
+
+
+def _checkpoint(run: str | Path, *, best: bool | str = False, step: int | None = None) -> str:
+    try:
+        if best:
+            return find_best(str(run), "" if best is True else best)
+        return find(str(run)) if step is None else _at_step(Path(run), step)
+    except NoCheckpoint as error:
+        raise UserError(str(error)) from None
+
+
+def _at_step(run: Path, step: int) -> str:
+    entries = Store(str(run / FOLDER), write=False).entries()
+    found = [entry.path for entry in entries if entry.step == step]
+    if not found:
+        there = ", ".join(str(entry.step) for entry in entries) or "none"
+        raise NoCheckpoint(f"{printable(str(run))} has no such checkpoint as of step {step}; there are {there}")
+    return found[-1]
+
+
+def _take(model: torch.nn.Module, plan: Plan, path: str, ema: bool | None) -> Origin:
+    transform = _transform(plan)
+    if not os.path.isfile(os.path.join(path, manifest.NAME)):
+        if ema:
+            raise UserError(f"{printable(path)} holds weights only, and no average")
+        init_from(model, path, strict=True)
+        return Origin(checkpoint=path, step=None, metrics={}, averaged=False, transform=transform)
+    loaded = Store(os.path.dirname(os.path.abspath(path)), write=False).load(path)
+    weights, average = dict(loaded.state["model"]), _average(loaded.state, plan)
+    if ema and not average:
+        raise UserError(f"{printable(path)} holds no average: the config has no EMA or SWA hook that had begun")
+    averaged = bool(average) if ema is None else ema
+    weights |= average if averaged else {}
+    check_weights(model, weights)
+    model.load_state_dict(weights)
+    made = loaded.manifest
+    return Origin(checkpoint=path, step=made.step, metrics=made.metrics, averaged=averaged, transform=transform)
+
+
+def _average(state: Mapping[str, Any], plan: Plan) -> dict[str, Tensor]:
+    """The average that evaluations of the run used; of several the one with ``evaluate``."""
+    kept = [part for name, part in state.items() if name.startswith(("hook.Ema", "hook.Swa"))]
+    specs = [hook.spec for hook in plan.hooks if hook.spec.name in ("EMA", "SWA")]
+    used = [part for part, spec in zip(kept, specs, strict=False) if spec.args.get("evaluate", True)]
+    return dict((used or kept)[0]["average"]) if used or kept else {}
+
+
+def _transform(plan: Plan) -> Any:
+    loader = plan.data.get("val") or plan.data.get("test")
+    spec = loader.dataset.args.get("transform") if loader is not None else None
+    return make(spec) if isinstance(spec, Spec) else None
+
+
+# -- predict -----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """What a model answers to every sample: ``names`` of the samples and ``outputs`` by name."""
+
+    names: list[str]
+    outputs: Mapping[str, Tensor]
+    #: Class names, where the data has them; ``labels`` are guesses of a classifier, else None.
+    classes: Sequence[str] = ()
+    labels: Tensor | None = None
+
+    def write(self, path: str | Path) -> None:
+        """Write ``.csv``, ``.jsonl`` or ``.npz``; the file appears whole or not at all."""
+        target = Path(path)
+        if target.suffix not in FORMATS:
+            raise UserError(f"{target}: predictions are written as {', '.join(FORMATS)}")
+        part = target.with_name(f".{target.name}.part{target.suffix}")
+        {".csv": self._csv, ".jsonl": self._jsonl, ".npz": self._npz}[target.suffix](part)
+        os.replace(part, target)
+
+    def _label(self, index: int) -> Any:
+        assert self.labels is not None
+        number = int(self.labels[index])
+        return self.classes[number] if self.classes else number
+
+    def _csv(self, path: Path) -> None:
+        flat = {name: value.reshape(len(value), -1) for name, value in self.outputs.items()}
+        columns = [
+            name if value.shape[1] == 1 else f"{name}_{place}"
+            for name, value in flat.items()
+            for place in range(value.shape[1])
+        ]
+        numbers = torch.cat([value.double() for value in flat.values()], 1).tolist()
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["sample", *(["label"] if self.labels is not None else []), *columns])
+            for index, name in enumerate(self.names):
+                label = [self._label(index)] if self.labels is not None else []
+                writer.writerow([name, *label, *(f"{value:.7g}" for value in numbers[index])])
+
+    def _jsonl(self, path: Path) -> None:
+        with path.open("w", encoding="utf-8") as file:
+            for index, name in enumerate(self.names):
+                row: dict[str, Any] = {"sample": name}
+                if self.labels is not None:
+                    row["label"] = self._label(index)
+                row |= {key: value[index].tolist() for key, value in self.outputs.items()}
+                file.write(json.dumps(row) + "\n")
+
+    def _npz(self, path: Path) -> None:
+        arrays: dict[str, Any] = {name: value.numpy() for name, value in self.outputs.items()}
+        if self.labels is not None:
+            arrays["label"] = self.labels.numpy()
+        np.savez(path, **{"sample": np.array(self.names), **arrays})
+
+
+def predict_run(
+    run: str | Path,
+    data: str | Path | None = None,
+    *,
+    split: str = "",
+    best: bool | str = False,
+    ema: bool | None = None,
+    batch_size: int | None = None,
+    device: str = "auto",
+) -> Predictions:
+    """Return what the model of a run answers to a split of its data, a folder of images, or a file like its data."""
+    model = load(run, best=best, ema=ema, device=device)
+    plan = _native_plan(run)
+    dataset, names = _dataset(plan, split, data)
+    usual = next(iter(plan.data.values())).batch_size
+    where = next(model.parameters(), torch.zeros(())).device
+    loader = Loader(dataset, batch_size=batch_size or usual, device=None if where.type == "cpu" else where)
+    forward = Forward(model, {"loss": _no_loss} if plan.losses else {})
+    answers = predict(forward, loader, device=where)
+    outputs = {"output": answers} if isinstance(answers, Tensor) else answers
+    count = len(next(iter(outputs.values())))
+    scores = next((outputs[key] for key in SCORE_KEYS if key in outputs), None)
+    labels = scores.argmax(1) if scores is not None and scores.ndim == 2 and _classifies(plan) else None
+    named = getattr(dataset, "classes", None)
+    classes = [str(name) for name in named] if isinstance(named, list | tuple) else []
+    return Predictions(names or [str(number) for number in range(count)], outputs, classes, labels)
+
+
+def _no_loss(output: Any, target: Any) -> Tensor:
+    return torch.zeros(())
+
+
+def _classifies(plan: Plan) -> bool:
+    named = {spec.name for spec in (*plan.losses, *plan.metrics)}
+    return bool(named & {"CrossEntropyLoss", "NLLLoss", "MultiMarginLoss", "Accuracy", "F1", "Confusion"})
+
+
+def _split(plan: Plan, split: str) -> str:
+    chosen = split or next(name for name in ("test", "val", "train") if name in plan.data)
+    if chosen not in plan.data:
+        raise ConfigError(f"the config has no {chosen} data", at=plan.files[0], hint=suggest(chosen, plan.data))
+    return chosen
+
+
+def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list[str]]:
+    """The data to predict, and the names of its samples where it has any."""
+    spec = plan.data[_split(plan, split)].dataset
+    if data is None:
+        dataset = make(located(spec, plan.files))
+        return dataset, [] if is_stream(dataset) else _names(dataset)
+    path = Path(data)
+    if not path.exists():
+        raise UserError(f"{printable(str(path))}: no such file or folder")
+    dataset = _pictures(path, spec) if _holds_pictures(path) else _like(spec, path)
+    return dataset, _names(dataset)
+
+
+def _holds_pictures(path: Path) -> bool:
+    if path.is_dir():
+        return any(one.suffix.lower() in SUFFIXES for one in path.rglob("*"))
+    return path.suffix.lower() in SUFFIXES
+
+
+def _pictures(path: Path, spec: Spec) -> Pictures:
+    """Pictures are read as the config's own ImageFolder reads them."""
+    args = {key: make(value) if isinstance(value, Spec) else value for key, value in spec.args.items()}
+    return Pictures(str(path), **{key: args[key] for key in ("size", "mode", "transform") if key in args})
+
+
+def _like(spec: Spec, path: Path) -> Any:
+    """The config's own dataset, with another file. A table to predict need not have the target's column."""
+    key = next((key for key in ("file", "files", "folder", "root", "path") if key in spec.args), None)
+    if key is None:
+        raise UserError(
+            f"{printable(str(path))}: the config's dataset {spec.name} reads no file, so it cannot read this one; "
+            "leave DATA out and choose a --split"
+        )
+    args = {**spec.args, key: str(path)}
+    if spec.name in ("Csv", "Jsonl", "Parquet"):
+        args["predicts"] = True
+    return make(dataclasses.replace(spec, args=args))
+
+
+def _names(dataset: Any) -> list[str]:
+    samples = getattr(dataset, "samples", None)
+    if isinstance(samples, list) and samples and isinstance(samples[0], tuple):
+        return [str(path) for path, *_ in samples]
+    return [str(path) for path in getattr(dataset, "paths", ())]
+
+
+# -- export ------------------------------------------------------------------------------------------------------------
+
+
+def export(
+    run: str | Path,
+    path: str | Path,
+    *,
+    best: bool | str = False,
+    ema: bool | None = None,
+    shape: Sequence[int] | None = None,
+) -> str:
+    """Write a run's model as ``.pt2`` (torch.export), ``.onnx`` or ``.safetensors`` (weights), and check the file.
+
+    The program takes any batch size. It is run on a batch of another size than it was traced with, and its answers are
+    compared with the model's; returns a line that says so. ``shape`` of one input replaces a batch of the run's data.
+    """
+    from etude.exporting import write
+
+    model = load(run, best=best, ema=ema)
+    target = Path(path)
+    inputs = None if target.suffix == ".safetensors" else _example(_native_plan(run), shape)
+    return write(model, target, inputs)
+
+
+def _example(plan: Plan, shape: Sequence[int] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Inputs of a batch, as arguments and as keywords."""
+    if shape is not None:
+        return (torch.randn(4, *shape),), {}
+    loader = plan.data[_split(plan, "")]
+    dataset = make(located(loader.dataset, plan.files))
+    batch = next(iter(Loader(dataset, batch_size=max(4, min(loader.batch_size, 8)))))
+    forward = Forward(torch.nn.Identity(), {"loss": _no_loss} if plan.losses else {})
+    inputs = inputs_of(forward, batch)
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)), {}

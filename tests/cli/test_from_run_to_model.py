@@ -1,0 +1,176 @@
+"""From a run to its model: the best checkpoint, averages, predictions and exports."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import etude
+from etude.data import Digits
+from etude.errors import UserError
+from tests.cli.commands import CONFIG, Commands
+
+RUN = CONFIG.replace("keep: 2", "keep: 9").replace("every: 1ep", "every: 2step").replace("epochs: 2", "epochs: 3")
+EMA = "hooks: [{type: EMA, momentum: 0.2}]\n"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Two finished runs: one with an average of its weights."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, text in {"plain": RUN, "ema": RUN + EMA}.items():
+        (folder / f"{name}.yaml").write_text(text)
+        etude.train(folder / f"{name}.yaml", options=etude.Options(folder=str(folder / name), quiet=True))
+    return folder
+
+
+@pytest.fixture
+def runs(trained, command: Commands, workdir):
+    """Copies of the runs in the current folder: a run may be moved."""
+    for path in trained.iterdir():
+        shutil.copytree(path, path.name) if path.is_dir() else shutil.copy(path, path.name)
+    return command
+
+
+def best_step(name: str) -> int:
+    rows = [json.loads(line) for line in Path(name, "metrics.jsonl").read_text().splitlines()]
+    rows = [row for row in rows if "accuracy" in row]
+    return max(rows, key=lambda row: row["accuracy"])["step"]
+
+
+def test_the_best_checkpoint_is_marked_and_measured(runs: Commands):
+    best = Path("plain/checkpoints/best").read_text().strip()
+    assert best.partition(".")[0] == f"step-{best_step('plain'):09d}"
+    listed = runs("ckpt", "ls", "plain").out
+    assert [line.split()[0] for line in listed.splitlines() if "(best)" in line] == [best]
+    measured = runs("test", "plain", "--best", "-q", "--out", "best.json")
+    assert measured.code == 0, measured.err
+    value = json.loads(Path("best.json").read_text())["accuracy"]
+    stored = json.loads(Path("plain/checkpoints", best, "manifest.json").read_text())["metrics"]["accuracy"]
+    assert value == stored
+    assert runs("test", "plain", "--best", "los").code == 2
+    assert runs("test", "plain.yaml").code == 2
+
+
+def test_a_model_is_loaded_with_the_weights_that_were_measured(runs: Commands):
+    digits = Digits("val")
+    inputs, targets = digits.fetch(torch.arange(len(digits)))
+
+    def accuracy(model):
+        return float((model(inputs).argmax(1) == targets).double().mean())
+
+    plain, best = etude.load("plain"), etude.load("plain", best=True)
+    assert not plain.training and plain.etude.step == 18 and not plain.etude.averaged
+    assert best.etude.step == best_step("plain") and accuracy(best) == best.etude.metrics["accuracy"]
+    assert etude.load("plain", best="loss").etude.step in range(19) and etude.load("plain", step=4).etude.step == 4
+    average, weights = etude.load("ema"), etude.load("ema", ema=False)
+    assert average.etude.averaged and accuracy(average) == average.etude.metrics["accuracy"]
+    assert not torch.equal(average(inputs), weights(inputs))
+    with pytest.raises(UserError, match="no average"):
+        etude.load("plain", ema=True)
+    with pytest.raises(UserError, match="no such"):
+        etude.load("plain", step=5)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "npz"])
+def test_predictions_of_a_split_are_written(runs: Commands, suffix):
+    said = runs("predict", "plain", "-o", f"out.{suffix}", "--best")
+    assert said.code == 0 and "360 samples" in said.out, said.err
+    digits = Digits("val")
+    inputs, _ = digits.fetch(torch.arange(len(digits)))
+    wanted = etude.load("plain", best=True)(inputs).detach()
+    if suffix == "npz":
+        found = np.load("out.npz")
+        assert np.allclose(found["output"], wanted.numpy()) and (found["label"] == wanted.argmax(1).numpy()).all()
+        return
+    if suffix == "csv":
+        rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
+        values = [[float(row[f"output_{number}"]) for number in range(10)] for row in rows]
+    else:
+        rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+        values = [row["output"] for row in rows]
+    assert torch.allclose(torch.tensor(values), wanted, atol=1e-5)
+    assert [int(row["label"]) for row in rows] == wanted.argmax(1).tolist()
+
+
+TABLE = """\
+model: {type: MLP, sizes: [2, 1]}
+loss: MSELoss
+data:
+  train: {dataset: {type: Csv, file: rows.csv, target: y}, batch_size: 8}
+  val: {dataset: {type: Csv, file: rows.csv, target: y}, batch_size: 8}
+optim: {type: SGD, lr: 0.05}
+train: {epochs: 20}
+metrics: [RMSE]
+"""
+
+
+def test_a_table_without_targets_is_predicted(command: Commands):
+    rows = [(x / 10, x % 3, 2 * x / 10 - x % 3) for x in range(40)]
+    project = Path("project")
+    project.mkdir()
+    (project / "rows.csv").write_text("a,b,y\n" + "".join(f"{a},{b},{y}\n" for a, b, y in rows))
+    (project / "t.yaml").write_text(TABLE)
+    Path("new.csv").write_text("a,b\n1,0\n2,1\n")
+    said = command("train", "project/t.yaml", "--folder", "run", "-q")
+    assert said.code == 0, said.err
+    found = command("predict", "run", "new.csv", "-o", "out.csv")
+    assert found.code == 0, found.err
+    values = [float(row["output"]) for row in csv.DictReader(Path("out.csv").read_text().splitlines())]
+    assert values == pytest.approx([2.0, 3.0], abs=0.2)
+    wrong = command("predict", "run", "nowhere.csv", "-o", "out.csv")
+    assert wrong.code == 2 and "no such file" in wrong.err
+    assert command("predict", "run", "new.csv", "-o", "out.txt").code == 2
+
+
+def test_a_folder_of_images_is_predicted(command: Commands):
+    image = pytest.importorskip("PIL.Image")
+    for name, shade in (("dark", 20), ("light", 220)):
+        Path("pictures", name).mkdir(parents=True)
+        for number in range(6):
+            image.new("L", (8, 8), shade + number).save(f"pictures/{name}/{number}.png")
+    config = """\
+model: {type: ConvNet, classes: 2}
+loss: CrossEntropyLoss
+data: {train: {dataset: {type: ImageFolder, folder: pictures, mode: L}, batch_size: 6}}
+optim: {type: AdamW, lr: 1e-2}
+train: {epochs: 10}
+"""
+    said = command("train", "i.yaml", "--folder", "run", "-q", i_yaml=config)
+    assert said.code == 0, said.err
+    assert command("predict", "run", "pictures/light", "-o", "out.jsonl").code == 0
+    rows = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [row["sample"] for row in rows] == [f"pictures/light/{number}.png" for number in range(6)]
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx", "safetensors"])
+def test_an_export_gives_the_answers_of_the_model(runs: Commands, suffix):
+    if suffix == "onnx":
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("onnxscript")
+    said = runs("export", "plain", "-o", f"out/model.{suffix}", "--best")
+    assert said.code == 0, said.err
+    model, inputs = etude.load("plain", best=True), torch.randn(5, 64)
+    wanted = model(inputs).detach()
+    path = f"out/model.{suffix}"
+    if suffix == "pt2":
+        found = torch.export.load(path).module()(inputs)
+    elif suffix == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path)
+        found = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: inputs.numpy()})[0])
+    else:
+        from safetensors.torch import load_file
+
+        torch.nn.Module.load_state_dict(model, load_file(path))
+        found = model(inputs)
+    assert torch.allclose(found, wanted, atol=1e-5)
+    assert [one.name for one in Path("out").iterdir()] == [f"model.{suffix}"]
+    assert runs("export", "plain", "-o", "model.zip").code == 2

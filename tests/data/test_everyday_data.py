@@ -1,0 +1,225 @@
+"""Tables, shards, samplers and augmentations by their names in a config, and resuming in the middle of an epoch."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+
+import etude
+from etude.data.collate import CutMix
+from etude.data.loader import Loader
+from etude.data.memory import TensorData
+from etude.data.samplers import LengthGrouped, RepeatedAugmentation, Weighted
+from etude.data.tables import Jsonl, Parquet
+from etude.data.tar import Tar
+from etude.errors import ConfigError
+from etude.metrics import AUROC, R2, AveragePrecision, IoU, Perplexity
+
+ROWS = [{"a": x / 10, "b": float(x % 3), "y": x / 5 - x % 3, "name": f"n{x % 2}", "ids": [x, x + 1]} for x in range(23)]
+
+
+def write_jsonl(path: Path) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def write_parquet(path: Path) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    table = pa.Table.from_pylist(ROWS)
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        pyarrow.feather.write_feather(table, str(path), compression="uncompressed")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "write"),
+    [(Jsonl, "t.jsonl", write_jsonl), (Parquet, "t.parquet", write_parquet), (Parquet, "t.arrow", write_parquet)],
+)
+def test_rows_are_samples_in_any_format(kind, name, write, tmp_path):
+    path = str(write(tmp_path / name))
+    numbers = kind(path, columns=["a", "b"], target="y")
+    features, target = numbers[7]
+    assert len(numbers) == 23 and features.tolist() == pytest.approx([0.7, 1.0]) and float(target) == pytest.approx(0.4)
+    assert kind(path, columns=["a"], target="name")[1][1] == 1 and kind(path, columns=["a"], target="name").classes == [
+        "n0",
+        "n1",
+    ]
+    row = kind(path, columns=["ids", "name"])[3]
+    assert row["ids"].tolist() == [3, 4] and row["name"] == "n1"
+    assert kind(path, transform=lambda row: row["name"] * 2)[1] == "n1n1"
+    with pytest.raises(ConfigError, match="no column is called 'z'"):
+        kind(path, columns=["z"])
+    with pytest.raises(ConfigError, match="there is no file"):
+        kind(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_over_a_table_is_resumed_in_its_middle(workers, tmp_path):
+    dataset = Parquet(str(write_parquet(tmp_path / "t.parquet")), columns=["a"], target="y")
+
+    def loader():
+        return Loader(dataset, batch_size=4, shuffle=True, seed=3, workers=workers)
+
+    whole = [batch[1].tolist() for batch in loader()]
+    first, second = loader(), loader()
+    batches = iter(first)
+    seen = [next(batches)[1].tolist() for _ in range(2)]
+    second.load_state_dict(first.state_dict())
+    seen += [batch[1].tolist() for batch in second]
+    first.close(), second.close()
+    assert seen == whole and sorted(value for batch in whole for value in batch) == sorted(
+        torch.tensor([r["y"] for r in ROWS]).tolist()
+    )
+
+
+def test_shards_of_webdataset_are_read(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    for shard in range(2):
+        with tarfile.open(tmp_path / f"s-{shard}.tar", "w") as file:
+            for number in range(3):
+                data = io.BytesIO()
+                image.new("L", (4, 4), 40 * (3 * shard + number)).save(data, "png")
+                for part, content in (("png", data.getvalue()), ("cls", str(3 * shard + number).encode())):
+                    info = tarfile.TarInfo(f"{number:04}.{part}")
+                    info.size = len(content)
+                    file.addfile(info, io.BytesIO(content))
+    data = Tar(str(tmp_path / "s-*.tar"), parts=["png", "cls"], mode="L")
+    assert len(data) == 6 and [data[i][1] for i in range(6)] == list(range(6))
+    assert float(data[4][0].mean()) == pytest.approx(160 / 255)
+    with pytest.raises(ConfigError, match="no part 'jpg'"):
+        Tar(str(tmp_path / "s-0.tar"))
+
+
+def test_weights_say_how_often_a_sample_comes():
+    data = TensorData(torch.arange(4), torch.tensor([0, 0, 1, 1]))
+    drawn = torch.tensor([batch[1].tolist() for batch in Loader(data, sampler=Weighted(data, [1.0, 3.0], size=4000))])
+    assert 0.7 < float(drawn.double().mean()) < 0.8
+    never = [int(batch[0]) for batch in Loader(data, sampler=Weighted(data, [1, 1, 0, 1], size=200))]
+    assert set(never) == {0, 1, 3}
+    with pytest.raises(ConfigError, match="neither one per sample"):
+        Weighted(data, [1.0])
+
+
+def test_samples_of_one_length_come_together():
+    data = [torch.zeros(length) for length in torch.randint(1, 50, (64,)).tolist()]
+    order = list(LengthGrouped(data, group=32))
+    assert sorted(order) == list(range(64))
+    lengths = [len(data[index]) for index in order]
+    assert lengths[:32] == sorted(lengths[:32], reverse=True)
+
+
+def test_repeats_of_a_sample_are_augmented_anew():
+    class Noisy:
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            return index, torch.rand(())
+
+    def drawn(workers):
+        loader = Loader(Noisy(), batch_size=6, sampler=RepeatedAugmentation(Noisy(), repeats=3), workers=workers)
+        batches = list(loader)
+        loader.close()
+        return [(int(i), float(x)) for batch in batches for i, x in zip(*batch, strict=True)]
+
+    found = drawn(0)
+    assert [i for i, _ in found[:3]] == [found[0][0]] * 3 and len({x for _, x in found}) == 12
+    assert found == drawn(2)
+
+
+def test_cutmix_gives_each_class_its_share():
+    torch.manual_seed(0)
+    samples = [(torch.full((1, 8, 8), float(label)), label) for label in range(4)]
+    for _ in range(10):
+        images, targets = CutMix(classes=4)(samples)
+        assert torch.allclose(targets.sum(1), torch.ones(4))
+        assert torch.allclose(images.mean((1, 2, 3)), (targets * torch.arange(4)).sum(1), atol=1e-5)
+
+
+def test_metrics_agree_with_those_of_scikit_learn():
+    sklearn = pytest.importorskip("sklearn.metrics")
+    generator = torch.Generator().manual_seed(0)
+    scores = (torch.randn(200, generator=generator) * 4).round() / 4  # with ties
+    targets = (torch.rand(200, generator=generator) < scores.sigmoid()).long()
+    for metric, theirs in ((AUROC(), sklearn.roc_auc_score), (AveragePrecision(), sklearn.average_precision_score)):
+        for part in range(0, 200, 50):
+            metric.update(scores[part : part + 50, None], targets[part : part + 50])
+        assert float(metric.compute()) == pytest.approx(theirs(targets, scores))
+    several = torch.randn(200, 3, generator=generator)
+    classes = torch.randint(3, (200,), generator=generator)
+    metric = AUROC()
+    metric.update(several, classes)
+    assert float(metric.compute()) == pytest.approx(
+        sklearn.roc_auc_score(classes, several.softmax(1), multi_class="ovr")
+    )
+    r2, values = R2(), torch.randn(200, generator=generator)
+    r2.update(scores[:100, None], values[:100]), r2.update(scores[100:, None], values[100:])
+    assert float(r2.compute()) == pytest.approx(sklearn.r2_score(values, scores))
+    iou, maps = IoU(), torch.randint(3, (2, 5, 5), generator=generator)
+    logits = torch.randn(2, 3, 5, 5, generator=generator)
+    iou.update(logits, maps)
+    wanted = sklearn.jaccard_score(maps.flatten(), logits.argmax(1).flatten(), average="macro")
+    assert float(iou.compute()) == pytest.approx(wanted)
+    perplexity, words = Perplexity(), torch.randint(7, (4, 6), generator=generator)
+    words[0, 0] = -100
+    answers = torch.randn(4, 6, 7, generator=generator)
+    perplexity.update(answers, words)
+    expected = torch.nn.functional.cross_entropy(answers.flatten(0, 1), words.flatten()).exp()
+    assert float(perplexity.compute()) == pytest.approx(float(expected), rel=1e-5)
+
+
+CONFIG = """\
+imports: [parts.py]
+model: {type: MLP, sizes: [64, 16, 10]}
+loss: CrossEntropyLoss
+data:
+  train: {dataset: {type: Digits, split: train}, batch_size: 256}
+  val: {dataset: {type: Stream, split: val}, batch_size: 90}
+optim: {type: AdamW, lr: 1e-3}
+train: {epochs: 2}
+metrics: [Accuracy]
+"""
+STREAM = """
+import torch, etude
+from etude.data import Digits
+
+@etude.DATASETS.register
+class Stream(torch.utils.data.IterableDataset):
+    def __init__(self, split):
+        self.digits = Digits(split)
+    def __iter__(self):
+        return (self.digits[index] for index in range(len(self.digits)))
+"""
+
+
+def test_a_stream_is_validated_on(tmp_path):
+    (tmp_path / "parts.py").write_text(STREAM)
+    (tmp_path / "stream.yaml").write_text(CONFIG)
+    (tmp_path / "plain.yaml").write_text(CONFIG.replace("Stream", "Digits"))
+    found = [
+        etude.train(tmp_path / f"{name}.yaml", options=etude.Options(folder=tmp_path / name, quiet=True)).metrics
+        for name in ("stream", "plain")
+    ]
+    assert found[0] == found[1]
+
+
+def test_augmented_images_stay_images(tmp_path):
+    from etude.data.augment import RandAugment
+
+    torch.manual_seed(0)
+    image = torch.rand(3, 12, 12)
+    changed = [RandAugment(count=2)(image) for _ in range(60)]
+    assert all(one.shape == image.shape and float(one.min()) >= 0 and float(one.max()) <= 1 + 1e-6 for one in changed)
+    assert sum(not torch.equal(one, image) for one in changed) > 50
+    with pytest.raises(ConfigError, match="from 0 to 10"):
+        RandAugment(strength=11)
