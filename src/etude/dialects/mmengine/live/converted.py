@@ -11,7 +11,6 @@ import torch
 
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
-from etude.core.state import Generators
 from etude.data.seeds import kept_generators
 from etude.dialects import imports
 from etude.dialects.mmengine.live import exact, registry
@@ -272,8 +271,6 @@ class ModelEvaluation:
             evaluator.dataset_meta = dataset.metainfo
 
     def begin(self) -> None:
-        """Training draws the same random numbers afterwards as without an evaluation."""
-        self._generators = Generators().state_dict()
         self._losses = ValLosses("val")
         for metric in self.evaluator.metrics:
             metric.results.clear()
@@ -287,7 +284,6 @@ class ModelEvaluation:
 
     def end(self) -> dict[str, float]:
         found = self.evaluator.evaluate(len(self.dataset)) | (self._losses.means() if self._losses else {})
-        Generators().load_state_dict(self._generators)
         return {name: float(value) for name, value in found.items() if isinstance(value, int | float | torch.Tensor)}
 
 

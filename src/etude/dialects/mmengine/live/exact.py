@@ -29,7 +29,8 @@ def share_of(runner: Any) -> dict[str, Any]:
     loop = runner.train_loop
     passes = getattr(loop, "passes", None)
     return {
-        "generators": _with_tensors(getattr(loop, "generators", None) or Generators().state_dict()),
+        "generators": with_tensors(Generators().state_dict()),
+        "validated": bool(getattr(loop, "validated", False)),
         "data": None if passes is None else _place_in_data(passes.state_dict()),
         "wrappers": {name: unfinished(wrapper) for name, wrapper in named(runner.optim_wrapper)},
         "hooks": hooks_of(runner),
@@ -40,6 +41,7 @@ def share_of(runner: Any) -> dict[str, Any]:
 def take(runner: Any, share: Mapping[str, Any]) -> None:
     """Put back what :func:`share_of` gave, but for the generators, which come right before the next step."""
     passes = getattr(runner.train_loop, "passes", None)
+    runner.train_loop.validated = bool(share.get("validated"))
     if passes is not None and share.get("data"):
         passes.load_state_dict({**share["data"], "began": generators_of(share["data"]["began"])})
     for name, wrapper in named(runner.optim_wrapper):
@@ -79,7 +81,7 @@ def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key != "params"}
 
 
-def _with_tensors(state: Mapping[str, Any]) -> dict[str, Any]:
+def with_tensors(state: Mapping[str, Any]) -> dict[str, Any]:
     """Generators' states with numpy's as a tensor, for files that torch reads with ``weights_only=True``."""
     return {
         **state,
@@ -88,7 +90,7 @@ def _with_tensors(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _place_in_data(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if state is None else {**state, "began": _with_tensors(state["began"])}
+    return None if state is None else {**state, "began": with_tensors(state["began"])}
 
 
 def generators_of(state: Mapping[str, Any]) -> dict[str, Any]:

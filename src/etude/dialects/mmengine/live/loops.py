@@ -15,7 +15,7 @@ from etude.core.run import Run
 from etude.core.state import Generators
 from etude.dialects.mmengine.live.amp import autocast
 from etude.dialects.mmengine.live.logging.logger import print_log
-from etude.dialects.mmengine.live.passes import Passes, _InfiniteDataloaderIterator
+from etude.dialects.mmengine.live.passes import Passes, _InfiniteDataloaderIterator, seed_for_workers
 from etude.dialects.mmengine.live.val_losses import ValLosses
 from etude.errors import Stopped
 
@@ -46,8 +46,10 @@ class _TrainLoop(BaseLoop):
     """What both train loops share: counters (the run's own) and the question whether a validation is due."""
 
     stop_training: bool = False
-    #: While there is a validation: the random numbers that training will go on with.
+    #: While there is a validation: the random numbers that training had before it.
     generators: dict[str, Any] | None = None
+    #: Whether there was a validation before.
+    validated: bool = False
 
     def __init__(
         self,
@@ -119,25 +121,29 @@ class _TrainLoop(BaseLoop):
         self.val_interval = self.dynamic_intervals[bisect.bisect(self.dynamic_milestones, now + 1) - 1]
 
     def _validate(self) -> None:
-        """Validate. Training draws the same random numbers afterwards as without: a resume need not repeat it.
-
-        A validation that a signal or an exception ends is owed by then, and forgotten so far.
-        """
+        """Validate. One that a signal or an exception ends is owed by then, and forgotten so far."""
+        loader = self.runner.val_loop.dataloader
+        begun, self.validated = self.validated, True
         self.generators = Generators().state_dict()
         self.runner.begin_validation()
         try:
-            self.runner.val_loop.run()
+            with seed_for_workers(loader, drawn=not (begun and getattr(loader, "persistent_workers", False))):
+                self.runner.val_loop.run()
         except Stopped as stop:
-            self.runner.cut_validation()
+            self._forget_validation(begun)
             self.core.stop(stop.reason, exit_code=stop.exit_code)
             return
         except Exception:
-            self.runner.cut_validation()
+            self._forget_validation(begun)
             raise
         finally:
-            Generators().load_state_dict(self.generators)
             self.generators = None
         self.runner.note_validation()
+
+    def _forget_validation(self, begun: bool) -> None:
+        self.runner.cut_validation()
+        Generators().load_state_dict(self.generators)  # type: ignore[arg-type]
+        self.validated = begun
 
     def _validate_if_due(self, count: int, last: int) -> None:
         """The validation behind epoch or iteration ``count``; one that a signal leaves no time for is owed."""

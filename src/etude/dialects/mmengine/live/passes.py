@@ -15,6 +15,7 @@ from etude.data.seeds import kept_generators
 from etude.dialects.mmengine.live import position
 from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch
 from etude.dialects.mmengine.live.logging.logger import print_log
+from etude.dialects.mmengine.live.worker_states import from_tensors, to_tensors
 
 
 class Passes:
@@ -24,8 +25,7 @@ class Passes:
         self._loop = loop
         self._began: Mapping[str, Any] | None = None
         self._number = self._first = 0
-        self._by_place = False
-        self._persistent: bool | None = None
+        self._known: position.Workers | None = None
         self._resumed: Mapping[str, Any] | None = None
 
     def begin(self, number: int, skip: int = 0, restart: position.Restart | None = None) -> Iterator[Any]:
@@ -35,18 +35,19 @@ class Passes:
         if resumed is not None and skip and int(resumed["number"]) == number:
             Generators().load_state_dict(resumed["began"])
         self._began, self._number, self._first = Generators().state_dict(), number, loop.core.step - skip
-        key = (int(loop.runner.seed or 0), int(loop.runner.rank), number) if self._draws_by_place() else None
-        with _seed_for_workers(loop.dataloader, drawn=number == 0 or not self._keeps_workers()):
-            return position.begin(loop.dataloader, key=key, skip=skip, restart=restart)
+        workers = self._workers
+        with seed_for_workers(loop.dataloader, drawn=number == 0 or not workers.persist):
+            return position.begin(
+                loop.dataloader, workers=workers if workers.count else None, skip=skip, restart=restart
+            )
 
-    def _draws_by_place(self) -> bool:
-        return self._by_place or getattr(self._loop.dataloader, "num_workers", 0) > 0
-
-    def _keeps_workers(self) -> bool:
-        """Whether the run began with workers that live through all passes; they get a seed once, others every time."""
-        if self._persistent is None:
-            self._persistent = bool(getattr(self._loop.dataloader, "persistent_workers", False))
-        return self._persistent
+    @property
+    def _workers(self) -> position.Workers:
+        """The data workers that the run began with; those that live through all passes get a seed once."""
+        if self._known is None:
+            loader = self._loop.dataloader
+            self._known = position.Workers(_count(loader), persist=bool(getattr(loader, "persistent_workers", False)))
+        return self._known
 
     def state_dict(self) -> dict[str, Any] | None:
         """The current pass; None before the first."""
@@ -56,20 +57,26 @@ class Passes:
             "number": self._number,
             "first": self._first,
             "began": self._began,
-            "by_place": self._draws_by_place(),
-            "persistent": self._keeps_workers(),
+            "workers": self._workers.count,
+            "persistent": self._workers.persist,
+            "states": {worker: to_tensors(state) for worker, state in self._workers.states.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on in that pass, and let samples draw as they did: by their place or from the run's generators."""
-        self._resumed, self._by_place, self._persistent = state, bool(state["by_place"]), bool(state["persistent"])
-        if getattr(self._loop.dataloader, "num_workers", 0) > 0 and not self._by_place:
+        """Go on in that pass, with the workers that it began with."""
+        self._resumed = state
+        here, before = _count(self._loop.dataloader), int(state.get("workers", 0))
+        if here and (before == 0 or before % here):
+            self._known = position.Workers(here, persist=bool(state["persistent"]))
             print_log(
-                "random numbers of samples: the run was begun without data workers and now has some, so that samples "
-                "draw other numbers than they would have drawn",
+                f"random numbers of samples: the run was begun with {before} data workers and now has {here}, so that "
+                f"samples draw other numbers than they would have drawn",
                 logger="current",
                 level=logging.WARNING,
             )
+        else:
+            self._known = position.Workers(before, persist=bool(state["persistent"]))
+            self._known.states = {int(worker): from_tensors(one) for worker, one in state.get("states", {}).items()}
 
     @property
     def resumed(self) -> tuple[int, int] | None:
@@ -77,8 +84,12 @@ class Passes:
         return None if self._resumed is None else (int(self._resumed["number"]), int(self._resumed["first"]))
 
 
+def _count(loader: Any) -> int:
+    return int(getattr(loader, "num_workers", 0))
+
+
 @contextmanager
-def _seed_for_workers(loader: Any, *, drawn: bool) -> Iterator[None]:
+def seed_for_workers(loader: Any, *, drawn: bool) -> Iterator[None]:
     """Let the beginning of a pass draw a seed from the run's generator, or not, whatever the loader would do."""
     if not isinstance(loader, DataLoader) or loader.generator is not None:
         yield

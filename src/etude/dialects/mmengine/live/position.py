@@ -1,39 +1,50 @@
-"""Passes over training data that can begin in the middle, and samples whose draws depend on their place alone.
+"""Passes over training data that can begin in the middle.
 
-What a sample draws in a data worker follows from (seed, rank, pass, batch, place in it). So a resumed run, with as many
-workers or others, draws what it would have drawn; and no two epochs draw the same. Without workers samples draw from
-the generators of the run, whose states are saved.
+Without data workers samples draw from the generators of the run, whose states are saved. With workers every batch says
+whose it is and brings back where that worker's generators stand; see :mod:`~etude.dialects.mmengine.live.worker_states`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from etude.data.seeds import kept_generators, mix, seed_process
+from etude.data.seeds import kept_generators
+from etude.dialects.mmengine.live.worker_states import Desk, Drawn, Init, Made, StartWorker, State, Turn
 
 Restart = Callable[[], None]
-_OWN = frozenset({"_inner", "_key", "_skip", "_restart"})
+_OWN = frozenset({"_inner", "_workers", "_skip", "_restart"})
 _END = object()
 
 
-class Drawn(list[Any]):
-    """The indices of a batch. Whoever goes through them finds the generators seeded for each sample."""
+class Workers:
+    """The ``count`` data workers of a run: where the generators of each stand after the last batch that was taken.
 
-    def __init__(self, indices: Iterable[Any], seed: int) -> None:
-        super().__init__(indices)
-        self.seed = seed
+    Workers that ``persist`` go on from pass to pass, others start again with each.
+    """
 
-    def __iter__(self) -> Iterator[Any]:
-        for place, index in enumerate(self[:]):
-            seed_process(mix(self.seed, place))
-            yield index
+    def __init__(self, count: int, *, persist: bool) -> None:
+        self.count, self.persist = count, persist
+        self.states: dict[int, State] = {}
 
-    def __reduce__(self) -> Any:
-        return Drawn, (self[:], self.seed)
+    def begin(self, skip: int) -> None:
+        """Begin a pass; behind ``skip`` batches the states are those of a resumed run."""
+        if not self.persist and not skip:
+            self.states.clear()
+
+    def turn(self, number: int, skip: int) -> Turn:
+        """Return the turn of batch ``number`` of a pass that began behind ``skip`` batches."""
+        worker, first = number % self.count, number - skip < self.count
+        state = self.states.get(worker) if first else None
+        return Turn(worker, state, fresh=first and state is None and not self.persist)
+
+    def take(self, made: Made) -> Any:
+        """Return the batch, and keep where its worker stands."""
+        self.states[made.worker] = made.state
+        return made.batch
 
 
 class Numbered(BatchSampler):
@@ -44,21 +55,24 @@ class Numbered(BatchSampler):
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self._key: tuple[int, ...] | None = None
+        self._workers: Workers | None = None
         self._skip = 0
         self._restart: Restart | None = None
 
-    def begin(self, key: tuple[int, ...] | None, skip: int, restart: Restart | None) -> None:
-        """Passes that begin now leave ``skip`` batches out and have their samples draw by ``key``, if there is one."""
-        self._key, self._skip, self._restart = key, skip, restart
+    def begin(self, workers: Workers | None, skip: int, restart: Restart | None) -> None:
+        """Passes that begin now leave ``skip`` batches out and give their batches to ``workers``, if there are some."""
+        self._workers, self._skip, self._restart = workers, skip, restart
 
     def __iter__(self) -> Iterator[Any]:
-        return self._batches(self._key, self._skip, self._restart)
+        return self._batches(self._workers, self._skip, self._restart)
 
-    def _batches(self, key: tuple[int, ...] | None, skip: int, restart: Restart | None) -> Iterator[Any]:
+    def _batches(self, workers: Workers | None, skip: int, restart: Restart | None) -> Iterator[Any]:
         """Nothing is drawn before the first batch is asked for: torch's loader begins a pass twice and uses one."""
         for number, batch in enumerate(_behind(self._inner, skip, restart), start=skip):
-            yield batch if key is None else Drawn(batch, mix(*key, number))
+            if workers is not None:
+                batch = Drawn(batch)
+                batch.turn = workers.turn(number, skip)
+            yield batch
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -76,22 +90,49 @@ class Numbered(BatchSampler):
 
 
 def begin(
-    loader: Any, *, key: tuple[int, ...] | None = None, skip: int = 0, restart: Restart | None = None
+    loader: Any, *, workers: Workers | None = None, skip: int = 0, restart: Restart | None = None
 ) -> Iterator[Any]:
     """A pass over ``loader`` behind its first ``skip`` batches. Where these are lists of indices, only those are drawn.
 
-    ``restart`` is called when the data ends among the batches to skip. With a ``key`` samples draw by it, and the
-    generators of this process are left alone.
+    ``restart`` is called when the data ends among the batches to skip. With ``workers`` samples draw from theirs, and
+    the generators of this process are left alone.
     """
     if not has_indices(loader):
         return _behind(loader, skip, restart) if skip else iter(loader)
     if not isinstance(loader.batch_sampler, Numbered):
         object.__setattr__(loader, "batch_sampler", Numbered(loader.batch_sampler))
         object.__setattr__(loader, "_iterator", None)  # workers that persist have the old one
-    loader.batch_sampler.begin(key, skip, restart)
-    batches = iter(loader)
+    if workers is None:
+        return _begun(loader, None, skip, restart)
+    workers.begin(skip)
+    if loader.num_workers == 0:
+        return _in_this_process(_begun(loader, None, skip, restart), workers, skip, loader.worker_init_fn)
+    if not isinstance(loader.worker_init_fn, StartWorker):
+        loader.worker_init_fn = StartWorker(loader.worker_init_fn)
+    return _taken(_begun(loader, workers, skip, restart), workers)
+
+
+def _begun(loader: Any, workers: Workers | None, skip: int, restart: Restart | None) -> Iterator[Any]:
+    loader.batch_sampler.begin(workers, skip, restart)
+    batches: Iterator[Any] = iter(loader)
     loader.batch_sampler.begin(None, 0, None)
-    return _apart(batches) if key is not None and loader.num_workers == 0 else batches
+    return batches
+
+
+def _taken(batches: Iterator[Any], workers: Workers) -> Iterator[Any]:
+    for made in batches:
+        yield workers.take(made) if isinstance(made, Made) else made
+
+
+def _in_this_process(batches: Iterator[Any], workers: Workers, skip: int, init: Init) -> Iterator[Any]:
+    """Batches as the workers of a resumed run would make them; the generators of the process are left alone."""
+    desk = Desk(init, base_seed=0)
+    for number in count(skip):
+        with kept_generators():
+            made = desk.make(workers.turn(number, skip), lambda: next(batches, _END))
+        if made.batch is _END:
+            return
+        yield workers.take(made)
 
 
 def has_indices(loader: Any) -> bool:
@@ -115,13 +156,3 @@ def _behind(source: Iterable[Any], count: int, restart: Restart | None) -> Itera
             restart()
             batches = iter(source)
     return batches
-
-
-def _apart(batches: Iterator[Any]) -> Iterator[Any]:
-    """Batches whose making leaves the generators of this process alone, as workers do."""
-    while True:
-        with kept_generators():
-            batch = next(batches, _END)
-        if batch is _END:
-            return
-        yield batch

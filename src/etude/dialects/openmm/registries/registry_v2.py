@@ -7,8 +7,10 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
+from etude.dialects.openmm.config.external import MODULE2PACKAGE
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.registries.managers import ManagerMixin
@@ -73,7 +75,10 @@ class Registry(RegistryTree):
             return
         self._imported = True
         for location in self._locations:
-            importlib.import_module(location)
+            if _import_if_there(location) is None:
+                print_log(f"{self.name}: there is no module {location!r}", logger="current", level=logging.DEBUG)
+        if not self._locations and self._scope in MODULE2PACKAGE:
+            _register_all(self._scope)
 
     @contextmanager
     def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
@@ -199,9 +204,27 @@ def plain(cfg: Any) -> Mapping[str, Any] | None:
 
 
 def _import_registry_of(scope: str) -> None:
-    """A package's registry module adds its nodes to the tree; one that is not there leaves the tree as it is."""
+    """Import a package's registry module, which adds its nodes to the tree; a package that is not there adds none."""
+    module = _import_if_there(f"{scope}.registry") if _is_dotted_name(scope) else None
+    getattr(module, "HOOKS", None)  # a served module makes its nodes when one of its names is first asked for
+
+
+def _register_all(scope: str) -> None:
+    """Register everything of a package whose registries do not list the modules to import."""
+    register = getattr(_import_if_there(f"{scope}.utils"), "register_all_modules", None)
+    if register is not None:
+        register(False)
+
+
+def _import_if_there(name: str) -> ModuleType | None:
+    """Import a module, or return None where it does not exist; an import that fails inside it is raised as it is."""
     try:
-        module = importlib.import_module(f"{scope}.registry")
-        getattr(module, "HOOKS", None)  # a served module makes its nodes when one of its names is first asked for
-    except (ImportError, AttributeError, ValueError):
-        return
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        return None
+
+
+def _is_dotted_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))

@@ -2,8 +2,8 @@
 
 A checkpoint is saved at the end of a step or an epoch; the validation that follows adds to the hub, moves plateau
 schedulers and patience, and finds a best score. Its results go into ``.etude/<checkpoint>.note``, of which there is
-one, about the newest checkpoint, until the run ends in good order. A run that is resumed takes them from there. Where
-the note is missing and the scalars have no row after the save, the run died in between: the validation comes first.
+one, about the newest checkpoint, until the run ends in good order. A run that is resumed takes them from there; where
+there is no note the validation comes first.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from etude.core.state import Generators
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live import exact
+from etude.dialects.mmengine.live.dist.collectives import gather_object
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.runner.views import Views
 from etude.dialects.mmengine.live.visualization.backend import LocalVisBackend
@@ -23,8 +25,8 @@ from etude.errors import ResumeError
 class Afterwards(Views):
     """The part of a runner that keeps what happens between a save and the next step."""
 
-    #: The newest checkpoint of this process: its path, its id, and the iteration it stands for.
-    _newest: tuple[str, str, int] | None = None
+    #: The newest checkpoint of this process: its path, its id, and the epoch and iteration it stands for.
+    _newest: tuple[str, str, tuple[int, int]] | None = None
     #: Whether a stop came before a validation that was due, and whether the run that is resumed did not come to one.
     owes_validation: bool = False
     owed_validation: bool = False
@@ -50,11 +52,16 @@ class Afterwards(Views):
         self.owes_validation = True
 
     def note_validation(self) -> None:
-        """After a validation: note what it changed, if the checkpoint of this very iteration is on the disk."""
+        """After a validation: note what it changed, if the checkpoint right before it is on the disk.
+
+        One of the last iteration of an epoch is not: a run that is resumed from it ends the epoch first.
+        """
+        own = exact.with_tensors(Generators().state_dict())
+        generators = gather_object(own) if self.world_size > 1 else [own]
         if self._newest is None or not is_main_process():
             return
-        path, identity, iteration = self._newest
-        if iteration == self.iter:
+        path, identity, counters = self._newest
+        if counters == (self.epoch, self.iter):
             note = {
                 "id": identity,
                 "message_hub": self.message_hub.state_dict(),
@@ -62,6 +69,7 @@ class Afterwards(Views):
                 "groups": exact.groups_of(self.optim_wrapper),
                 "hooks": exact.hooks_of(self),
                 "scalars": self._scalars(),
+                "generators": generators,
             }
             self._forget_notes(path)
             files.write(files.note_path(path), files.plain(note))
@@ -88,12 +96,15 @@ class Afterwards(Views):
         return note if note.get("id") == saved["id"] else None
 
     def _is_owed(self, checkpoint: str, saved: Mapping[str, Any]) -> bool:
-        """Whether a validation may be missing behind a checkpoint without a note."""
+        """Whether a validation is done again behind a checkpoint without a note.
+
+        It is, so that training goes on with the random numbers that it left; but not behind the end of a run.
+        """
         scalars = saved.get("scalars")
-        if saved.get("cut"):
+        if saved.get("cut") or not saved.get("owes_validation"):
+            return bool(saved.get("cut"))
+        if self.iter < self.max_iters or not scalars:
             return True
-        if not saved.get("owes_validation") or not scalars:
-            return bool(saved.get("owes_validation"))
         earlier = _beside(checkpoint, scalars)
         return not os.path.isfile(earlier) or os.path.getsize(earlier) <= int(scalars["size"])
 

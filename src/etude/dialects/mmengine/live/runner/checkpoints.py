@@ -144,6 +144,9 @@ class Checkpoints(Afterwards):
             self._take_schedulers(note["param_schedulers"])
         exact.take_groups(self.optim_wrapper, note["groups"])
         exact.take_hooks(self, note["hooks"])
+        self.train_loop.validated = True
+        if len(note["generators"]) == self.world_size:
+            self._generators = note["generators"][self.rank]
 
     def _take_share(self, saved: Mapping[str, Any]) -> None:
         shares = saved.get("shares") or ()
@@ -234,7 +237,8 @@ class Checkpoints(Afterwards):
         path = os.path.join(out_dir, filename)
         files.write(path, files.plain(checkpoint))
         if save_optimizer:
-            self._newest = (path, checkpoint["meta"][exact.KEY]["id"], int(checkpoint["meta"]["iter"]))
+            counters = int(checkpoint["meta"]["epoch"]), int(checkpoint["meta"]["iter"])
+            self._newest = (path, checkpoint["meta"][exact.KEY]["id"], counters)
 
     def _weights(self) -> Any:
         if whole.is_sharded(self.model):

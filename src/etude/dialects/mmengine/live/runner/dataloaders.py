@@ -111,6 +111,7 @@ def _function(what: str, given: Any) -> Any:
     if not isinstance(given, dict):
         return given
     options = dict(given)
+    options.pop("_scope_", None)  # written into every dict that comes from another package's config
     kind = options.pop("type")
     found = FUNCTIONS.get(kind) if isinstance(kind, str) else kind
     if not isinstance(kind, str) and not callable(kind):

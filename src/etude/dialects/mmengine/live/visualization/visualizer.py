@@ -54,6 +54,13 @@ class Visualizer(Drawing, ManagerMixin):
         if image is not None:
             self.set_image(image)
 
+    @classmethod
+    def get_instance(cls, name: str, **kwargs: Any) -> Visualizer:
+        """Return the visualizer called ``name``; one of a subclass is found as ``Visualizer``'s newest one, too."""
+        made = super().get_instance(name, **kwargs)
+        Visualizer._instance_dict[name] = made
+        return made
+
     def _add_backend(self, backend: dict[str, Any] | BaseVisBackend, folder: str | None) -> None:
         name = None
         made: Any = backend
