@@ -16,8 +16,6 @@ from etude.errors import ConfigError, Finding
 from etude.plan import Plan
 
 PARTS = tuple(f"etude.dialects.mmengine.live.{name}" for name in ("converted", "converted_data", "converted_hooks"))
-#: Optimizers that this dialect runs fused, as the native engine does.
-_FUSED = ("Adam", "AdamW")
 #: Rules for parameters that native groups say; with any other one MMEngine's constructor makes the groups.
 _SAID = {"custom_keys", "norm_decay_mult", "bias_lr_mult", "bias_decay_mult", "bypass_duplicate"}
 #: Ways of choosing when to validate that MMEngine's hook decides by its own rules.
@@ -148,9 +146,7 @@ def _optimizer(tree: Tree) -> dict[str, Any]:
     if bias:
         groups.append({"kind": "bias", **bias})
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in optimizer.items()}
-    if kind.rpartition(".")[2] not in _FUSED:
-        plain |= as_torch_does(kind)
-    return {**plain, **({"groups": groups} if groups else {})}
+    return {**plain, **as_torch_does(kind), **({"groups": groups} if groups else {})}
 
 
 def _is_constructed(tree: Tree) -> bool:

@@ -1,7 +1,7 @@
 """Passes over training data that can begin in the middle.
 
 Without data workers samples draw from the generators of the run, whose states are saved. With workers every batch says
-whose it is and brings back where that worker's generators stand; see :mod:`~etude.dialects.mmengine.live.worker_states`.
+whose it is and brings back where that worker's generators stand, see ``worker_states.py``.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from etude.dialects.mmengine.live.loops import BaseLoop, EpochBasedTrainLoop, It
 from etude.dialects.mmengine.live.model.utils import convert_sync_batchnorm, revert_sync_batchnorm
 from etude.dialects.mmengine.live.model.wrappers import MMDistributedDataParallel, is_model_wrapper
 from etude.dialects.mmengine.live.optim_build.build import build_optim_wrapper
-from etude.dialects.mmengine.live.optim_wrapper.fused import use_fused
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
@@ -246,7 +245,6 @@ def optim_wrapper_of(model: nn.Module, optim_wrapper: Any) -> OptimWrapper | Opt
         return made
     if optimizer is not None or "constructor" in optim_wrapper:
         built: OptimWrapper = build_optim_wrapper(model, optim_wrapper)
-        use_fused(built)
         return built
     for name, wrapper in optim_wrapper.items():
         if not isinstance(wrapper, OptimWrapper):
