@@ -78,6 +78,9 @@ def test_a_known_key_that_is_absent_needs_no_plus(capsys: pytest.CaptureFixture[
     assert "compile: true\n  from override 'train.compile=true'" in told(
         capsys, "b.yaml", "train.compile=true", "train.compile"
     )
+    Path("c.yaml").write_text("optim: {type: SGD, lr: 1}\n")
+    assert main(["config", "c.yaml", "optim.learning_rate=1"]) == 2
+    assert "did you mean 'optim.lr'?" in capsys.readouterr().err
     assert main(["config", "b.yaml", "train.compil=true"]) == 2
     assert "did you mean 'train.compile'?" in capsys.readouterr().err
 

@@ -50,8 +50,11 @@ def override(tree: Tree, overrides: Iterable[str], *, known: Callable[[Tree], It
 
 
 def _hint(key: str, paths: set[str]) -> str:
-    meant = nearest(key, sorted(paths))
-    return f"did you mean {meant!r}? (+{key}=… adds a new key)" if meant else ""
+    """Suggest a key beside the one that was written; likeness of whole paths would only show the same section."""
+    above, _, last = key.rpartition(".")
+    beside = {path.rpartition(".")[2]: path for path in sorted(paths) if path.rpartition(".")[0] == above}
+    meant = nearest(last, list(beside))
+    return f"did you mean {beside[meant]!r}? (+{key}=… adds a new key)" if meant else ""
 
 
 def _apply(tree: Tree, text: str, *, new: bool = False) -> None:
