@@ -59,8 +59,9 @@ _DIST = _from(
     f"{_LIVE}.distributed",
     "get_rank get_local_rank get_world_size get_num_nodes is_main_process is_last_process synchronize "
     "get_data_parallel_rank get_data_parallel_size get_tensor_parallel_size get_pipeline_parallel_size "
-    "broadcast_py_object get_dist_util setup_dist_util convert_to_distributed_default_setting ttol tton",
-) | _from(f"{_LIVE}.oneflow.flow", "get_nd_sbp get_layer_placement")
+    "broadcast_py_object get_dist_util setup_dist_util convert_to_distributed_default_setting ttol tton "
+    "tensor_to_rank0 set_device_type",
+) | _from(f"{_LIVE}.oneflow.placements", "get_nd_sbp get_hidden_sbp same_sbp get_layer_placement")
 _LIBAI_DIST = _as(dist="libai.utils.distributed")
 _LOGGER = _from(f"{_LIVE}.events.logger", "setup_logger log_first_n log_every_n log_every_n_seconds")
 _MISFITS = _from(

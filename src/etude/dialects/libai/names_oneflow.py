@@ -1,4 +1,4 @@
-"""OneFlow's names, as far as configs, models and scripts for LiBai call them: most are torch's under the same name."""
+"""OneFlow's names. Most are torch's under the same name; what OneFlow adds is in ``live/oneflow``."""
 
 from __future__ import annotations
 
@@ -88,46 +88,73 @@ _SCHEDULERS = _from(
     "LambdaLR LinearLR MultiStepLR MultiplicativeLR OneCycleLR PolynomialLR ReduceLROnPlateau SequentialLR StepLR",
 )
 
+_FLOW = f"{_LIVE}.oneflow.flow"
+_NCCL = _from(
+    f"{_LIVE}.oneflow.runtime", "set_fusion_threshold_mbytes set_fusion_max_ops_num enable_use_compute_stream"
+)
+_MOCK = _from(f"{_LIVE}.oneflow.runtime", "enable disable is_enabled")
+
 MODULES: dict[str, dict[str, str]] = {
-    "oneflow": _FUNCTIONS
-    | _TYPES
-    | _SETTINGS
-    | _OURS
-    | {name: f"torch.{name}" for name in ("cuda", "autograd", "linalg", "amp", "random", "backends")},
-    "oneflow.env": _from(f"{_LIVE}.distributed", "get_rank get_local_rank get_world_size")
-    | {"get_node_size": f"{_LIVE}.distributed:get_num_nodes"},
-    "oneflow.nn": _NN | {name: f"torch.nn.{name}" for name in ("functional", "init", "utils", "modules", "parallel")},
-    "oneflow.nn.functional": _FUNCTIONAL,
-    "oneflow.nn.init": _INIT,
-    "oneflow.nn.utils": _from("torch.nn.utils", "clip_grad_norm_ clip_grad_value_ parameters_to_vector weight_norm"),
-    "oneflow.nn.parallel": _from("torch.nn.parallel", "DistributedDataParallel"),
+    "oneflow": {name: f"{_FLOW}:{name}" for name in (*_FUNCTIONS, *_TYPES, *_SETTINGS, *_OURS)}
+    | _from(_FLOW, "Tensor matmul to_global to_local save load normal __version__"),
+    "oneflow._C": _from(
+        f"{_LIVE}.oneflow.kernels",
+        "amp_black_identity amp_white_identity cross_entropy fused_bias_add_dropout fused_bias_add_gelu "
+        "fused_bias_add_scale_mask_softmax_dropout fused_fast_gelu_mul fused_multi_head_attention_inference_v2 "
+        "fused_scale_mask_softmax_dropout fused_scale_tril_softmax_mask_scale fused_self_attention gather "
+        "global_arange layer_norm layer_norm_affine matmul quick_gelu relu rms_norm sparse_softmax_cross_entropy "
+        "transpose",
+    ),
+    "oneflow._oneflow_internal": _from(f"{_LIVE}.oneflow.runtime", "cpu_broadcast"),
+    "oneflow.amp": _from(f"{_LIVE}.oneflow.runtime", "GradScaler"),
+    "oneflow.boxing": {},
+    "oneflow.boxing.nccl": _NCCL,
+    "oneflow.comm": _from(f"{_LIVE}.oneflow.runtime", "barrier"),
     "oneflow.cuda": _from(
         "torch.cuda",
         "is_available device_count current_device set_device manual_seed manual_seed_all synchronize empty_cache",
     ),
-    "oneflow.optim.lr_scheduler": _SCHEDULERS,
-    "oneflow.optim": _from(f"{_LIVE}.optim.optimizers", "SGD Adam AdamW Adagrad RMSprop")
-    | {"Optimizer": "torch.optim:Optimizer", "lr_scheduler": "torch.optim.lr_scheduler"},
+    "oneflow.env": _from(f"{_LIVE}.distributed", "get_rank get_local_rank get_world_size")
+    | _from(f"{_LIVE}.oneflow.placements", "all_device_placement")
+    | _from(f"{_LIVE}.oneflow.runtime", "init_rdma")
+    | {"get_node_size": f"{_LIVE}.distributed:get_num_nodes"},
+    "oneflow.framework": {},
+    "oneflow.framework.balanced_splitter": _from(f"{_LIVE}.oneflow.runtime", "BalancedRanges"),
+    "oneflow.framework.check_point_v2": {"_broadcast_py_object": f"{_LIVE}.oneflow.runtime:broadcast_py_object"},
+    "oneflow.framework.tensor": _from(_FLOW, "Tensor tensor"),
+    "oneflow.mock_torch": _MOCK,
+    "oneflow.nn": _NN | _from(f"{_LIVE}.oneflow.graph_modules", "Graph")
+    | _from(f"{_LIVE}.oneflow.kernels", "FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d"),
+    "oneflow.nn.functional": _FUNCTIONAL,
+    "oneflow.nn.graph": _from(f"{_LIVE}.oneflow.graph_modules", "Graph GraphModule GraphTensor"),
+    "oneflow.nn.init": _INIT,
+    "oneflow.nn.utils": _from("torch.nn.utils", "clip_grad_norm_ clip_grad_value_ parameters_to_vector weight_norm"),
+    "oneflow.nn.parallel": _from("torch.nn.parallel", "DistributedDataParallel"),
+    "oneflow.optim": _from(f"{_LIVE}.optim.optimizers", "SGD Adam AdamW Adagrad RMSprop LAMB")
+    | {"Optimizer": "torch.optim:Optimizer"},
+    "oneflow.optim.lr_scheduler": _SCHEDULERS
+    | _from(
+        f"{_LIVE}.oneflow.lr_schedulers",
+        "LRScheduler _LRScheduler CosineAnnealingLR CosineDecayLR ExponentialLR MultiStepLR PolynomialLR StepLR "
+        "WarmUpLR WarmupLR",
+    ),
     "oneflow.unittest": _from(
         f"{_LIVE}.oneflow.flow_tests", "TestCase skip_unless_1n1d skip_unless_1n2d skip_unless_1n4d"
     ),
     "oneflow.utils": {},
+    "oneflow.utils.checkpoint": _from("torch.utils.checkpoint", "checkpoint"),
     "oneflow.utils.data": _from(
         "torch.utils.data",
         "Dataset IterableDataset TensorDataset ConcatDataset Subset random_split DataLoader Sampler BatchSampler "
         "RandomSampler SequentialSampler SubsetRandomSampler get_worker_info",
     ),
-    "oneflow.utils.checkpoint": _from("torch.utils.checkpoint", "checkpoint"),
+    "oneflow.utils.global_view": _from(f"{_LIVE}.oneflow.runtime", "global_mode"),
 }
 
-_GRAPH = "graph mode is torch.compile: set graph.enabled, or wrap a model in libai.models.utils.GraphBase"
+#: Where names and modules that the tables above do not have come from: OneFlow follows torch's names.
+FALLBACK = {"oneflow": "torch"}
+
 OUT_OF_SCOPE = {
-    "oneflow.nn.Graph": _GRAPH,
-    "oneflow.nn.graph": _GRAPH,
-    "oneflow._C": "OneFlow's fused kernels have no counterpart; use torch.nn.functional",
-    "oneflow._oneflow_internal": "OneFlow's insides have no counterpart",
-    "oneflow.boxing": "a process holds whole tensors: there is nothing to set",
-    "oneflow.comm": "use torch.distributed, or libai.utils.distributed",
     "oneflow.distributed": "start processes with torchrun",
     "oneflow.one_embedding": "use torch.nn.Embedding",
     "oneflow.nn.OneEmbedding": "use torch.nn.Embedding",

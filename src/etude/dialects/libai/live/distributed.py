@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as torch_dist
@@ -16,12 +16,29 @@ from etude.dist.world import World
 from etude.errors import ConfigError
 
 
-@dataclass(frozen=True)
+@dataclass
 class DistUtil:
     """The sizes of a run: only data-parallel ones can be more than 1."""
 
     world: World
     device_type: str = "cuda"
+
+    tensor_parallel_size: ClassVar[int] = 1
+    pipeline_parallel_size: ClassVar[int] = 1
+    model_parallel_size: ClassVar[int] = 1
+    parallel_hierarchy: ClassVar[tuple[int, int] | None] = None
+
+    @property
+    def world_size(self) -> int:
+        return self.world.size
+
+    @property
+    def num_nodes(self) -> int:
+        return max(1, self.world.size // int(os.environ.get("LOCAL_WORLD_SIZE", self.world.size)))
+
+    @property
+    def num_gpus_per_node(self) -> int:
+        return self.world.size // self.num_nodes
 
     @property
     def data_parallel_size(self) -> int:
@@ -31,9 +48,27 @@ class DistUtil:
     def data_parallel_rank(self) -> int:
         return self.world.rank
 
-    tensor_parallel_size: int = 1
-    pipeline_parallel_size: int = 1
-    model_parallel_size: int = 1
+    def is_data_parallel(self) -> bool:
+        return self.world.size > 1
+
+    def is_tensor_model_parallel(self) -> bool:
+        return False
+
+    def is_pipeline_model_parallel(self) -> bool:
+        return False
+
+    def is_data_model_parallel(self) -> bool:
+        return False
+
+    def get_layer_ranks(self, layer_idx: int) -> list[int]:
+        """Every process has every layer."""
+        return list(range(self.world.size))
+
+    def get_layer_stage_id(self, layer_idx: int) -> int:
+        return 0
+
+    def set_device_type(self, device_type: str) -> None:
+        self.device_type = device_type
 
 
 _util: DistUtil | None = None
@@ -63,12 +98,12 @@ def setup_dist_util(cfg: Any) -> None:
         logging.getLogger("libai.utils.distributed").warning(
             f"the config says data_parallel_size={saved}, this run has {world.size} processes"
         )
-    nodes = max(1, world.size // int(os.environ.get("LOCAL_WORLD_SIZE", world.size)))
-    cfg.data_parallel_size, cfg.num_nodes, cfg.num_gpus_per_node = world.size, nodes, world.size // nodes
+    _util = DistUtil(world, try_get_key(cfg, "device_type", default="cuda"))
+    cfg.data_parallel_size = world.size
+    cfg.num_nodes, cfg.num_gpus_per_node = _util.num_nodes, _util.num_gpus_per_node
     if try_get_key(cfg, "pipeline_num_layers") is None:
         cfg.pipeline_num_layers = 10000
-    cfg.device_type = try_get_key(cfg, "device_type", default="cuda")
-    _util = DistUtil(world, cfg.device_type)
+    cfg.device_type = _util.device_type
     join(world)
 
 
@@ -96,7 +131,7 @@ def get_world_size() -> int:
 
 
 def get_num_nodes() -> int:
-    return max(1, get_world_size() // int(os.environ.get("LOCAL_WORLD_SIZE", get_world_size())))
+    return get_dist_util().num_nodes
 
 
 def is_main_process() -> bool:
@@ -121,6 +156,11 @@ def get_tensor_parallel_size() -> int:
 
 def get_pipeline_parallel_size() -> int:
     return 1
+
+
+def set_device_type(device_type: str) -> None:
+    """Choose the kind of device that layers are made on."""
+    get_dist_util().set_device_type(device_type)
 
 
 def synchronize() -> None:
@@ -154,8 +194,13 @@ def _on_cpu(value: Any) -> Any:
     return value.detach().cpu() if isinstance(value, torch.Tensor) else value
 
 
-def ttol(tensor: Any, pure_local: bool = False, ranks: Any = None) -> Any:
+def ttol(tensor: Any, pure_local: bool = False, device: str = "cuda", ranks: Any = None) -> Any:
     """A global tensor as a local one; here every tensor is local."""
+    return tensor
+
+
+def tensor_to_rank0(tensor: Any, device: str = "cuda", to_local: bool = False) -> Any:
+    """A global tensor in the first process; here every process has the whole of it."""
     return tensor
 
 

@@ -95,9 +95,7 @@ class Instance:
         batch = Instance()
         for name in instance_lists[0]._fields:
             values = [item.get(name) for item in instance_lists]
-            if not isinstance(values[0], DistTensorData):
-                raise ValueError(f"Unsupported type {type(values[0])} for stacking")
-            batch.set(name, DistTensorData.stack(values))
+            batch.set(name, _stacked(values))
         return batch
 
     def __str__(self) -> str:
@@ -105,3 +103,15 @@ class Instance:
         return f"{type(self).__name__}(fields=[{fields}])"
 
     __repr__ = __str__
+
+
+def _stacked(values: list[Any]) -> Any:
+    """A field of several samples as one of a batch; lists stay a list of lists."""
+    first = values[0]
+    if isinstance(first, torch.Tensor):
+        return torch.stack(values)
+    if isinstance(first, list):
+        return values
+    if hasattr(type(first), "stack"):
+        return type(first).stack(values)
+    raise ValueError(f"Unsupported type {type(first)} for stacking")

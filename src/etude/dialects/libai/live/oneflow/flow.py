@@ -1,58 +1,31 @@
-"""What LiBai's users call of OneFlow beside names that torch has too: placements, splits, tensors made on them.
+"""``import oneflow as flow``: torch, and what OneFlow adds to its functions (placements, ``matmul(transpose_b=True)``).
 
-Here a process holds whole tensors on one device. A placement is that device, how a tensor is split means nothing, and a
-"global" tensor is the tensor.
+Names that are not here are torch's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import torch
 
-from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.oneflow import tensors
+from etude.dialects.libai.live.oneflow.placements import get_layer_placement, get_nd_sbp, placement, sbp
+
+__all__ = ["get_layer_placement", "get_nd_sbp", "placement", "sbp", "to_global", "to_local"]
+
+#: What code that asks for a version is told.
+__version__ = "0.9.0"
+Tensor = torch.Tensor
+to_global, to_local = tensors.to_global, tensors.to_local
 
 
-@dataclass(frozen=True)
-class placement:
-    """``flow.placement("cuda", ranks=[0])``: a kind of device, and the processes that hold a part."""
-
-    type: str = "cpu"
-    ranks: Any = (0,)
-
-    @staticmethod
-    def all(type: str) -> placement:
-        return placement(type, tuple(range(dist.get_world_size())))
-
-    @property
-    def device(self) -> torch.device:
-        """The device of this process; the CPU where there is no CUDA."""
-        if self.type == "cuda" and not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device(self.type)
-
-
-@dataclass(frozen=True)
-class sbp:
-    """How a tensor is split: ``flow.sbp.broadcast``, ``flow.sbp.split(0)``, ``flow.sbp.partial_sum``."""
-
-    name: str
-
-    def __call__(self) -> sbp:
-        return self
-
-    @staticmethod
-    def split(dim: int) -> sbp:
-        return sbp(f"split({dim})")
-
-    def __repr__(self) -> str:
-        return f"oneflow.sbp.{self.name}"
-
-
-sbp.broadcast, sbp.partial_sum = sbp("broadcast"), sbp("partial_sum")  # type: ignore[attr-defined]
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(torch, name)
 
 
 def _made(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -77,28 +50,24 @@ randperm = _made(torch.randperm)
 arange = _made(torch.arange)
 eye = _made(torch.eye)
 linspace = _made(torch.linspace)
+normal = _made(torch.normal)
 
 
-def to_global(self: torch.Tensor, placement: Any = None, sbp: Any = None, **kwargs: Any) -> torch.Tensor:
-    """The tensor, on the device of ``placement``."""
-    return self if placement is None else self.to(placement.device)
+def matmul(
+    input: torch.Tensor, other: torch.Tensor, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0
+) -> torch.Tensor:
+    """Return ``alpha`` times the product, of matrices that are transposed where asked for."""
+    left = input.transpose(-2, -1) if transpose_a else input
+    if transpose_b and other.ndim == 2:
+        product = torch.nn.functional.linear(left, other)
+    else:
+        product = torch.matmul(left, other.transpose(-2, -1) if transpose_b else other)
+    return product if alpha == 1.0 else product * alpha
 
 
-def to_local(self: torch.Tensor) -> torch.Tensor:
-    """The tensor."""
-    return self
+def save(obj: Any, path_or_buffer: Any, *args: Any, global_dst_rank: int | None = None, **kwargs: Any) -> None:
+    torch.save(obj, path_or_buffer, *args, **kwargs)
 
 
-def get_nd_sbp(sbp_list: Sequence[Any]) -> list[Any]:
-    """One way of splitting for each axis of OneFlow's mesh of devices."""
-    return list(sbp_list)
-
-
-def get_layer_placement(layer_idx: int, device_type: str | None = None) -> placement:
-    """Every layer is where the model is."""
-    return placement.all(device_type or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-for _method in (to_global, to_local):
-    if not hasattr(torch.Tensor, _method.__name__):
-        setattr(torch.Tensor, _method.__name__, _method)
+def load(path: Any, map_location: Any = None, *, global_src_rank: int | None = None, **kwargs: Any) -> Any:
+    return torch.load(path, map_location=map_location, **kwargs)

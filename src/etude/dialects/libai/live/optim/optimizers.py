@@ -9,6 +9,7 @@ import torch
 
 from etude.dialects.libai.live.optim.build import clip_groups
 from etude.errors import ConfigError
+from etude.optim import lamb
 
 
 def _adapted(base: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
@@ -45,3 +46,34 @@ Adam = _adapted(torch.optim.Adam)
 AdamW = _adapted(torch.optim.AdamW)
 Adagrad = _adapted(torch.optim.Adagrad)
 RMSprop = _adapted(torch.optim.RMSprop)
+
+
+class LAMB(_adapted(lamb.LAMB)):  # type: ignore[misc]
+    """``oneflow.optim.LAMB``: like Étude's, without a limit for the gradients of all tensors together."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        adam_w_mode: bool = True,
+        do_bias_correction: bool = True,
+        amsgrad: bool = False,
+        *,
+        contiguous_params: bool = False,
+        fused: bool = False,
+    ) -> None:
+        if amsgrad or not adam_w_mode:
+            raise ConfigError("LAMB: adam_w_mode=False and amsgrad=True have no counterpart here")
+        super().__init__(
+            params,
+            lr,
+            betas=tuple(betas),
+            eps=eps,
+            weight_decay=weight_decay,
+            bias_correction=do_bias_correction,
+            max_grad_norm=None,
+            always_adapt=True,
+        )

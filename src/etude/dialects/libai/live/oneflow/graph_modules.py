@@ -1,0 +1,106 @@
+"""``nn.Graph`` of OneFlow, run eagerly: ``build`` computes, the optimizers that were added step after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+
+class GraphModule:
+    """The graph settings of a module: ``module.to(nn.graph.GraphModule)``."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+
+    def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
+        """Accept a pipeline stage; every layer is in the one process."""
+
+    @property
+    def name_prefix(self) -> str:
+        return ""
+
+    @property
+    def activation_checkpointing(self) -> bool:
+        return isinstance(vars(self.module).get("forward"), partial)
+
+    @activation_checkpointing.setter
+    def activation_checkpointing(self, wanted: bool) -> None:
+        """Compute the module's activations again in the backward pass instead of keeping them."""
+        vars(self.module).pop("forward", None)
+        if wanted:
+            forward = partial(checkpoint, self.module.forward, use_reentrant=False)
+            object.__setattr__(self.module, "forward", forward)
+
+
+class GraphTensor:
+    """The graph settings of a tensor."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def set_stage(self, stage_id: int | None = None, placement: Any = None) -> None:
+        """Accept a pipeline stage; every tensor is in the one process."""
+
+
+class GraphConfig:
+    """``self.config`` of a graph. Of its switches mixed precision has an effect; the others are accepted."""
+
+    def __init__(self) -> None:
+        self.amp = False
+
+    def enable_amp(self, mode: bool = True, *, dtype: Any = None) -> None:
+        self.amp = mode
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("enable_", "allow_", "set_", "prune_", "disable_")):
+            return lambda *args, **kwargs: None
+        raise AttributeError(f"a graph's config has no {name!r}")
+
+
+class Graph:
+    """A graph of your own: override ``build``; ``graph(…)`` runs it.
+
+    With optimizers (:meth:`add_optimizer`) a call is a training step, and ``build`` calls ``backward`` itself. Mixed
+    precision is bfloat16, which needs no scaler.
+    """
+
+    def __init__(self, *, debug_v_level: int = -1) -> None:
+        self.config = GraphConfig()
+        self._optimizers: list[tuple[torch.optim.Optimizer, Any]] = []
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} does not override build()")
+
+    def add_optimizer(self, optim: torch.optim.Optimizer, *, lr_sch: Any = None, is_sparse: bool = False) -> None:
+        self._optimizers.append((optim, lr_sch))
+
+    def set_grad_scaler(self, grad_scaler: Any = None) -> None:
+        """Accept a scaler; bfloat16 needs none."""
+
+    def debug(self, *args: Any, **kwargs: Any) -> None:
+        """Accept a level of detail; there is no compilation to report about."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        with (
+            torch.set_grad_enabled(bool(self._optimizers)),
+            torch.autocast(device, torch.bfloat16, enabled=self.config.amp),
+        ):
+            returned = self.build(*args, **kwargs)
+        for optimizer, scheduler in self._optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+            if scheduler is not None:
+                scheduler.step()
+        return returned
+
+    def state_dict(self) -> dict[str, Any]:
+        return {str(index): optimizer.state_dict() for index, (optimizer, _) in enumerate(self._optimizers)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for index, (optimizer, _) in enumerate(self._optimizers):
+            optimizer.load_state_dict(state[str(index)])

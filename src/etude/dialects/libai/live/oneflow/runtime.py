@@ -1,0 +1,83 @@
+"""What OneFlow asks of its runtime (``boxing``, ``comm``, ``mock_torch``, ``utils.global_view`` …), on torch."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from typing import Any
+
+import torch
+
+from etude.dialects.libai.live import distributed as dist
+
+
+def barrier() -> None:
+    """Wait for all processes."""
+    dist.synchronize()
+
+
+def init_rdma() -> None:
+    """Accept RDMA; the backend of torch.distributed chooses its own transport."""
+
+
+def set_fusion_threshold_mbytes(value: int) -> None:
+    """Accept the size of fused messages; DistributedDataParallel has its own buckets."""
+
+
+def set_fusion_max_ops_num(value: int) -> None:
+    """Accept the number of fused operations."""
+
+
+def enable_use_compute_stream(enabled: bool = True) -> None:
+    """Accept the choice of a stream."""
+
+
+def GradScaler(init_scale: float = 2.0**16, **options: Any) -> torch.amp.GradScaler:
+    """A scaler for the device that is there."""
+    return torch.amp.GradScaler("cuda" if torch.cuda.is_available() else "cpu", init_scale=init_scale, **options)
+
+
+class global_mode(contextlib.ContextDecorator):
+    """``with global_mode(True, placement=…, sbp=…)``: tensors are whole inside and outside of it."""
+
+    def __init__(self, enabled: bool = True, placement: Any = None, sbp: Any = None) -> None:
+        self.is_enabled, self.placement, self.sbp = enabled, placement, sbp
+
+    def __enter__(self) -> global_mode:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+class enable(contextlib.AbstractContextManager["enable", None]):
+    """``oneflow.mock_torch.enable()``: ``import torch`` gives torch here in any case."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Accept what OneFlow's takes (lazy, verbose, extra_dict)."""
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+disable = enable
+
+
+def is_enabled() -> bool:
+    return False
+
+
+def cpu_broadcast(data: bytes | None, src: int = 0) -> bytes:
+    """Return the bytes of process ``src`` in all processes."""
+    return bytes(dist.broadcast_py_object(data, src))
+
+
+def broadcast_py_object(obj: Any, src: int = 0) -> Any:
+    return pickle.loads(cpu_broadcast(pickle.dumps(obj) if dist.get_rank() == src else None, src))
+
+
+def BalancedRanges(total: int, num_splits: int) -> list[tuple[int, int]]:
+    """Return the begin and the end of each of ``num_splits`` parts of nearly equal length, longer ones first."""
+    each, longer = divmod(total, num_splits)
+    ends = [(index + 1) * each + min(index + 1, longer) for index in range(num_splits)]
+    return list(zip([0, *ends[:-1]], ends, strict=True))
