@@ -55,6 +55,9 @@ class Served(ModuleType):
         reason = reason_against(self.__name__, name)
         if reason:
             raise OutOfScope(reason)
+        twin = _twin(self.__name__)
+        if twin and hasattr(importlib.import_module(twin), name):
+            return getattr(importlib.import_module(twin), name)
         raise AttributeError(_lacks(self, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -138,6 +141,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         reason = _out_of_scope(fullname)
         if reason:
             raise OutOfScope(_refusal(fullname, reason), name=fullname)
+        if _twin(fullname):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         self._refuse_unknown(fullname, path)
         return None
 
@@ -257,6 +262,7 @@ _out: dict[str, str] = {}
 _engine: set[str] = set()
 #: Package → the module that finds those parts of it on the disk that Étude leaves to the original.
 _overlays: dict[str, ModuleType] = {}
+_fallback: dict[str, str] = {}
 _tops: set[str] = set()
 
 
@@ -277,6 +283,7 @@ def _modules() -> dict[str, Mapping[str, str]]:
             _engine.update(engine)
             if hasattr(names, "OVERLAY"):
                 _overlays.update(dict.fromkeys(engine, importlib.import_module(names.OVERLAY)))
+            _fallback.update(getattr(names, "FALLBACK", {}))
         for name in list(_table):
             parent = name.rpartition(".")[0]
             while parent and not any(overlay.is_layer(parent) for overlay in _overlays.values()):
@@ -284,6 +291,19 @@ def _modules() -> dict[str, Mapping[str, str]]:
                 parent = parent.rpartition(".")[0]
         _tops.update(name.partition(".")[0] for name in [*_table, *_out])
     return _table
+
+
+def _twin(module: str) -> str:
+    """Return the module that has what the tables of ``module`` lack (torch's for OneFlow's); empty where there is none."""
+    _modules()
+    package, dot, rest = module.partition(".")
+    if package not in _fallback:
+        return ""
+    twin = f"{_fallback[package]}{dot}{rest}"
+    try:
+        return twin if importlib.util.find_spec(twin) is not None else ""
+    except (ImportError, ValueError):
+        return ""
 
 
 def _packages() -> set[str]:

@@ -29,6 +29,8 @@ MARKS: dict[str, tuple[str, ...]] = {
     "mmtrack": ("__init__.py", "version.py"),
     "mmselfsup": ("__init__.py", "version.py"),
     "mmpretrain": ("__init__.py", "version.py"),
+    "libai": ("__init__.py", "models/vision_transformer.py"),
+    "mcquic": ("__init__.py", "modules/compressor.py"),
 }
 _ANY_PACKAGE = ("__init__.py",)
 _VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)

@@ -106,6 +106,7 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.utils.file_io": _PATHS
     | _from(f"{_D2}.utils.paths", "PathManagerFactory g_pathmgr")
     | _as(PathManager=f"{_D2}.utils.paths_remote:LIBAI", PathManagerBase=f"{_D2}.utils.paths:PathManager"),
+    "libai.utils.file_utils": _from(f"{_LIVE}.downloads", "cached_path download_file get_data_from_cache get_md5"),
     "libai.utils.logger": _LOGGER,
     "libai.utils.timer": _from(f"{_LIVE}.events.timer", "Timer"),
     "libai.scheduler": _SCHEDULERS | _from(f"{_LIVE}.optim.schedule", "build_lr_scheduler"),
@@ -322,6 +323,30 @@ _DETECTRON2: dict[str, dict[str, str]] = {
 }
 
 MODULES: dict[str, dict[str, str]] = {**_LIBAI, **names_oneflow.MODULES, **_DETECTRON2}
+FALLBACK = names_oneflow.FALLBACK
+#: What Étude serves even where the original is installed or checked out; models, layers, data sets and tokenizers are
+#: the original's.
+ENGINE = (
+    "oneflow",
+    "libai.config",
+    "libai.data.build",
+    "libai.data.samplers",
+    "libai.data.structures",
+    "libai.engine",
+    "libai.evaluation",
+    "libai.models.utils.graph_base",
+    "libai.optim",
+    "libai.scheduler",
+    "libai.tokenizer.build",
+    "libai.utils.checkpoint",
+    "libai.utils.distributed",
+    "libai.utils.events",
+    "libai.utils.file_io",
+    "libai.utils.file_utils",
+    "libai.utils.history_buffer",
+    "libai.utils.logger",
+    "libai.utils.timer",
+)
 
 _BRING = "bring the class as a file of your own and import it from there"
 OUT_OF_SCOPE: dict[str, str] = {

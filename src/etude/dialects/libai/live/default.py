@@ -86,9 +86,10 @@ class DefaultTrainer(TrainerBase):
         seen = self._seen(cfg, steps)
         consumed = int(seen["batches"]) * cfg.train.train_micro_batch_size * dist.get_data_parallel_size()
         cfg.dataloader.consumed_samples = consumed
-        seen["told"] = _accepts(cfg.dataloader.train, "consumed_samples")
+        loader = try_get_key(cfg, "dataloader.train")  # absent where build_train_loader is overridden
+        seen["told"] = loader is not None and _accepts(loader, "consumed_samples")
         if seen["told"]:
-            cfg.dataloader.train.consumed_samples = consumed
+            loader.consumed_samples = consumed
         self.train_loader, val, test = self.build_train_loader(cfg, self.tokenizer)
         self.test_loader = [loader for loader in (val, test) if loader is not None]
         asked_for = self.build_test_loader(cfg, self.tokenizer)

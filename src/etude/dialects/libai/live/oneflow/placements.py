@@ -14,15 +14,16 @@ import torch
 from etude.dialects.libai.live import distributed as dist
 
 
-@dataclass(frozen=True)
 class placement:
     """``flow.placement("cuda", ranks=[0])``: a kind of device, and the processes that hold a part."""
 
-    type: str = "cpu"
-    ranks: Any = (0,)
+    def __init__(self, type: str = "cpu", ranks: Any = (0,)) -> None:
+        self.type = type
+        self._ranks = ranks  # as it was given: torch.compile cannot trace the making of an array
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ranks", np.asarray(self.ranks))
+    @property
+    def ranks(self) -> Any:
+        return np.asarray(self._ranks)
 
     @staticmethod
     def all(type: str) -> placement:
@@ -40,6 +41,9 @@ class placement:
 
     def __hash__(self) -> int:
         return hash((self.type, self.ranks.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"oneflow.placement(type={self.type!r}, ranks={self.ranks.tolist()})"
 
 
 @dataclass(frozen=True)

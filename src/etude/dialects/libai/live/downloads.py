@@ -1,0 +1,46 @@
+"""``libai.utils.file_utils``: files behind addresses, fetched once and kept in a cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import urllib.request
+from typing import Any
+from urllib.parse import urlparse
+
+from etude.dialects.libai.live.detectron.utils.paths_remote import LIBAI
+
+
+def cached_path(url_or_filename: Any, cache_dir: Any = None, force_download: bool = False, proxies: Any = None) -> str:
+    """Return a path that can be opened: the file itself, or a copy of what is behind an address."""
+    name = os.fspath(url_or_filename)
+    if urlparse(name).scheme in ("http", "https", "ftp"):
+        options = {} if cache_dir is None else {"cache_dir": os.fspath(cache_dir)}
+        return str(LIBAI.get_local_path(name, force=force_download, **options))
+    if os.path.exists(name):
+        return name
+    raise OSError(f"file {name} not found")
+
+
+def get_md5(fname: str) -> str:
+    with open(fname, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def download_file(out_path: str, url: str) -> None:
+    """Fetch ``url`` into ``out_path``; the file appears when it is whole."""
+    part = f"{out_path}.part"
+    with urllib.request.urlopen(url, timeout=60) as source, open(part, "wb") as target:
+        shutil.copyfileobj(source, target)
+    os.replace(part, out_path)
+
+
+def get_data_from_cache(url: str, cache_dir: Any = None, force_download: bool = False, md5: str | None = None) -> str:
+    """Return the file that ``url`` names in ``cache_dir``, fetched unless it is there with the right checksum."""
+    folder = os.fspath(cache_dir) if cache_dir is not None else "data_test"
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, os.path.basename(urlparse(url).path))
+    if force_download or not os.path.isfile(path) or (md5 is not None and get_md5(path) != md5):
+        download_file(path, url)
+    return path
