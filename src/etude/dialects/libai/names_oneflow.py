@@ -123,7 +123,8 @@ MODULES: dict[str, dict[str, str]] = {
     "oneflow.framework.check_point_v2": {"_broadcast_py_object": f"{_LIVE}.oneflow.runtime:broadcast_py_object"},
     "oneflow.framework.tensor": _from(_FLOW, "Tensor tensor"),
     "oneflow.mock_torch": _MOCK,
-    "oneflow.nn": _NN | _from(f"{_LIVE}.oneflow.graph_modules", "Graph")
+    "oneflow.nn": _NN
+    | _from(f"{_LIVE}.oneflow.graph_modules", "Graph")
     | _from(f"{_LIVE}.oneflow.kernels", "FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d"),
     "oneflow.nn.functional": _FUNCTIONAL,
     "oneflow.nn.graph": _from(f"{_LIVE}.oneflow.graph_modules", "Graph GraphModule GraphTensor"),

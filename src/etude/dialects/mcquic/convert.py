@@ -25,7 +25,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     if train.Hooks:
         notes.append("hooks of McQuic have no native form and were left out: " + ", ".join(h.Key for h in train.Hooks))
     notes.append("validation, the best checkpoint and pictures are left out: they change no weight")
-    images = {"type": f"{_NATIVE}.Images", "path": train.TrainSet, "at_least": train.BatchSize}
+    images = {"type": f"{_NATIVE}.Images", "path": train.TrainSet, "key": config.Model.Key, "at_least": train.BatchSize}
     curve = {"type": f"{_NATIVE}.PerEpoch", "key": train.Schdr.Key, "params": train.Schdr.Params, "base": lr or 1.0}
     native: dict[str, Any] = {
         "name": "mcquic",

@@ -24,8 +24,8 @@ _FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
 class Saver:
     """Where a run is kept, and how it speaks: logging methods, ``add_*`` of TensorBoard, ``save``.
 
-    A ``latest`` that exists is renamed to a time first, unless ``reserve``; the oldest beyond ``maxItems`` go. A folder
-    whose name ends in ``latest`` is used as it is.
+    A ``latest`` that exists is renamed to a time first, unless ``reserve``; then the oldest go until ``maxItems`` are
+    left, ``latest`` among them (0 and less: all stay). A folder whose name ends in ``latest`` is used as it is.
     """
 
     def __init__(
@@ -187,9 +187,10 @@ def _rotate(root: Path, *, maxItems: int, reserve: bool) -> tuple[Path, Path | N
     if latest.exists() and not reserve:
         moved = _free(root, time.strftime(_STAMP))
         latest.rename(moved)
-        older = sorted(path for path in root.iterdir() if path.is_dir() and path.name != "latest")
-        for path in older[: max(0, len(older) - maxItems)]:
-            shutil.rmtree(path)
+    older = sorted(path for path in root.iterdir() if path.is_dir() and path.name != "latest") if root.is_dir() else []
+    surplus = len(older) + 1 - maxItems if maxItems > 0 else 0
+    for path in older[: max(0, surplus)]:
+        shutil.rmtree(path)
     return latest, moved
 
 

@@ -24,12 +24,26 @@ _TUNERS = _from(
     f"{_LIVE}.tuners",
     "ValueTuner CyclicValue ExponentialValue StepValue CosineValue CosineValueWithEnd JumpValue JumpAlter",
 )
+_TRANSFORMS = _from(
+    f"{_LIVE}.transforms",
+    "AlignedCrop AlignedPadding getTrainingPreprocess getTrainingTransform getTraingingPostprocess getEvalTransform",
+)
+_VISION = _from(
+    f"{_LIVE}.transforms",
+    "RandomGamma RandomPlanckianJitter RandomHorizontalFlip RandomVerticalFlip PatchWiseErasing DeTransform",
+)
+_UTILS = _from(f"{_LIVE}.formats", "totalParameters versionCheck hashOfFile nop")
 _LOSSES = _from(f"{_LIVE}.losses", "Distortion PSNR MsSSIM")
 
 MODULES: dict[str, dict[str, str]] = {
     "mcquic": {"Config": _CONFIG["Config"]},
     "mcquic.config": _CONFIG,
-    "mcquic.utils": _REGISTRIES,
+    "mcquic.baseClass": {"ValueTuner": _TUNERS["ValueTuner"], "Serializable": f"{_LIVE}.tuners:Serializable"},
+    "mcquic.datasets": {},
+    "mcquic.datasets.transforms": _TRANSFORMS | _VISION,
+    "mcquic.rans": _from(f"{_LIVE}.rans", "pmfToQuantizedCDF RansEncoder RansDecoder"),
+    "mcquic.utils": _REGISTRIES | _UTILS,
+    "mcquic.utils.vision": _VISION,
     "mcquic.utils.registry": {"Registry": f"{_LIVE}.registry:Registry", **_REGISTRIES},
     "mcquic.modules": {},
     "mcquic.modules.compressor": {"Compressor": f"{_LIVE}.compressor:Compressor"},
@@ -48,10 +62,20 @@ MODULES: dict[str, dict[str, str]] = {
     "vlutils.base.registry": {"Registry": f"{_LIVE}.registry:Registry"},
     "vlutils.base.freqHook": _from(f"{_LIVE}.hooks", "FrequecyHook ChainHook"),
     "vlutils.base.restorable": {"Restorable": "etude.dialects.mcquic.files:Restorable"},
+    "vlutils.logger": {},
     "vlutils.saver": {"Saver": "etude.dialects.mcquic.files:Saver"},
 }
+#: What Étude serves even where McQuic is installed: the trainer and its data. Models and layers are McQuic's.
+ENGINE = (
+    "mcquic.baseClass",
+    "mcquic.config",
+    "mcquic.datasets",
+    "mcquic.loss",
+    "mcquic.train",
+    "mcquic.utils.registry",
+    "mcquic.utils.vision",
+)
 OUT_OF_SCOPE: dict[str, str] = {
-    "mcquic.rans": "entropy coding of files is not part of training; bits per pixel are estimated from the codes",
     "mcquic.validate": "use the validation of the trainer (`train.valSet`), or etude.Trainer(...).evaluate",
     "mcquic.service": "serving a model is not part of training",
 }

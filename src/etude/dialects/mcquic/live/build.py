@@ -17,35 +17,34 @@ from etude.checkpoint.lock import Lock
 from etude.config.files import display
 from etude.core.run import Run
 from etude.data.loader import Loader
+from etude.dialects import imports
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Saver
 from etude.dialects.mcquic.live import blocks, builtin
 from etude.dialects.mcquic.live import resume as taking_up
-from etude.dialects.mcquic.live.compressor import Composition, Compressor
+from etude.dialects.mcquic.live.compound import Compound
 from etude.dialects.mcquic.live.external import import_external
 from etude.dialects.mcquic.live.hooks import KINDS, ChainHook, splitHooks
 from etude.dialects.mcquic.live.images import open_images
+from etude.dialects.mcquic.live.models import crop_of, find_model, join_alone
 from etude.dialects.mcquic.live.registry import (
     HookRegistry,
     LossRegistry,
     LrSchedulerRegistry,
-    ModuleRegistry,
     OptimizerRegistry,
     find,
 )
 from etude.dialects.mcquic.live.trainer import MainTrainer
+from etude.dialects.mcquic.live.transforms import getEvalTransform, getTrainingPreprocess, getTrainingTransform
 from etude.dialects.mcquic.live.validate import Validator
 from etude.errors import ConfigError, UserCodeError
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan, Spec
-from etude.registry import MODELS
 
 if TYPE_CHECKING:
     from etude.build import Options
 
 SEED = 3407
-#: Side of the squares that training cuts out of images.
-CROP = 64
 __all__ = ["blocks", "build"]
 
 
@@ -54,6 +53,7 @@ def build(plan: Plan, options: Options) -> Run:
     config = _config(plan, options)
     train = config.Train
     level = logging.CRITICAL if options.quiet else logging.DEBUG if options.extras.get("debug") else logging.INFO
+    imports.install()
     builtin.registerBuiltinFunctions()
     _import(plan, config)
     if options.extras.get("debug"):
@@ -93,17 +93,20 @@ def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths
     train, limit = config.Train, plan.train.overfit or plan.train.limit_batches
     _tell_devices(saver, train.GPU.GPUs)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    images = _images(plan, train.TrainSet, train.BatchSize, saver)
+    make = find_model(config.Model.Key, at=str(plan.model.at))
+    alone = join_alone(make)
+    images = _images(plan, train.TrainSet, train.BatchSize, saver, crop=crop_of(make))
     optimizer, schedule = plan.optimizers[""].spec, plan.schedules[0].phases[0].curve
     loss = find(LossRegistry, train.Target, at=plan.losses[0].at)
+    augment = getTrainingTransform().to(device)
     trainer = MainTrainer(
         config,
-        lambda: Composition(_model(plan, config), loss()).to(device),
+        lambda: Compound(_made_by(make, plan.model)(**config.Model.Params), loss()).to(device),
         _made_by(find(OptimizerRegistry, optimizer.name, at=optimizer.at, logger=saver), optimizer),
         _made_by(find(LrSchedulerRegistry, schedule.name, at=schedule.at, logger=saver), schedule),
         saver,
-        validator=Validator(_opened(plan, "val", train.ValSet), Path(saver.SaveDir), limit=limit),
-        transform=lambda images: images.to(device, non_blocking=True),
+        validator=Validator(_opened(plan, "val", train.ValSet, getEvalTransform()), Path(saver.SaveDir), limit=limit),
+        transform=lambda images: augment(images.to(device, non_blocking=True)),
         trust=options.trust,
     )
     trainer.keepLast = True
@@ -113,11 +116,11 @@ def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths
     loader.allow_change = bool(options.allow_change)
     run = trainer.prepare(loader, loader, **_hooks(plan, train.Hooks))
     run.plan, run.folder = plan, Path(saver.SaveDir)
-    _guard(run, plan, options, trainer, saver)
+    _guard(run, plan, options, trainer, saver, leave=alone)
     return run
 
 
-def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: Saver) -> None:
+def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: Saver, *, leave: bool = False) -> None:
     """Signals and a time limit; after a signal ``last.ckpt`` holds the state of the last step."""
     signals = Signals(grace=options.grace)
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
@@ -129,25 +132,12 @@ def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: 
         finally:
             signals.restore()
             saver.close()
+            if leave:
+                torch.distributed.destroy_process_group()
             if options.extras.get("fast_dev_run"):
                 shutil.rmtree(saver.folder.parent, ignore_errors=True)
 
     run.loop = loop
-
-
-def find_model(key: str, *, at: str = "") -> Any:
-    """``Compressor`` is the one of this folder; any other key is registered (``ModuleRegistry``, or Étude's ``MODELS``)
-    or a dotted path."""
-    if key == "Compressor":
-        return Compressor
-    if key in MODELS and not ModuleRegistry.has(key):
-        return MODELS.get(key)
-    return find(ModuleRegistry, key, at=at, others=("Compressor", *MODELS.names()))
-
-
-def _model(plan: Plan, config: Config) -> torch.nn.Module:
-    make = find_model(config.Model.Key, at=str(plan.model.at))
-    return _made_by(make, plan.model)(**config.Model.Params)  # type: ignore[no-any-return]
 
 
 def _made_by(make: Any, spec: Spec) -> Any:
@@ -190,9 +180,9 @@ def _import(plan: Plan, config: Config) -> None:
             raise UserCodeError(f"{path} (train.externalLib) raised {type(error).__name__}: {error}") from error
 
 
-def _images(plan: Plan, path: str, batch_size: int, saver: Saver) -> Any:
+def _images(plan: Plan, path: str, batch_size: int, saver: Saver, *, crop: int) -> Any:
     """Crops of the training images; when they are fewer than a batch, they are gone through several times an epoch."""
-    images = _opened(plan, "train", path, crop=CROP)
+    images = _opened(plan, "train", path, getTrainingPreprocess(crop))
     if len(images) < batch_size:
         images.repeat = -(-batch_size // len(images))
         saver.info(
@@ -202,9 +192,9 @@ def _images(plan: Plan, path: str, batch_size: int, saver: Saver) -> Any:
     return images
 
 
-def _opened(plan: Plan, split: str, path: str, **options: Any) -> Any:
+def _opened(plan: Plan, split: str, path: str, transform: Any) -> Any:
     try:
-        return open_images(path, **options)
+        return open_images(path, transform=transform)
     except ConfigError as error:
         raise ConfigError(f"train.{split}Set: {error}", at=str(plan.data[split].at)) from error
 

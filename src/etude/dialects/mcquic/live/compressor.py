@@ -86,7 +86,13 @@ class Level(nn.Module):
 
 
 class Compressor(nn.Module):
-    """``channel`` features, ``m`` codebooks per level, ``k`` words: a number, or one per level (fine to coarse)."""
+    """Stands in for McQuic's model where McQuic is not installed: small enough to train on a CPU.
+
+    ``channel`` features, ``m`` codebooks per level, ``k`` words: a number, or one per level (fine to coarse).
+    """
+
+    #: Side of the squares that it trains on; McQuic's are 512.
+    crop = 64
 
     def __init__(self, channel: int = 128, m: int = 2, k: int | Sequence[int] = (8192, 2048, 512)) -> None:
         super().__init__()
@@ -105,8 +111,7 @@ class Compressor(nn.Module):
             ResidualBlockShuffle(channel, channel),
         )
         self.toImage = conv(channel, 3)
-        self.postProcess = nn.Sequential(conv(3, channel // 2), AttentionBlock(channel // 2), conv(channel // 2, 3))
-        self.PostProcessEnabled = True
+        self.polish = nn.Sequential(conv(3, channel // 2), AttentionBlock(channel // 2), conv(channel // 2, 3))
 
     @property
     def stride(self) -> int:
@@ -125,9 +130,13 @@ class Compressor(nn.Module):
             logits.append(distance)
             commitments.append(commitment)
         restored = self._restore(kept)
-        post = restored + self.postProcess(restored) if self.PostProcessEnabled else restored
         commitment = torch.stack(commitments).mean()
-        return {"restored": restored, "postProcessed": post, "codes": codes, "logits": logits, "commitment": commitment}
+        return {
+            "restored": restored + self.polish(restored),
+            "codes": codes,
+            "logits": logits,
+            "commitment": commitment,
+        }
 
     def _restore(self, kept: Sequence[Tensor]) -> Tensor:
         """From the coarsest level down: what comes from above is added to what a level kept."""
@@ -141,7 +150,7 @@ class Compressor(nn.Module):
         """An image from its codes alone."""
         words = [level.quantizer.words_of(places) for level, places in zip(self._levels, codes, strict=True)]
         restored = self._restore(words)
-        return restored + self.postProcess(restored) if self.PostProcessEnabled else restored
+        return restored + self.polish(restored)
 
     def bits(self, codes: Sequence[Tensor]) -> float:
         """What the codes take at the entropy of their own histogram, as a good coder would reach it."""
@@ -166,23 +175,3 @@ class Compressor(nn.Module):
         """The share of words that are used at all."""
         used = [(level.quantizer.usage > 0.1 / level.quantizer.k).float().mean() for level in self._levels]
         return float(torch.stack(used).mean())
-
-
-class Composition(nn.Module):
-    """A compressor and its loss: a batch of images in [-1, 1] becomes rate, distortion and everything hooks look at."""
-
-    def __init__(self, compressor: nn.Module, criterion: nn.Module) -> None:
-        super().__init__()
-        self.Compressor, self.criterion = compressor, criterion
-
-    def forward(self, images: Tensor) -> dict[str, Any]:
-        outputs = self.Compressor(images)
-        rate, distortion = self.criterion(outputs["postProcessed"], images)
-        return {**outputs, "rate": rate + outputs.get("commitment", 0.0), "distortion": distortion}
-
-    def refresh(self, rank: int = 0) -> float:
-        return float(self.Compressor.refresh())  # type: ignore[operator]
-
-    @property
-    def CodeUsage(self) -> float:
-        return float(getattr(self.Compressor, "CodeUsage", 0.0))

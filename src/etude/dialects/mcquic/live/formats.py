@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 from torch import Tensor, nn
 
@@ -68,3 +70,13 @@ def _numbers(text: str) -> tuple[int, ...]:
     while len(numbers) > 2 and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+def nop(*_: object, **__: object) -> None:
+    """Do nothing."""
+
+
+def hashOfFile(path: str, progress: object = None) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -170,7 +170,7 @@ class DisablePostProcessAfterEpoch(EpochStartHook):
         self.epoch = epoch
 
     def epochStart(self, step: int, epoch: int, trainer: Any, *args: Any, logger: Any, **kwds: Any) -> None:
-        trainer._model.Compressor.PostProcessEnabled = not (epoch > self.epoch > 0)
+        trainer._model.PostProcessEnabled = not (epoch > self.epoch > 0)
 
 
 @HookRegistry.register

@@ -1,10 +1,10 @@
-"""Images for training (random crops of a folder or an LMDB) and for validation (whole, padded)."""
+"""Images of a folder or an LMDB, as bytes or through a transform."""
 
 from __future__ import annotations
 
 import io
 import os
-import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.dialects.mcquic.live.transforms import Compose, Normalize, ToFloat
 from etude.errors import ConfigError, DataError, MissingExtra, nearest
 
+Transform = Callable[[Tensor], Tensor]
+#: The image as it is, as numbers from -1 to 1.
+whole: Transform = Compose([ToFloat(), Normalize()])
 ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".ppm", ".tif", ".tiff"}
 
 
 class Folder:
-    """All images below a folder, in the order of their names, as float tensors in [-1, 1]."""
+    """All images below a folder, in the order of their names."""
 
-    def __init__(self, root: str | Path, *, crop: int | None = None, repeat: int = 1) -> None:
-        self.root, self.crop, self.repeat = Path(root), crop, repeat
+    def __init__(self, root: str | Path, *, transform: Transform = whole, repeat: int = 1) -> None:
+        self.root, self.transform, self.repeat = Path(root), transform, repeat
         if not self.root.is_dir():
             raise ConfigError(f"there is no folder of images {root}", hint=near_path(root))
         self.paths = sorted(path for path in self.root.rglob("*") if path.suffix.lower() in ENDINGS)
@@ -37,16 +41,16 @@ class Folder:
         if number not in self._cache:
             image = _decode(self.paths[number].read_bytes(), str(self.paths[number]))
             if len(self.paths) > 256:
-                return _cropped(image, self.crop)
+                return self.transform(image)
             self._cache[number] = image
-        return _cropped(self._cache[number], self.crop)
+        return self.transform(self._cache[number])
 
 
 class Lmdb:
     """Encoded images in an LMDB, one per key."""
 
-    def __init__(self, root: str | Path, *, crop: int | None = None, repeat: int = 1) -> None:
-        self.root, self.crop, self.repeat = str(root), crop, repeat
+    def __init__(self, root: str | Path, *, transform: Transform = whole, repeat: int = 1) -> None:
+        self.root, self.transform, self.repeat = str(root), transform, repeat
         with _open(self.root).begin() as transaction:
             self.keys = [bytes(key) for key, _ in transaction.cursor()]
         if not self.keys:
@@ -58,15 +62,15 @@ class Lmdb:
     def __getitem__(self, index: int) -> Tensor:
         key = self.keys[index % len(self.keys)]
         with _open(self.root).begin() as transaction:
-            return _cropped(_decode(transaction.get(key), repr(key)), self.crop)
+            return self.transform(_decode(transaction.get(key), repr(key)))
 
 
-def open_images(path: str | Path, *, crop: int | None = None, repeat: int = 1) -> Folder | Lmdb:
+def open_images(path: str | Path, *, transform: Transform = whole, repeat: int = 1) -> Folder | Lmdb:
     """A folder of images, or an LMDB (a folder with ``data.mdb``, or a file)."""
     place = Path(path)
     if (place / "data.mdb").exists() or place.is_file():
-        return Lmdb(place, crop=crop, repeat=repeat)
-    return Folder(place, crop=crop, repeat=repeat)
+        return Lmdb(place, transform=transform, repeat=repeat)
+    return Folder(place, transform=transform, repeat=repeat)
 
 
 def near_path(path: str | Path) -> str:
@@ -97,23 +101,13 @@ def pad(image: Tensor, multiple: int) -> Tensor:
     return padded if image.ndim == 4 else padded[0]
 
 
-def _cropped(image: Tensor, size: int | None) -> Tensor:
-    if size is None:
-        return image
-    image = pad(image, 1) if min(image.shape[-2:]) >= size else pad(image, size)
-    top = random.randint(0, image.shape[-2] - size)
-    left = random.randint(0, image.shape[-1] - size)
-    piece = image[:, top : top + size, left : left + size]
-    return piece.flip(-1) if random.random() < 0.5 else piece
-
-
 def _decode(data: bytes, name: str) -> Tensor:
     try:
         with _pillow().open(io.BytesIO(data)) as picture:
             values = np.asarray(picture.convert("RGB"))
     except OSError as error:
         raise DataError(f"{name} is not an image that can be read: {error}") from error
-    return torch.from_numpy(values.copy()).permute(2, 0, 1).float() / 127.5 - 1
+    return torch.from_numpy(values.copy()).permute(2, 0, 1)
 
 
 #: (process, path) → the open file: a process may open one only once, and a child may not use its parent's.

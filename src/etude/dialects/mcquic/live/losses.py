@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from etude.dialects.mcquic.live.formats import Decibel
 from etude.dialects.mcquic.live.registry import LossRegistry, served_as
 
 _MODULE = "mcquic.loss"
@@ -16,7 +17,15 @@ SCALES = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 
 
 class Distortion(nn.Module):
-    """Base of losses that know no rate: theirs is 0."""
+    """Base of losses that know no rate: theirs is 0. ``formatter`` turns the distortion into what is shown."""
+
+    def __init__(self, formatter: nn.Module | None = None) -> None:
+        super().__init__()
+        self._formatter = formatter or Decibel(1.0)
+
+    def formatDistortion(self, loss: Tensor) -> Tensor:
+        shown: Tensor = self._formatter(loss)
+        return shown
 
     def forward(self, restored: Tensor, image: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
         return torch.zeros((), device=image.device), self.distortion(restored, image)
@@ -30,6 +39,9 @@ class Distortion(nn.Module):
 class MsSSIM(Distortion):
     """One minus the multi-scale structural similarity."""
 
+    def __init__(self) -> None:
+        super().__init__(Decibel(1.0))
+
     def distortion(self, restored: Tensor, image: Tensor) -> Tensor:
         return 1 - msSSIM(restored + 1, image + 1, dataRange=2.0)
 
@@ -38,6 +50,9 @@ class MsSSIM(Distortion):
 @served_as(_MODULE)
 class PSNR(Distortion):
     """The mean squared error, shown as a signal-to-noise ratio."""
+
+    def __init__(self) -> None:
+        super().__init__(Decibel(2.0))
 
     def distortion(self, restored: Tensor, image: Tensor) -> Tensor:
         return F.mse_loss(restored, image)

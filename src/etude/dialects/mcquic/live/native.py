@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from etude.dialects.mcquic.live import builtin
-from etude.dialects.mcquic.live.build import CROP, find_model
-from etude.dialects.mcquic.live.compressor import Composition
+from etude.dialects.mcquic.live.compound import Compound
 from etude.dialects.mcquic.live.images import open_images
+from etude.dialects.mcquic.live.models import crop_of, find_model, join_alone
 from etude.dialects.mcquic.live.registry import LossRegistry, LrSchedulerRegistry, find
+from etude.dialects.mcquic.live.transforms import getTrainingPreprocess, getTrainingTransform
 from etude.schedules.curves import Factor, Window
 
 
@@ -22,19 +23,21 @@ class Compression(torch.nn.Module):
 
     def __init__(self, target: str = "PSNR", key: str = "Compressor", params: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        body = find_model(key)(**dict(params or {}))
-        self.composition = Composition(body, find(LossRegistry, target)())
+        make = find_model(key)
+        join_alone(make)
+        self.compound = Compound(make(**dict(params or {})), find(LossRegistry, target)())
+        self.transform = getTrainingTransform()
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        outputs = self.composition(images)
+        outputs = self.compound(self.transform(images) if self.training else images)
         return {"loss_rate": outputs["rate"], "loss_distortion": outputs["distortion"]}
 
 
 class Images:
     """Random crops of a folder of images or an LMDB."""
 
-    def __init__(self, path: str, crop: int = CROP, at_least: int = 1) -> None:
-        self.images = open_images(path, crop=crop)
+    def __init__(self, path: str, key: str = "Compressor", at_least: int = 1) -> None:
+        self.images = open_images(path, transform=getTrainingPreprocess(crop_of(find_model(key))))
         if len(self.images) < at_least:
             self.images.repeat = -(-at_least // len(self.images))
 

@@ -68,7 +68,7 @@ class Trainer(Restorable):
         self._optimizer = self._told("optimizer", "Optimizer", lambda: optimFn(model.parameters(), **optim.Params))
         self._scheduler = self._told("LR scheduler", "LR scheduler", lambda: schdrFn(self._optimizer, **schdr.Params))
         self.run.optimizers = {"": self._optimizer}
-        self.bestRate, self.bestDistortion = -1.0, -1.0
+        self.bestRate, self.bestDistortion = 1e10, -1.0
         self.keepLast = False
         self._patience = Patience()
         self.formatter = Decibel(2.0 if config.Train.Target == "PSNR" else 1.0)
@@ -152,7 +152,7 @@ class Trainer(Restorable):
         else:
             self._scheduler.load_state_dict(state["_scheduler"])
         exact = content.get("etude", {})
-        self.bestRate, self.bestDistortion = exact.get("best", [-1.0, -1.0])
+        self.bestRate, self.bestDistortion = exact.get("best", [1e10, -1.0])
         self.results = dict(exact.get("results", {}))
         if "ema" in exact:
             self.diffTracker.shadow.copy_(exact["ema"])

@@ -4,39 +4,49 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any
 
+from etude.dialects.mcquic.files import Restorable
 from etude.dialects.mcquic.live.registry import ValueTunerRegistry, served_as
 
 _MODULE = "mcquic.train.valueTuners"
 
 
-class ValueTuner(ABC):
-    """``Value`` after so many calls of :meth:`step`; what begins with an underscore is its state."""
+@served_as("mcquic.baseClass")
+class Serializable(ABC):
+    """Something that is written as plain data and read again."""
+
+    @abstractmethod
+    def serialize(self) -> Any: ...
+
+    @staticmethod
+    @abstractmethod
+    def deserialize(raw: Any) -> Any: ...
+
+
+@served_as("mcquic.baseClass")
+class ValueTuner(Restorable):
+    """``Value`` after so many calls of :meth:`step`; :meth:`calc` sets ``self._value`` from ``self._epoch``."""
+
+    _value: float
 
     def __init__(self, initValue: float = 2e-2) -> None:
         self._epoch = 0
         self._initValue = initValue
-        self._value: float = initValue
 
     @property
     def Value(self) -> float:
+        if not hasattr(self, "_value"):
+            self.calc()
         return self._value
 
     def step(self) -> None:
         self._epoch += 1
-        self._value = self.calc()
+        self.calc()
 
-    @abstractmethod
-    def calc(self) -> float:
-        """The value at ``_epoch``."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key.startswith("_")}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        vars(self).update(state)
+    def calc(self) -> None:
+        """Set ``self._value`` to the value at ``self._epoch``."""
+        self._value = self._initValue
 
 
 @ValueTunerRegistry.register
@@ -49,22 +59,23 @@ class CyclicValue(ValueTuner):
         initValue: float = 2e-2,
         gamma: float = 1.0,
         cyclicInterval: int = 400,
-        boostInterval: int = 5,
+        boostInterval: int = 3,
         zeroOutRatio: float = 1.0 / 3.0,
     ) -> None:
         super().__init__(initValue)
         self._gamma, self._cyclicInterval = gamma, cyclicInterval
         self._boostInterval, self._zeroOutRatio = boostInterval, zeroOutRatio
 
-    def calc(self) -> float:
+    def calc(self) -> None:
         height = self._initValue * self._gamma**self._epoch
         if (self._epoch // self._cyclicInterval) % self._boostInterval == 0:
-            return height
+            self._value = height
+            return
         share = (self._epoch % self._cyclicInterval) / self._cyclicInterval
         ratio = self._zeroOutRatio
         down = 2.0 / (ratio - 1.0) * height * share + height
         up = 2.0 / (1.0 - ratio) * height * share + (ratio + 1.0) / (ratio - 1.0) * height
-        return max(0, max(up, down))
+        self._value = max(0, max(up, down))
 
 
 @ValueTunerRegistry.register
@@ -72,12 +83,12 @@ class CyclicValue(ValueTuner):
 class ExponentialValue(ValueTuner):
     """Times ``gamma`` at every step."""
 
-    def __init__(self, initValue: float = 2e-2, gamma: float = 0.9) -> None:
+    def __init__(self, initValue: float = 2e-2, gamma: float = 0.9999) -> None:
         super().__init__(initValue)
         self._gamma = gamma
 
-    def calc(self) -> float:
-        return self._initValue * self._gamma**self._epoch
+    def calc(self) -> None:
+        self._value = self._initValue * self._gamma**self._epoch
 
 
 @ValueTunerRegistry.register
@@ -85,12 +96,12 @@ class ExponentialValue(ValueTuner):
 class StepValue(ValueTuner):
     """Times ``gamma`` every ``stepInterval`` steps."""
 
-    def __init__(self, initValue: float = 2e-2, gamma: float = 0.9, stepInterval: int = 10) -> None:
+    def __init__(self, initValue: float = 2e-2, gamma: float = 0.1, stepInterval: int = 1000) -> None:
         super().__init__(initValue)
         self._gamma, self._stepInterval = gamma, stepInterval
 
-    def calc(self) -> float:
-        return self._initValue * self._gamma ** (self._epoch // self._stepInterval)
+    def calc(self) -> None:
+        self._value = self._initValue * self._gamma ** (self._epoch // self._stepInterval)
 
 
 @ValueTunerRegistry.register
@@ -103,16 +114,16 @@ class CosineValue(ValueTuner):
         maxValue: float = 1.0,
         minValue: float = 0.0,
         stepInterval: int = 1,
-        totalStep: int = 100,
+        totalStep: int = 1000,
         revert: bool = False,
     ) -> None:
         super().__init__(maxValue)
         self._minValue, self._stepInterval = minValue, stepInterval
         self._totalStep, self._revert = totalStep, revert
 
-    def calc(self) -> float:
+    def calc(self) -> None:
         wave = math.cos(math.pi * self._epoch / self._stepInterval / self._totalStep)
-        return (wave + 1) / 2 * (self._initValue - self._minValue) + self._minValue
+        self._value = (wave + 1) / 2 * (self._initValue - self._minValue) + self._minValue
 
 
 @ValueTunerRegistry.register
@@ -120,23 +131,13 @@ class CosineValue(ValueTuner):
 class CosineValueWithEnd(CosineValue):
     """The same, but at the least value once ``totalStep`` is over; ``revert`` goes up instead of down."""
 
-    def __init__(
-        self,
-        maxValue: float = 1.0,
-        minValue: float = 0.0,
-        stepInterval: int = 1,
-        totalStep: int = 100,
-        revert: bool = False,
-    ) -> None:
-        super().__init__(maxValue, minValue, stepInterval, totalStep, revert)
-        self._value = self.calc()
-
-    def calc(self) -> float:
+    def calc(self) -> None:
         share = self._epoch / self._stepInterval / self._totalStep
         if share >= 1:
-            return self._minValue
+            self._value = self._minValue
+            return
         wave = math.cos(math.pi * share) * (-1 if self._revert else 1)
-        return (wave + 1) / 2 * (self._initValue - self._minValue) + self._minValue
+        self._value = (wave + 1) / 2 * (self._initValue - self._minValue) + self._minValue
 
 
 @ValueTunerRegistry.register
@@ -145,15 +146,15 @@ class JumpValue(ValueTuner):
     """Falls by ``gamma`` every ``stepInterval`` steps and jumps up again before it would pass ``minValue``."""
 
     def __init__(
-        self, maxValue: float = 10.0, minValue: float = 0.01, gamma: float = 0.9, stepInterval: int = 1000
+        self, initValue: float = 10.0, gamma: float = 0.9, stepInterval: int = 1000, minValue: float = 0.01
     ) -> None:
-        super().__init__(maxValue)
+        super().__init__(initValue)
         self._gamma, self._stepInterval = gamma, stepInterval
-        self._max, self._min = maxValue, minValue
-        self._iteration = int(math.log(minValue / maxValue) / math.log(gamma))
+        self._max, self._min = initValue, minValue
+        self._iteration = int(math.log(minValue / initValue) / math.log(gamma))
 
-    def calc(self) -> float:
-        return self._initValue * self._gamma ** ((self._epoch // self._stepInterval) % self._iteration)
+    def calc(self) -> None:
+        self._value = self._initValue * self._gamma ** ((self._epoch // self._stepInterval) % self._iteration)
 
 
 @ValueTunerRegistry.register
@@ -163,18 +164,18 @@ class JumpAlter(JumpValue):
 
     def __init__(
         self,
-        maxValue: float = 10.0,
-        minValue: float = 0.01,
+        initValue: float = 10.0,
         gamma: float = 0.9,
-        stepInterval: int = 1000,
-        milestone: int = 1000,
+        stepInterval: int = 10,
+        minValue: float = 0.01,
+        milestone: int = 500,
         valueAfterMilestone: float = 0.01,
     ) -> None:
-        super().__init__(maxValue, minValue, gamma, stepInterval)
+        super().__init__(initValue, gamma, stepInterval, minValue)
         self._milestone, self._valueAfterMilestone = milestone, valueAfterMilestone
-        self._value = self.calc()
 
-    def calc(self) -> float:
+    def calc(self) -> None:
         if self._iteration > self._milestone:
-            return self._valueAfterMilestone
-        return super().calc()
+            self._value = self._valueAfterMilestone
+        else:
+            super().calc()

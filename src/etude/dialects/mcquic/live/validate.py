@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etude.dialects.mcquic.live.compound import named
 from etude.dialects.mcquic.live.formats import Decibel
 from etude.dialects.mcquic.live.images import pad, to_bytes
 from etude.dialects.mcquic.live.losses import msSSIM
@@ -40,17 +41,25 @@ class Validator:
 def measure(compressor: Any, image: Tensor) -> dict[str, Any]:
     """One image (1×3×H×W in [-1, 1]): PSNR, MS-SSIM, bits per pixel, and the picture that came back."""
     height, width = image.shape[-2:]
-    outputs = compressor(pad(image, getattr(compressor, "stride", 1)))
-    back = outputs["postProcessed"][..., :height, :width].clamp(-1, 1)
+    restored, bits = _through(compressor, image)
+    back = restored[..., :height, :width].clamp(-1, 1)
     error = torch.tensor(float(((_bytes(back) - _bytes(image)) ** 2).mean()))
     similarity = msSSIM(back + 1, image + 1, dataRange=2.0)
-    bits = compressor.bits(outputs["codes"]) if hasattr(compressor, "bits") else float("nan")
     return {
         "PSNR": float(Decibel(255.0)(error)),
         "MsSSIM": float(Decibel(1.0)(1 - similarity)),
         "BPP": bits / (height * width),
         "picture": back,
     }
+
+
+def _through(compressor: Any, image: Tensor) -> tuple[Tensor, float]:
+    """Return the picture that comes back, and the bits between: of real files where the model writes them."""
+    if hasattr(compressor, "compress"):
+        _, files, headers = compressor.compress(image)
+        return compressor.decompress(files, headers), 8.0 * sum(len(part) for file in files for part in file)
+    outputs = named(compressor(pad(image, getattr(compressor, "stride", 1))))
+    return outputs["restored"], compressor.bits(outputs["codes"]) if hasattr(compressor, "bits") else float("nan")
 
 
 def _bytes(image: Tensor) -> Any:

@@ -54,7 +54,12 @@ normal = _made(torch.normal)
 
 
 def matmul(
-    input: torch.Tensor, other: torch.Tensor, *, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0
+    input: torch.Tensor,
+    other: torch.Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
 ) -> torch.Tensor:
     """Return ``alpha`` times the product, of matrices that are transposed where asked for."""
     left = input.transpose(-2, -1) if transpose_a else input

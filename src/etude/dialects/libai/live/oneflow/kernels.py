@@ -122,7 +122,13 @@ def gather(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
 
 
 def global_arange(
-    start: float, end: float, step: float = 1, *, dtype: torch.dtype | None = None, placement: Any = None, sbp: Any = None
+    start: float,
+    end: float,
+    step: float = 1,
+    *,
+    dtype: torch.dtype | None = None,
+    placement: Any = None,
+    sbp: Any = None,
 ) -> Tensor:
     return flow.arange(start, end, step, dtype=dtype, placement=placement, sbp=sbp)
 

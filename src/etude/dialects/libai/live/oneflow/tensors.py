@@ -58,6 +58,4 @@ def _to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     return _module_to(self, *args, **kwargs)
 
 
-
-
 torch.nn.Module.to = _to  # type: ignore[method-assign]

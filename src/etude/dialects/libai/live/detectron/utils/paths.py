@@ -226,6 +226,8 @@ class PathManager:
     def __init__(self) -> None:
         self._path_handlers: OrderedDict[str, PathHandler] = OrderedDict()
         self._native_path_handler: PathHandler = NativePathHandler()
+        #: Handlers with writes under way: always none, since :meth:`opena` writes at once.
+        self._async_handlers: set[PathHandler] = set()
 
     def _handler(self, path: Path) -> PathHandler:
         text = os.fspath(path)
