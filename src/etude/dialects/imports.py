@@ -131,7 +131,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         package = fullname.partition(".")[0]
-        if package not in _packages() or not _answers(fullname):
+        if package not in _packages() or not (_answers(fullname) or _stands_in(fullname, path)):
             return None
         if fullname in _modules():
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
@@ -230,6 +230,13 @@ def _answers(fullname: str) -> bool:
     if is_owned(fullname):
         return imported is not None or package != "mmcv" or not _takes_mmcv2()
     return imported is not None or ownership.original(package) is None
+
+
+def _stands_in(fullname: str, path: Sequence[str] | None) -> bool:
+    """Return whether Étude has a stand-in for a module that the original on disk lacks, such as a compiled one."""
+    if path is None or fullname not in _modules() or not _modules()[fullname]:
+        return False
+    return importlib.machinery.PathFinder.find_spec(fullname, path) is None
 
 
 def _takes_mmcv2() -> bool:

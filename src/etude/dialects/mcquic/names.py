@@ -72,8 +72,7 @@ ENGINE = (
     "mcquic.datasets",
     "mcquic.loss",
     "mcquic.train",
-    "mcquic.utils.registry",
-    "mcquic.utils.vision",
+    "mcquic.utils",
 )
 OUT_OF_SCOPE: dict[str, str] = {
     "mcquic.validate": "use the validation of the trainer (`train.valSet`), or etude.Trainer(...).evaluate",

@@ -5,6 +5,7 @@ The format is that of the compiled coder (64-bit rANS, words of 32 bits), so tha
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def pmfToQuantizedCDF(pmf: Sequence[float], precision: int) -> list[int]:
 
 def _take_from_the_rarest(cdf: list[int], index: int) -> None:
     """Give symbol ``index`` one of the frequency of the rarest symbol that has more than one."""
-    widths = [(after - before, place) for place, (before, after) in enumerate(zip(cdf, cdf[1:], strict=False))]
+    widths = [(after - before, place) for place, (before, after) in enumerate(itertools.pairwise(cdf))]
     _, giver = min(pair for pair in widths if pair[0] > 1)
     if giver < index:
         for place in range(giver + 1, index + 1):
