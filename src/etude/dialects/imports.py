@@ -153,7 +153,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """
         parent, _, name = fullname.rpartition(".")
         module = sys.modules.get(parent)
-        if isinstance(module, Served) and importlib.machinery.PathFinder.find_spec(fullname, path) is None:
+        if not isinstance(module, Served) or name in module._table:  # a class that is asked for as a module
+            return
+        if importlib.machinery.PathFinder.find_spec(fullname, path) is None:
             raise MissingName(_lacks(module, name), name=parent)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:

@@ -18,6 +18,8 @@ from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.origins import key_of, way_of
 from etude.dialects.libai.lazy.read_errors import told
+from etude.dialects.libai.lazy.relative import sketched
+from etude.dialects.libai.lazy.sketches import by_name
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.missing import missing_targets
 from etude.dialects.libai.places import survey_files
@@ -78,7 +80,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
         raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=path)
     if path.endswith((".yaml", ".yml")):
         _refuse_yacs(path)
-    from etude.dialects import imports
+    from etude.dialects import imports, ownership
 
     imports.install()
     # Parts that a config imports stand beside it or where the command is typed, as for a train script.
@@ -86,6 +88,8 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
         if folder not in sys.path:
             sys.path.insert(0, folder)
     places, files = survey_files(path)
+    # In a checkout an import of libai imports all of it; a check reads its sources instead.
+    asleep = sketched.set(bool(options.get("sketch")) and ownership.original("libai") is not None)
     try:
         config = LazyConfig.load(path)
         if "optim" not in config and "optimizer" in config:
@@ -93,7 +97,9 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
         LazyConfig.apply_overrides(config, list(overrides))
     except Exception as error:
         raise told(error) from error
-    values = without_tuples(omegaconf().OmegaConf.to_container(config, resolve=False))
+    finally:
+        sketched.reset(asleep)
+    values = by_name(without_tuples(omegaconf().OmegaConf.to_container(config, resolve=False)))
     for text in overrides:
         places[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))
     return Tree(values, places, {}, files)

@@ -152,8 +152,38 @@ MODULES: dict[str, dict[str, str]] = {
     "oneflow.utils.global_view": _from(f"{_LIVE}.oneflow.runtime", "global_mode"),
 }
 
-#: Where names and modules that the tables above do not have come from: OneFlow follows torch's names.
-FALLBACK = {"oneflow": "torch"}
+_VISION = f"{_LIVE}.oneflow.vision"
+_CONSTANTS = _from(
+    _VISION,
+    "IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD IMAGENET_INCEPTION_MEAN IMAGENET_INCEPTION_STD CIFAR100_TRAIN_MEAN "
+    "CIFAR100_TRAIN_STD",
+)
+_TRANSFORMS = _from(
+    _VISION,
+    "Compose ToTensor Normalize Resize CenterCrop RandomCrop RandomResizedCrop RandomHorizontalFlip Pad "
+    "InterpolationMode",
+)
+#: Served where flowvision is not installed.
+MODULES |= {
+    "flowvision": {},
+    "flowvision.data": _from(_VISION, "Mixup") | _CONSTANTS,
+    "flowvision.data.auto_augment": _from(_VISION, "rand_augment_transform"),
+    "flowvision.data.constants": _CONSTANTS,
+    "flowvision.data.mixup": _from(_VISION, "Mixup"),
+    "flowvision.data.random_erasing": _from(_VISION, "RandomErasing"),
+    "flowvision.datasets": _from(_VISION, "CIFAR10 CIFAR100 ImageFolder MNIST"),
+    "flowvision.layers": _from("torch.nn.init", "trunc_normal_"),
+    "flowvision.layers.weight_init": _from("torch.nn.init", "trunc_normal_"),
+    "flowvision.loss": {},
+    "flowvision.loss.cross_entropy": _from(_VISION, "SoftTargetCrossEntropy LabelSmoothingCrossEntropy"),
+    "flowvision.models": _from(_VISION, "to_2tuple"),
+    "flowvision.transforms": _TRANSFORMS,
+    "flowvision.transforms.functional": _from(_VISION, "str_to_interp_mode"),
+    "flowvision.transforms.transforms": _TRANSFORMS,
+}
+
+#: Where names and modules that the tables above do not have come from: these packages follow the other's names.
+FALLBACK = {"oneflow": "torch", "flowvision": "torchvision"}
 
 OUT_OF_SCOPE = {
     "oneflow.distributed": "start processes with torchrun",

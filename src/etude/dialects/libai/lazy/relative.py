@@ -10,13 +10,16 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from glob import glob
 from types import ModuleType
 from typing import Any
 
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.read_errors import hinted, near
+from etude.dialects.libai.lazy.sketches import sketching
 
 PREFIX = "_cfg_loader"
 
@@ -54,6 +57,10 @@ def compiled(path: str) -> Any:
     return compile(text, path, "exec")
 
 
+#: Whether configs are read without importing what they name; see :mod:`etude.dialects.libai.lazy.sketches`.
+sketched: ContextVar[bool] = ContextVar("sketched", default=False)
+
+
 @contextmanager
 def config_imports(flavour: Flavour) -> Iterator[None]:
     """While a config runs, its relative imports load config files. Taken back also when the config raises."""
@@ -67,8 +74,11 @@ def config_imports(flavour: Flavour) -> Iterator[None]:
         level: int = 0,
     ) -> Any:
         package = (globals or {}).get("__package__") or ""
-        if level == 0 or globals is None or not package.startswith(flavour.prefix):
+        if globals is None or not package.startswith(flavour.prefix):
             return before(name, globals, locals, fromlist, level)
+        if level == 0:
+            real = partial(before, name, globals, locals, fromlist, level)
+            return sketching(name, real, fromlist) if sketched.get() else real()
         return _config_module(flavour, _find(flavour, globals["__file__"], name, level), fromlist or ())
 
     builtins.__import__ = load

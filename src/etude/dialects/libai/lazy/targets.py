@@ -20,7 +20,10 @@ def locate(name: str) -> Any:
         from etude.dialects import imports
 
         imports.install()
-    found = pydoc.locate(name)
+    try:
+        found = pydoc.locate(name)
+    except pydoc.ErrorDuringImport:
+        found = None
     return found if found is not None else _walk(name)
 
 
