@@ -70,7 +70,8 @@ def main(epochs: int = 80, out: str = "out", side: int = 256) -> list[tuple[str,
         os.chdir(here)
     model = Compressor(**PARAMS).eval()
     state = Saver.load(folder / "saved" / "latest" / "last.ckpt")["trainer"]["_model"]
-    model.load_state_dict({n.removeprefix("Compressor."): v for n, v in state.items() if n.startswith("Compressor.")})
+    of_model = "module._compressor."
+    model.load_state_dict({name.removeprefix(of_model): value for name, value in state.items() if of_model in name})
     rows = []
     images = open_images(folder / "photos")
     for path, image in zip(images.paths, (images[i] for i in range(len(images))), strict=True):

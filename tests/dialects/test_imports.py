@@ -47,7 +47,7 @@ def test_so_it_is_by_from_import():
 
 def test_what_is_out_of_scope_says_so():
     with pytest.raises(OutOfScope, match="out of Étude's scope"):
-        importlib.import_module("mcquic.rans")
+        importlib.import_module("mcquic.service")
 
 
 def test_a_patch_of_a_served_name_reaches_its_home_and_is_taken_back():

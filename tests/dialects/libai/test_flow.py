@@ -52,9 +52,8 @@ def test_a_model_for_oneflow_learns_on_torch() -> None:
 @pytest.mark.parametrize(
     ("where", "name", "said"),
     [
-        (nn, "Graph", "graph mode is torch.compile: set graph.enabled"),
-        (flow, "_C", "use torch.nn.functional"),
-        (flow, "comm", "use torch.distributed"),
+        (nn, "OneEmbedding", "use torch.nn.Embedding"),
+        (flow, "one_embedding", "use torch.nn.Embedding"),
         (flow, "matmull", "did you mean 'matmul'?"),
         (nn, "Lineer", "did you mean 'Linear'?"),
     ],

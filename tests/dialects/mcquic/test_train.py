@@ -189,7 +189,7 @@ def test_the_converted_config_trains_the_same_bits(here, capsys):
 
     old = state("old/latest/last.ckpt")["_model"]
     newest = sorted(Path("new/checkpoints").glob("step-*"))[-1]
-    new = {name.partition("composition.")[2]: value for name, value in load_file(newest / "model.safetensors").items()}
+    new = {name.partition("compound.")[2]: value for name, value in load_file(newest / "model.safetensors").items()}
     assert old.keys() == new.keys()
     for name, value in old.items():
         assert torch.equal(value, new[name]), name
@@ -200,7 +200,7 @@ def test_codes_alone_give_the_picture_back():
     model = Compressor(channel=8, m=2, k=[16, 8]).eval()
     image = torch.rand(2, 3, 32, 32) * 2 - 1
     outputs = model(image)
-    assert torch.allclose(model.decompress(outputs["codes"]), outputs["postProcessed"], atol=1e-5)
+    assert torch.allclose(model.decompress(outputs["codes"]), outputs["restored"], atol=1e-5)
     assert [tuple(codes.shape) for codes in outputs["codes"]] == [(2, 2, 4, 4), (2, 2, 2, 2)]
     assert 0 < model.bits(outputs["codes"]) <= model.fixed_bits(outputs["codes"])
 
