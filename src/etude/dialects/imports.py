@@ -235,8 +235,8 @@ def _answers(fullname: str) -> bool:
 
 
 def _stands_in(fullname: str, path: Sequence[str] | None) -> bool:
-    """Return whether Étude has a stand-in for a module that the original on disk lacks, such as a compiled one."""
-    if path is None or fullname not in _modules() or not _modules()[fullname]:
+    """Return whether Étude has a stand-in (``COMPILED`` in a dialect's names) for a module that was never built."""
+    if path is None or fullname not in _compiled:
         return False
     return importlib.machinery.PathFinder.find_spec(fullname, path) is None
 
@@ -254,7 +254,7 @@ def _takes_mmcv2() -> bool:
 
 def _names(module: str) -> Mapping[str, str]:
     """The names of a served module: Étude's own, and those that an overlay finds on the disk."""
-    names = _modules()[module]
+    names = _modules().get(module, {})
     for overlay in _overlays.values():
         names = {**overlay.names_on_disk(module), **names}
     return names
@@ -272,6 +272,7 @@ _engine: set[str] = set()
 #: Package → the module that finds those parts of it on the disk that Étude leaves to the original.
 _overlays: dict[str, ModuleType] = {}
 _fallback: dict[str, str] = {}
+_compiled: set[str] = set()
 _tops: set[str] = set()
 
 
@@ -293,6 +294,7 @@ def _modules() -> dict[str, Mapping[str, str]]:
             if hasattr(names, "OVERLAY"):
                 _overlays.update(dict.fromkeys(engine, importlib.import_module(names.OVERLAY)))
             _fallback.update(getattr(names, "FALLBACK", {}))
+            _compiled.update(getattr(names, "COMPILED", ()))
         for name in list(_table):
             parent = name.rpartition(".")[0]
             while parent and not any(overlay.is_layer(parent) for overlay in _overlays.values()):

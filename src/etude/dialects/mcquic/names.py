@@ -74,6 +74,8 @@ ENGINE = (
     "mcquic.train",
     "mcquic.utils",
 )
+#: What McQuic compiles when it is installed; a checkout that was not built lacks it.
+COMPILED = ("mcquic.rans",)
 OUT_OF_SCOPE: dict[str, str] = {
     "mcquic.validate": "use the validation of the trainer (`train.valSet`), or etude.Trainer(...).evaluate",
     "mcquic.service": "serving a model is not part of training",
