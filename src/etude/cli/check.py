@@ -76,7 +76,8 @@ def inspect(
         from etude import compat
 
         compat.install()
-    name, tree = dialects.read(config, overrides, dialect=dialect, options={"no_python_config": not python, "sketch": True})
+    options = {"no_python_config": not python, "sketch": True}
+    name, tree = dialects.read(config, overrides, dialect=dialect, options=options)
     from etude.config.files import display
 
     ran = [display(file) for file in tree.files if file.endswith(".py") and not _comes_along(file)]

@@ -305,7 +305,7 @@ def _modules() -> dict[str, Mapping[str, str]]:
 
 
 def _twin(module: str) -> str:
-    """Return the module that has what the tables of ``module`` lack (torch's for OneFlow's); empty where there is none."""
+    """Return the module that has what the tables of ``module`` lack (torch's for OneFlow's); empty for none."""
     _modules()
     package, dot, rest = module.partition(".")
     if package not in _fallback:

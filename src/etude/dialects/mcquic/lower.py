@@ -13,6 +13,7 @@ from typing import Any
 from etude.config import read as read_files
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
+from etude.dialects import ownership
 from etude.dialects.mcquic.config import (
     GENERAL,
     GPU_FIELDS,
@@ -62,6 +63,7 @@ REGISTERED = {
     "LossRegistry": {"PSNR": f"{_LIVE}.losses:PSNR", "MsSSIM": f"{_LIVE}.losses:MsSSIM"},
     "model": {"Compressor": f"{_LIVE}.compressor:Compressor"},
 }
+STAND_IN = "McQuic is not installed: Compressor is Étude's small one, which trains on crops of 64 pixels"
 #: Arguments that the trainer gives.
 GIVEN = ("params", "optimizer", "last_epoch", "verbose")
 
@@ -122,11 +124,18 @@ def lower(tree: Tree) -> Plan:
 
 def survey(tree: Tree) -> tuple[Plan | None, list[Finding]]:
     """The plan, and everything that is wrong, the files that it needs included."""
-    missing = list(_missing_files(tree))
+    missing = [*_missing_files(tree), *_stand_in(tree)]
     try:
         return lower(tree), missing
     except ConfigError as error:
         return None, [*error.findings, *missing]
+
+
+def _stand_in(tree: Tree) -> Iterator[Finding]:
+    """Say that Étude's small compressor is trained, and not McQuic's."""
+    if tree.get("model", "key") == "Compressor" and ownership.original("mcquic") is None:
+        at = str(tree.place("model", "key"))
+        yield Finding(at, STAND_IN, "install McQuic, or run in a checkout of it", severity="warning")
 
 
 def _missing_files(tree: Tree) -> Iterator[Finding]:
@@ -159,6 +168,8 @@ class _Lowering:
         #: Whether a library registers under names that its source alone does not tell.
         self.unreadable = False
         self.registered = {table: dict(entries) for table, entries in REGISTERED.items()}
+        if ownership.original("mcquic") is not None:
+            self.registered["model"]["Compressor"] = "mcquic.modules.compressor:Compressor"
         libraries = tree.get("train", "externalLib", default=[])
         for index, entry in enumerate(libraries if isinstance(libraries, list) else []):
             self._read_library(index, entry)

@@ -9,8 +9,10 @@ import torch
 
 from etude.core.loop import epochs, fit
 from etude.core.run import Run
+from etude.dialects.mcquic.live.compressor import Compressor
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
 from etude.dialects.mcquic.live.trainer import _POINTS, SCALARS_EVERY, Bridge, Trainer
+from etude.dialects.mcquic.lower import STAND_IN
 from etude.preview.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Record
 
 #: Its own work, as it is called in the chains.
@@ -30,6 +32,8 @@ def rehearse(run: Run, record: Record) -> None:
     if isinstance(trainer._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         trainer._scheduler.step = lambda *_: None  # type: ignore[method-assign]
         record.note("the learning rate follows the results (ReduceLROnPlateau): told as if it never fell")
+    if isinstance(getattr(trainer._model, "Compressor", None), Compressor):
+        record.note(STAND_IN)
     fit(run)
     trainer.saver.close()
 

@@ -114,7 +114,7 @@ def transpose(x: Tensor, perm: Sequence[int]) -> Tensor:
 
 
 def gather(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
-    """Return the slices of ``x`` at ``indices`` along ``axis``, in the shape of ``indices``: an embedding for axis 0."""
+    """Return the slices of ``x`` at ``indices`` along ``axis``, in the shape of ``indices``: an embedding."""
     if axis == 0 and x.ndim == 2:
         return F.embedding(indices, x)
     taken = x.index_select(axis, indices.flatten())

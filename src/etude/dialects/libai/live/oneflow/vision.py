@@ -73,7 +73,7 @@ class Mixup:
         num_classes: int = 1000,
     ) -> None:
         if mode != "batch" or cutmix_minmax is not None:
-            raise UserError("Mixup: only mode='batch' without cutmix_minmax is built in; install flowvision for the rest")
+            raise UserError("Mixup: only mode='batch' without cutmix_minmax is built in; flowvision has the rest")
         self.mixup_alpha, self.cutmix_alpha, self.prob, self.switch_prob = mixup_alpha, cutmix_alpha, prob, switch_prob
         self.label_smoothing, self.num_classes = label_smoothing, num_classes
 
