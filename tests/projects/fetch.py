@@ -6,11 +6,15 @@ The folders are the cache: one that is complete is not touched again. They lie b
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import urllib.request
 from pathlib import Path
 
 CACHE = Path(os.environ.get("ETUDE_PROJECTS") or Path.home() / ".cache" / "etude-projects")
@@ -26,11 +30,27 @@ PINS: dict[str, tuple[str, ...]] = {
     ),
     "mmcv-lite-2.2.0": ("mmcv-lite==2.2.0",),
     "mmengine-0.10.7": ("mmengine==0.10.7",),
+    "libai-needs": ("termcolor==3.3.0", "tabulate==0.10.0", "regex==2026.11.9", "sentencepiece==0.2.2"),
+    "mcquic-needs": ("marshmallow==3.26.2", "msgpack==1.2.4"),
     "opencv": ("opencv-python-headless==4.13.0.92",),
     # MMTracking imports it. This release is the newest whose Python part can be used without its compiled ops, which are
     # built for one torch alone: the tests run with Étude's ops in plain torch, whatever torch is there.
     "torchvision-0.15.2": ("torchvision==0.15.2",),
 }  # fmt: skip
+
+
+_FILES = "https://files.pythonhosted.org/packages"
+#: Folder → a source distribution whose setup fails or compiles: its address and checksum. It is only unpacked.
+SOURCES: dict[str, tuple[str, str]] = {
+    "libai-0.1.1": (
+        f"{_FILES}/47/aa/a132a5840f82e5d19153cdc884b05d488531bca36379686436b72d6ed11e/LiBai-0.1.1.tar.gz",
+        "833b2ce2ef59a343cd4968f1301096d333482b8f31cdd7b5097cbac84f1821e2",
+    ),
+    "mcquic-0.1.40": (
+        f"{_FILES}/7e/75/6b77a081ae118dea41832939d84b97043690be20e8916b20774b1d76d304/mcquic-0.1.40.tar.gz",
+        "1b373cfb1a16fc29f1a7f8667fc9582bcec6aee9a9ad8feb4e1ac137e16f767b",
+    ),
+}
 
 
 def folder(name: str) -> Path:
@@ -40,6 +60,8 @@ def folder(name: str) -> Path:
 
 def fetch(name: str) -> Path:
     """Install ``PINS[name]`` unless the same pins have been installed before, and return the folder."""
+    if name in SOURCES:
+        return _unpacked(name)
     target, wanted = folder(name), "\n".join(PINS[name])
     stamp = target / ".pins"
     if stamp.is_file() and stamp.read_text() == wanted:
@@ -54,6 +76,25 @@ def fetch(name: str) -> Path:
     return target
 
 
+def _unpacked(name: str) -> Path:
+    target, (address, checksum) = folder(name), SOURCES[name]
+    stamp = target / ".pins"
+    if stamp.is_file() and stamp.read_text() == checksum:
+        return target
+    with tempfile.TemporaryDirectory(dir=CACHE) as made:
+        with urllib.request.urlopen(address, timeout=60) as source:
+            content = source.read()
+        if hashlib.sha256(content).hexdigest() != checksum:
+            raise ValueError(f"{address} is not what was pinned")
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            archive.extractall(made, filter="data")
+        (inside,) = Path(made).iterdir()
+        (inside / ".pins").write_text(checksum)
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(inside, target)
+    return target
+
+
 if __name__ == "__main__":
-    for one in sys.argv[1:] or PINS:
+    for one in sys.argv[1:] or [*PINS, *SOURCES]:
         print(fetch(one))

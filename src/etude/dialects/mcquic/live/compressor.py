@@ -150,7 +150,8 @@ class Compressor(nn.Module):
         """An image from its codes alone."""
         words = [level.quantizer.words_of(places) for level, places in zip(self._levels, codes, strict=True)]
         restored = self._restore(words)
-        return restored + self.polish(restored)
+        polished: Tensor = restored + self.polish(restored)
+        return polished
 
     def bits(self, codes: Sequence[Tensor]) -> float:
         """What the codes take at the entropy of their own histogram, as a good coder would reach it."""

@@ -48,5 +48,5 @@ def join_alone(make: Any) -> bool:
     if dist.is_initialized() or not any(kind.__module__.partition(".")[0] == "mcquic" for kind in kinds):
         return False
     backend = "nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
     return True

@@ -169,15 +169,15 @@ class _AddAndRelu:
         return F.relu(normalised if addend is None else normalised + addend)
 
 
-class FusedBatchNorm1d(_AddAndRelu, torch.nn.BatchNorm1d):  # type: ignore[misc]
+class FusedBatchNorm1d(_AddAndRelu, torch.nn.BatchNorm1d):
     pass
 
 
-class FusedBatchNorm2d(_AddAndRelu, torch.nn.BatchNorm2d):  # type: ignore[misc]
+class FusedBatchNorm2d(_AddAndRelu, torch.nn.BatchNorm2d):
     pass
 
 
-class FusedBatchNorm3d(_AddAndRelu, torch.nn.BatchNorm3d):  # type: ignore[misc]
+class FusedBatchNorm3d(_AddAndRelu, torch.nn.BatchNorm3d):
     pass
 
 
@@ -197,7 +197,7 @@ def _heads_first(x: Tensor, layout: str, size: int | None) -> Tensor:
     axes = layout.replace("(", "").replace(")", "")
     if "(HK)" in layout:
         assert size, f"layout {layout} needs query_head_size"
-        x = x.unflatten(-1, (-1, size))
+        x = x.reshape(*x.shape[:-1], -1, size)
     return x.permute(*(axes.index(axis) for axis in "BHMK"))
 
 

@@ -26,7 +26,7 @@ class LRScheduler(torch.optim.lr_scheduler.LRScheduler):
 
     def step(self, epoch: int | None = None) -> None:
         self.last_step += 1
-        self.update_lrs([self.get_lr(base, self.last_step) for base in self.base_lrs])
+        self.update_lrs([self.get_lr(float(base), self.last_step) for base in self.base_lrs])
 
     def update_lrs(self, lrs: Sequence[float]) -> None:
         self._last_lr = list(lrs)

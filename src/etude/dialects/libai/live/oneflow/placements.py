@@ -6,7 +6,7 @@ A process holds whole tensors on one device. Several processes train data parall
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -52,6 +52,9 @@ class sbp:
 
     name: str
 
+    broadcast: ClassVar[sbp]
+    partial_sum: ClassVar[sbp]
+
     def __call__(self) -> sbp:
         return self
 
@@ -63,7 +66,7 @@ class sbp:
         return f"oneflow.sbp.{self.name}"
 
 
-sbp.broadcast, sbp.partial_sum = sbp("broadcast"), sbp("partial_sum")  # type: ignore[attr-defined]
+sbp.broadcast, sbp.partial_sum = sbp("broadcast"), sbp("partial_sum")
 sbp.sbp = sbp  # type: ignore[attr-defined]
 
 
@@ -72,12 +75,12 @@ def get_nd_sbp(sbp_list: Any) -> list[sbp]:
     assert isinstance(sbp_list, list), f"sbp_list must be a list, not {sbp_list!r}"
     assert len(sbp_list) == 2, f"sbp_list must hold two signatures, not {sbp_list!r}"
     assert all(isinstance(item, sbp) for item in sbp_list), f"sbp_list must hold signatures, not {sbp_list!r}"
-    return [sbp.broadcast]  # type: ignore[attr-defined]
+    return [sbp.broadcast]
 
 
 def get_hidden_sbp() -> list[sbp]:
     """Return the signature of hidden states."""
-    return get_nd_sbp([sbp.split(0), sbp.broadcast])  # type: ignore[attr-defined]
+    return get_nd_sbp([sbp.split(0), sbp.broadcast])
 
 
 def same_sbp(lhs_sbp: Any, rhs_sbp: Any) -> bool:

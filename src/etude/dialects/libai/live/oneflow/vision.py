@@ -36,7 +36,7 @@ def str_to_interp_mode(mode_str: str) -> Any:
 
 
 def to_2tuple(value: Any) -> tuple[Any, Any]:
-    return tuple(value) if isinstance(value, tuple | list) else (value, value)  # type: ignore[return-value]
+    return tuple(value) if isinstance(value, tuple | list) else (value, value)
 
 
 class SoftTargetCrossEntropy(nn.Module):

@@ -1,0 +1,118 @@
+"""McQuic 0.1.40, unpacked from the index and not compiled: its own model on Étude's trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+REAL = pytest.mark.pins("mcquic-0.1.40", "mcquic-needs")
+CONFIG = {
+    "model": {"key": "Compressor", "params": {"channel": 4, "m": 2, "k": [8, 4], "permutationRate": 0.0}},
+    "train": {
+        "batchSize": 1, "epoch": 1, "valFreq": 1, "trainSet": "photos", "valSet": "photos", "saveDir": "saved",
+        "target": "PSNR", "optim": {"key": "Adam", "params": {"lr": 0.01}},
+        "schdr": {"key": "Exponential", "params": {"gamma": 0.5}}, "gpu": {"gpus": 1, "vRam": -1, "wantsMore": False},
+        "hooks": [{"key": "CodebookReassign", "params": {"freq": 1}}],
+    },
+}  # fmt: skip
+
+
+def write(folder: Path) -> None:
+    (folder / "photos").mkdir()
+    rough = np.random.default_rng(0).integers(0, 255, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(rough).resize((256, 256)).save(folder / "photos" / "0.png")
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+
+
+@REAL
+def test_the_real_compressor_trains_validates_and_is_saved_under_its_own_names(projects):
+    write(projects.cwd)
+    checked = projects.etude("check", "config.yaml")
+    assert checked.stdout.strip() == "config.yaml: no mistakes found", checked.stdout + checked.stderr
+    trained = projects.etude("train", "config.yaml")
+    assert trained.returncode == 0, trained.stderr
+    assert "best rate/distortion" in trained.stderr
+    code = (
+        "import torch; state = torch.load('saved/latest/last.ckpt', weights_only=False)['trainer']['_model']\n"
+        "print(sum(name.startswith('module._compressor._quantizer._encoders.1.') for name in state) > 10)"
+    )
+    assert projects.run("-c", code).stdout.strip() == "True"
+
+
+@REAL
+def test_a_wrong_argument_of_the_real_compressor_is_found_in_its_source(projects):
+    write(projects.cwd)
+    text = (projects.cwd / "config.yaml").read_text().replace("permutationRate", "permutationRat")
+    (projects.cwd / "config.yaml").write_text(text)
+    checked = projects.etude("check", "config.yaml")
+    assert checked.returncode == 2
+    assert "Compressor has no parameter 'permutationRat'; did you mean 'permutationRate'?" in checked.stdout
+
+
+@pytest.mark.pins()
+def test_check_and_plan_say_that_a_stand_in_is_trained_where_mcquic_is_not(projects):
+    write(projects.cwd)
+    text = (projects.cwd / "config.yaml").read_text().replace("    permutationRate: 0.0\n", "")
+    (projects.cwd / "config.yaml").write_text(text)
+    checked = projects.etude("check", "config.yaml")
+    assert checked.returncode == 0 and "Compressor is Étude's small one" in checked.stdout
+    assert "Compressor is Étude's small one" in projects.etude("plan", "config.yaml").stdout
+
+
+@REAL
+def test_the_image_pipeline_gives_the_pixels_of_the_original(projects):
+    """The originals need torchvision for two functions; both are given here as torchvision has them."""
+    code = """
+import random, sys, types
+import torch
+
+def compose(steps):
+    def call(x):
+        for step in steps:
+            x = step(x)
+        return x
+    return call
+
+vision = types.ModuleType("torchvision"); vision.transforms = T = types.ModuleType("torchvision.transforms")
+T.functional = types.ModuleType("torchvision.transforms.functional")
+T.Compose = compose
+class Normalize(torch.nn.Module):
+    def __init__(self, mean, std): super().__init__()
+    def forward(self, x): return (x - 0.5) / 0.5
+T.Normalize = Normalize
+T.ConvertImageDtype = lambda dtype: (lambda x: x.to(dtype) / 255)
+T.RandomCrop = lambda size, pad_if_needed: (lambda x: x)
+sys.modules.update({"torchvision": vision, "torchvision.transforms": T, "torchvision.transforms.functional": T.functional})
+import importlib.util
+def real(name, file):
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec); sys.modules[name] = module; spec.loader.exec_module(module)
+    return module
+root = next(p for p in sys.path if p.rstrip("/").endswith("py311") or "mcquic-0.1.40" in p)
+for package in ("mcquic", "mcquic.utils", "mcquic.datasets"):
+    sys.modules[package] = types.ModuleType(package); sys.modules[package].__path__ = []
+real("mcquic.utils.vision", root + "/mcquic/utils/vision.py")
+theirs = real("mcquic.datasets.transforms", root + "/mcquic/datasets/transforms.py")
+from etude.dialects.mcquic.live import transforms as ours
+image = torch.randint(0, 256, (3, 512, 512), dtype=torch.uint8)
+for seed in range(8):
+    answers = []
+    for pipeline in (theirs, ours):
+        random.seed(seed); torch.manual_seed(seed)
+        batch = torch.stack([pipeline.getTrainingPreprocess()(image) for _ in range(2)])
+        batch = pipeline.getTrainingTransform()(batch)
+        answers.append(pipeline.getTraingingPostprocess()(batch))
+    assert torch.equal(*answers), seed
+big = torch.randint(0, 256, (3, 300, 517), dtype=torch.uint8)
+assert torch.equal(theirs.getEvalTransform()(big), ours.getEvalTransform()(big))
+float_image = torch.rand(1, 3, 130, 250)
+assert torch.equal(theirs.AlignedPadding()(float_image), ours.AlignedPadding()(float_image))
+print("same")
+"""
+    (projects.cwd / "same.py").write_text(code)
+    done = projects.run("same.py")
+    assert done.stdout.strip() == "same", done.stderr
