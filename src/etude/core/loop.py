@@ -19,6 +19,7 @@ import torch
 
 from etude.core import cut
 from etude.core.run import Run
+from etude.core.update import settle
 from etude.errors import ConfigError, Stopped
 
 
@@ -41,6 +42,7 @@ def fit(run: Run) -> None:
         hooks.before_train(run)
         cut.finish(run)
         run.loop(run)
+        settle(run)
     except BaseException as error:
         run.error = error
         hooks.on_error.each(run, beside=error)

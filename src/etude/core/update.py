@@ -7,6 +7,7 @@ another (a GAN's, say) under a name in the ``UPDATES`` table.
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,10 +17,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from etude.core.finite import Unread, takes_found_inf
 from etude.core.outputs import as_mapping
 from etude.core.run import Run
 from etude.errors import ConfigError, Diverged, UserCodeError, suggest
 
+_log = logging.getLogger("etude.core")
 Losses = dict[str, Tensor]
 #: A loss scale is read every so many updates, and below this one nothing can be learnt.
 _SCALE_PERIOD, _LEAST_SCALE = 50, 1e-6
@@ -127,6 +130,9 @@ class Step:
     that is not finite never reaches the parameters: ``stop`` raises :class:`~etude.errors.Diverged`, ``skip`` drops
     the group and goes on, ``rollback`` goes back to the newest checkpoint and past this batch, both at most
     ``nonfinite_limit`` times in a row.
+
+    On an accelerator, fused optimizers are told on the device (see :class:`~etude.core.finite.Unread`), and the run
+    learns of it with the next log line or save; elsewhere each loss is read before it is learnt from.
     """
 
     def __init__(
@@ -158,7 +164,8 @@ class Step:
         self._searching = [opt for opt in self.optimizers if _needs_closure(opt)]
         self.pending = 0
         self.bad = self._scaled = 0
-        self._peeks = self.device.type == "cpu"
+        self._peeks = sees_memory(self.device)
+        self._unread = self._deferred()
 
     def __call__(self, run: Run, batch: Any) -> dict[str, Any]:
         try:
@@ -198,7 +205,9 @@ class Step:
     def _learn(self, run: Run, losses: Losses, total: Tensor) -> None:
         if total.ndim:
             raise UserCodeError(_not_a_number(run, losses))
-        if not self.is_finite(total):
+        if self._unread is not None:
+            self._unread.look(total)
+        elif not self.is_finite(total):
             self._refuse(run, losses)
             return
         group = self._group_size(run)
@@ -247,7 +256,32 @@ class Step:
             self.scaler.update()
             self._check_scale(run)
         self.pending = 0
-        self.bad = 0
+        if self._unread is None:
+            self.bad = 0
+
+    def _deferred(self) -> Unread | None:
+        """Where losses need not be read at every step; None where they are."""
+        if self._peeks or self.scaler.is_enabled():
+            return None
+        able = all(takes_found_inf(optimizer) for optimizer in self.optimizers)
+        if able and self.accumulate == 1 and self.nonfinite != "rollback":
+            return Unread(self.optimizers, self.device, lasting=self.nonfinite == "stop")
+        reason = "accumulates" if self.accumulate > 1 else "may roll back" if able else "has an optimizer not fused"
+        _log.info("the loss is read at every step, which waits for the device: this run %s", reason)
+        return None
+
+    def settle(self, run: Run) -> None:
+        """Let Python know of losses that only the device has looked at: before a log line or a save, at the end."""
+        if self._unread is None:
+            return
+        self.bad, longest = self._unread.read()
+        if not longest:
+            return
+        if self.nonfinite == "stop":
+            raise Diverged(f"the loss is not finite at step {run.done - self.bad + 1}; {_last_good(run)}")
+        run.events.put("nonfinite", 1.0)
+        if longest > self.nonfinite_limit:
+            raise Diverged(f"the loss is not finite at step {run.done}, {longest} times in a row; {_last_good(run)}")
 
     def _check_scale(self, run: Run) -> None:
         """Every so often, for it reads the device: a scale that keeps falling means that every step is skipped."""
@@ -315,6 +349,8 @@ class Step:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.pending, self.bad = int(state["pending"]), int(state["bad"])
+        if self._unread is not None:
+            self._unread.set_row(self.bad)
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(dict(state["scaler"]))
         for index, grad in state.get("grads", {}).items():
@@ -333,6 +369,18 @@ def _not_a_number(run: Run, losses: Losses) -> str:
         f"{at}the loss {name} gives a tensor of shape {tuple(value.shape)}, not one number; "
         "let it return a mean (`reduction: mean`)"
     )
+
+
+def settle(run: Run) -> None:
+    """What an update has put off to the next log line or save."""
+    own = getattr(run.update, "settle", None)
+    if own is not None:
+        own(run)
+
+
+def sees_memory(device: torch.device) -> bool:
+    """Whether Python can look at tensors of ``device`` without waiting for it."""
+    return device.type == "cpu"
 
 
 def _last_good(run: Run) -> str:

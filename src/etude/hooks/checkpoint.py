@@ -15,6 +15,7 @@ from etude.checkpoint.write import Outcome
 from etude.core import cut
 from etude.core.hook import Periodic
 from etude.core.state import collect, needed
+from etude.core.update import settle
 from etude.errors import ConfigError, Diverged, EtudeError, printable, suggest
 from etude.metrics.direction import lower_is_better
 from etude.units import counted, parse
@@ -176,6 +177,8 @@ class Saver:
         whole = not (metrics or weights_only or tag)
         if (whole and self._is_saved(run)) or (kind in self._kinds and self._is_here(run)):
             return
+        if run.error is None:
+            settle(run)
         if run.hooks.before_save:
             run.hooks.before_save(run)
         self._store(run, metrics=metrics, weights_only=weights_only, tag=tag, **extra)

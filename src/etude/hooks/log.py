@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from etude.core.hook import Periodic
+from etude.core.update import settle
 
 if TYPE_CHECKING:
     from etude.core.run import Run
@@ -16,6 +17,7 @@ class Log(Periodic):
     priority = 60
 
     def act(self, run: Run) -> None:
+        settle(run)
         for name, optimizer in run.optimizers.items():
             run.events.put(f"lr/{name}" if name else "lr", optimizer.param_groups[0]["lr"], last=True)
         run.events.flush(step=run.done, epoch=run.epoch_of_record)

@@ -1,0 +1,48 @@
+"""Whether losses are numbers, kept on the device until somebody may wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def takes_found_inf(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimizer's kernel leaves everything as it is when told so on the device, as for ``GradScaler``."""
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+class Unread:
+    """Losses that were looked at by the device alone.
+
+    Fused optimizers leave parameters and moments as they are while their ``found_inf`` is 1. With ``lasting``, it stays
+    1 from the first bad loss until Python knows of it, so that nothing is learnt after it either.
+    """
+
+    def __init__(self, optimizers: Iterable[torch.optim.Optimizer], device: torch.device, *, lasting: bool) -> None:
+        self._bad, self._row, self._longest = (torch.zeros((), device=device) for _ in range(3))
+        self._lasting = lasting
+        for optimizer in optimizers:
+            optimizer.found_inf = self._bad  # type: ignore[attr-defined]
+
+    @torch.no_grad()
+    def look(self, loss: Tensor) -> None:
+        """Let the device find out. Nothing is read, and no memory is asked for that stays."""
+        bad = loss.detach().isfinite().logical_not_()
+        if self._lasting:
+            bad.logical_or_(self._bad)
+        self._bad.copy_(bad)
+        self._row.add_(1).mul_(self._bad)
+        torch.maximum(self._longest, self._row, out=self._longest)
+
+    def read(self) -> tuple[int, int]:
+        """How many of the last losses in a row were bad, and the longest such row since the last reading."""
+        row, longest = (int(value) for value in torch.stack([self._row, self._longest]).tolist())
+        self._longest.copy_(self._row)
+        return row, longest
+
+    def set_row(self, row: int) -> None:
+        """Go on from a checkpoint."""
+        self._row.fill_(row)
+        self._longest.fill_(row)
