@@ -30,7 +30,7 @@ from etude.inspection.check.paths import located
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
-from etude.registry import BUILDERS, TABLES, Registry, import_file, trust
+from etude.registry import BUILDERS, TABLES, Registry, import_file, trust, walk
 
 KINDS: dict[str, Registry] = {table.kind: table for table in TABLES.values()}
 
@@ -297,17 +297,26 @@ def _placed(at: object) -> Iterator[None]:
 
 
 def _filled(spec: Spec) -> Spec:
-    return Spec(kind=spec.kind, name=spec.name, args={k: _fill(v) for k, v in spec.args.items()}, at=spec.at)
+    owner = spec.name.partition(".")[0] if "." in spec.name else ""
+    return Spec(kind=spec.kind, name=spec.name, args={k: _fill(v, owner) for k, v in spec.args.items()}, at=spec.at)
 
 
-def _fill(value: Any) -> Any:
+def _fill(value: Any, owner: str = "") -> Any:
     if isinstance(value, Spec):
-        return make(value)
+        return _of_package(value) if owner and value.name.startswith(f"{owner}.") else make(value)
     if isinstance(value, Mapping):
-        return {key: _fill(item) for key, item in value.items()}
+        return {key: _fill(item, owner) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_fill(item) for item in value)
+        return type(value)(_fill(item, owner) for item in value)
     return value
+
+
+def _of_package(spec: Spec) -> Any:
+    """An argument of a component that is a class of the component's own package: a config of transformers, say."""
+    found = walk(spec.name)
+    if not isinstance(found, type):
+        raise ConfigError(f"there is no class {spec.name!r}", at=str(spec.at))
+    return Registry("object").build(Spec(kind="", name=spec.name, args=_filled(spec).args, at=spec.at))
 
 
 def _table_with(spec: Spec) -> Registry:

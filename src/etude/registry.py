@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
@@ -161,11 +162,16 @@ class Registry:
         return entry
 
     def _dotted(self, name: str, at: str) -> Factory | None:
-        module, _, attribute = name.rpartition(".")
+        module = name.rpartition(".")[0]
         try:
-            found = getattr(importlib.import_module(module), attribute, None)
+            found = walk(name)
         except ImportError as error:
-            if (error.name or "").split(".")[0] == module.split(".")[0]:
+            root = module.partition(".")[0]
+            if (error.name or "").split(".")[0] == root:
+                if importlib.util.find_spec(root) is None:
+                    raise ConfigError(
+                        f"{name!r}: the package {root!r} is not installed", at=at, hint=f"pip install {root}"
+                    ) from None
                 return None
             raise ConfigError(f"{name!r} cannot be imported: {error}", at=at) from error
         if found is None:
@@ -181,6 +187,8 @@ class Registry:
                 return
         elif isinstance(found, type):
             return
+        if is_factory(self.kind, name):
+            return
         if getattr(found, "__module__", None) in _trusted or name.rpartition(".")[0] in _trusted:
             return
         raise ConfigError(
@@ -188,6 +196,34 @@ class Registry:
             at=at,
             hint="list its module under `imports` if this function is meant",
         )
+
+
+#: Functions that make models and datasets in packages that people know: a config may name them without ``imports``.
+_FACTORIES: dict[str, tuple[str, ...]] = {
+    "model": (r"timm\.create_model", r"torchvision\.models\.[\w.]+", r"transformers\.\w+\.(from_config|from_pretrained)"),
+    "dataset": (r"datasets\.(load_dataset|load_from_disk)", r"datasets\.Dataset\.from_\w+"),
+}
+
+
+def is_factory(kind: str, name: str) -> bool:
+    """Whether ``name`` is a known function that makes components of this kind.
+
+    >>> is_factory("model", "timm.create_model"), is_factory("dataset", "timm.create_model")
+    (True, False)
+    """
+    return any(re.fullmatch(pattern, name) for pattern in _FACTORIES.get(kind, ()))
+
+
+def walk(name: str) -> Any:
+    """The object at a dotted path: modules as far as there are any, then attributes; None where one is missing."""
+    module, _, rest = name.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), rest, None)
+    except ModuleNotFoundError as error:
+        owner, _, attribute = module.rpartition(".")
+        if not owner or error.name != module:
+            raise
+        return getattr(getattr(importlib.import_module(owner), attribute, None), rest, None)
 
 
 _trusted: set[str] = set()

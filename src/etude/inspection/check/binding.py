@@ -14,7 +14,7 @@ from etude.inspection.check.search import import_that_adds
 from etude.inspection.index import Index, table_of
 from etude.inspection.signatures import Parameter, Signature
 from etude.plan import Optimizer, Plan, Spec, Training
-from etude.registry import TABLES, Registry
+from etude.registry import TABLES, Registry, is_factory
 
 #: How many leading parameters the engine gives by position, by kind.
 _BY_POSITION = {"optimizer": 1, "sampler": 1, "update": 2}
@@ -36,10 +36,14 @@ class Binder:
     def __init__(self, index: Index, *, complete: bool = True) -> None:
         self.index, self.complete = index, complete
         self.findings: list[Finding] = []
+        #: The package of the component whose arguments are looked at: they may name classes of it.
+        self._package = ""
 
     def bind(self, spec: Spec) -> Spec:
         """``spec`` with its arguments, and those of the specs inside them, as they are declared."""
+        above, self._package = self._package, spec.name.partition(".")[0] if "." in spec.name else ""
         inner = replace(spec, args={key: self._inside(value) for key, value in spec.args.items()})
+        self._package = above
         if not spec.name:
             return inner
         table = table_of(spec.kind)
@@ -94,6 +98,8 @@ class Binder:
 
     def _origin(self, spec: Spec, table: Registry | None) -> str:
         """``module:attr`` of what the spec names; empty, and a finding, where nothing is called so."""
+        if self._package and spec.name.startswith(f"{self._package}."):
+            return ""  # classes of such packages make their signatures while they run; building checks the arguments
         if table is None:
             every = [name for each in TABLES.values() for name in self.index.names(each)]
             self._tell(spec.at, f"nothing is called {spec.name!r}", suggest(spec.name, every))
@@ -101,6 +107,12 @@ class Binder:
         origin = self.index.origin(table, spec.name)
         if origin:
             return origin
+        root = spec.name.partition(".")[0]
+        if "." in spec.name and not scan.has_module(root, self.index.folders):
+            self._tell(spec.at, f"{spec.name!r}: the package {root!r} is not installed", f"pip install {root}")
+            return ""
+        if is_factory(table.kind, spec.name):
+            return self.index.dotted(spec.name)
         if "." in spec.name and (found := self._dotted(spec, table)) is not None:
             return found
         if self.complete or nearest(spec.name, self.index.names(table)) is not None:
