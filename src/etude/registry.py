@@ -200,7 +200,7 @@ class Registry:
 
 #: Functions that make models and datasets in packages that people know: a config may name them without ``imports``.
 _FACTORIES: dict[str, tuple[str, ...]] = {
-    "model": (r"timm\.create_model", r"torchvision\.models\.[\w.]+", r"transformers\.\w+\.(from_config|from_pretrained)"),
+    "model": (r"timm\.create_model", r"torchvision\.models\.[\w.]+", r"transformers\.\w+\.from_(config|pretrained)"),
     "dataset": (r"datasets\.(load_dataset|load_from_disk)", r"datasets\.Dataset\.from_\w+"),
 }
 
