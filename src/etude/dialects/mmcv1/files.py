@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from torch.optim import Optimizer
 
 from etude.checkpoint.formats import foreign
@@ -44,7 +45,10 @@ def write(path: str, checkpoint: Mapping[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Configs anywhere in ``value`` as plain dicts: a file names no class of ours, so that mmcv can read it as well."""
+    """Configs anywhere in ``value`` as plain dicts, and numpy's numbers as Python's: a file names no class of ours, so
+    that mmcv can read it as well, and none of numpy's, so that a plain ``torch.load`` can."""
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, AttributeDict):
         return {key: _plain(item) for key, item in value.items()}
     if type(value) in (list, tuple):

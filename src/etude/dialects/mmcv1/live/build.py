@@ -22,19 +22,13 @@ import torch
 
 from etude.config.files import display
 from etude.core.run import Run
-from etude.dialects.mmcv1 import tracking
 from etude.dialects.mmcv1.live import checks, environment
 from etude.dialects.mmcv1.live import start_log as opening
 from etude.dialects.mmcv1.live.dist_utils import get_dist_info, init_dist
-from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
-from etude.dialects.mmcv1.live.mmcls import models as mmcls_models
-from etude.dialects.mmcv1.live.mmcls import train as mmcls_train
-from etude.dialects.mmcv1.live.mmtrack import data as mmtrack_data
-from etude.dialects.mmcv1.live.mmtrack import models as mmtrack_models
-from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
 from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin
 from etude.dialects.mmcv1.live.workers import end_workers
+from etude.dialects.mmcv1.projects import Project, project_of
 from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.logging_v1 import FORMAT
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
@@ -57,18 +51,18 @@ def build(plan: Plan, options: Options) -> Run:
     """The runner with its hooks, model, data and optimizer, as a run; nothing is written and nothing trained yet."""
     cfg = _config(plan, options)
     _require_files(cfg, plan)
-    _import_user_modules(cfg, plan)
+    project = _project(cfg, plan)
     distributed = _join_group(cfg, options.extras)
-    environment.setup_multi_processes(cfg)
+    project.setup_multi_processes(cfg)
     torch.backends.cudnn.benchmark = bool(cfg.get("cudnn_benchmark", torch.backends.cudnn.benchmark))
-    project, timestamp = _project(cfg), environment.get_time_str()
+    timestamp = environment.get_time_str()
     logger = project.root_logger(log_level=cfg.get("log_level", "INFO"))
     log = LogFile(logger, quiet=options.quiet)
     try:
         meta = project.open(logger, cfg, distributed, deterministic=bool(options.extras.get("deterministic")))
         folder, cfg["work_dir"] = os.path.abspath(cfg["work_dir"]), None
         validate = not options.extras.get("no_validate")
-        wired = project.wire(plan, cfg, distributed, timestamp, meta=meta, validate=validate)
+        wired = _wired(project, plan, cfg, distributed, timestamp, meta=meta, validate=validate)
         cfg["work_dir"] = wired.runner.work_dir = folder
         _limit(wired, plan)
         wired.runner.engine.plan = plan
@@ -145,49 +139,46 @@ def _tell_length(run: Run, wired: Wired) -> None:
         run.total_steps = runner.max_iters
 
 
-class _Project:
-    """How one downstream project builds its parts."""
+def _project(cfg: Any, plan: Plan) -> Any:
+    """Whose functions build and train: those of the installed project that the config is for, else Étude's own.
 
-    def __init__(self, name: str, title: str, version: str, model: Any, dataset: Any, train: Any) -> None:
-        self.name, self.title, self.version = name, title, version
-        self.build_model, self.build_dataset = model, dataset
-        self.train, self.root_logger = train.wire, train.get_root_logger
+    A project's package is imported before the modules of the config, as its train script does it.
+    """
+    named = (cfg.get("custom_imports") or {}).get("imports") or []
+    imported = [named] if isinstance(named, str) else named
+    project = project_of(cfg, plan.files, imported)
+    if project is not None:
+        found = _original(project)
+        _import_user_modules(cfg, plan)
+        return found
+    _import_user_modules(cfg, plan)
+    from etude.dialects.mmcv1.live import stand_ins
 
-    def open(self, logger: logging.Logger, cfg: Any, distributed: bool, *, deterministic: bool) -> dict[str, Any]:
-        """What the script logs before it builds anything, its seed set; what a run's ``meta`` says of that."""
-        info = opening.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
-        opening.seed_all(logger, cfg, deterministic=deterministic or bool(cfg.get("deterministic")))
-        cfg["device"] = cfg.get("device") or mmcls_train.auto_select_device()
-        text = opening.public(cfg).pretty_text
-        return {"env_info": info, "seed": cfg["seed"], f"{self.name}_version": self.version, "config": text}
+    return stand_ins.project_for(cfg, imported)
 
-    def wire(
-        self, plan: Plan, cfg: Any, distributed: bool, timestamp: str, *, meta: dict[str, Any], validate: bool
-    ) -> Wired:
-        with _placed(plan, "model", str(plan.model.at)):
-            model = self.build_model(tracking.trained_model(cfg) if self.name == "mmtrack" else cfg["model"])
-            if hasattr(model, "init_weights"):
-                model.init_weights()
-        with _placed(plan, "data"):
-            datasets = self._datasets(cfg)
-        _refuse_empty(datasets[0], plan)
-        meta["CLASSES"] = getattr(datasets[0], "CLASSES", None)
-        if self.name == "mmtrack":
-            _label(model, cfg, meta, datasets[0])
-        with _placed(plan, "the run"):
-            found: Wired = self.train(
-                model, datasets, cfg, distributed=distributed, validate=validate, timestamp=timestamp, meta=meta
-            )
-            return found
 
-    def _datasets(self, cfg: Any) -> list[Any]:
-        """For training, and for a validation entry of the workflow the val split with the training pipeline."""
-        found = [self.build_dataset(cfg["data"]["train"])]
-        if len(cfg.get("workflow", [None])) == 2:
-            val = copy.deepcopy(cfg["data"]["val"])
-            if "pipeline" in cfg["data"]["train"]:
-                val["pipeline"] = cfg["data"]["train"]["pipeline"]
-            found.append(self.build_dataset(val))
+def _original(project: Project) -> Any:
+    from etude.dialects.mmcv1.live import originals
+
+    return originals.Original(project)
+
+
+def _wired(
+    project: Any, plan: Plan, cfg: Any, distributed: bool, timestamp: str, *, meta: dict[str, Any], validate: bool
+) -> Wired:
+    with _placed(plan, "model", str(plan.model.at)):
+        model = project.model(cfg)
+        if hasattr(model, "init_weights"):
+            model.init_weights()
+    with _placed(plan, "data"):
+        datasets = project.datasets(cfg)
+    _refuse_empty(datasets[0], plan)
+    meta["CLASSES"] = getattr(datasets[0], "CLASSES", None)
+    project.label(model, cfg, meta, datasets[0])
+    with _placed(plan, "the run"):
+        found: Wired = project.wire(
+            model, datasets, cfg, distributed=distributed, validate=validate, timestamp=timestamp, meta=meta
+        )
         return found
 
 
@@ -197,32 +188,6 @@ def _refuse_empty(dataset: Any, plan: Plan) -> None:
         if len(dataset) == 0:
             at = plan.data["train"].at if "train" in plan.data else None
             raise DataError(f"data.train{f' ({at})' if at else ''} has no samples: {type(dataset).__name__} is empty")
-
-
-def _project(cfg: Any) -> _Project:
-    """mmtracking's when the config says so by a key or by what it imports, else mmclassification's."""
-    imports = (cfg.get("custom_imports") or {}).get("imports") or []
-    named = [imports] if isinstance(imports, str) else imports
-    tracks = tracking.is_tracking(cfg, named)
-    kind = cfg.get("model", {}).get("type")
-    only_there = kind in mmtrack_models.MODELS.module_dict and kind not in mmcls_models.MODELS.module_dict
-    if tracks or only_there:
-        return _Project(
-            "mmtrack",
-            "MMTracking",
-            environment.MMTRACK_VERSION,
-            mmtrack_models.build_model,
-            mmtrack_data.build_dataset,
-            mmtrack_train,
-        )
-    return _Project(
-        "mmcls",
-        "MMClassification",
-        environment.MMCLS_VERSION,
-        mmcls_models.build_classifier,
-        mmcls_data.build_dataset,
-        mmcls_train,
-    )
 
 
 def _config(plan: Plan, options: Options) -> Any:
@@ -283,16 +248,6 @@ def _require_launched(launcher: str) -> None:
             f"--launcher {launcher} needs a run that {started} has started: {variable} is not set",
             hint=f"{started} … -m etude train CONFIG --launcher {launcher}; without --launcher one process trains",
         )
-
-
-def _label(model: Any, cfg: Any, meta: Mapping[str, Any], dataset: Any) -> None:
-    """mmtracking's checkpoints say by themselves what they are."""
-    if isinstance(cfg.get("checkpoint_config"), dict):
-        cfg["checkpoint_config"]["meta"] = {
-            key: meta[key] for key in ("mmtrack_version", "config", "CLASSES") if key in meta
-        }
-    with suppress(AttributeError):
-        model.CLASSES = dataset.CLASSES
 
 
 def _dump(cfg: Any, plan: Plan) -> None:

@@ -32,6 +32,7 @@ from etude.dialects.mmcv1.live.runner.adapter import Adapted, Routed
 from etude.dialects.mmcv1.live.runner.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.runner.registration import Registration
 from etude.dialects.mmcv1.live.runner.resuming import Position, Restored, Resuming
+from etude.dialects.mmcv1.live.runner.wiring import hold_back
 from etude.dialects.mmcv1.live.step_faults import tell_of_step
 from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
@@ -102,6 +103,7 @@ class BaseRunner(Resuming, Registration):
         )
         self._adapted: list[Hook] = []
         self._acting: list[EngineHook] = []
+        hold_back(self)
 
     # -- what hooks read -----------------------------------------------------------------------------------------
 

@@ -30,14 +30,17 @@ NOTES = ".etude"
 
 
 def rng_state() -> dict[str, Any]:
-    """All generators of this process, as plain data and tensors."""
-    return Generators().state_dict()
+    """All generators of this process, as plain data and tensors: a plain ``torch.load`` reads no arrays of numpy."""
+    state = Generators().state_dict()
+    keys = torch.from_numpy(np.array(state["numpy"]["keys"], dtype=np.int64))
+    return {**state, "numpy": {**state["numpy"], "keys": keys}}
 
 
 def set_rng_state(state: Mapping[str, Any] | None) -> None:
     """Put the generators back; None, where nobody knows how they were, leaves them."""
     if state is not None:
-        Generators().load_state_dict(state)
+        keys = np.asarray(state["numpy"]["keys"]).astype(np.uint32)
+        Generators().load_state_dict({**state, "numpy": {**state["numpy"], "keys": keys}})
 
 
 class Generated:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,35 @@ class Wired:
 
     def run(self) -> None:
         self.runner.run(self.loaders, self.workflow, **self.args)
+
+
+#: Runs that are held back, while :func:`held_back` is open.
+_held: list[list[Wired]] = []
+
+
+@contextmanager
+def held_back() -> Iterator[list[Wired]]:
+    """Let runners that are made meanwhile only note what their ``run`` is called with."""
+    runs: list[Wired] = []
+    _held.append(runs)
+    try:
+        yield runs
+    finally:
+        _held.remove(runs)
+
+
+def hold_back(runner: Any) -> None:
+    """Replace ``run`` of a new runner, for one call, where runs are held back."""
+    if not _held:
+        return
+    runs = _held[-1]
+
+    def note(data_loaders: list[Any], workflow: Any, length: int | None = None, **kwargs: Any) -> None:
+        del runner.__dict__["run"]
+        key = "max_iters" if runner.unit == "iters" else "max_epochs"
+        runs.append(Wired(runner, data_loaders, workflow, {**kwargs, **({key: length} if length is not None else {})}))
+
+    runner.__dict__["run"] = note
 
 
 def begin(wired: Wired, cfg: Any) -> None:

@@ -1,0 +1,129 @@
+"""Builds and trains with the functions of an installed MMClassification, MMDetection or MMTracking.
+
+What its ``tools/train.py`` calls is called here in the same order, so that both give the same bits. The training
+function itself runs up to ``runner.run``; that is left to Étude's session.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import logging
+import os
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from etude.dialects import ownership
+from etude.dialects.mmcv1 import tracking
+from etude.dialects.mmcv1.live import start_log as opening
+from etude.dialects.mmcv1.live.runner.wiring import Wired, held_back
+from etude.dialects.mmcv1.projects import Project
+from etude.errors import EtudeError, UserError
+
+#: What a package is called on the package index, where that is another name.
+_DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn"}
+
+
+class Original:
+    """The functions of an installed project."""
+
+    def __init__(self, project: Project) -> None:
+        self.name, self.title = project.package, project.title
+        self.package = imported(project.package)
+        self.version = self.package.__version__
+        self.utils, self.data = imported(f"{self.name}.utils"), imported(f"{self.name}.datasets")
+        self.root_logger = self.utils.get_root_logger
+        home = imported("mmtrack.core") if self.name == "mmtrack" else self.utils
+        self.setup_multi_processes = home.setup_multi_processes
+
+    def open(self, logger: logging.Logger, cfg: Any, distributed: bool, *, deterministic: bool) -> dict[str, Any]:
+        """Log what the script logs before it builds anything, set the seed, and return a run's ``meta`` of that."""
+        info = opening.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
+        deterministic = deterministic or bool(cfg.get("deterministic"))
+        opening.seed_all(logger, cfg, deterministic=deterministic)
+        cfg["device"] = cfg.get("device") or imported("mmcv.device").get_device()
+        text = opening.public(cfg).pretty_text
+        return {"env_info": info, "seed": cfg["seed"], f"{self.name}_version": self.version, "config": text}
+
+    def model(self, cfg: Any) -> Any:
+        """Build the model, or the part of it that a config of MMTracking trains alone."""
+        models = imported(f"{self.name}.models")
+        if self.name == "mmcls":
+            return models.build_classifier(cfg["model"])
+        cfg["model"] = tracking.trained_model(cfg)
+        if self.name == "mmdet" or cfg.get("USE_MMDET"):
+            build = imported("mmdet.models").build_detector
+        else:
+            build = models.build_reid if cfg.get("TRAIN_REID") else models.build_model
+        if self.name == "mmdet" or cfg.get("train_cfg"):
+            return build(cfg["model"], train_cfg=cfg.get("train_cfg"), test_cfg=cfg.get("test_cfg"))
+        return build(cfg["model"])
+
+    def datasets(self, cfg: Any) -> list[Any]:
+        """For training, and for a validation entry of the workflow the val split with the training pipeline."""
+        train, found = cfg["data"]["train"], [self.data.build_dataset(cfg["data"]["train"])]
+        if len(cfg.get("workflow") or [None]) == 2:
+            val = copy.deepcopy(cfg["data"]["val"])
+            inner = train.get("dataset") if isinstance(train, Mapping) else None
+            pipeline = train.get("pipeline", (inner or {}).get("pipeline"))
+            if pipeline is not None:
+                val["pipeline"] = pipeline
+            found.append(self.data.build_dataset(val))
+        return found
+
+    def label(self, model: Any, cfg: Any, meta: Mapping[str, Any], dataset: Any) -> None:
+        """Let checkpoints of MMDetection and MMTracking say what they are, as their scripts do."""
+        if self.name == "mmcls":
+            return
+        if cfg.get("checkpoint_config") is not None:
+            keys = (f"{self.name}_version", "config", "CLASSES")
+            cfg["checkpoint_config"]["meta"] = {key: meta[key] for key in keys if key in meta}
+        model.CLASSES = getattr(dataset, "CLASSES", None)
+
+    def wire(
+        self,
+        model: Any,
+        datasets: list[Any],
+        cfg: Any,
+        *,
+        distributed: bool,
+        validate: bool,
+        timestamp: str,
+        meta: dict[str, Any],
+    ) -> Wired:
+        """Call the project's training function, and return what it was going to run."""
+        cfg["auto_resume"], wanted = False, cfg.get("auto_resume")
+        resume, load = cfg.get("resume_from"), cfg.get("load_from")
+        cfg["resume_from"] = cfg["load_from"] = None  # Étude does that, with places in its messages
+        extra: dict[str, Any] = {"timestamp": timestamp, "meta": meta}
+        extra |= {"device": cfg["device"]} if self.name == "mmcls" else {}
+        cfg.setdefault("workflow", [("train", 1)])
+        with held_back() as runs:
+            self._train(cfg)(model, datasets, cfg, distributed=distributed, validate=validate, **extra)
+        cfg["auto_resume"], cfg["resume_from"], cfg["load_from"] = wanted, resume, load
+        return runs[-1]
+
+    def _train(self, cfg: Any) -> Any:
+        if self.name == "mmdet" or (self.name == "mmtrack" and tracking.trains_a_part(cfg)):
+            return imported("mmdet.apis").train_detector
+        return imported(f"{self.name}.apis").train_model
+
+
+def imported(module: str) -> Any:
+    """Import a module of a project. What is wrong inside it is reported with its own file and line."""
+    try:
+        return importlib.import_module(module)
+    except EtudeError:
+        raise
+    except Exception as error:
+        raise UserError(_broken(module, error)) from error
+
+
+def _broken(module: str, error: Exception) -> str:
+    folder = ownership.original(module.partition(".")[0]) or os.sep
+    inside = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)]
+    place = f"{inside[-1].filename}:{inside[-1].lineno}: " if inside else ""
+    text = f"{place}importing {module} raised {type(error).__name__}: {error}"
+    missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
+    return f"{text}; pip install {_DISTRIBUTIONS.get(missing, missing)}" if missing else text
