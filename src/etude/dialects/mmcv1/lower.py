@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
 from etude.dialects.mmcv1.parts import tell_unknown_parts
+from etude.dialects.mmcv1.project_parts import tell_project_parts
+from etude.dialects.mmcv1.projects import project_of, registered_by
 from etude.dialects.mmcv1.tracking import PARTS, tell_tracking
 from etude.dialects.mmcv1.values import PARAMWISE, tell_values
 from etude.dialects.openmm.checks.lowering import Lowering, number
@@ -37,6 +41,8 @@ _OWN_KEYS = {
     "optimizer_config", "lr_config", "momentum_config", "checkpoint_config", "log_config", "total_epochs",
     "dist_params", "resume_from", "samples_per_gpu", "evaluation", "workflow",
 }  # fmt: skip
+#: Registries of the engine, which projects fill, too.
+_ENGINE_TABLES = ("HOOKS", "OPTIMIZERS", "OPTIMIZER_BUILDERS", "RUNNERS")
 _EVALUATION = {"EvalHook": names.MODULES["mmcv.runner"]["EvalHook"]}
 #: Keys that CheckpointHook takes through ``**kwargs``, and what EvalHook hands on to ``dataset.evaluate``.
 _SAVE_KEYS = ("filename_tmpl", "create_symlink", "meta")
@@ -44,7 +50,7 @@ _EVALUATE_KEYS = ("metric", "metric_options", "priority", "gpu_collect", "tmpdir
 _DATA_KEYS = (
     "samples_per_gpu", "workers_per_gpu", "train", "val", "test", "train_dataloader", "val_dataloader",
     "test_dataloader", "persistent_workers", "pin_memory", "shuffle", "drop_last", "sampler", "sampler_cfg",
-    "prefetch_factor", "round_up",
+    "prefetch_factor", "round_up", "samples_per_epoch",
 )  # fmt: skip
 #: Policies under the names that they have elsewhere.
 _POLICIES = {"cosine": "CosineAnnealing", "cos": "CosineAnnealing", "multistep": "step", "constant": "fixed"}
@@ -130,6 +136,9 @@ def lower(tree: Tree) -> Plan:
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
     low = Lowering(tree)
+    project = project_of(tree.values, tree.files, low.imports)
+    theirs = registered_by(project) if project is not None else {}
+    low.registered = {**{at: target for at, target in theirs.items() if at[0] in _ENGINE_TABLES}, **low.registered}
     hooks = _hooks(low)
     runner = _runner(low)
     plan = Plan(
@@ -150,22 +159,31 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         files=tuple(tree.files),
     )
     low.unknown_keys(KNOWN_KEYS)
-    tell_unknown_parts(low, WORDS.names)
-    tell_slips(low, WORDS)
-    tell_values(low, _target)
+    words = _without({name for _, name in theirs})
+    if project is None:
+        tell_unknown_parts(low, WORDS.names)
+    else:
+        tell_project_parts(low, {**theirs, **low.registered})
+    tell_slips(low, words)
+    tell_values(low, partial(_target, words))
     tell_tracking(low)
     tell_inherited(low)
     return plan, low.findings
 
 
-def _target(path: Path, value: Mapping[Any, Any]) -> str | None:
+def _target(words: Words, path: Path, value: Mapping[Any, Any]) -> str | None:
     """The class of ours that the dict at ``path`` becomes."""
     for key, suffix in (("lr_config", LR), ("momentum_config", MOMENTUM)):
         policy = value.get("policy")
         if path == (key,) and isinstance(policy, str):
             return HOOKS.get((policy.title() if policy == policy.lower() else policy) + suffix)
     name = value.get("type", WORDS.defaults.get(tuple(map(str, path))))
-    return WORDS.names.get(name) if isinstance(name, str) else None
+    return words.names.get(name) if isinstance(name, str) else None
+
+
+def _without(theirs: Collection[str]) -> Words:
+    """The words of the dialect without the names that an installed project has: those are not Étude's stand-ins."""
+    return replace(WORDS, names={name: to for name, to in WORDS.names.items() if name not in theirs})
 
 
 def _model(low: Lowering) -> Spec:

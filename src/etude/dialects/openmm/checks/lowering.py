@@ -47,6 +47,11 @@ class Lowering:
         self._unread = any(scan.find_source(module, self.folders) is None for module in self.modules)
         self.registered = {**registered_by_hand(), **self._by_user()}
 
+    @property
+    def has_unread_modules(self) -> bool:
+        """Whether the config imports modules whose sources cannot be found."""
+        return self._unread
+
     # -- specs ---------------------------------------------------------------------------------------------------
 
     def spec(self, path: Path, kind: str, *, default: str = "", leave_out: Sequence[str] = ()) -> Spec:

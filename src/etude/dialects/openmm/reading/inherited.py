@@ -54,7 +54,9 @@ def _names_files(value: Any) -> bool:
 def _tell_marker(low: Lowering, path: Path, key: str) -> bool:
     at, marker = str(low.place(*path, key)), _marker_of(key)
     low.findings[:] = [f for f in low.findings if f.at != at or repr(key) not in f.message]
-    low.findings.append(Finding(at, f"unknown key {dotted((*path, key))}", f"did you mean {marker!r}?"))
+    # Constructors of optimizers pass over keys of paramwise_cfg that they do not know: such a run trains.
+    severity = "warning" if path[-1:] == ("paramwise_cfg",) else "error"
+    low.findings.append(Finding(at, f"unknown key {dotted((*path, key))}", f"did you mean {marker!r}?", severity))
     return True
 
 

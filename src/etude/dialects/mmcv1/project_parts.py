@@ -1,0 +1,87 @@
+"""Checks the models and data of a config against the sources of the installed project that it is for. No torch.
+
+Only what the sources show is reported: a name where a class of the project has to stand, and arguments of classes whose
+signature takes no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from etude.config.tree import Path
+from etude.dialects.openmm.checks.lowering import NOT_ARGUMENTS, Lowering
+from etude.errors import nearest, suggest
+from etude.inspection import signatures as scan
+
+#: Keys whose dict is a part of a model that the project, or a module of the user, registers.
+_PARTS = (
+    "backbone", "neck", "head", "bbox_head", "mask_head", "rpn_head", "roi_head", "detector", "reid", "tracker",
+    "motion", "track_head", "embed_head", "aggregator",
+)  # fmt: skip
+#: Registries that hold no part of a model.
+_OTHERS = ("DATASETS", "PIPELINES", "HOOKS", "OPTIMIZERS", "OPTIMIZER_BUILDERS", "RUNNERS", "SAMPLERS")
+#: Data sets around others; builders make them by hand, and pass over keys that they do not know.
+_WRAPPERS = (
+    "ConcatDataset", "RepeatDataset", "ClassBalancedDataset", "KFoldDataset", "MultiImageMixDataset",
+    "RandomSampleConcatDataset",
+)  # fmt: skip
+#: Arguments that the project's builders add to those of the config.
+_GIVEN = ("test_mode", "train_cfg", "test_cfg", "default_args")
+
+
+def tell_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str]) -> None:
+    """Add to the findings of ``low`` what no registry will have, and arguments that a class will refuse.
+
+    ``registered`` is what the project and the modules of the config register: (table, name) → ``module:attr``.
+    """
+    for path, value in low.tree.walk():
+        kind = value.get("type") if isinstance(value, Mapping) else None
+        if not isinstance(kind, str) or path[0] not in ("model", "data") or "." in kind:
+            continue
+        names = _known(registered, path)
+        if names and kind not in names:
+            _tell_name(low, path, kind, names)
+        elif kind in names:
+            _tell_arguments(low, path, value, names[kind])
+
+
+def _known(registered: Mapping[tuple[str, str], str], path: Path) -> Mapping[str, str]:
+    """Return the names that may stand at ``path``; empty where that cannot be told."""
+    if path[0] == "data":
+        table = "PIPELINES" if _is_step(path) else "DATASETS" if _is_dataset(path) else ""
+        return {name: target for (where, name), target in registered.items() if where == table}
+    if path == ("model",) or path[-1] in _PARTS:
+        return {name: target for (where, name), target in registered.items() if where not in _OTHERS}
+    return {}
+
+
+def _is_step(path: Path) -> bool:
+    return isinstance(path[-1], int) and len(path) > 2 and path[-2] == "pipeline"
+
+
+def _is_dataset(path: Path) -> bool:
+    return len(path) == 2 and path[1] in ("train", "val", "test")
+
+
+def _tell_name(low: Lowering, path: Path, kind: str, names: Mapping[str, str]) -> None:
+    if low.has_error((*path, "type")) or low.has_error(path) or low.has_unread_modules:
+        return
+    word = "transform" if _is_step(path) else "dataset" if path[0] == "data" else "model"
+    if word == "model" and path[-1] in _PARTS:
+        word = str(path[-1]).replace("_", " ")
+    low.error(low.place(*path, "type"), f"no {word} is called {kind!r}", suggest(kind, sorted(names)))
+
+
+def _tell_arguments(low: Lowering, path: Path, value: Mapping[Any, Any], target: str) -> None:
+    signature = scan.signature(target, folders=low.folders)
+    if signature is None or signature.open:
+        return
+    taken = [parameter.key for parameter in signature.parameters if parameter.word]
+    for key in value:
+        if key in (*taken, *NOT_ARGUMENTS, *_GIVEN) or not isinstance(key, str) or low.has_error((*path, key)):
+            continue
+        near = nearest(key, taken)
+        hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(taken)}"
+        tell = low.warning if value["type"] in _WRAPPERS else low.error
+        tell(low.place(*path, key), f"{value['type']} has no parameter {key!r}", hint)
