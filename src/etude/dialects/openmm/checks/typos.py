@@ -20,8 +20,8 @@ from etude.inspection.index import kept
 
 #: Keys that the dict of any component may have beside the arguments of its class.
 _ALWAYS = (
-    "type", "_scope_", "_delete_", "init_cfg", "priority", "constructor", "paramwise_cfg", "dataset", "datasets", "pipeline",
-    "train_cfg", "test_cfg", "data_preprocessor", "times",
+    "type", "_scope_", "_delete_", "init_cfg", "priority", "constructor", "paramwise_cfg", "dataset", "datasets",
+    "pipeline", "train_cfg", "test_cfg", "data_preprocessor", "times",
 )  # fmt: skip
 
 
