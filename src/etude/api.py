@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from etude import builtins, dialects
 from etude.config.tree import Tree
+from etude.dist import reports
+from etude.dist.world import World
 from etude.errors import ConfigError, Finding, NoCheckpoint, UserError, place_of, printable, suggest
 from etude.plan import Plan, Training
 from etude.session import folder
@@ -122,7 +124,8 @@ def train(
         plan, tree = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))  # type: ignore[arg-type]
     if trial is not None:
         plan = apply_trial(plan, trial)
-    quiet = options.quiet or (trial is not None and trial.shortens)
+    options = go_on(options)
+    quiet = options.quiet or (trial is not None and trial.shortens) or not World.from_environment().is_main
     if tree is not None and plan.builder != "native" and os.environ.get("RANK", "0") == "0":
         _raise_or_say([f for f in dialects.survey(plan.dialect, tree)[1] if f.severity == "warning"], quiet)
     plan = require_sound(plan, quiet=quiet)
@@ -142,6 +145,16 @@ def train(
     with Session(run, options, tree=tree, lasting=not _is_passing(trial, options), began=began, fresh=fresh) as session:
         session.train()
     return run
+
+
+def go_on(options: Options) -> Options:
+    """In a process that a launcher has started again: the folder of the attempt before, and no faults on purpose."""
+    if not reports.attempt():
+        return options
+    before = reports.folder_before()
+    if before is None:
+        return dataclasses.replace(options, chaos="")
+    return dataclasses.replace(options, folder=before, resume="", restart=False, chaos="")
 
 
 def measure(

@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from etude import builtins
+from etude.checkpoint.changes import facts
 from etude.config.imports import is_folder
 from etude.core.evaluation import Evaluation, metric_name, require_metric
 from etude.core.hook import FunctionHook, Hook, HookTable, require_points
@@ -24,11 +26,16 @@ from etude.core.outputs import fitted
 from etude.core.run import Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader, is_stream
-from etude.dist.world import World
-from etude.errors import ConfigError, EtudeError, UserCodeError, UserError
+from etude.data.seeds import seed_rank
+from etude.dist import code, group, reports
+from etude.dist.peers import Peers, mean_over_ranks
+from etude.dist.world import ALONE, World
+from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
+from etude.errors import ConfigError, EtudeError, UserCodeError
+from etude.events.record import is_timing
 from etude.inspection.check.paths import located
 from etude.optim.factory import build_optimizer
-from etude.plan import HookPlan, Plan, Spec, Training
+from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
 from etude.registry import BUILDERS, TABLES, Registry, import_file, trust, walk
 
@@ -68,25 +75,32 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     if plan.builder != "native":
         return BUILDERS.get(plan.builder)(plan, options)  # type: ignore[no-any-return]
     world = World.from_environment()
-    require_alone(world)
+    plan = for_world(plan, world)
     import_modules(plan)
     seed_everything(plan.train)
-    device = pick_device(plan.train.device)
+    device = pick_device(plan.train.device, world)
+    meet(world, device)
     model = make(plan.model).to(device)
-    data: dict[str, Any] = {split: _loader(split, loader, plan, device) for split, loader in plan.data.items()}
+    data: dict[str, Any] = {split: _loader(split, loader, plan, device, world) for split, loader in plan.data.items()}
+    wrapped = wrap(model, plan.parallel, world, device, by_hand=plan.update.name != "Step")
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
-    called: Any = torch.compile(model) if plan.train.compile else model
-    forward = Forward(called, _losses(plan.losses, device))
+    called: Any = torch.compile(wrapped.called) if plan.train.compile else wrapped.called
+    losses = _losses(plan.losses, device)
+    forward = Forward(called, losses)
     step, update = _update(plan, forward, optimizers, device)
     steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
+    peers = peers_of(world, wrapped, optimizers, plan.parallel)
+    clock = monotonic if peers is None else peers.clock
     run = Run(
         model=model,
         update=update,
         loop=_loop(plan.loop),
-        hooks=HookTable(steps_per_epoch=steps_per_epoch),
+        hooks=HookTable(steps_per_epoch=steps_per_epoch, clock=clock),
         data=data,
         optimizers=optimizers,
         world=world,
+        peers=peers,
+        clock=clock,
         plan=plan,
         steps_per_epoch=steps_per_epoch,
         max_epochs=plan.train.epochs,
@@ -97,10 +111,86 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     if update is not step:
         run.extra_parts["step"] = step
     autocast = getattr(update, "autocast", step.autocast)
-    run.evaluation = Evaluation(forward, _metrics(plan, device), autocast=autocast)
+    # DDP sends buffers around at every call; an evaluation calls the module itself.
+    seen = forward if peers is None else Forward(model, losses)
+    run.evaluation = Evaluation(seen, _metrics(plan, device), autocast=autocast)
     for hook_plan in plan.hooks:
         run.hooks.add(_hook(hook_plan, run))
+    if peers is not None:
+        unite(run, facts(plan))
+        seed_rank(plan.train.seed, world)
     return run
+
+
+def for_world(plan: Plan, world: World) -> Plan:
+    """The plan with the batch of all processes together, where the config says that of one."""
+    data = {
+        split: loader
+        if loader.batch_size_per_rank is None
+        else replace(loader, batch_size=loader.batch_size_per_rank * world.size, batch_size_per_rank=None)
+        for split, loader in plan.data.items()
+    }
+    return replace(plan, data=data)
+
+
+def meet(world: World, device: torch.device) -> None:
+    """Join the other processes, if there are any; they are waited for as long as the launcher says."""
+    if world.is_many:
+        backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
+        group.join(world, backend=backend, patience=1.5 * reports.patience(group.PATIENCE) + 5.0)
+
+
+def parallel_of(given: str | Mapping[str, Any] | Parallel) -> Parallel:
+    """What a script says in a word or a mapping, as a config would in its section ``parallel``."""
+    from etude.config.tree import Tree
+    from etude.dialects.native.lower import lower_parallel
+
+    if isinstance(given, Parallel):
+        return given
+    return lower_parallel(Tree({"parallel": {"strategy": given} if isinstance(given, str) else dict(given)}))
+
+
+def wrap_for(
+    model: torch.nn.Module,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    parallel: Parallel,
+    world: World,
+    device: torch.device,
+    *,
+    by_hand: bool = False,
+) -> Wrapped:
+    """Wrap a model whose optimizers were made before: parameters that shards replace are replaced there too."""
+    before = dict(model.named_parameters())
+    wrapped = wrap(model, parallel, world, device, by_hand=by_hand)
+    names = {id(param): name for name, param in before.items()}
+    after = dict(model.named_parameters())
+    for optimizer in optimizers.values():
+        for settings in optimizer.param_groups:
+            settings["params"] = [after[names[id(p)]] if id(p) in names else p for p in settings["params"]]
+    return wrapped
+
+
+def peers_of(
+    world: World, wrapped: Wrapped, optimizers: dict[str, torch.optim.Optimizer], parallel: Parallel
+) -> Peers | None:
+    """The other ranks, when there are any and the optimizers can work with them."""
+    if not world.is_many:
+        return None
+    require_fitting(optimizers, strategy_of(parallel, world), at=str(parallel.at))
+    return Peers(world, sync=wrapped.sync, by_hand=wrapped.by_hand)
+
+
+def unite(run: Run, known: Mapping[str, Any]) -> None:
+    """Have all ranks hold what they were given against rank 0's, and record values of all of them."""
+    data = {f"data.{split}": _known_data(loader) for split, loader in run.data.items()}
+    group.require_agreement({**known, **data, "processes": run.world.size, **code.versions(), **code.of_user()})
+    run.events.gather = lambda own: mean_over_ranks(group.gather(own), is_timing)
+
+
+def _known_data(loader: Any) -> str:
+    """Length and content, as far as a loader knows them."""
+    state = loader.state_dict() if isinstance(loader, Loader) else {}
+    return " ".join(f"{key} {state[key]}" for key in ("samples", "fingerprint") if state.get(key) is not None)
 
 
 def make(spec: Spec, *args: Any, **extra: Any) -> Any:
@@ -113,15 +203,6 @@ def make(spec: Spec, *args: Any, **extra: Any) -> Any:
         raise
     except Exception as error:
         raise UserCodeError(f"{spec.at}: {spec.kind} {spec.name} raised {type(error).__name__}: {error}") from error
-
-
-def require_alone(world: World) -> None:
-    """Processes that do not know of each other would write into one folder and learn apart."""
-    if world.size > 1:
-        raise UserError(
-            f"this process is rank {world.rank} of {world.size}, but native configs train in one process; "
-            "start `etude train` without torchrun, or unset WORLD_SIZE"
-        )
 
 
 def import_modules(plan: Plan) -> None:
@@ -157,8 +238,10 @@ def seed_everything(training: Training) -> None:
         torch.set_num_threads(training.threads)
 
 
-def pick_device(name: str) -> torch.device:
-    """``auto`` is the accelerator that is there, or the CPU."""
+def pick_device(name: str, world: World = ALONE) -> torch.device:
+    """``auto`` is the accelerator that is there, or the CPU; ranks of one machine take one each."""
+    if world.is_many and torch.cuda.is_available() and name in ("auto", "cuda"):
+        torch.cuda.set_device(world.local_rank % torch.cuda.device_count())
     if name != "auto":
         try:
             return torch.empty(0, device=name).device
@@ -169,7 +252,7 @@ def pick_device(name: str) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _loader(split: str, plan: LoaderPlan, whole: Plan, device: torch.device) -> Loader:
+def _loader(split: str, plan: LoaderPlan, whole: Plan, device: torch.device, world: World) -> Loader:
     training = whole.train
     with _placed(plan.dataset.at):
         dataset = make(located(plan.dataset, whole.files))
@@ -187,6 +270,7 @@ def _loader(split: str, plan: LoaderPlan, whole: Plan, device: torch.device) -> 
         on_bad_sample=plan.on_bad_sample,
         bad_samples=plan.bad_samples,
         device=None if device.type == "cpu" else device,
+        shard=world.shard,
         limit=None if split == "train" else training.limit_batches,
         at=str(plan.at),
         **plan.options,
@@ -243,6 +327,12 @@ def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device:
     step = Step(forward, optimizers, **known)
     found = KINDS["update"].get(plan.update.name, at=str(plan.update.at))
     uses = "step" in inspect.signature(found).parameters
+    if group.is_joined() and not uses:
+        raise ConfigError(
+            f"the update {plan.update.name} steps the optimizers itself, and so each process would learn apart",
+            at=str(plan.update.at),
+            hint="let it take `step` and call step.learn(run, loss)",
+        )
     return step, make(plan.update, forward, optimizers, **({"step": step} if uses else {}))
 
 

@@ -58,7 +58,9 @@ class Loader:
     """How one split of the data becomes batches."""
 
     dataset: Spec
+    #: Of all processes together; ``batch_size_per_rank`` is the other way to say it.
     batch_size: int = 1
+    batch_size_per_rank: int | None = None
     #: None: as usual, which is shuffled for training where the data has an order to change.
     shuffle: bool | None = False
     drop_last: bool = False
@@ -154,6 +156,34 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """How several processes train one model; a process alone uses ``recompute`` at most."""
+
+    #: ``auto`` (ddp where there are several processes), ``none``, ``ddp``, ``fsdp`` or ``hsdp``.
+    strategy: str = "auto"
+    #: DDP: parameters that get no gradient, a graph that never changes, gradients as views of buckets, their size.
+    find_unused: bool = False
+    static_graph: bool = False
+    bucket_view: bool = True
+    bucket_mb: int = 25
+    #: What gradients travel as: ``none`` (as they are), ``fp16``, ``bf16`` or ``powersgd``.
+    compression: str = "none"
+    #: FSDP: modules sharded on their own, by class or from a number of parameters on.
+    wrap: tuple[str, ...] = ()
+    min_params: int | None = None
+    #: FSDP: numbers of the computation and of the reduction; parameters in host memory; freed after the forward pass.
+    precision: str = "fp32"
+    reduce: str = "fp32"
+    offload: bool = False
+    reshard: bool = True
+    #: HSDP: processes that share one copy of the model; None: those of a machine.
+    shards: int | None = None
+    #: Modules, by class, whose activations are computed again in the backward pass.
+    recompute: tuple[str, ...] = ()
+    at: Place = NOWHERE
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything that a run needs to know before it exists."""
 
@@ -174,6 +204,7 @@ class Plan:
     metrics: tuple[Spec, ...] = ()
     writers: tuple[Spec, ...] = ()
     train: Training
+    parallel: Parallel = Parallel()
     #: Weights to start from (not a resume): path, prefix maps, strictness; see ``checkpoint.warm``.
     init_from: Mapping[str, Any] = field(default_factory=dict)
     #: The config in its own dialect's words, resolved; what the dialect's own builder and ``plan.yaml`` use.

@@ -24,12 +24,13 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeVar
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from etude.build import Options, pick_device, require_alone, seed_everything
+from etude.build import Options, meet, parallel_of, peers_of, pick_device, seed_everything, unite, wrap_for
 from etude.core import loop as loops
 from etude.core.evaluation import Evaluation, metric_name, require_metric
 from etude.core.hook import FunctionHook, Hook, HookTable, require_points
@@ -39,6 +40,8 @@ from etude.core.run import Part, Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader, is_stream
 from etude.data.replay import Replay
+from etude.data.seeds import seed_rank
+from etude.data.sliced import Sliced
 from etude.dist.world import World
 from etude.errors import UserError
 from etude.hooks.evaluate import Evaluate
@@ -46,7 +49,7 @@ from etude.hooks.log import Log
 from etude.hooks.schedule import Schedule
 from etude.hooks.timer import Timer
 from etude.hooks.torch_schedule import TorchSchedule
-from etude.plan import Training
+from etude.plan import Parallel, Training
 from etude.schedules.phases import schedules_from
 from etude.session.session import Session
 from etude.units import Amount, parse
@@ -66,6 +69,9 @@ class Trainer:
     that are called after every step; :meth:`on` adds functions at other points. ``parts`` are further objects with a
     ``state_dict`` that belong into checkpoints. ``folder`` keeps metrics, log and checkpoints; without it nothing is
     written. ``seed`` seeds Python, NumPy and torch when :meth:`fit` begins; the order of the data follows from it too.
+
+    Under torchrun all processes train one model together: ``parallel`` says how (``"ddp"``, ``{"strategy": "fsdp",
+    "wrap": ["Block"]}``), and ``batch_size`` is that of all of them.
     """
 
     def __init__(
@@ -89,12 +95,19 @@ class Trainer:
         nonfinite: str = "stop",
         seed: int | None = None,
         quiet: bool = False,
+        parallel: str | Mapping[str, Any] | Parallel = "auto",
     ) -> None:
-        require_alone(World.from_environment())
-        self.device = pick_device(device)
+        self.world = World.from_environment()
+        self.device = pick_device(device, self.world)
+        meet(self.world, self.device)
         self.model = model.to(self.device)
-        self.forward = Forward(model, {"loss": fitted(loss)} if loss is not None else {})
         self.optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
+        self.parallel = parallel_of(parallel)
+        self.wrapped = wrap_for(
+            self.model, self.optimizers, self.parallel, self.world, self.device, by_hand=update is not None
+        )
+        losses = {"loss": fitted(loss)} if loss is not None else {}
+        self.forward, self.plain = Forward(self.wrapped.called, losses), Forward(self.model, losses)
         self.step = Step(
             self.forward,
             self.optimizers,
@@ -174,7 +187,7 @@ class Trainer:
         Samples may come with or without their targets.
         """
         loader = self._loader(data, batch_size, shuffle=False)
-        return predict(self.forward, loader, device=self.device, autocast=self.step.autocast)
+        return predict(self.plain, loader, device=self.device, autocast=self.step.autocast)
 
     def _run(
         self, train: Data, val: Data | None, *, batch_size: int, workers: int, epochs: int | None, steps: int | None
@@ -184,30 +197,44 @@ class Trainer:
             data["val"] = self._loader(val, batch_size, shuffle=False, workers=workers)
         length = _length(data["train"])
         total = steps if steps is not None else epochs * length if length is not None and epochs is not None else None
+        peers = peers_of(self.world, self.wrapped, self.optimizers, self.parallel)
+        clock = monotonic if peers is None else peers.clock
         run = Run(
             model=self.model,
             update=self.update,
             loop=self.loop or (loops.epochs if steps is None else loops.steps),
-            hooks=HookTable(self.hooks, steps_per_epoch=length),
+            hooks=HookTable(self.hooks, steps_per_epoch=length, clock=clock),
             data=data,
             optimizers=self.optimizers,
-            evaluation=Evaluation(self.forward, self.metrics, autocast=self.step.autocast),
+            evaluation=Evaluation(self.plain, self.metrics, autocast=self.step.autocast),
             max_epochs=epochs,
             total_steps=total,
             steps_per_epoch=length,
+            world=self.world,
+            peers=peers,
+            clock=clock,
         )
         run.extra_parts |= self.parts | ({"step": self.step} if self.update is not self.step else {})
+        if peers is not None:
+            unite(run, {})
+            seed_rank(self.seed or 0, self.world)
         return run
 
     def _loader(self, data: Data, batch_size: int, *, shuffle: bool, workers: int = 0) -> Any:
         gives_samples = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
         stream = isinstance(data, torch.utils.data.IterableDataset)
         if isinstance(data, Loader | torch.utils.data.DataLoader) or not (gives_samples or stream):
-            return data if hasattr(data, "load_state_dict") else Replay(data)
-        device = None if self.device.type == "cpu" else self.device
-        shuffle = shuffle and not is_stream(data)
-        seed = self.seed or 0
-        return Loader(data, batch_size=batch_size, shuffle=shuffle, seed=seed, device=device, workers=workers)
+            own = data if hasattr(data, "load_state_dict") else Replay(data)
+            return Sliced(own, self.world.shard) if self.world.is_many and not _deals_out(data) else own
+        return Loader(
+            data,
+            batch_size=batch_size,
+            shuffle=shuffle and not is_stream(data),
+            seed=self.seed or 0,
+            device=None if self.device.type == "cpu" else self.device,
+            workers=workers,
+            shard=self.world.shard,
+        )
 
     def _own_hooks(self, validate: str | None, log: str, checkpoint: str | Hook | None) -> list[Hook]:
         logging = Log()
@@ -283,6 +310,12 @@ def _used_by(hook: Hook) -> dict[str, Any]:
         return {}
     both = {**found.globals, **found.nonlocals}
     return {name: value for name, value in both.items() if not isinstance(value, type)}
+
+
+def _deals_out(data: Any) -> bool:
+    """Whether a loader gives every rank batches of its own, as one with torch's DistributedSampler does."""
+    samplers = (getattr(data, "sampler", None), getattr(getattr(data, "batch_sampler", None), "sampler", None))
+    return any(isinstance(sampler, torch.utils.data.DistributedSampler) for sampler in samplers)
 
 
 def _length(loader: Any) -> int | None:

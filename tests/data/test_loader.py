@@ -68,14 +68,34 @@ def test_an_epoch_holds_every_sample_once_and_can_start_anywhere(size, batch_siz
 
 @settings(max_examples=40)
 @given(size=st.integers(1, 40), batch_size=st.integers(1, 6), world=st.integers(1, 5))
-def test_shards_cover_the_data_with_equally_many_batches(size, batch_size, world):
-    shards = [
-        plain(Loader(TensorData(torch.arange(size)), batch_size=batch_size, shuffle=True, shard=(rank, world)))
-        for rank in range(world)
-    ]
-    assert len({tuple(len(batch) for batch in shard) for shard in shards}) == 1
-    seen = [index for shard in shards for batch in shard for index in batch]
-    assert set(seen) == set(range(size)) and len(seen) < size + world
+def test_shares_make_up_the_batches_of_one_process(size, batch_size, world):
+    def loader(shard: tuple[int, int]) -> Loader:
+        return Loader(TensorData(torch.arange(size)), batch_size=batch_size * world, shuffle=True, shard=shard)
+
+    def shares(shard: tuple[int, int]) -> list[tuple[list[int], float]]:
+        own = loader(shard)
+        return [(batch.tolist(), own.weight) for batch in own]
+
+    whole = plain(loader((0, 1)))
+    for batch, parts in zip(whole, zip(*[shares((rank, world)) for rank in range(world)], strict=True), strict=True):
+        assert [index for part, weight in parts if weight for index in part] == batch
+        assert sum(weight for _, weight in parts) == pytest.approx(world)
+        assert all(weight == pytest.approx(len(part) * world / len(batch)) for part, weight in parts if weight)
+
+
+def test_a_stream_and_a_sampler_are_shared_too():
+    for options in ({"dataset": NoisyStream()}, {"dataset": Noisy(), "sampler": [5, 3, 1, 2, 4]}):
+        whole = plain(Loader(**options, batch_size=3, seed=1))
+        shares = [plain(Loader(**options, batch_size=3, seed=1, shard=(rank, 2))) for rank in range(2)]
+        joined = [[a + b for a, b in zip(one, two, strict=True)] for one, two in zip(*shares, strict=True)]
+        assert joined == whole
+
+
+def test_what_cannot_be_shared_is_refused():
+    with pytest.raises(ConfigError, match="cannot be shared among 4 processes"):
+        Loader(TensorData(torch.arange(9)), batch_size=2, shard=(0, 4))
+    with pytest.raises(ConfigError, match="has no length"):
+        Loader(Noisy(), sampler=iter([1, 2]), batch_size=2, shard=(0, 2))
 
 
 def test_epochs_differ_and_follow_one_another_or_set_epoch():

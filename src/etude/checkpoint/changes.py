@@ -23,7 +23,7 @@ HARMLESS = (
     "dialect", "builder", "name", "folder", "imports", "files", "source", "init_from", "writers",
     "train.epochs", "train.steps", "train.max_seconds", "train.device", "train.compile",
     "train.nonfinite", "train.nonfinite_limit", "metrics", "data.val", "data.test",
-    "hooks.Checkpoint", "hooks.Log", "hooks.Timer", "hooks.Evaluate",
+    "parallel", "hooks.Checkpoint", "hooks.Log", "hooks.Timer", "hooks.Evaluate",
 )  # fmt: skip
 #: Says in which words the facts are written; plans of different versions cannot be held against each other.
 VERSION_KEY, VERSION = "facts", 1

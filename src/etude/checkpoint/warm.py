@@ -14,6 +14,7 @@ from etude.checkpoint import load
 from etude.checkpoint.find import find, is_native
 from etude.checkpoint.formats import folders
 from etude.checkpoint.storage.places import locate
+from etude.dist.shards import like
 from etude.errors import ConfigError, ResumeError, nearest, printable
 
 #: Where other systems keep the weights inside their files.
@@ -71,7 +72,7 @@ def init_from(
     with torch.no_grad():
         for name in match.matched:
             if isinstance(state[name], _TENSOR):
-                state[name].copy_(weights[name])
+                state[name].copy_(like(weights[name], state[name]))
     return match
 
 

@@ -47,7 +47,7 @@ first steps:
   etude train config.yaml --resume        go on where a run was stopped
 
 exit codes: 0 finished, 2 mistake in config or command line, 3 your code raised, 4 diverged, 5 data, 6 checkpoint not
-written, 7 nothing usable to resume from, 75 saved for re-queue, 130 Ctrl-C, 143 SIGTERM
+written, 7 nothing usable to resume from, 8 another process was lost, 75 saved for re-queue, 130 Ctrl-C, 143 SIGTERM
 """
 
 
@@ -138,8 +138,6 @@ def guarded(args: argparse.Namespace) -> int:
     try:
         with _own_warnings():
             return int(args.run(args) or 0)
-    except EtudeError as error:
-        return _report(getattr(error, "etude_told", error))
     except KeyboardInterrupt:
         print("etude: stopped by Ctrl-C", file=sys.stderr)
         return 130
@@ -147,18 +145,28 @@ def guarded(args: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        from etude.session.user_errors import lost_worker
+        from etude.dist import reports
 
-        told = getattr(error, "etude_told", None) or lost_worker(error)
-        if told is not None:
-            return _report(told)
-        site = getattr(error, "etude_site", None)
-        if site is None and hasattr(error, "etude_where"):
-            message = f"{error.etude_where}: {type(error).__name__}: {error}"
-            return _report(UserCodeError(message), cause=error)
-        if site is None:
-            return _report_unexpected(error)
-        return _report(HookError(site.hook, site.word, site.step, site.origin, error), cause=error)
+        raised = error
+        return reports.tell(raised, lambda: _report_any(raised))
+
+
+def _report_any(error: Exception) -> int:
+    """Say what was raised, as a mistake of the config, of the user's code, of the data or of ours; its exit code."""
+    if isinstance(error, EtudeError):
+        return _report(getattr(error, "etude_told", error))
+    from etude.session.user_errors import lost_worker
+
+    told = getattr(error, "etude_told", None) or lost_worker(error)
+    if told is not None:
+        return _report(told)
+    site = getattr(error, "etude_site", None)
+    if site is None and hasattr(error, "etude_where"):
+        message = f"{error.etude_where}: {type(error).__name__}: {error}"
+        return _report(UserCodeError(message), cause=error)
+    if site is None:
+        return _report_unexpected(error)
+    return _report(HookError(site.hook, site.word, site.step, site.origin, error), cause=error)
 
 
 @contextmanager

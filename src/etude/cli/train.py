@@ -48,6 +48,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--dialect", default="", help="native, mmcv1, mmengine, libai, mcquic (default: told by its keys)"
     )
+    many = parser.add_argument_group("several processes")
+    many.add_argument("--nproc", "--nproc-per-node", type=positive, metavar="N", help="processes on this machine")
+    many.add_argument("--nnodes", type=positive, default=1, metavar="N", help="machines; type the same on each")
+    many.add_argument("--rdzv-endpoint", default="", metavar="HOST:PORT", help="where the machines meet")
+    many.add_argument("--rdzv-id", default="etude", metavar="NAME", help="which of several jobs that meet there")
+    many.add_argument("--max-restarts", type=int, default=3, metavar="N", help="goes on after a lost process (3)")
+    many.add_argument("--hang-timeout", default="5min", metavar="5min", help="a process may stand still for so long")
     trying = parser.add_argument_group("trying things out")
     trying.add_argument("--fast-dev-run", action="store_true", help="two batches of everything; leaves nothing behind")
     trying.add_argument("--limit-batches", type=positive, metavar="N", help="at most N batches of an epoch")
@@ -129,6 +136,8 @@ def _train(args: argparse.Namespace) -> int:
     if args.restart and args.resume is not None:
         raise UserError("--resume goes on and --restart begins at step 0: give one of them")
     _refuse_flags_of_others(args)
+    if (args.nproc or args.nnodes > 1) and "ETUDE_LAUNCHER" not in os.environ:
+        return _launch(args)
     from etude import compat
     from etude.api import train
     from etude.build import Options
@@ -149,6 +158,26 @@ def _train(args: argparse.Namespace) -> int:
     )
     with trust.given(args.trust):
         return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code
+
+
+def _launch(args: argparse.Namespace) -> int:
+    """Start the processes, and this command in each of them. Mistakes of the config are found before."""
+    from etude.api import load_plan
+    from etude.dist.launch import Launch, launch
+
+    if args.nnodes > 1 and not args.rdzv_endpoint:
+        raise UserError(f"--nnodes {args.nnodes}: say where they meet: --rdzv-endpoint HOST:PORT, the same on each")
+    load_plan(args.config, args.overrides, dialect=args.dialect, options=vars(args))
+    options = Launch(
+        nproc=args.nproc or 1,
+        nodes=args.nnodes,
+        endpoint=args.rdzv_endpoint,
+        job=args.rdzv_id,
+        max_restarts=args.max_restarts,
+        hang_timeout=_seconds("--hang-timeout", args.hang_timeout),
+        grace=_seconds("--grace", args.grace),
+    )
+    return launch(args.typed, options)
 
 
 #: Flags that not all runs know (most are of other systems' train scripts) → the dialects whose runs they change.

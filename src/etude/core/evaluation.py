@@ -13,6 +13,7 @@ from etude.core.loop import evaluate
 from etude.core.outputs import scores, takes_tensor
 from etude.core.run import Run
 from etude.core.update import Forward, named_losses
+from etude.dist import collect, group
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of
 
@@ -32,7 +33,12 @@ class Evaluation:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.forward, self.metrics, self.autocast = forward, dict(metrics), autocast
+        #: What the last batch weighed; 0 for one that was only lent to this rank.
+        self.loader: Any = None
         self.begin()
+
+    def _weight(self) -> float:
+        return float(getattr(self.loader, "weight", 1.0))
 
     def begin(self) -> None:
         for metric in self.metrics.values():
@@ -42,11 +48,13 @@ class Evaluation:
     def step(self, run: Run, batch: Any) -> dict[str, Any]:
         with self.autocast():
             losses, output, target = self._forward(batch)
-        count = _count(target, batch)
+        lent = run.peers is not None and self._weight() == 0
+        count = 0 if lent else _count(target, batch)
         for name, value in losses.items():
             self._losses.setdefault(name, []).append((value.detach(), count))
-        for name, metric in self.metrics.items():
-            self._measure(run, name, metric, output, target)
+        for name, pairs in collect.parts(self.metrics, output, target, lent=lent).items():
+            for seen, wanted in pairs:
+                self._measure(run, name, self.metrics[name], seen, wanted)
         return {"losses": losses, "output": output, "target": target}
 
     def _measure(self, run: Run, name: str, metric: Any, output: Any, target: Any) -> None:
@@ -65,15 +73,16 @@ class Evaluation:
         total = 0.0
         for name, pairs in self._losses.items():
             numbers = numbers_of([value for value, _ in pairs])
-            weight = sum(count for _, count in pairs)
-            mean = sum(n * count for n, (_, count) in zip(numbers, pairs, strict=True)) / weight
+            summed = sum(n * count for n, (_, count) in zip(numbers, pairs, strict=True) if count)
+            summed, weight = group.sums([summed, sum(count for _, count in pairs)])
+            mean = summed / weight
             total += mean
             if len(self._losses) > 1:
                 values[f"loss/{name}"] = mean
         if self._losses:
             values["loss"] = total
         for name, metric in self.metrics.items():
-            result = metric.compute()
+            result = collect.compute(metric)
             values |= result if isinstance(result, Mapping) else {name: result}
         return dict(zip(values, numbers_of(list(values.values())), strict=True))
 

@@ -219,13 +219,19 @@ class Site:
 class PointCalls:
     """Who acts at one point. Periodic hooks cost one comparison of integers while none of them is due."""
 
-    def __init__(self, point: str, entries: list[tuple[Hook, Call]], steps_per_epoch: int | None) -> None:
-        self.point = point
+    def __init__(
+        self,
+        point: str,
+        entries: list[tuple[Hook, Call]],
+        steps_per_epoch: int | None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.point, self._clock = point, clock
         self._entries = entries
         self._counts_epochs = point in EPOCH_POINTS
         self._timings = [self._timing(hook, steps_per_epoch) for hook, _ in entries]
         self._clocked = any(seconds for _, seconds in self._timings)
-        self._last = [monotonic()] * len(entries)
+        self._last = [clock()] * len(entries)
         self._constant = tuple(
             call for (_, call), timing in zip(entries, self._timings, strict=True) if timing == (1, 0.0)
         )
@@ -311,7 +317,7 @@ class PointCalls:
         ]
 
     def _clock_due(self, index: int, seconds: float) -> bool:
-        now = monotonic()
+        now = self._clock()
         if now - self._last[index] < seconds:
             return False
         self._last[index] = now
@@ -366,9 +372,15 @@ class HookTable:
     after_run: PointCalls
     on_error: PointCalls
 
-    def __init__(self, hooks: Iterable[Hook] = (), *, steps_per_epoch: int | None = None) -> None:
+    def __init__(
+        self,
+        hooks: Iterable[Hook] = (),
+        *,
+        steps_per_epoch: int | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self._hooks: list[Hook] = list(hooks)
-        self.steps_per_epoch = steps_per_epoch
+        self.steps_per_epoch, self.clock = steps_per_epoch, clock
         self.compile()
 
     def __iter__(self) -> Any:
@@ -401,7 +413,7 @@ class HookTable:
                 kept = point in KEPT_POINTS and keeps_state(hook)
                 entries[point].append((hook, Kept(hook, safe) if kept else safe))
         for point in POINTS:
-            setattr(self, point, PointCalls(point, entries[point], self.steps_per_epoch))
+            setattr(self, point, PointCalls(point, entries[point], self.steps_per_epoch, self.clock))
 
     def rewind(self) -> None:
         """For counters that jumped (a resume, a rollback)."""

@@ -158,6 +158,8 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
 
     ``evaluation`` has ``begin()``, ``step(run, batch)`` and ``end() -> dict``.
     """
+    if run.peers is not None:
+        run.peers.align(run.model)
     if run.store is not None:
         run.store.hold_for_evaluation(run)
     training, own = run.model.training, (run.batch, run.outputs)
@@ -167,6 +169,7 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
     try:
         run.hooks.before_eval(run)
         evaluation.begin()
+        evaluation.loader = loader
         for batch in loader:
             run.batch = batch
             run.hooks.before_eval_step(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from etude.core.hook import Hook, HookTable, Periodic
@@ -45,6 +46,10 @@ class Run:
     events: Events = field(default_factory=Events)
     store: Any = None
     world: World = field(default_factory=World)
+    #: The other ranks (``dist.peers.Peers``); None where a process is alone.
+    peers: Any = None
+    #: The time that decisions are taken by: with several ranks the same on all of them.
+    clock: Callable[[], float] = monotonic
     plan: Plan | None = None
     folder: Path | None = None
     face: Any = None

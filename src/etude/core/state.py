@@ -12,10 +12,14 @@ from etude.checkpoint.warm import compare, describe
 from etude.core.run import Run
 from etude.data.replay import generators
 from etude.data.replay import restore as restore_generators
+from etude.dist import group
+from etude.dist.shards import scattered, whole
 from etude.errors import ResumeError, printable
 
 #: Parts without which nothing is resumed.
 ESSENTIAL = ("model", "counters", "generators")
+#: The part with what every rank has of its own.
+RANKS = "ranks"
 
 
 class Generators:
@@ -38,7 +42,20 @@ def collect(run: Run) -> dict[str, Any]:
     state: dict[str, Any] = {name: part.state_dict() for name, part in run.parts().items()}
     state["generators"] = Generators().state_dict()
     state["plan"] = facts(run.plan) if run.plan is not None else {}
-    return state
+    return state if run.peers is None else _of_all_ranks(state)
+
+
+def _of_all_ranks(state: dict[str, Any]) -> dict[str, Any]:
+    """Rank 0's state with what is spread over ranks put together: parameters in shards, and generators."""
+    return {**whole(state), RANKS: {"generators": group.gather(state["generators"])}}
+
+
+def generators_for(run: Run, state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The generators of this rank in a checkpoint of any number of ranks; None for one that was not there."""
+    own = (state.get(RANKS) or {}).get("generators", [])
+    if run.world.rank < len(own):
+        return dict(own[run.world.rank])
+    return dict(state["generators"]) if run.world.is_main else None
 
 
 def needed(run: Run) -> list[str]:
@@ -51,6 +68,7 @@ def restore(run: Run, state: Mapping[str, Any], *, say: Callable[[str], Any], al
     """Take ``state`` back into ``run``, part by part. Generators are left for last: see :class:`Generators`."""
     parts = run.parts()
     check_weights(run.model, state["model"])
+    state = scattered(run, state)
     fresh = [name for name in parts if name not in state]
     unknown = [name for name in fresh if not _is_new(name, state) and not _named(name, allow)]
     if unknown:
@@ -61,7 +79,7 @@ def restore(run: Run, state: Mapping[str, Any], *, say: Callable[[str], Any], al
     for name in fresh:
         say(f"{printable(name)} was not part of the run before and starts fresh")
     for name in state:
-        if name not in parts and name not in ("plan", "generators", "cut", "batch"):
+        if name not in parts and name not in ("plan", "generators", "cut", "batch", RANKS):
             say(f"the stored state of {printable(name)} is not used: the run has no such part any more")
     for name, part in parts.items():
         if name in state:

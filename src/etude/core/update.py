@@ -20,6 +20,7 @@ from torch import Tensor
 from etude.core.finite import Unread, takes_found_inf
 from etude.core.outputs import as_mapping
 from etude.core.run import Run
+from etude.dist.shards import whole
 from etude.errors import ConfigError, Diverged, UserCodeError, suggest
 
 _log = logging.getLogger("etude.core")
@@ -168,6 +169,9 @@ class Step:
         self._unread = self._deferred()
 
     def __call__(self, run: Run, batch: Any) -> dict[str, Any]:
+        group, peers = self._group_size(run), run.peers
+        if peers is not None:
+            peers.sync(self.pending + 1 >= group)
         try:
             with self.autocast():
                 losses, output, target = self.forward(batch)
@@ -205,13 +209,15 @@ class Step:
     def _learn(self, run: Run, losses: Losses, total: Tensor) -> None:
         if total.ndim:
             raise UserCodeError(_not_a_number(run, losses))
-        if self._unread is not None:
+        group, unread = self._group_size(run), run.peers is None and self._unread is not None
+        if self._unread is not None and unread:
             self._unread.look(total)
-        elif not self.is_finite(total):
+        bad = not unread and not self.is_finite(total)
+        if run.peers is None and not bad:
+            self.backward(total if group == 1 else total / group)
+        elif run.peers is None or not self._backward_together(run, total, group, bad):
             self._refuse(run, losses)
             return
-        group = self._group_size(run)
-        self.backward(total if group == 1 else total / group)
         self.pending += 1
         self._record(run, losses, total)
         if self.pending >= group:
@@ -229,18 +235,31 @@ class Step:
             loss = self.scaler.scale(loss)
         loss.backward(inputs=self._inputs or None)  # type: ignore[no-untyped-call]
 
+    def _backward_together(self, run: Run, total: Tensor, group: int, bad: bool) -> bool:
+        """The backward pass of one rank of several; whether the losses of all of them are finite is known after it.
+
+        A rank's loss counts as much as its share of the batch, so that the mean over ranks is that over samples.
+        """
+        weight = weight_of(run)
+        run.peers.ask(run.step, bad=bad)
+        self.backward(total if weight == group == 1 else total * (weight / group))
+        run.peers.settle()
+        return not run.peers.bad
+
     def apply(self, run: Run) -> None:
         """Clip, let hooks look, step, and forget the gradients."""
         scaled = self.scaler.is_enabled()
+        if run.peers is not None and run.peers.by_hand:
+            run.peers.average(self.params)
         if scaled:
             for optimizer in self.optimizers:
                 self.scaler.unscale_(optimizer)
         if self.clip_norm is not None:
-            run.events.put("grad_norm", torch.nn.utils.clip_grad_norm_(self.params, self.clip_norm))
+            run.events.put("grad_norm", whole(torch.nn.utils.clip_grad_norm_(self.params, self.clip_norm)))
         if self.clip_value is not None:
             if self.clip_norm is None:
                 grads = [param.grad for param in self.params if param.grad is not None]
-                run.events.put("grad_norm", torch.nn.utils.get_total_norm(grads))
+                run.events.put("grad_norm", whole(torch.nn.utils.get_total_norm(grads)))
             torch.nn.utils.clip_grad_value_(self.params, self.clip_value)
         if run.hooks.before_update:
             run.hooks.before_update(run)
@@ -319,13 +338,18 @@ class Step:
         return max(1, min(self.accumulate, left))
 
     def _record(self, run: Run, losses: Losses, total: Tensor) -> None:
-        run.events.put(f"loss/{self._name}" if self._name else "loss", total.detach())
+        weight = 1.0 if run.peers is None else weight_of(run)
+        name = f"loss/{self._name}" if self._name else "loss"
+        run.events.put(name, total.detach() if weight == 1 else total.detach() * weight)
         if len(losses) > 1:
             for name, value in losses.items():
-                run.events.put(f"loss/{name}", value.detach())
+                run.events.put(f"loss/{name}", value.detach() if weight == 1 else value.detach() * weight)
 
     def _refuse(self, run: Run, losses: Losses) -> None:
-        named = ", ".join(f"{name} {float(value.detach())}" for name, value in losses.items())
+        told = ", ".join(f"{name} {float(value.detach())}" for name, value in losses.items())
+        told = f"({told}){_batch_ids(run)}"
+        if run.peers is not None:
+            told = run.peers.told_by_bad(told, not self.is_finite(_sum(losses)))
         self.bad += 1
         self.pending = 0
         for optimizer in self.optimizers:
@@ -334,7 +358,7 @@ class Step:
         if self.nonfinite == "stop" or self.bad > self.nonfinite_limit:
             where = _last_good(run)
             times = "" if self.nonfinite == "stop" else f", {self.bad} times in a row"
-            raise Diverged(f"the loss is not finite at step {run.step + 1} ({named}){_batch_ids(run)}{times}; {where}")
+            raise Diverged(f"the loss is not finite at step {run.step + 1} {told}{times}; {where}")
         if self.nonfinite == "rollback" and run.store is not None:
             run.store.rollback(run)
 
@@ -381,6 +405,11 @@ def settle(run: Run) -> None:
 def sees_memory(device: torch.device) -> bool:
     """Whether Python can look at tensors of ``device`` without waiting for it."""
     return device.type == "cpu"
+
+
+def weight_of(run: Run) -> float:
+    """What the samples of this rank's batch count against those of the other ranks'."""
+    return float(getattr(run.data.get("train"), "weight", 1.0))
 
 
 def _last_good(run: Run) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from etude.data.collate import stack
-from etude.data.order import Task
+from etude.data.order import Task, share_of
 from etude.data.samplers import Again
 from etude.data.seeds import Generator, generators, mix, mix_each, seed_process
 from etude.errors import ConfigError, printable, suggest
@@ -51,6 +51,7 @@ class Fetched:
     error: BaseException | None = None
     end: bool = False
     state: Any = None
+    weight: float = 1.0
 
 
 class _Refused(Exception):
@@ -152,7 +153,7 @@ class Fetcher:
     def _guarded(self, task: Task) -> Fetched:
         bad: list[Bad] = []
         try:
-            return Fetched(self._take(task, bad), bad)
+            return Fetched(self._take(task, bad), bad, weight=task.weight)
         except _Refused as refused:
             error = refused.__cause__ or refused
             return Fetched(bad=bad, failure=str(refused), details=_traceback(error), error=error)
@@ -239,9 +240,17 @@ class StreamFetcher:
     """
 
     def __init__(
-        self, dataset: Any, *, batch_size: int, drop_last: bool = False, collate: Collate | None = None, seed: int = 0
+        self,
+        dataset: Any,
+        *,
+        batch_size: int,
+        drop_last: bool = False,
+        collate: Collate | None = None,
+        seed: int = 0,
+        shard: tuple[int, int] = (0, 1),
     ) -> None:
         self.dataset, self.batch_size, self.drop_last, self.seed = dataset, batch_size, drop_last, seed
+        self.shard = shard
         self.collate: Collate = collate or stack
         self.fixed = bool(getattr(dataset, "deterministic", False)) and collate is None
         self.stateful = hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
@@ -298,7 +307,9 @@ class StreamFetcher:
         if self.collate is not stack:
             self._seed(task.epoch, _COLLATE, task.batch)
         state = self.dataset.state_dict() if self.stateful else None
-        return Fetched(self.collate(samples), state=state if len(samples) == self.batch_size else (OVER, state))
+        state = state if len(samples) == self.batch_size else (OVER, state)
+        mine, weight = share_of(samples, self.shard)  # every rank reads all of a stream and takes its share
+        return Fetched(self.collate(mine), state=state, weight=weight)
 
 
 def _plain(indices: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 from etude.data.fetch import Collate, Fetched, Fetcher, StreamFetcher
 from etude.data.fingerprint import fingerprint_of
 from etude.data.move import ahead, move
-from etude.data.order import Endless, Sampled, SampledBatches, Shuffled, Source, Task
+from etude.data.order import Endless, Sampled, SampledBatches, Shared, Shuffled, Source, Task
 from etude.data.pool import Pool
 from etude.errors import ConfigError, DataError
 
@@ -74,14 +74,23 @@ class Loader:
         self._require(workers >= 0, f"workers is {workers}; it cannot be negative")
         self._require(sampler is None or not shuffle, "sampler and shuffle contradict each other; give one of them")
         self.stream = is_stream(dataset)
-        own_order = self.stream or sampler is not None or batch_sampler is not None
-        self._require(shard[1] == 1 or not own_order, "a sampler or a stream deals out its own share; drop shard")
+        #: Which of how many shares of every batch is this process's, and what the last one weighed.
+        self.shard, self.weight = shard, 1.0
+        self._require(
+            batch_size >= shard[1] or batch_sampler is not None,
+            f"a batch of {batch_size} cannot be shared among {shard[1]} processes; batch_size is that of all together",
+        )
         self._make: Callable[[Task], Fetched]
         if self.stream:
             self._source = self._unordered(shuffle or sampler is not None)
-            self._make = StreamFetcher(dataset, batch_size=batch_size, drop_last=drop_last, collate=collate, seed=seed)
+            self._make = StreamFetcher(
+                dataset, batch_size=batch_size, drop_last=drop_last, collate=collate, seed=seed, shard=shard
+            )
         else:
-            self._source = self._ordered(sampler, batch_sampler, shuffle=shuffle, drop_last=drop_last, shard=shard)
+            self._source = self._ordered(sampler, batch_sampler, shuffle=shuffle, drop_last=drop_last)
+            if shard[1] > 1:
+                self._require_known_order(sampler if batch_sampler is None else batch_sampler)
+                self._source = Shared(self._source, shard)
             self._make = Fetcher(dataset, collate=collate, seed=seed, on_bad_sample=on_bad_sample, retries=retries)
         # A stream is read by one worker, which cannot be replaced: only so is its order the same with any number.
         self.workers, restarts = (min(workers, 1), 0) if self.stream else (workers, restarts)
@@ -97,9 +106,7 @@ class Loader:
         self._require(not asked_for_order, "a stream comes in its own order; drop shuffle and sampler")
         return Endless()
 
-    def _ordered(
-        self, sampler: Any, batch_sampler: Any, *, shuffle: bool, drop_last: bool, shard: tuple[int, int]
-    ) -> Source:
+    def _ordered(self, sampler: Any, batch_sampler: Any, *, shuffle: bool, drop_last: bool) -> Source:
         if batch_sampler is not None:
             return SampledBatches(batch_sampler, self.seed)
         if sampler is not None:
@@ -110,10 +117,18 @@ class Loader:
         )
         size = len(self.dataset)
         self._require(size > 0, f"the dataset {type(self.dataset).__name__} is empty")
-        source = Shuffled(size, self.batch_size, shuffle, drop_last, self.seed, shard)
-        whole = self.batch_size * shard[1]
-        self._require(len(source) > 0, f"drop_last leaves no batch: {size} samples do not fill one batch of {whole}")
+        source = Shuffled(size, self.batch_size, shuffle, drop_last, self.seed)
+        self._require(
+            len(source) > 0, f"drop_last leaves no batch: {size} samples do not fill one batch of {self.batch_size}"
+        )
         return source
+
+    def _require_known_order(self, sampler: Any) -> None:
+        """Every rank draws the whole order and takes its share, so the order must follow from seed and epoch."""
+        self._require(
+            sampler is None or hasattr(sampler, "__len__"),
+            f"the sampler {type(sampler).__name__} has no length, so its order cannot be the same in all processes",
+        )
 
     def _require(self, condition: bool, message: str) -> None:
         if not condition:
@@ -133,7 +148,7 @@ class Loader:
             if fetched.end:
                 break
             self._batch += 1
-            self._stream_state = fetched.state
+            self._stream_state, self.weight = fetched.state, fetched.weight
             yield fetched.batch
         self.epoch += 1
         self._batch, self._stream_state = 0, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, Protocol
 
@@ -25,6 +25,8 @@ class Task:
     indices: Any = None
     #: Where a stream begins: the state it said it was in, if it can say so.
     state: Any = None
+    #: What this rank's samples count against those of the other ranks, in a mean over all.
+    weight: float = 1.0
 
     @property
     def place(self) -> str:
@@ -42,22 +44,16 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Batches of a dataset that knows its length, in its own order or in one drawn from (seed, epoch).
-
-    ``shard`` is (rank, world): every rank takes its slice of each global batch. The last one is filled up from the
-    beginning of the order, so that no rank runs out of batches before the others.
-    """
+    """Batches of a dataset that knows its length, in its own order or in one drawn from (seed, epoch)."""
 
     size: int
     batch_size: int
     shuffle: bool = False
     drop_last: bool = False
     seed: int = 0
-    shard: tuple[int, int] = (0, 1)
 
     def __len__(self) -> int:
-        whole = self.batch_size * self.shard[1]
-        return self.size // whole if self.drop_last else -(-self.size // whole)
+        return self.size // self.batch_size if self.drop_last else -(-self.size // self.batch_size)
 
     def order(self, epoch: int) -> Tensor:
         if not self.shuffle:
@@ -66,20 +62,40 @@ class Shuffled:
         return torch.randperm(self.size, generator=generator)
 
     def tasks(self, epoch: int, start: int, state: Any = None) -> Iterator[Task]:
-        mine, size = self._mine(self.order(epoch)), self.batch_size
+        order, size = self.order(epoch), self.batch_size
         for number in range(start, len(self)):
-            yield Task(epoch, number, mine[number * size : (number + 1) * size])
+            yield Task(epoch, number, order[number * size : (number + 1) * size])
 
-    def _mine(self, order: Tensor) -> Tensor:
-        rank, world = self.shard
-        if world == 1:
-            return order
-        missing = -len(order) % world
-        order = torch.cat([order, order.repeat(-(-missing // len(order)))[:missing]]) if missing else order
-        whole = self.batch_size * world
-        full = len(order) // whole * whole
-        rest = order[full:].view(world, -1)[rank] if full < len(order) else order[:0]
-        return torch.cat([order[:full].view(-1, world, self.batch_size)[:, rank].reshape(-1), rest])
+
+@dataclass(frozen=True)
+class Shared:
+    """One rank's share of every batch of ``whole``: batches and their order do not depend on the number of ranks.
+
+    Shares of a batch differ by one sample at most. A rank without a sample of its own (a last batch may have fewer
+    than there are ranks) is lent the first one, with the weight 0.
+    """
+
+    whole: Source
+    shard: tuple[int, int]
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def tasks(self, epoch: int, start: int, state: Any = None) -> Iterator[Task]:
+        for task in self.whole.tasks(epoch, start, state):
+            mine, weight = share_of(task.indices, self.shard)
+            yield replace(task, indices=mine, weight=weight)
+
+
+def share_of(batch: Any, shard: tuple[int, int]) -> tuple[Any, float]:
+    """The part of a batch that is this rank's, and how much it weighs against the mean share.
+
+    >>> [share_of([7, 8, 9], (rank, 2)) for rank in range(2)]
+    [([7], 0.6666666666666666), ([8, 9], 1.3333333333333333)]
+    """
+    (rank, world), size = shard, len(batch)
+    mine = batch[rank * size // world : (rank + 1) * size // world]
+    return (mine, len(mine) * world / size) if len(mine) else (batch[:1], 0.0)
 
 
 @dataclass(frozen=True)

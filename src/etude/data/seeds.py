@@ -19,6 +19,8 @@ _MASK = (1 << 64) - 1
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 #: Bytes of a Mersenne twister in memory: 624 words, and the number of those that were used.
 _TWISTER = 4 * 625
+#: Keeps the streams of ranks apart from those of samples and orders.
+_RANK = -4
 
 
 def mix(*numbers: int) -> int:
@@ -63,6 +65,12 @@ def seed_process(number: int) -> None:
     seed_python(number)
     seed_numpy(number)
     seed_torch(number)
+
+
+def seed_rank(seed: int, world: Any, step: int = 0) -> None:
+    """A stream of random numbers for a rank of its own; rank 0 has the one that a process alone has."""
+    if not world.is_main:
+        seed_process(mix(seed, world.rank, step, _RANK))
 
 
 class Generator:

@@ -1,9 +1,21 @@
-"""Ranks and sizes: who this process is among the processes of a run."""
+"""Ranks and sizes: who this process is among the processes of a run. No torch is needed to know."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from etude.errors import UserError, printable
+
+#: What torchrun and SLURM call the same four numbers.
+_TORCHRUN = {"rank": "RANK", "size": "WORLD_SIZE", "local_rank": "LOCAL_RANK", "local_size": "LOCAL_WORLD_SIZE"}
+_SLURM = {
+    "rank": "SLURM_PROCID", "size": "SLURM_STEP_NUM_TASKS", "local_rank": "SLURM_LOCALID",
+    "local_size": "SLURM_STEP_TASKS_PER_NODE",
+}  # fmt: skip
+_PORTS = (20_000, 20_000)
 
 
 @dataclass(frozen=True)
@@ -13,16 +25,87 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    local_size: int = 1
+    #: Where the ranks meet.
+    address: str = ""
+    port: int = 0
+    #: How often the group was started before, and whether the launcher's agent hosts the meeting place.
+    attempt: int = 0
+    hosted: bool = False
 
     @property
     def is_main(self) -> bool:
         return self.rank == 0
 
+    @property
+    def is_many(self) -> bool:
+        return self.size > 1
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Which of how many shares of a batch is this rank's."""
+        return self.rank, self.size
+
     @classmethod
-    def from_environment(cls) -> World:
-        """As torchrun and its like set it: ``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``."""
-        return cls(
-            rank=int(os.environ.get("RANK", 0)),
-            size=int(os.environ.get("WORLD_SIZE", 1)),
-            local_rank=int(os.environ.get("LOCAL_RANK", 0)),
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> World:
+        """As torchrun and its like set it (``RANK``, ``WORLD_SIZE`` …), or ``srun``."""
+        given = os.environ if environment is None else environment
+        if "WORLD_SIZE" in given or "RANK" in given:
+            return cls._from_torchrun(given)
+        if int(given.get("SLURM_STEP_NUM_TASKS", "1") or 1) > 1:
+            return cls._from_slurm(given)
+        return cls()
+
+    @classmethod
+    def _from_torchrun(cls, given: Mapping[str, str]) -> World:
+        numbers = {word: _number(given, name) for word, name in _TORCHRUN.items()}
+        world = cls(
+            rank=numbers["rank"] or 0,
+            size=numbers["size"] or 1,
+            local_rank=numbers["local_rank"] or 0,
+            local_size=numbers["local_size"] or 1,
+            address=given.get("MASTER_ADDR", ""),
+            port=_number(given, "MASTER_PORT") or 0,
+            attempt=int(given.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            hosted=given.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         )
+        if world.rank >= world.size:
+            raise UserError(f"the environment says RANK={world.rank} and WORLD_SIZE={world.size}; ranks count from 0")
+        return world
+
+    @classmethod
+    def _from_slurm(cls, given: Mapping[str, str]) -> World:
+        nodes = given.get("SLURM_STEP_NODELIST") or given.get("SLURM_JOB_NODELIST") or "localhost"
+        job = int(given.get("SLURM_JOB_ID", "0") or 0)
+        per_node = re.match(r"\d+", given.get(_SLURM["local_size"], "1"))
+        return cls(
+            rank=_number(given, _SLURM["rank"]) or 0,
+            size=_number(given, _SLURM["size"]) or 1,
+            local_rank=_number(given, _SLURM["local_rank"]) or 0,
+            local_size=int(per_node[0]) if per_node else 1,
+            address=given.get("MASTER_ADDR") or first_host(nodes),
+            port=int(given.get("MASTER_PORT") or _PORTS[0] + job % _PORTS[1]),
+            attempt=int(given.get("SLURM_RESTART_COUNT", "0") or 0),
+        )
+
+
+ALONE = World()
+
+
+def first_host(nodes: str) -> str:
+    """The first host of a list as SLURM writes it.
+
+    >>> first_host("gpu[007-009,12],login1"), first_host("a,b")
+    ('gpu007', 'a')
+    """
+    match = re.match(r"([^\[,]+)(?:\[([^\],-]+))?", nodes)
+    return f"{match[1]}{match[2] or ''}" if match else nodes
+
+
+def _number(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None or text == "":
+        return None
+    if not text.isdecimal():
+        raise UserError(f"the environment says {name}={printable(text)[:40]}, which is no rank, size or port")
+    return int(text)

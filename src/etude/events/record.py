@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,6 +49,8 @@ class Events:
     _pending: dict[str, list[Any]] = field(default_factory=dict)
     _last: dict[str, Any] = field(default_factory=dict)
     _media: list[tuple[str, str, Any]] = field(default_factory=list)
+    #: With several ranks: the values of all of them, from those of this one; every rank calls it.
+    gather: Callable[[dict[str, list[float]]], dict[str, list[float]]] | None = None
 
     def put(self, name: str, value: Any, *, last: bool = False) -> None:
         """Record a number or a scalar tensor under ``name``."""
@@ -65,7 +67,7 @@ class Events:
 
     def flush(self, *, step: int, epoch: int, split: str = "train") -> Record:
         """Read everything that is pending and write it as one record."""
-        values = _read(self._pending, self._last)
+        values = _read(self._pending, self._last, self.gather)
         media = tuple(self._media)
         self._pending, self._last, self._media = {}, {}, []
         return self.write(values, step=step, epoch=epoch, split=split, media=media)
@@ -101,8 +103,9 @@ class Events:
     def state_dict(self) -> dict[str, Any]:
         """What was put and not yet written, and how far each writer had come; nothing that the clock said."""
         last = without_timing(self._last)
+        pending = {name: numbers_of(values) for name, values in self._pending.items()}
         return {
-            "pending": {name: numbers_of(values) for name, values in self._pending.items()},
+            "pending": pending if self.gather is None else self.gather(pending),
             "last": dict(zip(last, numbers_of(list(last.values())), strict=True)),
             "latest": without_timing(self.latest),
             "writers": {name: writer.state_dict() for name, writer in self._stateful()},
@@ -126,15 +129,26 @@ class Events:
                 yield f"{kind}#{counts[kind]}", writer
 
 
-def _read(pending: Mapping[str, list[Any]], last: Mapping[str, Any]) -> dict[str, float]:
+def _read(
+    pending: Mapping[str, list[Any]],
+    last: Mapping[str, Any],
+    gather: Callable[[dict[str, list[float]]], dict[str, list[float]]] | None = None,
+) -> dict[str, float]:
     """Every pending value as a number; tensors cross to Python together, in double precision."""
     flat = [value for values in pending.values() for value in values] + list(last.values())
     numbers = iter(numbers_of(flat))
+    lists = {name: [next(numbers) for _ in values] for name, values in pending.items()}
+    if gather is not None:
+        lists = gather(lists)
     means = {}
-    for name, values in pending.items():
-        own = [next(numbers) for _ in values]
+    for name, own in lists.items():
         means[name] = math.fsum(own) / len(own) if all(map(math.isfinite, own)) else sum(own) / len(own)
     return means | {name: next(numbers) for name in last}
+
+
+def is_timing(name: str) -> bool:
+    """Whether a value depends on the machine, not on the training."""
+    return name.startswith(TIMING_PREFIXES)
 
 
 def without_timing(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from etude.core import cut
 from etude.core.hook import Periodic
 from etude.core.state import collect, needed
 from etude.core.update import settle
+from etude.dist import shards
 from etude.errors import ConfigError, Diverged, EtudeError, printable, suggest
 from etude.metrics.direction import lower_is_better
 from etude.units import counted, parse
@@ -158,6 +159,8 @@ class Saver:
         for name, part in run.parts().items():
             with suppress(Exception):  # one that is not ready yet is asked again when it is saved
                 state[name] = part.state_dict()
+        if run.peers is not None:
+            state = shards.whole(state)
         if not all(hook.weights_only for hook in run.hooks if isinstance(hook, Checkpoint)):
             for name, value in state.items():
                 encode(name, value)
@@ -245,6 +248,10 @@ class Saver:
         Nothing is pruned then: what was saved before stays as it was.
         """
         self.store.pruning = False
+        if run.peers is not None:  # a rank that fails is alone: only what all have put together before can be written
+            if self._held_at == run.done:
+                self.commit()
+            return
         site, held = getattr(error, "etude_site", None), self._held_at == run.done
         self.commit()
         if error is None or run.done in (0, self._left_at) or self._is_saved(run):
@@ -310,9 +317,10 @@ class Saver:
         loaded = self.store.resume(need=["model"])
         if loaded is None:
             raise Diverged(f"{at}, and there is no checkpoint to go back to")
+        state = shards.scattered(run, loaded.state)
         for name, part in run.parts().items():
-            if name in loaded.state and name.startswith(("model", "optimizer", "hook.")):
-                part.load_state_dict(loaded.state[name])
+            if name in state and name.startswith(("model", "optimizer", "hook.")):
+                part.load_state_dict(state[name])
         self.say(f"{at}: went back to the weights and hooks of step {loaded.manifest.step}, past this batch")
 
     def resume(self, run: Run) -> Loaded | None:

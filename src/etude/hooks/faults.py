@@ -28,7 +28,10 @@ _SIGNALS = {
     "sigterm": signal.SIGTERM,
     "sigint": signal.SIGINT,
     "usr1": signal.SIGUSR1,
+    "freeze": signal.SIGSTOP,
 }
+#: Seconds that a hook hangs which hangs.
+_LONG = 3600.0
 
 
 class Faults(Hook):
@@ -86,9 +89,12 @@ class Faults(Hook):
             self._came.add(fault)
             if fault.what == "raise":
                 raise RuntimeError(f"--chaos raise@step={run.done}")
+            if fault.what == "hang":
+                time.sleep(_LONG)
             if fault.what == "kill-saved" and run.store is not None:
                 run.store.store.wait()
-            os.kill(os.getpid(), _SIGNALS[fault.what])
+            if fault.what in _SIGNALS:
+                os.kill(os.getpid(), _SIGNALS[fault.what])
 
     def _save_begins(self) -> None:
         self._saves += 1

@@ -27,6 +27,8 @@ SIGNALS = {
     "SIGUSR1": ("stopped by SIGUSR1", 75),
 }
 REQUEUE = 75
+#: The same by exit code.
+_REASONS = {code: (words, code) for words, code in SIGNALS.values()}
 #: Seconds that a run has to finish its step and save, once a signal came.
 GRACE = 30.0
 
@@ -84,10 +86,16 @@ class Stops(Hook):
     priority = 120
 
     def __init__(
-        self, signals: Signals | None = None, *, max_seconds: float | None = None, began: float | None = None
+        self,
+        signals: Signals | None = None,
+        *,
+        max_seconds: float | None = None,
+        began: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.signals = signals or Signals()
-        self._deadline = float("inf") if max_seconds is None else (began or time.monotonic()) + max_seconds
+        self._clock = clock
+        self._deadline = float("inf") if max_seconds is None else (clock() if began is None else began) + max_seconds
         self._on_start: Callable[[], None] | None = None
         self._judges: list[Checkpoint] = []
         self._prepared = self._holds = False
@@ -101,7 +109,10 @@ class Stops(Hook):
     def before_train(self, run: Run) -> None:
         self._judges = [hook for hook in run.hooks if isinstance(hook, Checkpoint) and hook.best]
         self._holds = any(not isinstance(hook, Checkpoint | Log | Stops) for hook in run.hooks.after_epoch.hooks)
-        if self.signals.received is not None:
+        if run.peers is not None:
+            run.peers.wish = self._wish
+            run.peers.exchange()
+        if self._wished(run):
             self._check(run)  # a time limit waits for the first step, so that every life gets somewhere
         self._start()
 
@@ -125,12 +136,16 @@ class Stops(Hook):
                 run.store.hold(run)
         if self.note is not None:
             self.note(run.done)
+        if run.peers is not None:
+            run.peers.meet(run.step)
         self._check(run)
 
     def before_eval_step(self, run: Run) -> None:
         """A signal ends an evaluation at once when the training before it is safe; else after it."""
-        if self.signals.received is not None and run.store is not None and run.store.holds(run):
-            reason, code = SIGNALS[self.signals.received]
+        if run.peers is not None:
+            run.peers.exchange()
+        if self._wished(run) and run.store is not None and run.store.holds(run):
+            reason, code = _REASONS[self._wished(run)]
             raise Stopped(f"{reason} in the evaluation after step {run.done}", code)
 
     def after_epoch(self, run: Run) -> None:
@@ -151,11 +166,18 @@ class Stops(Hook):
             print(f"etude: the state could not be saved: {error}", file=sys.stderr)
 
     def _check(self, run: Run) -> None:
-        if self.signals.received is not None:
-            reason, code = SIGNALS[self.signals.received]
+        if self._wished(run):
+            reason, code = _REASONS[self._wished(run)]
             run.stop(f"{reason} at step {run.done}", exit_code=code)
-        elif time.monotonic() >= self._deadline:
+        elif self._clock() >= self._deadline:
             run.stop(f"time is up at step {run.done}", exit_code=REQUEUE)
+
+    def _wish(self) -> int:
+        return SIGNALS[self.signals.received][1] if self.signals.received is not None else 0
+
+    def _wished(self, run: Run) -> int:
+        """The exit code that a signal asks for; with several ranks, what all of them have agreed on."""
+        return self._wish() if run.peers is None else int(run.peers.stop)
 
     def _save_best(self, run: Run) -> None:
         for hook in self._judges:

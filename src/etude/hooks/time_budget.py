@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +29,25 @@ class TimeBudget(Hook):
             raise ConfigError(f"TimeBudget: {amount} is not a time", hint="write 2h, 90min or 30s")
         self.limit, self.total, self.exit_code = amount.value, total, exit_code
         self._before = 0.0
+        self._clock: Callable[[], float] = monotonic
         self._began = monotonic()
-        self._ends = self._began + self.limit
+
+    def before_train(self, run: Run) -> None:
+        """The clock of the run, which all ranks of one go by; it may count from elsewhere."""
+        passed = self._clock() - self._began
+        self._clock = run.clock
+        self._began = run.clock() - (passed if run.peers is None else 0.0)
 
     def after_step(self, run: Run) -> None:
-        if monotonic() >= self._ends:
+        if self._seconds() >= self.limit:
             run.stop(f"the time budget of {self.limit:g} s is used up", exit_code=self.exit_code)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self._before + monotonic() - self._began}
+        return {"seconds": self._seconds()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self.total:
             self._before = float(state["seconds"])
-            self._ends = self._began + self.limit - self._before
+
+    def _seconds(self) -> float:
+        return self._before + self._clock() - self._began

@@ -12,6 +12,7 @@ from typing import Any
 
 from etude.core.hook import PointCalls
 from etude.core.run import Run
+from etude.dist.heartbeat import Heartbeat
 
 #: Seconds without a batch, in training or evaluation, before something is said.
 PATIENCE = 300.0
@@ -44,9 +45,7 @@ class Watchdog:
                 self._tell()
 
     def _mark(self) -> tuple[int, ...]:
-        """What changes with every batch, of training and of evaluation."""
-        run = self.run
-        return run.step, run.done, run.epoch, id(run.batch), id(run.outputs)
+        return mark(self.run)
 
     def _tell(self) -> None:
         frame = sys._current_frames().get(self._watched)
@@ -56,11 +55,28 @@ class Watchdog:
                 self.say(f"  {part.strip()}")
 
 
+def mark(run: Run) -> tuple[int, ...]:
+    """What changes with every batch, of training and of evaluation."""
+    return run.step, run.done, run.epoch, id(run.batch), id(run.outputs)
+
+
+def pulse(run: Run) -> Heartbeat:
+    """The heartbeat of one rank of a run."""
+    return Heartbeat(mark=lambda: mark(run), steps=lambda: run.done, hook_of=hook_of)
+
+
+def hook_of(frame: FrameType) -> str:
+    """The hook that this very frame calls; empty where it calls none."""
+    owner = frame.f_locals.get("self")
+    if isinstance(owner, PointCalls) and frame.f_locals.get("call") is not None:
+        return owner.words_for(frame.f_locals["call"])
+    return ""
+
+
 def _acting(frame: FrameType | None) -> str:
     """The innermost hook on the stack, or that none is at work."""
     while frame is not None:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, PointCalls) and frame.f_locals.get("call") is not None:
-            return owner.words_for(frame.f_locals["call"])
+        if words := hook_of(frame):
+            return words
         frame = frame.f_back
     return "no hook is at work"

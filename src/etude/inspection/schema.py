@@ -32,6 +32,7 @@ SAMPLE: Mapping[str, Any] = {
     "hooks": [{"type": "x"}],
     "checkpoint": {},
     "log": {},
+    "parallel": {},
 }
 #: What stands in each section, for editors and for the reference.
 TEXTS = {
@@ -54,6 +55,7 @@ TEXTS = {
     "update": "how a batch becomes new parameters",
     "loop": "what comes next: epochs, steps, or a loop of your own",
     "init_from": "weights to start from",
+    "parallel": "how several processes train one model",
 }
 #: Sections whose arguments are those of one component.
 _FIXED = {("checkpoint",): ("hook", "Checkpoint")}

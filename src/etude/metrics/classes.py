@@ -22,6 +22,8 @@ class Accuracy:
     0.5
     """
 
+    sums = ("_right", "_count")
+
     def __init__(self, top: int | Sequence[int] = 1) -> None:
         self.top = (top,) if isinstance(top, int) else tuple(top)
         if not self.top or min(self.top) < 1:
@@ -46,6 +48,8 @@ class Accuracy:
 
 class Confusion:
     """How often class ``i`` was taken for class ``j``: :attr:`matrix`. Records the recall of every class."""
+
+    sums = ("_matrix",)
 
     def __init__(self, classes: int | None = None) -> None:
         self.classes = classes
@@ -78,6 +82,7 @@ class F1:
     over all samples, or ``binary`` for class 1. Classes that never occur and are never guessed do not count.
     """
 
+    sums = ("_confusion._matrix",)
     _AVERAGES = ("macro", "weighted", "micro", "binary")
 
     def __init__(self, classes: int | None = None, average: str = "macro") -> None:

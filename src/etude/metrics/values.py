@@ -11,6 +11,8 @@ from torch import Tensor
 class Mean:
     """The mean of what the model gives, or of its entry ``key``; for models that compute a measure themselves."""
 
+    sums = ("_sum", "_count")
+
     def __init__(self, key: str | None = None) -> None:
         self.key = key
         self.name = key or "mean"

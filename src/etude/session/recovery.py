@@ -8,7 +8,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,13 @@ from etude.checkpoint.lock import Lock
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.places import local_path
 from etude.checkpoint.store import Store
+from etude.checkpoint.together import Follower, Leader
 from etude.checkpoint.warm import describe, init_from
 from etude.checkpoint.write import DIVERGED
 from etude.core.run import Run
-from etude.core.state import Generators, needed, restore
+from etude.core.state import Generators, generators_for, needed, restore
+from etude.data.seeds import seed_rank
+from etude.dist import group
 from etude.errors import ConfigError, ResumeError, UserError, printable
 from etude.hooks.checkpoint import FAILED, Checkpoint, Saver
 from etude.hooks.faults import Faults
@@ -57,7 +60,8 @@ class Recovery:
     def __init__(self, run: Run, options: Options, *, say: Callable[[str], Any], began: float | None = None) -> None:
         self.run, self.options, self.say = run, options, say
         self.signals = Signals(grace=options.grace)
-        self.stops = Stops(self.signals, max_seconds=_limit(run), began=began or time.monotonic())
+        began = 0.0 if run.peers is not None else began or time.monotonic()
+        self.stops = Stops(self.signals, max_seconds=_limit(run), began=began, clock=run.clock)
         self._watchdog = Watchdog(run, say=self.say)
         self._lock: Lock | None = None
         self._place_lock: Lock | None = None
@@ -69,7 +73,11 @@ class Recovery:
 
     def open(self) -> None:
         """Refuse a folder that is in use, find the checkpoint to go on from, and listen for signals."""
-        self.guard()
+        if self.run.peers is None:
+            self.guard()
+        else:
+            group.first(self.guard)
+            self._plan_faults()
         if self.run.folder is not None:
             self._open_store(self.run.folder)
         self.signals.install()
@@ -80,8 +88,12 @@ class Recovery:
         """Lock and planned faults alone."""
         if self.run.folder is not None and self.run.world.is_main:
             self._lock = Lock(self.run.folder)
+        if self.run.peers is None:
+            self._plan_faults()
+
+    def _plan_faults(self) -> None:
         if self.options.chaos:
-            self._faults = Faults(chaos.parse(self.options.chaos))
+            self._faults = Faults(chaos.parse(self.options.chaos, rank=self.run.world.rank))
             self._faults.listen()
             self.run.hooks.add(self._faults)
 
@@ -97,12 +109,25 @@ class Recovery:
         self._watchdog.start()
 
     def _open_store(self, folder: Path) -> None:
+        """With several ranks the first looks for what to go on from, and all of them read that."""
+        if self.run.peers is None:
+            self._open_own_store(folder, Store)
+            return
+        path: str | None = group.first(lambda: self._open_own_store(folder, Leader))
+        if not self.run.world.is_main:
+            store = self._make_store(folder, Follower)[0]
+            if path is not None:
+                self._loaded = group.together(lambda: store.load(path), "the checkpoint to go on from")
+        elif path is not None:
+            group.together(lambda: None, "")
+
+    def _make_store(self, folder: Path, kind: type[Store]) -> tuple[Store, str]:
         hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)
         elsewhere = local_path(hook.folder) if hook is not None else ""
         if elsewhere and "://" not in elsewhere and self.run.world.is_main:
             self._guard_place(elsewhere, folder)
         place = elsewhere or str(folder / FOLDER)
-        store = Store(
+        store = kind(
             place,
             retention=(hook or Checkpoint(keep=None)).retention(self.run.steps_per_epoch),
             failures=hook.failures if hook else 3,
@@ -111,6 +136,11 @@ class Recovery:
         )
         if hook is not None:
             self.run.store = Saver(store, self.say)
+        return store, place
+
+    def _open_own_store(self, folder: Path, kind: type[Store]) -> str | None:
+        """The store, and in ``_loaded`` what to go on from; returns where that is."""
+        store, place = self._make_store(folder, kind)
         if self.options.restart:
             store.set_aside([entry.name for entry in store.entries()], "aside")
         elif self.options.resume is not None:
@@ -125,6 +155,7 @@ class Recovery:
             )
         if self._loaded is None:
             _set_records_aside(folder)
+        return self._loaded.path if self._loaded is not None else None
 
     def _guard_place(self, place: str, folder: Path) -> None:
         """Two runs must not save to one place; that of the run's own folder is guarded already."""
@@ -137,7 +168,8 @@ class Recovery:
 
     def _find(self, store: Store, path: str) -> Loaded | None:
         if not path:
-            loaded = store.resume(need=needed(self.run))
+            resume = store.resume_alone if isinstance(store, Leader) else store.resume
+            loaded = resume(need=needed(self.run))
             if loaded is None:
                 self.say(f"no checkpoint yet, starting at step 0{_mention_weights(store)}")
             return loaded
@@ -153,7 +185,7 @@ class Recovery:
         other = store if whole in (store.folder, store.given.rstrip("/")) else Store(whole, write=False, say=self.say)
         is_remote_run = "://" in path and found != path.rstrip("/")
         if is_remote_run or os.path.isdir(os.path.join(path, FOLDER)) or os.path.basename(path.rstrip("/")) == FOLDER:
-            return other.resume(need=needed(self.run))
+            return (other.resume_alone if isinstance(other, Leader) else other.resume)(need=needed(self.run))
         inside = other is store
         loaded = other.load(name, need=needed(self.run))
         self._look_at_tag(name, loaded)
@@ -205,7 +237,7 @@ class Recovery:
             _apply_settings(run, kept)
         if run.hooks.after_load:
             run.hooks.after_load(run)
-        self.stops.on_start(lambda: Generators().load_state_dict(state["generators"]))
+        self.stops.on_start(lambda: self._restore_generators(state))
         if run.store is not None:
             run.store.went_on_from(run, loaded)
             if run.cut is None:
@@ -215,6 +247,14 @@ class Recovery:
         self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
         if run.total_steps is not None and run.step > run.total_steps:
             self.say(f"the plan ends after {counted(run.total_steps, 'step')}, so there is nothing left to do")
+
+    def _restore_generators(self, state: Mapping[str, Any]) -> None:
+        """Each rank's own; one that the checkpoint has none of begins a stream of its own."""
+        own = generators_for(self.run, state)
+        if own is not None:
+            Generators().load_state_dict(own)
+        else:
+            seed_rank(self.run.plan.train.seed if self.run.plan is not None else 0, self.run.world, self.run.step)
 
     def _begin_attempt(self) -> None:
         """Refuse to die at the same step once more; from here on it is known that a life was begun."""
@@ -351,8 +391,8 @@ def _new_settings(run: Run) -> dict[str, list[dict[str, Any]]]:
 
 def _apply_settings(run: Run, settings: dict[str, list[dict[str, Any]]]) -> None:
     for name, optimizer in run.optimizers.items():
-        for group, own in zip(optimizer.param_groups, settings[name], strict=True):
-            group.update(own)
+        for settled, own in zip(optimizer.param_groups, settings[name], strict=True):
+            settled.update(own)
 
 
 def _rescale(state: dict[str, Any], before: int, after: int) -> None:

@@ -19,9 +19,12 @@ from etude.config.dump import public_override
 from etude.config.tree import Tree
 from etude.core.loop import train
 from etude.core.run import Run
+from etude.dist import group, reports
+from etude.dist.heartbeat import Heartbeat
 from etude.errors import ResumeError, SaveError, Stopped, UserError
 from etude.events.console import Console, duration, number
 from etude.events.jsonl import Jsonl
+from etude.hooks.watchdog import pulse
 from etude.session import folder as folders
 from etude.session.recovery import Recovery
 from etude.session.user_errors import as_mistake
@@ -46,6 +49,7 @@ class Session:
         self.began = time.monotonic() if began is None else began
         self.console = Console(quiet=True)
         self.recovery: Recovery | None = None
+        self._pulse: Heartbeat | None = None
         #: Folders that this start has made, the run's own first; none where that was there before.
         self._made: list[Path] = []
 
@@ -65,7 +69,8 @@ class Session:
         run = self.run
         if run.face is None:
             try:
-                self.console = Console(log=run.folder / "log.txt" if run.folder else None, quiet=self.options.quiet)
+                log = run.folder / "log.txt" if run.folder and run.world.is_main else None
+                self.console = Console(log=log, quiet=self.options.quiet or not run.world.is_main)
             except OSError as error:
                 raise SaveError(
                     f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})"
@@ -81,8 +86,12 @@ class Session:
         run = self.run
         self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
         self.recovery.open()
-        run.events.writers += [*self._writers(), self.console]
+        if run.world.is_main:
+            run.events.writers += [*self._writers(), self.console]
         self.recovery.restore()
+        if run.peers is not None:
+            self._pulse = pulse(run)
+            self._pulse.start()
 
     def train(self) -> None:
         """Train to the end, or to where a signal or a hook stops it."""
@@ -92,7 +101,8 @@ class Session:
         except Stopped as stop:
             self.run.stop(stop.reason, exit_code=stop.exit_code)
         except Exception as error:
-            mistake = as_mistake(error, self.run.plan) if self.run.done == before else None
+            lost = group.lost_peer(error, step=self.run.done) if self.run.peers is not None else None
+            mistake = lost or (as_mistake(error, self.run.plan) if self.run.done == before else None)
             if mistake is None:
                 raise
             raise mistake from error
@@ -115,6 +125,14 @@ class Session:
         finally:
             self._say_last_words(error, unused=unused)
             self.run.events.close()
+            self._part(error)
+
+    def _part(self, error: BaseException | None) -> None:
+        """Ranks that have come to the end go together: one that is gone would look like one that was lost."""
+        if self._pulse is not None:
+            self._pulse.stop()
+        if self.run.peers is not None and error is None:
+            group.barrier()
 
     def _is_unused(self, error: BaseException) -> bool:
         """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there.
@@ -138,19 +156,23 @@ class Session:
                 folder.rmdir()
 
     def _open_folder(self) -> None:
-        from etude.api import choose_folder
-
         run = self.run
         if run.folder is None:
-            run.folder = choose_folder(run.plan, self.options) if run.plan is not None else self.options.folder
+            run.folder = group.first(self._choose_folder) if run.peers is not None else self._choose_folder()
         if run.folder is None or not run.world.is_main:
             return
+        reports.remember_folder(run.folder)
         from etude.config import public_files
 
         files = public_files(self.tree) if self.tree else {}
         self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
         private = run.face is None  # other systems' runs are shared as their users are used to
         folders.make(run.folder, plan_text=self._plan_text(), files=files, anew=self.options.restart, private=private)
+
+    def _choose_folder(self) -> Path | None:
+        from etude.api import choose_folder
+
+        return choose_folder(self.run.plan, self.options) if self.run.plan is not None else self.options.folder
 
     def _is_new(self, path: Path) -> bool:
         return not path.exists() or path.absolute() in self.fresh

@@ -7,6 +7,8 @@
     nan@step=N                                                               the loss of step N, or its batch
     kill@save=N  enospc@save=N   eio@save=N     slow@save=N  bitflip@save=N  in the N-th save
     worker-dies@batch=N                                                      the worker that makes batch N
+    hang@step=N  freeze@step=N                                               the process sleeps, or is stopped
+    kill@step=N:rank=1                                                       any of them on one rank alone
 
 Inside the engine stand named points that cost nothing while no fault is planned.
 """
@@ -26,9 +28,10 @@ FAULTS = {
     "kill": ("step", "save"), "kill-saved": ("step",), "sigterm": ("step",), "sigint": ("step",), "usr1": ("step",),
     "raise": ("step",),
     "nan": ("step",), "enospc": ("save",), "eio": ("save",), "slow": ("save",), "bitflip": ("save",),
-    "worker-dies": ("batch",),
+    "worker-dies": ("batch",), "hang": ("step",), "freeze": ("step",),
 }  # fmt: skip
-_PATTERN = re.compile(r"\s*([a-z0-9-]+)@([a-z]+)=(\d+)\s*")
+_PATTERN = re.compile(r"\s*([a-z0-9-]+)@([a-z]+)=(\d+)(?::rank=(\d+))?\s*")
+_OWN_RANK = re.compile(r",\s*rank=")
 
 
 @dataclass(frozen=True)
@@ -38,14 +41,20 @@ class Fault:
     what: str
     where: str
     number: int
+    #: The rank that it happens on; None: on all of them.
+    rank: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.what}@{self.where}={self.number}"
+        return f"{self.what}@{self.where}={self.number}" + ("" if self.rank is None else f",rank={self.rank}")
 
 
-def parse(text: str) -> tuple[Fault, ...]:
-    """``"kill@step=37,nan@step=12"`` as faults; a :class:`~etude.errors.ConfigError` says what may be written."""
-    return tuple(_parse_one(piece) for piece in text.split(",") if piece.strip())
+def parse(text: str, *, rank: int = 0) -> tuple[Fault, ...]:
+    """``"kill@step=37,nan@step=12"`` as faults, those of ``rank``: ``kill@step=37,rank=1`` is meant for one alone.
+
+    A :class:`~etude.errors.ConfigError` says what may be written.
+    """
+    faults = [_parse_one(piece) for piece in _OWN_RANK.sub(":rank=", text).split(",") if piece.strip()]
+    return tuple(fault for fault in faults if fault.rank in (None, rank))
 
 
 def _parse_one(text: str) -> Fault:
@@ -60,7 +69,7 @@ def _parse_one(text: str) -> Fault:
         raise ConfigError(f"--chaos: {text.strip()!r} cannot happen there", hint=f"write {places}")
     if number == 0:
         raise ConfigError(f"--chaos: {text.strip()!r} never comes", hint=f"the first {where} is 1")
-    return Fault(what, where, number)
+    return Fault(what, where, number, None if match[4] is None else int(match[4]))
 
 
 #: Who wants to know when the engine passes a point: name → what to call.

@@ -11,17 +11,24 @@ from etude.config import read as read_files
 from etude.config.reader import Fields, spec_at, watch
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding, nearest, suggest
-from etude.plan import Group, HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec, Training
+from etude.plan import Group, HookPlan, Loader, Optimizer, Parallel, Phase, Plan, Schedule, Spec, Training
 from etude.units import Amount, parse
 
 SECTIONS = (
     "name", "folder", "imports", "model", "loss", "data", "optim", "schedule", "train", "metrics", "hooks",
-    "checkpoint", "log", "update", "loop", "init_from",
+    "checkpoint", "log", "update", "loop", "init_from", "parallel",
 )  # fmt: skip
 #: Keys that every config file may have beside the sections; reading has used them up.
 READING_KEYS = ("_base_", "defaults", "env", "extra")
 SPLITS = ("train", "val", "test")
 PRECISIONS = ("fp32", "bf16", "fp16")
+STRATEGIES = ("auto", "none", "ddp", "fsdp", "hsdp")
+#: Which strategies look at which keys of ``parallel``; all of them at the others.
+STRATEGY_KEYS = {
+    ("auto", "ddp"): ("find_unused", "static_graph", "bucket_view", "bucket_mb", "compression"),
+    ("fsdp", "hsdp"): ("wrap", "min_params", "precision", "reduce", "offload", "reshard"),
+    ("hsdp",): ("shards",),
+}
 #: Keys of an optimizer's section that are not arguments of the optimizer.
 STEP_KEYS = ("clip_norm", "clip_value", "groups", "params")
 GROUP_KINDS = ("bias", "norm", "weight", "embedding")
@@ -84,6 +91,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         metrics=metrics,
         writers=timed[2],
         train=training,
+        parallel=_parallel(root.section("parallel")),
         init_from=_init_from(tree, root),
         source=tree.values,
         files=tuple(tree.files),
@@ -132,6 +140,46 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
     return training, validate, workflow
 
 
+def lower_parallel(tree: Tree) -> Parallel:
+    """The section ``parallel`` alone."""
+    root = Fields(tree)
+    parallel = _parallel(root.section("parallel"))
+    if root.findings:
+        raise ConfigError(root.findings)
+    return parallel
+
+
+def _parallel(fields: Fields) -> Parallel:
+    parallel = Parallel(
+        strategy=fields.take("strategy", str, default="auto", choices=STRATEGIES),
+        find_unused=fields.take("find_unused", bool, default=False),
+        static_graph=fields.take("static_graph", bool, default=False),
+        bucket_view=fields.take("bucket_view", bool, default=True),
+        bucket_mb=fields.take_positive("bucket_mb", default=25) or 25,
+        compression=fields.take("compression", str, default="none", choices=("none", "fp16", "bf16", "powersgd")),
+        wrap=tuple(_strings(fields, "wrap")),
+        min_params=fields.take_positive("min_params", default=None),
+        precision=fields.take("precision", str, default="fp32", choices=PRECISIONS),
+        reduce=fields.take("reduce", str, default="fp32", choices=PRECISIONS),
+        offload=fields.take("offload", bool, default=False),
+        reshard=fields.take("reshard", bool, default=True),
+        shards=fields.take_positive("shards", default=None),
+        recompute=tuple(_strings(fields, "recompute")),
+        at=fields.place(),
+    )
+    fields.done()
+    _refuse_strange(fields, parallel.strategy)
+    return parallel
+
+
+def _refuse_strange(fields: Fields, strategy: str) -> None:
+    """An option of one strategy that another would not look at."""
+    for key in fields.values:
+        owners = next((owners for owners, keys in STRATEGY_KEYS.items() if key in keys), None)
+        if owners is not None and strategy not in owners:
+            fields.error(f"parallel.{key} is an option of {' and '.join(owners[-2:])}, not of {strategy}", key=key)
+
+
 def _data(fields: Fields) -> dict[str, Loader]:
     if not fields.present:
         fields.error("the section `data` is missing", hint="write data: {train: {dataset: …, batch_size: …}}")
@@ -150,6 +198,7 @@ def _loader(fields: Fields) -> Loader:
     loader = Loader(
         dataset=fields.take_spec("dataset", "dataset") or _nothing("dataset"),
         batch_size=fields.take_positive("batch_size", default=1) or 1,
+        batch_size_per_rank=fields.take_positive("batch_size_per_rank", default=None),
         shuffle=fields.take("shuffle", bool, default=None),
         drop_last=fields.take("drop_last", bool, default=False),
         workers=fields.take_positive("workers", default=0, zero=True) or 0,
@@ -160,6 +209,11 @@ def _loader(fields: Fields) -> Loader:
         options=_taken(fields, {"timeout": float, "retries": int, "restarts": int, "start_method": str}),
         at=fields.place(),
     )
+    if "batch_size" in fields and loader.batch_size_per_rank is not None:
+        fields.error(
+            "batch_size is of all processes together, batch_size_per_rank of one: give one of them",
+            key="batch_size_per_rank",
+        )
     fields.done()
     return loader
 

@@ -1,0 +1,40 @@
+"""What a rank computes with: versions, and the source of every module of the user that is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from typing import Any
+
+import torch
+
+from etude import __version__
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def versions() -> dict[str, str]:
+    return {"etude": __version__, "torch": torch.__version__, "python": sys.version.split()[0]}
+
+
+def of_user() -> dict[str, str]:
+    """Module → checksum of its file, for modules that are no package's."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if name not in ("__main__", "__mp_main__") and isinstance(path, str) and _is_user(path):
+            found[f"code of {name}"] = _checksum(path)
+    return found
+
+
+def _is_user(path: str) -> bool:
+    return path.endswith(".py") and not path.startswith((_OURS, sys.base_prefix)) and "site-packages" not in path
+
+
+def _checksum(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()[:16]
+    except OSError:
+        return "cannot be read"

@@ -1,0 +1,63 @@
+"""Metrics over the samples of all ranks: each sample counted once, and the same number as one process gets.
+
+Three kinds. One that says of which attributes it is the sum (``sums = ("_right", "_count")``) has these added up at the
+end. One of torchmetrics' gathers its own states. Any other sees the outputs and targets of all ranks, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from etude.dist import group
+
+
+def parts(metrics: Mapping[str, Any], output: Any, target: Any, *, lent: bool) -> dict[str, list[tuple[Any, Any]]]:
+    """Metric → the pairs that it has to see of this batch; a batch that was only lent counts nowhere."""
+    own: list[tuple[Any, Any]] = [] if lent else [(output, target)]
+    everyone = own
+    if group.is_joined() and not all(map(reduces_itself, metrics.values())):
+        pair = None if lent else (_on_cpu(output), _on_cpu(target))
+        everyone = [pair for pair in group.gather(pair) if pair is not None]
+    return {name: own if reduces_itself(metric) else everyone for name, metric in metrics.items()}
+
+
+def compute(metric: Any) -> Any:
+    """What ``metric`` gives for the samples of all ranks."""
+    names = getattr(metric, "sums", ())
+    if group.is_joined() and names:
+        for name, value in zip(names, _added([attrgetter(name)(metric) for name in names]), strict=True):
+            owner, _, last = name.rpartition(".")
+            setattr(attrgetter(owner)(metric) if owner else metric, last, value)
+    return metric.compute()
+
+
+def reduces_itself(metric: Any) -> bool:
+    """Whether its states are put together at the end: sums, and torchmetrics' own way."""
+    return bool(getattr(metric, "sums", ())) or (hasattr(metric, "_reductions") and hasattr(metric, "sync"))
+
+
+def _added(values: list[Any]) -> list[Any]:
+    """Sums over ranks, in their order; a rank that has seen nothing has None."""
+    columns = zip(*group.gather([_on_cpu(value) for value in values]), strict=True)
+    return [_sum([value for value in column if value is not None]) for column in columns]
+
+
+def _sum(values: list[Any]) -> Any:
+    if not values:
+        return None
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return total
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        return {key: _on_cpu(item) for key, item in value.items()}
+    return type(value)(map(_on_cpu, value)) if type(value) in (list, tuple) else value

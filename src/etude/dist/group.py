@@ -1,0 +1,208 @@
+"""The group of processes: joining it, leaving it, and what all of them say to each other beside gradients.
+
+Control messages have a group of their own (gloo, on the CPU), so that they need no accelerator and never stand in the
+way of gradients. All of these are called by every rank, in the same order; a process alone has nobody to ask.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from etude.dist.world import World
+from etude.errors import ConfigError, EtudeError, Finding, PeerError, UserError, printable
+
+T = TypeVar("T")
+#: Seconds that a rank waits for the others before the first step, and in a collective, unless it is told otherwise.
+PATIENCE = 300.0
+_TRIES = 20
+_control: Any = None
+
+
+def join(world: World, *, backend: str = "gloo", patience: float = PATIENCE) -> None:
+    """Meet the other ranks. Each attempt of a launcher has its own keys: addresses of the dead are never read."""
+    global _control
+    if distributed.is_initialized():
+        _control = _control or distributed.new_group(backend="gloo", timeout=timedelta(seconds=patience))
+        return
+    if not world.address or not world.port:
+        raise UserError("WORLD_SIZE is set, but not MASTER_ADDR and MASTER_PORT; `etude train --nproc N` sets all")
+    timeout = timedelta(seconds=patience)
+    try:
+        store = PrefixStore(f"etude/{world.attempt}", _meeting_place(world, timeout))
+        distributed.init_process_group(
+            backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout
+        )
+        _control = distributed.new_group(backend="gloo", timeout=timeout)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"rank {world.rank} of {world.size} on {socket.gethostname()} does not find the others at "
+            f"{world.address}:{world.port}: {_first_line(error)}"
+        ) from error
+
+
+def _meeting_place(world: World, timeout: timedelta) -> Any:
+    """The store that the launcher's agent hosts, or that of rank 0. A port that is still being freed is tried again."""
+    hosts = world.is_main and not world.hosted
+    for attempt in range(_TRIES):
+        try:
+            return TCPStore(
+                world.address, world.port, world.size, is_master=hosts, timeout=timeout, wait_for_workers=False
+            )
+        except RuntimeError as error:
+            if not hosts or "in use" not in str(error) or attempt == _TRIES - 1:
+                raise
+            time.sleep(0.25)
+    raise AssertionError
+
+
+def leave() -> None:
+    """Let go of the others; harmless for a process alone and the second time."""
+    global _control
+    if distributed.is_available() and distributed.is_initialized():
+        _control = None
+        distributed.destroy_process_group()
+
+
+def is_joined() -> bool:
+    """Whether there is anybody to talk to."""
+    return _control is not None
+
+
+def gather(value: T) -> list[T]:
+    """What every rank has, by rank."""
+    if _control is None:
+        return [value]
+    values: list[Any] = [None] * distributed.get_world_size(_control)
+    distributed.all_gather_object(values, value, group=_control)
+    return values
+
+
+def broadcast(value: T) -> T:
+    """What rank 0 has."""
+    if _control is None:
+        return value
+    holder = [value]
+    distributed.broadcast_object_list(holder, src=0, group=_control)
+    return holder[0]
+
+
+def barrier() -> None:
+    """Go on when every rank is here."""
+    if _control is not None:
+        distributed.barrier(group=_control)
+
+
+def sums(values: list[float]) -> list[float]:
+    """Sums over ranks, in double precision, the same bits on every rank."""
+    if _control is None:
+        return values
+    gathered = gather(values)
+    return [sum(column) for column in zip(*gathered, strict=True)]
+
+
+def sum_tensors(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The same for tensors, on the CPU; in the order of ranks, so that the bits do not depend on who came first."""
+    if _control is None:
+        return tensors
+    gathered = gather([tensor.detach().cpu() for tensor in tensors])
+    return [torch.stack(list(column)).sum(0) for column in zip(*gathered, strict=True)]
+
+
+class Told(EtudeError):
+    """An error of another rank that every rank ends with; that one alone reports it."""
+
+    is_told = True
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def first(call: Callable[[], T]) -> T:
+    """What rank 0 gets from ``call``, on every rank; when it raises, every rank does."""
+    if _control is None:
+        return call()
+    answer: tuple[str, Any] = ("", None)
+    error: BaseException | None = None
+    if distributed.get_rank(_control) == 0:
+        try:
+            answer = ("value", call())
+        except BaseException as raised:
+            error, answer = raised, ("error", (str(raised), getattr(raised, "exit_code", 1)))
+    kind, value = broadcast(answer)
+    if error is not None:
+        raise error
+    if kind == "error":
+        raise Told(*value)
+    return value  # type: ignore[no-any-return]
+
+
+def together(call: Callable[[], T], what: str) -> T:
+    """``call`` on every rank; when it raises on any, all of them end, with the error of the first that did."""
+    if _control is None:
+        return call()
+    result: Any = None
+    error: EtudeError | None = None
+    try:
+        result = call()
+    except EtudeError as raised:
+        error = raised
+    told = None if error is None else (socket.gethostname(), str(error), error.exit_code)
+    failed = [(rank, told) for rank, told in enumerate(gather(told)) if told is not None]
+    if not failed:
+        return result  # type: ignore[no-any-return]
+    rank, (host, message, code) = failed[0]
+    if error is not None and rank == distributed.get_rank(_control):
+        raise error
+    raise Told(f"rank {rank} on {host}: {what}: {message}", code)
+
+
+def require_agreement(facts: dict[str, Any]) -> None:
+    """Refuse ranks that were given another config, code, world or data than rank 0, before the first step."""
+    everyone = gather((socket.gethostname(), facts))
+    wanted = everyone[0][1]
+    findings = []
+    for rank, (host, own) in enumerate(everyone):
+        keys = [key for key in {**wanted, **own} if own.get(key) != wanted.get(key)]
+        for key in keys[:5]:
+            here, there = printable(str(own.get(key)))[:80], printable(str(wanted.get(key)))[:80]
+            findings.append(Finding("", f"rank {rank} on {host}: {key} is {here}, on rank 0 it is {there}"))
+    if findings:
+        raise ConfigError(findings)
+
+
+#: What gloo, NCCL and the store say when somebody is gone or does not answer.
+_LOST = (
+    "Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "gloo", "Gloo",
+    "NCCL communicator was aborted", "Connection refused", "Application timeout", "heartbeat", "Socket Timeout",
+    "DistBackendError", "ProcessGroup", "Failed to recv", "wait timeout",
+)  # fmt: skip
+
+
+def lost_peer(error: BaseException, *, step: int) -> PeerError | None:
+    """The error to report when ``error`` is how the loss of another rank shows here; else None."""
+    if isinstance(error, PeerError):
+        return error
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, RuntimeError | ConnectionError) and any(word in str(seen) for word in _LOST):
+            return PeerError(f"another rank was lost or did not answer after step {step}: {_first_line(seen)}")
+        seen = seen.__cause__
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    """What went wrong, without the line of the library's source that says so and without advice."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return printable(re.sub(r"^\[[^\]]*\.(cc|cpp|h):\d+\] ", "", line).partition(". This is")[0])[:200]
+
+

@@ -1,0 +1,294 @@
+"""``etude train CONFIG --nproc 2``: torch's elastic agent starts the processes, and what became of them is told once.
+
+.. code-block:: text
+
+    launcher    agent (torch) · monitor (a thread: heartbeats) · signals, passed on to every rank once
+    worker      a fork of a server that has torch loaded already: a restart takes a second
+    an attempt  all ranks end in good order, or one fails and the others are ended with it
+    again       when a rank was killed, hung or lost: the next attempt goes on from the newest checkpoint
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from etude.dist import reports
+from etude.dist.reports import Beat, Note
+from etude.errors import PeerError, printable
+
+#: Loaded once, before any worker is made.
+_PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "etude.build", "etude.api", "etude.session", "etude.cli"]
+#: Codes of an end in good order: all ranks come to it together.
+ORDERLY = (0, 75, 130, 143)
+_PASSED_ON = ("SIGTERM", "SIGINT", "SIGUSR1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How many processes, where they meet, and how often a lost job is started again."""
+
+    nproc: int
+    nodes: int = 1
+    endpoint: str = ""
+    job: str = "etude"
+    max_restarts: int = 3
+    hang_timeout: float = 300.0
+    grace: float = 30.0
+
+
+@dataclass(frozen=True)
+class End:
+    """What became of an attempt: its code, what to say about it, and whether another one may help."""
+
+    code: int
+    words: str = ""
+    lost: bool = False
+
+
+def launch(words: Sequence[str], options: Launch) -> int:
+    """Run ``etude WORDS`` in several processes; returns the exit code of the command."""
+    _prepare()
+    with tempfile.TemporaryDirectory(prefix="etude-ranks-") as place:
+        for attempt in range(options.max_restarts + 1):
+            end = _Attempt(list(words), options, Path(place), attempt).run()
+            if not end.lost or attempt == options.max_restarts:
+                break
+            print(
+                f"etude: {end.words}\netude: starting again from the newest checkpoint "
+                f"(restart {attempt + 1} of {options.max_restarts})",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
+            reports.clear(Path(place))
+    if end.words:
+        text = end.words if end.words.endswith("\n") else f"etude: error: {end.words}\n"
+        print(text, end="", file=sys.stderr, flush=True)
+    return end.code
+
+
+def _prepare() -> None:
+    """Say ourselves what happens, and have a server ready that workers are forked from."""
+    for name in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.multiprocessing"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    multiprocessing.set_forkserver_preload(_PRELOAD)
+
+
+class _Attempt:
+    """One start of all ranks of this machine."""
+
+    def __init__(self, words: list[str], options: Launch, place: Path, number: int) -> None:
+        self.words, self.options, self.place, self.number = words, options, place, number
+        self._over = threading.Event()
+        self._hung = ""
+        self._signalled: str | None = None
+
+    def run(self) -> End:
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+        from torch.distributed.launcher.api import elastic_launch
+
+        before = {name: signal.signal(getattr(signal, name), self._pass_on) for name in _PASSED_ON}
+        monitor = threading.Thread(target=self._monitor, name="etude-monitor", daemon=True)
+        monitor.start()
+        try:
+            environment = {
+                reports.FOLDER: str(self.place), reports.LAUNCHER: str(os.getpid()),
+                reports.ATTEMPT: str(self.number), reports.PATIENCE: str(self.options.hang_timeout),
+            }  # fmt: skip
+            codes = elastic_launch(self._config(), worker)(self.words, environment, self.options.nproc)
+            return End(max(codes.values(), key=ORDERLY.index))
+        except ChildFailedError as failed:
+            self._wait_for_notes()
+            rank, failure = failed.get_first_failure()
+            return self._end(rank, failure.exitcode)
+        except _Early as early:
+            return End(early.code, f"stopped by {self._signalled} outside of training: there is nothing to save")
+        except (RuntimeError, ConnectionError, TimeoutError, OSError) as error:
+            return End(2, _rendezvous_failed(error, self.options))
+        finally:
+            self._over.set()
+            monitor.join(5)
+            for name, handler in before.items():
+                signal.signal(getattr(signal, name), handler)
+
+    def _config(self) -> Any:
+        from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+        from torch.distributed.launcher.api import LaunchConfig
+
+        alone = self.options.nodes == 1 and not self.options.endpoint
+        return LaunchConfig(
+            min_nodes=self.options.nodes,
+            max_nodes=self.options.nodes,
+            nproc_per_node=self.options.nproc,
+            run_id=f"{self.options.job}-{self.number}",
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0" if alone else self.options.endpoint,
+            local_addr="localhost" if alone else None,
+            max_restarts=0,
+            start_method="forkserver",
+            logs_specs=DefaultLogsSpecs(log_dir=str(self.place / "logs")),
+            signals_to_handle="SIGQUIT",
+            shutdown_timeout=int(self.options.grace) + 5,
+        )
+
+    # -- signals ---------------------------------------------------------------------------------------------------
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        """To every rank, once for each time: ranks are no members of the terminal's group."""
+        pids = [beat.pid for beat in reports.read_beats(self.place).values()]
+        self._signalled = signal.Signals(number).name
+        if not pids:
+            raise _Early({"SIGTERM": 143, "SIGINT": 130, "SIGUSR1": 75}[self._signalled])
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    # -- watching --------------------------------------------------------------------------------------------------
+
+    def _monitor(self) -> None:
+        """End the ranks of this machine when one of them has stood still for too long."""
+        patience = self.options.hang_timeout
+        while not self._over.wait(min(1.0, patience / 8)):
+            beats = reports.read_beats(self.place)
+            hung = [beat for beat in beats.values() if _stands(beat) >= patience and _is_alive(beat.pid)]
+            guilty = [beat for beat in hung if not beat.waiting or _silence(beat) >= patience]
+            overdue = any(_stands(beat) >= 2 * patience for beat in hung)
+            if guilty or overdue:
+                self._hung = _describe_hang(guilty or hung, patience)
+                for beat in [*guilty, *beats.values()]:
+                    with suppress(ProcessLookupError):
+                        os.kill(beat.pid, signal.SIGKILL)
+                return
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _wait_for_notes(self) -> None:
+        """A rank that failed has left its note before it ended; another node's may take a moment."""
+        if not reports.read_notes(self.place) and self.options.nodes > 1:
+            time.sleep(1.0)
+
+    def _end(self, rank: int, code: int) -> End:
+        notes = reports.read_notes(self.place)
+        if self._hung:
+            return End(PeerError.exit_code, self._hung, lost=True)
+        raised = next((note for note in notes if note.code != PeerError.exit_code), None)
+        if raised is not None and raised.code in ORDERLY:
+            return End(raised.code)  # it came to the end; what happened while it was torn down does not matter
+        if raised is not None:
+            return End(raised.code, _describe_error(raised))
+        if code < 0:
+            beats = reports.read_beats(self.place).values()
+            step = max([beat.step for beat in beats if beat.rank == rank] + [note.step for note in notes], default=0)
+            after = f"at step {step}" if step else "before the first step"
+            how = f"killed by {_signal_name(-code)}"
+            return End(PeerError.exit_code, f"rank {rank} on {_host()} lost {after}: {how}", lost=True)
+        if notes:
+            return End(PeerError.exit_code, _last_line(notes[0]), lost=True)
+        return End(code or 1, f"rank {rank} on {_host()} ended with code {code} and without a word")
+
+
+class _Early(BaseException):
+    """A signal came before any rank had begun."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def worker(words: list[str], environment: dict[str, str], count: int) -> int:
+    """What every rank does. An end in good order is returned; any other ends the process with its code at once."""
+    os.environ.update(environment)
+    with suppress(OSError):
+        os.setsid()  # Ctrl-C goes to the launcher, which passes it on
+    reports.beat()
+    import torch
+
+    from etude import cli
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
+    try:
+        code = cli.main(words)
+    except SystemExit as early:  # a signal before training
+        code = early.code if isinstance(early.code, int) else 1
+    reports.leave_note(code)
+    if code in ORDERLY:
+        return code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _stands(beat: Beat) -> float:
+    return beat.still + _silence(beat) if beat.doing != "starting" else 0.0
+
+
+def _silence(beat: Beat) -> float:
+    return max(0.0, time.time() - beat.when)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _describe_hang(beats: Sequence[Beat], patience: float) -> str:
+    lines = []
+    for beat in beats:
+        frozen = _silence(beat) >= patience / 2
+        doing = f"is frozen ({_state(beat.pid)})" if frozen else beat.doing
+        lines.append(f"rank {beat.rank} on {_host()} has not moved for {_stands(beat):.0f} s after step {beat.step}: it {doing}")
+        lines += [f"    {printable(line)}" for line in beat.stack.splitlines()] if not frozen else []
+    return "\n".join(lines)
+
+
+def _state(pid: int) -> str:
+    """As the kernel sees it: stopped, or asleep with all of its threads."""
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "it does not answer"
+    return {"T": "stopped by a signal", "t": "held by a debugger", "D": "waiting for a device"}.get(letter, "no thread runs")
+
+
+def _describe_error(note: Note) -> str:
+    after = f" after step {note.step}" if note.step else ""
+    head = f"etude: rank {note.rank} on {note.host} failed{after}:\n"
+    return head + (note.words if note.words.endswith("\n") else f"{note.words}\n")
+
+
+def _last_line(note: Note) -> str:
+    lines = note.words.strip().splitlines() or [f"rank {note.rank} lost the others"]
+    return lines[-1].removeprefix("etude: ").removeprefix("error: ")
+
+
+def _rendezvous_failed(error: BaseException, options: Launch) -> str:
+    said = printable((str(error).splitlines() or [type(error).__name__])[0])[:200]
+    where = options.endpoint or "this machine"
+    return f"the {options.nodes} nodes do not meet at {where}: {type(error).__name__}: {said}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _host() -> str:
+    return socket.gethostname()
+

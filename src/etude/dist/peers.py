@@ -1,0 +1,117 @@
+"""What the ranks of a run decide together: is the loss a number everywhere, does anybody want to stop, what time is it.
+
+One small all-reduce a step carries all of it. It is begun after the forward pass and read after the backward pass, so
+that it travels beside the gradients; whoever looks at the answer sees the same one on every rank at the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import fsum, isfinite
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import distributed
+
+from etude.dist import group
+from etude.dist.world import World
+
+#: Exit codes that a rank may wish for, least urgent first; sent as their place in this list.
+WISHES = (0, 75, 143, 130)
+
+
+class Peers:
+    """The other ranks, as the engine sees them.
+
+    ``sync(last)`` says whether the next backward pass completes the gradients of an update; between, nothing is sent.
+    """
+
+    def __init__(
+        self, world: World, *, sync: Callable[[bool], None], by_hand: bool = False, began: float | None = None
+    ) -> None:
+        self.world, self.sync, self.by_hand = world, sync, by_hand
+        self._began = monotonic() if began is None else began
+        self._sent = torch.zeros(3, dtype=torch.float64)
+        self._work: Any = None
+        self._asked_at = -1
+        #: The exit code that this rank wishes to end with; 0: none.
+        self.wish: Callable[[], int] = lambda: 0
+        #: What all ranks have agreed on: the exit code to stop with, the seconds since the start, a loss that is bad.
+        self.stop = 0
+        self.now = 0.0
+        self.bad = False
+
+    def clock(self) -> float:
+        """Seconds since the start, the same on every rank until the next exchange."""
+        return self.now
+
+    def ask(self, step: int, *, bad: bool = False) -> None:
+        """Begin the exchange of ``step``."""
+        values = [float(WISHES.index(self.wish())), monotonic() - self._began, float(bad)]
+        self._sent.copy_(torch.tensor(values, dtype=torch.float64))
+        self._work = distributed.all_reduce(self._sent, distributed.ReduceOp.MAX, group=group._control, async_op=True)
+        self._asked_at = step
+
+    def settle(self) -> None:
+        """Wait for the answer of the exchange that was begun."""
+        if self._work is not None:
+            work, self._work = self._work, None
+            work.wait()
+            wish, self.now, bad = self._sent.tolist()
+            self.stop, self.bad = max(self.stop, int(WISHES[int(wish)]), key=WISHES.index), bool(bad)
+
+    def meet(self, step: int) -> None:
+        """An exchange at once, unless this step has had its own."""
+        if self._asked_at != step:
+            self.ask(step)
+        self.settle()
+
+    @torch.no_grad()
+    def average(self, params: Iterable[torch.nn.Parameter]) -> None:
+        """The mean of gradients over ranks, in one message for each kind of number."""
+        kinds: dict[Any, list[torch.Tensor]] = {}
+        for param in params:
+            if param.grad is not None:
+                kinds.setdefault((param.grad.device, param.grad.dtype), []).append(param.grad)
+        for grads in kinds.values():
+            flat = torch.cat([grad.reshape(-1) for grad in grads])
+            distributed.all_reduce(flat)
+            flat /= self.world.size
+            for grad, mean in zip(grads, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
+                grad.copy_(mean.view_as(grad))
+
+    def align(self, model: torch.nn.Module) -> None:
+        """Rank 0's buffers (statistics of batch norms) on every rank, so that all of them evaluate one model."""
+        for buffer in model.buffers():
+            distributed.broadcast(buffer, src=0)
+
+    def told_by_bad(self, words: str, bad: bool) -> str:
+        """What the ranks whose loss is not finite say about it."""
+        told = group.gather(words if bad else "")
+        return "; ".join(f"on rank {rank} {said}" for rank, said in enumerate(told) if said)
+
+    def exchange(self) -> None:
+        """An exchange at once, outside of steps."""
+        self.ask(-1)
+        self.settle()
+
+
+def mean_over_ranks(values: list[dict[str, list[float]]], own: Callable[[str], bool]) -> dict[str, list[float]]:
+    """Element by element, the mean over the ranks that have a name; those that ``own`` names are rank 0's alone.
+
+    >>> mean_over_ranks([{"loss": [1.0], "time": [5.0]}, {"loss": [2.0], "time": [7.0]}], lambda name: name == "time")
+    {'loss': [1.5], 'time': [5.0]}
+    """
+    names = dict.fromkeys(name for one in values for name in one)
+    made = {}
+    for name in names:
+        lists = [one[name] for one in values if name in one]
+        shortest = min(map(len, lists))
+        alone = len(lists) == 1 or (own(name) and name in values[0])
+        made[name] = lists[0] if alone else [_mean([one[i] for one in lists]) for i in range(shortest)]
+    return made
+
+
+def _mean(values: list[float]) -> float:
+    return (fsum(values) if all(map(isfinite, values)) else sum(values)) / len(values)

@@ -1,0 +1,154 @@
+"""What the processes of one machine leave for their launcher: how each of them goes, and how it ended.
+
+.. code-block:: text
+
+    beat-1.json    rank 1: pid, steps, seconds without progress, what it is doing; written a few times a second at most
+    note-1.json    rank 1 has ended: exit code, step, its last words
+    folder         the run's folder, so that a restart goes on there
+
+The folder is a temporary one of the launcher's; its path is in the environment. Without a launcher of Étude's nothing
+is written, and errors are printed by the rank that has them. Knows no torch.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from etude.dist.world import World
+
+FOLDER, LAUNCHER, ATTEMPT, PATIENCE = "ETUDE_REPORTS", "ETUDE_LAUNCHER", "ETUDE_ATTEMPT", "ETUDE_HANG_TIMEOUT"
+#: Steps that this process has done, as far as anybody knows.
+steps: Callable[[], int] = lambda: 0  # noqa: E731
+
+
+@dataclass(frozen=True)
+class Note:
+    """How a rank ended."""
+
+    rank: int
+    code: int
+    step: int
+    when: float
+    words: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """How a rank goes. ``still`` is how long nothing has moved, ``waiting`` whether it only waits for other ranks."""
+
+    rank: int
+    pid: int
+    when: float
+    step: int = 0
+    still: float = 0.0
+    doing: str = "starting"
+    waiting: bool = False
+    stack: str = ""
+
+
+def folder() -> Path | None:
+    """Where to leave reports; None without a launcher."""
+    path = os.environ.get(FOLDER)
+    return Path(path) if path else None
+
+
+def attempt() -> int:
+    """How often the launcher has started this job again."""
+    return int(os.environ.get(ATTEMPT, "0"))
+
+
+def patience(default: float) -> float:
+    """Seconds that a rank may stand still, as the command line says."""
+    return float(os.environ.get(PATIENCE, default))
+
+
+def leave_note(code: int, words: str = "") -> None:
+    """Tell the launcher how this process ends; the first word counts."""
+    place, world = folder(), World.from_environment()
+    if place is None or (place / f"note-{world.rank}.json").exists():
+        return
+    note = Note(world.rank, code, steps(), time.time(), words, socket.gethostname())
+    _write(place / f"note-{world.rank}.json", asdict(note))
+
+
+def beat(**facts: Any) -> None:
+    """Tell the launcher how it goes."""
+    place, world = folder(), World.from_environment()
+    if place is not None:
+        _write(place / f"beat-{world.rank}.json", asdict(Beat(world.rank, os.getpid(), time.time(), **facts)))
+
+
+def remember_folder(path: Path) -> None:
+    """Where the run lives, for a restart."""
+    place = folder()
+    if place is not None:
+        (place / "folder").write_text(str(path.absolute()), encoding="utf-8")
+
+
+def folder_before() -> Path | None:
+    """The run's folder of the attempt before this one; None in the first."""
+    place = folder()
+    if place is None or not attempt() or not (place / "folder").exists():
+        return None
+    return Path((place / "folder").read_text(encoding="utf-8"))
+
+
+def read_notes(place: Path) -> list[Note]:
+    """What ranks have left, the first that ended first."""
+    return sorted((Note(**found) for found in _read(place, "note-*.json")), key=lambda note: note.when)
+
+
+def read_beats(place: Path) -> dict[int, Beat]:
+    return {beat.rank: beat for beat in (Beat(**found) for found in _read(place, "beat-*.json"))}
+
+
+def clear(place: Path) -> None:
+    """Forget an attempt; the run's folder stays known."""
+    for path in [*place.glob("note-*.json"), *place.glob("beat-*.json")]:
+        path.unlink(missing_ok=True)
+
+
+def tell(error: BaseException, report: Callable[[], int]) -> int:
+    """Report ``error`` by ``report``, which prints and returns the exit code. One of several processes says who it is,
+    or leaves its words to the launcher, which prints those of the first."""
+    world = World.from_environment()
+    if not world.is_many:
+        return report()
+    code = getattr(error, "exit_code", None)
+    buffer = io.StringIO()
+    if not getattr(error, "is_told", False) or code is None:
+        with redirect_stderr(buffer):
+            code = report()
+    words = buffer.getvalue()
+    if folder() is not None:
+        leave_note(code, words)
+    elif words:
+        after = f" after step {steps()}" if steps() else ""
+        print(f"etude: rank {world.rank} on {socket.gethostname()}{after}:\n{words}", end="", file=sys.stderr)
+    return code
+
+
+def _write(path: Path, facts: dict[str, Any]) -> None:
+    part = path.with_suffix(f".part{os.getpid()}")
+    with suppress(OSError):
+        part.write_text(json.dumps(facts), encoding="utf-8")
+        os.replace(part, path)
+
+
+def _read(place: Path, pattern: str) -> list[dict[str, Any]]:
+    found = []
+    for path in place.glob(pattern):
+        with suppress(OSError, ValueError):
+            found.append(json.loads(path.read_text(encoding="utf-8")))
+    return found

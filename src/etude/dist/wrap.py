@@ -1,0 +1,188 @@
+"""A model for several processes: DDP, or FSDP2 on a mesh. torch does the work; here is decided what is wrapped how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from etude.dist.world import World
+from etude.errors import ConfigError, suggest
+from etude.plan import Parallel
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """``called`` computes losses for training; ``model`` is the module itself, whose names checkpoints have."""
+
+    model: nn.Module
+    called: Any
+    #: Whether the next backward pass sends gradients.
+    sync: Callable[[bool], None]
+    #: Whether the engine has to make means of gradients itself, before they are used.
+    by_hand: bool = False
+
+
+def strategy_of(parallel: Parallel, world: World) -> str:
+    """What ``auto`` stands for here; a process alone needs none of them."""
+    if not world.is_many:
+        return "none"
+    return "ddp" if parallel.strategy == "auto" else parallel.strategy
+
+
+def wrap(
+    model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, by_hand: bool = False
+) -> Wrapped:
+    """The model as ``parallel`` wants it. Called by every rank, before optimizers are made.
+
+    ``by_hand`` is for updates of the user's own, which may call parts of the model without DDP's knowledge.
+    """
+    strategy = strategy_of(parallel, world)
+    if parallel.recompute:
+        recompute(model, parallel.recompute, at=str(parallel.at))
+    if strategy == "none":
+        if world.is_many:
+            raise ConfigError(
+                f"parallel.strategy is none, but there are {world.size} processes", at=str(parallel.at),
+                hint="ddp, fsdp, hsdp or auto train together",
+            )  # fmt: skip
+        return Wrapped(model, model, lambda last: None)
+    require_trainable(model, parallel)
+    if by_hand and strategy != "ddp":
+        raise ConfigError(f"an update of your own cannot be used with {strategy}", at=str(parallel.at), hint="ddp can")
+    if by_hand:
+        for tensor in (*model.parameters(), *model.buffers()):
+            torch.distributed.broadcast(tensor.detach(), src=0)
+        return Wrapped(model, model, lambda last: None, by_hand=True)
+    if strategy == "ddp":
+        return _data_parallel(model, parallel, device)
+    return _sharded(model, parallel, world, device, hybrid=strategy == "hsdp")
+
+
+def _data_parallel(model: nn.Module, parallel: Parallel, device: torch.device) -> Wrapped:
+    made = nn.parallel.DistributedDataParallel(
+        model,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        find_unused_parameters=parallel.find_unused,
+        static_graph=parallel.static_graph,
+        gradient_as_bucket_view=parallel.bucket_view,
+        bucket_cap_mb=parallel.bucket_mb,
+    )
+    _compress(made, parallel.compression)
+
+    def sync(last: bool) -> None:
+        made.require_backward_grad_sync = last
+
+    return Wrapped(model, made, sync)
+
+
+def _compress(made: nn.parallel.DistributedDataParallel, how: str) -> None:
+    if how == "none":
+        return
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    if how == "powersgd":
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=10)
+        made.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return
+    hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[how]
+    made.register_comm_hook(None, hook)
+
+
+def _sharded(
+    model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, hybrid: bool
+) -> Wrapped:
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+
+    options: dict[str, Any] = {
+        "mesh": _mesh(parallel, world, device, hybrid=hybrid),
+        "reshard_after_forward": parallel.reshard,
+        "offload_policy": CPUOffloadPolicy() if parallel.offload else OffloadPolicy(),
+    }
+    if parallel.precision != "fp32":
+        options["mp_policy"] = MixedPrecisionPolicy(
+            param_dtype=_DTYPES[parallel.precision], reduce_dtype=_DTYPES[parallel.reduce]
+        )
+    for module in _blocks(model, parallel):
+        fully_shard(module, **options)
+    made: Any = fully_shard(model, **options)
+    return Wrapped(model, model, made.set_requires_gradient_sync)
+
+
+def _mesh(parallel: Parallel, world: World, device: torch.device, *, hybrid: bool) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    if not hybrid:
+        return init_device_mesh(device.type, (world.size,), mesh_dim_names=("shard",))
+    shards = parallel.shards or world.local_size
+    if shards < 2 or world.size % shards or world.size == shards:
+        raise ConfigError(
+            f"hsdp: {world.size} processes cannot be copies of {shards} shards each", at=str(parallel.at),
+            hint="parallel.shards must divide the number of processes, and be at least 2",
+        )  # fmt: skip
+    return init_device_mesh(device.type, (world.size // shards, shards), mesh_dim_names=("copy", "shard"))
+
+
+def _blocks(model: nn.Module, parallel: Parallel) -> list[nn.Module]:
+    """The modules that are sharded on their own, innermost first: those of the named classes, or large ones."""
+    if parallel.wrap:
+        return list(reversed(of_classes(model, parallel.wrap, "parallel.wrap", at=str(parallel.at))))
+    if not parallel.min_params:
+        return []
+    own = [module for module in model.modules() if module is not model and any(True for _ in module.parameters(False))]
+    return [module for module in own if sum(p.numel() for p in module.parameters(False)) >= parallel.min_params]
+
+
+def of_classes(model: nn.Module, names: Iterable[str], key: str, *, at: str) -> list[nn.Module]:
+    """The modules below ``model`` whose class is called one of ``names``; a name that fits none is a mistake."""
+    wanted, found = set(names), []
+    for module in model.modules():
+        if module is not model and type(module).__name__ in wanted:
+            found.append(module)
+    missing = wanted - {type(module).__name__ for module in found}
+    if missing:
+        known = {type(module).__name__ for module in model.modules() if module is not model}
+        name = sorted(missing)[0]
+        raise ConfigError(f"{key}: the model has no module of a class {name!r}", at=at, hint=suggest(name, known))
+    return found
+
+
+def recompute(model: nn.Module, names: Iterable[str], *, at: str = "") -> None:
+    """Activation checkpointing: modules of these classes keep no activations and compute them again when needed."""
+    from torch.utils.checkpoint import checkpoint
+
+    for module in of_classes(model, names, "parallel.recompute", at=at):
+        plain = module.forward
+
+        def forward(*args: Any, _plain: Any = plain, **kwargs: Any) -> Any:
+            if not torch.is_grad_enabled():
+                return _plain(*args, **kwargs)
+            return checkpoint(_plain, *args, use_reentrant=False, **kwargs)
+
+        module.forward = forward
+
+
+def require_trainable(model: nn.Module, parallel: Parallel) -> None:
+    if not any(param.requires_grad for param in model.parameters()):
+        raise ConfigError("no parameter of the model is trained, so there is nothing to do together", at=str(parallel.at))
+
+
+def require_fitting(optimizers: dict[str, torch.optim.Optimizer], strategy: str, *, at: str) -> None:
+    """Optimizers that do not work with parameters in shards, or not with several ranks at all."""
+    import inspect
+
+    for optimizer in optimizers.values():
+        name = type(optimizer).__name__
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            raise ConfigError(f"{name} searches with losses of its own, which differ from rank to rank", at=at)
+        if strategy in ("fsdp", "hsdp"):
+            fused = any(group.get("fused") for group in optimizer.param_groups)
+            if name == "Adafactor" or (name == "SGD" and fused):
+                what = "fused SGD" if fused else name
+                raise ConfigError(f"{what} does not work with parameters in shards (fsdp)", at=at, hint="ddp does")

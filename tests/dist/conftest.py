@@ -1,0 +1,93 @@
+"""Jobs of several real processes on gloo, started by one launcher that has torch loaded already."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Seconds; a machine may be very busy.
+PATIENCE = 600.0
+
+
+class Job:
+    """A command that was begun in several processes."""
+
+    def __init__(self, jobs: Jobs, begin: int) -> None:
+        self.jobs, self._begin, self._code = jobs, begin, None
+
+    def wait(self) -> int:
+        if self._code is None:
+            self._code = json.loads(self.jobs.answers.get(timeout=PATIENCE))["code"]
+        return self._code
+
+    @property
+    def output(self) -> str:
+        return self.jobs.log.read_text(errors="replace")[self._begin :]
+
+    def until(self, words: str) -> None:
+        """Wait until the job has printed ``words``."""
+        deadline = time.monotonic() + PATIENCE
+        while words not in self.output:
+            assert time.monotonic() < deadline, f"never printed {words!r}:\n{self.output}"
+            time.sleep(0.05)
+
+    def send(self, number: int, *, pid: int | None = None) -> None:
+        """A signal to the launcher, or to one process of the job."""
+        os.kill(self.jobs.process.pid if pid is None else pid, number)
+
+
+class Jobs:
+    """Starts jobs one after another."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("RANK", "WORLD_"))}
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        with open(log, "wb") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.dist.harness"], cwd=ROOT, env=environment, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
+            )  # fmt: skip
+        self.answers: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.answers.put(line)
+
+    def start(self, *words: Any, cwd: Path, nproc: int = 2, max_restarts: int = 0, **options: Any) -> Job:
+        job = Job(self, len(self.log.read_text(errors="replace")))
+        request = {"words": [*map(str, words)], "cwd": str(cwd), "nproc": nproc, "max_restarts": max_restarts}
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(request | options) + "\n")
+        self.process.stdin.flush()
+        return job
+
+    def run(self, *words: Any, cwd: Path, code: int = 0, **options: Any) -> Job:
+        """A job from beginning to end, which must be with ``code``."""
+        job = self.start(*words, cwd=cwd, **options)
+        assert job.wait() == code, job.output
+        return job
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def jobs(tmp_path_factory):
+    made = Jobs(tmp_path_factory.mktemp("jobs") / "log.txt")
+    yield made
+    made.close()

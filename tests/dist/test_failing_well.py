@@ -1,0 +1,108 @@
+"""Ranks that are killed, raise, hang or freeze, signals to all or to one: one message, one code, nothing lost."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+
+from tests.dist import project
+
+WORDS = ("train", "config.yaml", "-q", "--folder")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return project.make(tmp_path_factory.mktemp("failing"))
+
+
+@pytest.fixture(scope="module")
+def whole(jobs, folder):
+    jobs.run(*WORDS, "whole", cwd=folder)
+    return folder / "whole"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_is_started_again_to_the_same_bits(jobs, folder, whole, rank):
+    job = jobs.run(*WORDS, f"killed-{rank}", "--chaos", f"kill@step=11,rank={rank}", cwd=folder, max_restarts=2)
+    assert re.search(rf"rank {rank} on \S+ lost at step \d+: killed by SIGKILL", job.output)
+    assert project.same_bits(whole, folder / f"killed-{rank}")
+
+
+def test_without_restarts_a_killed_rank_ends_the_command(jobs, folder, whole):
+    job = jobs.run(*WORDS, "lost", "--chaos", "kill@step=6,rank=1", cwd=folder, code=8)
+    assert "rank 1 on" in job.output and "Traceback" not in job.output
+    jobs.run(*WORDS, "lost", "--resume", cwd=folder)
+    assert project.same_bits(whole, folder / "lost")
+
+
+def test_a_rank_that_raises_is_named_with_the_line(jobs, tmp_path):
+    project.make(tmp_path, hooks=[{"type": "job.Seen", "raise_at": 5, "rank": 1}])
+    job = jobs.run(*WORDS, "raised", cwd=tmp_path, code=3)
+    assert re.search(r"etude: rank 1 on \S+ failed after step 5:", job.output)
+    assert "job.py" in job.output and "this rank is tired" in job.output
+    assert job.output.count("error:") == 1
+
+
+def test_a_loss_that_is_nan_on_one_rank_stops_all(jobs, folder):
+    job = jobs.run(*WORDS, "nan", "--chaos", "nan@step=6,rank=1", cwd=folder, code=4)
+    assert "not finite at step 6 on rank 1" in job.output
+
+
+def test_a_loss_that_is_nan_on_one_rank_is_skipped_by_all(jobs, folder):
+    jobs.run(*WORDS, "skip", "+train.nonfinite=skip", "--chaos", "nan@step=6,rank=1", cwd=folder)
+    jobs.run(*WORDS, "rollback", "+train.nonfinite=rollback", "--chaos", "nan@step=6,rank=0", cwd=folder)
+    assert project.records(folder / "skip")[-1]["step"] == project.records(folder / "rollback")[-1]["step"] == 20
+
+
+@pytest.mark.parametrize(("fault", "words"), [("hang", "it is in hook Faults"), ("freeze", "stopped by a signal")])
+def test_a_rank_that_stands_still_is_named(jobs, folder, fault, words):
+    job = jobs.run(*WORDS, fault, "--chaos", f"{fault}@step=5,rank=1", cwd=folder, code=8, hang_timeout=10.0)
+    assert "rank 1 on" in job.output and words in job.output
+
+
+def test_a_rank_that_hangs_in_its_data_is_named_and_the_job_goes_on(jobs, tmp_path):
+    project.make(tmp_path, data={"train": {"dataset": {"type": "job.Shaky", "sleep_at": 3}, "batch_size": 32}})
+    job = jobs.run(*WORDS, "data", cwd=tmp_path, code=8, hang_timeout=10.0)
+    assert "loads data" in job.output and "time.sleep(3600)" in job.output
+
+
+@pytest.mark.parametrize(("name", "code"), [("sigterm", 143), ("sigint", 130), ("usr1", 75)])
+def test_a_signal_to_one_rank_stops_all_at_one_step(jobs, folder, whole, name, code):
+    jobs.run(*WORDS, name, "--chaos", f"{name}@step=6,rank=1", cwd=folder, code=code)
+    jobs.run(*WORDS, name, "--resume", cwd=folder)
+    assert project.same_bits(whole, folder / name)
+
+
+def test_a_signal_to_the_launcher_stops_all(jobs, folder, whole):
+    job = jobs.start("train", "config.yaml", "--folder", "signalled", "train.epochs=2000", cwd=folder)
+    job.until("6/10000")
+    job.send(signal.SIGTERM)
+    assert job.wait() == 143
+    assert "stopped by SIGTERM at step" in job.output
+
+
+def test_time_is_up_for_all_at_once(jobs, folder):
+    job = jobs.run("train", "config.yaml", "--folder", "limited", "train.epochs=20000", "--max-time", "3s", cwd=folder,
+                   code=75)  # fmt: skip
+    assert "time is up at step" in job.output
+
+
+def test_a_folder_in_use_and_a_mistake_are_told_once(jobs, folder, whole):
+    job = jobs.run(*WORDS, "whole", cwd=folder, code=2)
+    assert job.output.count("holds a run at step 20") == 1
+    job = jobs.run(*WORDS, "tiny", "data.train.batch_size=1", cwd=folder, code=2)
+    assert "cannot be shared among 2 processes" in job.output and not (folder / "tiny").exists()
+
+
+def test_ranks_that_were_given_different_things_are_told_before_the_first_step(jobs, tmp_path):
+    project.make(tmp_path)
+    source = (tmp_path / "job.py").read_text()
+    (tmp_path / "job.py").write_text(source + "\nLR = 0.1 * (1 + int(os.environ['RANK']))\n")
+    (tmp_path / "config.py").write_text(
+        "import os, yaml\nglobals().update(yaml.safe_load(open('config.yaml')))\n"
+        "optim = dict(type='SGD', lr=0.1 * (1 + int(os.environ.get('RANK', 0))))\n"
+    )
+    job = jobs.run("train", "config.py", "--dialect", "native", "-q", "--folder", "apart", cwd=tmp_path, code=2)
+    assert "rank 1 on" in job.output and "optim.lr is 0.2, on rank 0 it is 0.1" in job.output

@@ -1,0 +1,103 @@
+"""One config means the same in any number of processes, under any strategy, and after a change of either."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from tests.dist import project
+from tests.dist.job import Net, Shaky
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return project.make(tmp_path_factory.mktemp("same"))
+
+
+@pytest.fixture(scope="module")
+def one(jobs, folder):
+    jobs.run("train", "config.yaml", "-q", "--folder", "one", cwd=folder, nproc=1)
+    return folder / "one"
+
+
+@pytest.fixture(scope="module")
+def two(jobs, folder):
+    jobs.run("train", "config.yaml", "-q", "--folder", "two", cwd=folder)
+    return folder / "two"
+
+
+def by_hand() -> dict[str, torch.Tensor]:
+    """The same training as a raw loop, with the draws that the engine's loader makes."""
+    from etude.data.loader import Loader
+
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    loader = Loader(Shaky(size=150), batch_size=32, shuffle=True)
+    for _ in range(4):
+        for inputs, target in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), target).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+    return model.state_dict()
+
+
+def test_one_process_is_the_raw_loop_and_two_are_one(one, two):
+    expected = by_hand()
+    for name, weight in project.weights(one).items():
+        torch.testing.assert_close(weight, expected[name], rtol=0, atol=1e-6)
+    assert project.distance(one, two) < 1e-5
+    exact = [(a["accuracy"], b["accuracy"]) for a, b in zip(project.records(one), project.records(two), strict=True)
+             if "accuracy" in a]  # fmt: skip
+    assert exact and all(a == b for a, b in exact)
+
+
+def test_two_processes_give_the_same_bits_again(jobs, folder, two):
+    jobs.run("train", "config.yaml", "-q", "--folder", "again", cwd=folder)
+    assert project.same_bits(two, folder / "again")
+
+
+def test_four_processes_give_the_same_curve(jobs, folder, one):
+    """150 samples in batches of 32 leave a last batch of 22, which four ranks cannot share evenly."""
+    jobs.run("train", "config.yaml", "-q", "--folder", "four", cwd=folder, nproc=4)
+    assert project.distance(one, folder / "four") < 1e-5
+
+
+@pytest.mark.parametrize("options", [["+parallel.strategy=fsdp"], ["+parallel={strategy: hsdp, shards: 2}"]])
+def test_shards_give_the_same_curve(jobs, folder, one, options):
+    name = f"sharded{len(options[0])}"
+    jobs.run("train", "config.yaml", *options, "-q", "--folder", name, cwd=folder, nproc=4 if "hsdp" in options[0] else 2)
+    assert project.distance(one, folder / name) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((2, "ddp"), (1, "none")), ((1, "none"), (2, "fsdp")), ((2, "fsdp"), (4, "ddp"))]
+)
+def test_another_world_goes_on_to_the_same_curve(jobs, folder, one, before, after):
+    name = f"from-{before[0]}-to-{after[0]}"
+    words = ["train", "config.yaml", "-q", "--folder", name]
+    strategies = [f"+parallel.strategy={strategy}" for _, strategy in (before, after)]
+    jobs.run(*words, strategies[0], "--chaos", "sigterm@step=7", cwd=folder, nproc=before[0], code=143)
+    jobs.run(*words, strategies[1], "--resume", cwd=folder, nproc=after[0])
+    assert project.distance(one, folder / name) < 1e-5
+
+
+def test_everything_random_goes_on_in_the_same_bits(jobs, tmp_path):
+    """Dropout draws from each rank's own stream, batch norms have buffers, gradients are accumulated over steps."""
+    changes = {"model": {"norm": True, "dropout": 0.2}, "train": {"epochs": 3, "accumulate": 2},
+               "hooks": [{"type": "Ema", "momentum": 0.1}]}  # fmt: skip
+    project.make(tmp_path, **changes)
+    jobs.run("train", "config.yaml", "-q", "--folder", "whole", cwd=tmp_path)
+    jobs.run("train", "config.yaml", "-q", "--folder", "cut", "--chaos", "sigterm@step=7,rank=1", cwd=tmp_path, code=143)
+    jobs.run("train", "config.yaml", "-q", "--folder", "cut", "--resume", cwd=tmp_path)
+    assert project.same_bits(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_the_other_way_to_say_a_batch(jobs, folder, two):
+    jobs.run(
+        "train", "config.yaml", "~data.train.batch_size", "+data.train.batch_size_per_rank=16", "-q",
+        "--folder", "per-rank", cwd=folder,
+    )  # fmt: skip
+    assert project.same_bits(two, folder / "per-rank")
