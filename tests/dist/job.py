@@ -15,8 +15,12 @@ from etude.data import Digits
 class Shaky(torch.utils.data.Dataset):
     """Digits with noise that each sample draws for itself."""
 
-    def __init__(self, split: str = "train", size: int = 150, sleep_at: int = -1, noise: float = 0.1) -> None:
+    def __init__(
+        self, split: str = "train", size: int = 150, sleep_at: int = -1, noise: float = 0.1, apart: bool = False
+    ) -> None:
         self.digits, self.size, self.sleep_at, self.noise = Digits(split), size, sleep_at, noise
+        if apart:  # as if a node had another copy of the data
+            self.size += int(os.environ["RANK"])
 
     def __len__(self) -> int:
         return self.size

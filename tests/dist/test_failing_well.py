@@ -26,7 +26,7 @@ def whole(jobs, folder):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_is_started_again_to_the_same_bits(jobs, folder, whole, rank):
     job = jobs.run(*WORDS, f"killed-{rank}", "--chaos", f"kill@step=11,rank={rank}", cwd=folder, max_restarts=2)
-    assert re.search(rf"rank {rank} on \S+ lost at step \d+: killed by SIGKILL", job.output)
+    assert re.search(rf"rank {rank} on \S+ lost at step \d+: killed", job.output)
     assert project.same_bits(whole, folder / f"killed-{rank}")
 
 
@@ -62,7 +62,7 @@ def test_a_rank_that_stands_still_is_named(jobs, folder, fault, words):
     assert "rank 1 on" in job.output and words in job.output
 
 
-def test_a_rank_that_hangs_in_its_data_is_named_and_the_job_goes_on(jobs, tmp_path):
+def test_a_rank_that_hangs_in_its_data_is_named(jobs, tmp_path):
     project.make(tmp_path, data={"train": {"dataset": {"type": "job.Shaky", "sleep_at": 3}, "batch_size": 32}})
     job = jobs.run(*WORDS, "data", cwd=tmp_path, code=8, hang_timeout=10.0)
     assert "loads data" in job.output and "time.sleep(3600)" in job.output
@@ -97,12 +97,7 @@ def test_a_folder_in_use_and_a_mistake_are_told_once(jobs, folder, whole):
 
 
 def test_ranks_that_were_given_different_things_are_told_before_the_first_step(jobs, tmp_path):
-    project.make(tmp_path)
-    source = (tmp_path / "job.py").read_text()
-    (tmp_path / "job.py").write_text(source + "\nLR = 0.1 * (1 + int(os.environ['RANK']))\n")
-    (tmp_path / "config.py").write_text(
-        "import os, yaml\nglobals().update(yaml.safe_load(open('config.yaml')))\n"
-        "optim = dict(type='SGD', lr=0.1 * (1 + int(os.environ.get('RANK', 0))))\n"
-    )
-    job = jobs.run("train", "config.py", "--dialect", "native", "-q", "--folder", "apart", cwd=tmp_path, code=2)
-    assert "rank 1 on" in job.output and "optim.lr is 0.2, on rank 0 it is 0.1" in job.output
+    project.make(tmp_path, data={"train": {"dataset": {"type": "job.Shaky", "apart": True}, "batch_size": 32}})
+    job = jobs.run(*WORDS, "apart", cwd=tmp_path, code=2)
+    assert re.search(r"rank 1 on \S+: data.train is samples 151\b.*, on rank 0 it is samples 150", job.output)
+    assert not (tmp_path / "apart").exists()

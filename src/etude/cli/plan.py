@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from etude.cli.train import positive, seconds
+from etude.errors import UserError
+
 if TYPE_CHECKING:
     from etude.plan import Plan
     from etude.preview.explain import Act, Facts, GroupFact
@@ -38,6 +41,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--plot", metavar="FILE", help="draw the curves of all groups into FILE (.png, .svg, .pdf)")
     parser.add_argument("--acts", action="store_true", help="every act of every hook, one per line")
     parser.add_argument("--dialect", default="")
+    many = parser.add_argument_group("several processes")
+    many.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes on each machine")
+    many.add_argument("--nodes", "--nnodes", type=positive, default=1, metavar="N", help="machines")
+    many.add_argument("--mtbf", metavar="4h", help="mean time between failures of the whole job: how often to save?")
+    many.add_argument("--node-mtbf", metavar="90d", help="the same of one machine")
+    many.add_argument("--save-time", default="30s", metavar="30s", help="what a save costs (30s)")
+    many.add_argument("--restart-time", default="5min", metavar="5min", help="from a failure to the next step (5min)")
     parser.set_defaults(run=run)
 
 
@@ -48,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
     compat.install()
     plan, _ = load_plan(args.config, [*args.overrides, *args.cfg_options], dialect=args.dialect)
     plan = require_sound(plan)
-    told = _native(plan) if plan.builder == "native" else _foreign(plan, keep_acts=args.acts)
+    count = args.nproc * args.nodes
+    told = _native(plan, count) if plan.builder == "native" else _foreign(plan, keep_acts=args.acts)
+    told.blocks[1:1] = [lines for lines in (_failures(args),) if lines]
     if args.acts:
         for act in told.acts:
             print(f"epoch {act.epoch}  step {act.step}  {act.point:<16} {act.who}")
@@ -76,16 +88,68 @@ class Told:
     notes: Sequence[str] = ()
 
 
-def _native(plan: Plan) -> Told:
+def _native(plan: Plan, count: int = 1) -> Told:
     """A native plan tells its own story; only lengths and groups are read off the built run."""
-    from etude.build import build
+    from etude.build import build, for_world
+    from etude.dist.world import World
     from etude.preview.explain import story
     from etude.preview.lengths import facts_of
 
+    asked, plan = plan, for_world(plan, World(size=count))
     facts = facts_of(build(plan))
     acts = list(story(plan, facts)) if facts.steps_per_epoch else []
-    blocks = [_length(plan, facts), _groups(facts), _hooks(facts), _times(acts, facts), _disk(acts, plan, facts)]
+    blocks = [
+        [*_length(plan, facts), *_processes(asked, plan, count)],
+        _groups(facts),
+        _hooks(facts),
+        _times(acts, facts),
+        _disk(acts, plan, facts),
+    ]
     return Told(blocks, _curves(plan, facts), acts)
+
+
+def _processes(asked: Plan, plan: Plan, count: int) -> list[str]:
+    """The batch of all processes together and of each, where there is more than one or the config speaks of it."""
+    from etude.dist.world import World
+
+    train = plan.data.get("train")
+    if train is None or (count == 1 and asked.data["train"].batch_size_per_rank is None):
+        return []
+    strategy = (
+        plan.parallel.strategy if plan.parallel.strategy != "auto" else "ddp" if World(size=count).is_many else "none"
+    )
+    if train.batch_size < count:
+        return [f"{'processes':<10} {count}: a batch of {train.batch_size} cannot be shared among so many"]
+    each = -(-train.batch_size // count)
+    exact = "each" if train.batch_size % count == 0 else "each at most"
+    return [f"{'processes':<10} {count} ({strategy}): batches of {train.batch_size} in all, {each} {exact}"]
+
+
+def _failures(args: argparse.Namespace) -> list[str]:
+    """How often to save when machines fail, and what share of the time is left for training that counts."""
+    from etude.dist.goodput import outlook
+
+    if args.mtbf and args.node_mtbf:
+        raise UserError("--mtbf is of the whole job, --node-mtbf of one machine: give one of them")
+    if not (args.mtbf or args.node_mtbf):
+        return []
+    mtbf = seconds("--mtbf", args.mtbf) if args.mtbf else seconds("--node-mtbf", args.node_mtbf) / args.nodes
+    save, restart = seconds("--save-time", args.save_time), seconds("--restart-time", args.restart_time)
+    found = outlook(save=save, restart=restart, mtbf=mtbf)
+    return [
+        f"{'failures':<10} one every {_time(mtbf)} on {args.nodes} machine{'s' if args.nodes > 1 else ''}; "
+        f"a save takes {_time(save)}, a restart {_time(restart)}",
+        f"{'interval':<10} save every {_time(found.interval)}, as Young and Daly say: checkpoint.every: "
+        f"{found.interval:.0f}s",
+        f"{'goodput':<10} {found.goodput:.1%} of the time is training that counts",
+    ]
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def _foreign(plan: Plan, *, keep_acts: bool) -> Told:

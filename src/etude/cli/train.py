@@ -112,7 +112,8 @@ def early_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         name = signal.Signals(number).name
-        print(f"etude: stopped by {name} outside of training: there is nothing to save", file=sys.stderr)
+        if "ETUDE_LAUNCHER" not in os.environ:  # a launcher says it for all processes
+            print(f"etude: stopped by {name} outside of training: there is nothing to save", file=sys.stderr)
         raise SystemExit(_EARLY[name])
 
     if threading.current_thread() is not threading.main_thread():
@@ -153,7 +154,7 @@ def _train(args: argparse.Namespace) -> int:
         trust=args.trust,
         allow_change=(*args.allow_change, *_accepted(args)),
         chaos=args.chaos,
-        grace=_seconds("--grace", args.grace),
+        grace=seconds("--grace", args.grace),
         extras=vars(args),
     )
     with trust.given(args.trust):
@@ -174,8 +175,8 @@ def _launch(args: argparse.Namespace) -> int:
         endpoint=args.rdzv_endpoint,
         job=args.rdzv_id,
         max_restarts=args.max_restarts,
-        hang_timeout=_seconds("--hang-timeout", args.hang_timeout),
-        grace=_seconds("--grace", args.grace),
+        hang_timeout=seconds("--hang-timeout", args.hang_timeout),
+        grace=seconds("--grace", args.grace),
     )
     return launch(args.typed, options)
 
@@ -228,7 +229,8 @@ def _folder(text: str | None) -> Path | None:
     return Path(path) if path else None
 
 
-def _seconds(flag: str, text: str) -> float:
+def seconds(flag: str, text: str) -> float:
+    """A time of the command line (``90s``, ``20min``, ``3h``) in seconds."""
     amount = parse(text, default="second", at=flag)
     if amount.unit != "second":
         raise UserError(f"{flag} takes a time, not {text!r}; write 90s, 20min or 3h")
@@ -242,7 +244,7 @@ def _trial(args: argparse.Namespace) -> Any:
         fast_dev_run=args.fast_dev_run,
         limit_batches=args.limit_batches,
         overfit=args.overfit,
-        max_seconds=_seconds("--max-time", args.max_time) if args.max_time else None,
+        max_seconds=seconds("--max-time", args.max_time) if args.max_time else None,
         device=args.device,
         seed=args.seed,
     )

@@ -188,12 +188,14 @@ class _Attempt:
             return End(raised.code)  # it came to the end; what happened while it was torn down does not matter
         if raised is not None:
             return End(raised.code, _describe_error(raised))
-        if code < 0:
-            beats = reports.read_beats(self.place).values()
-            step = max([beat.step for beat in beats if beat.rank == rank] + [note.step for note in notes], default=0)
+        beats = reports.read_beats(self.place)
+        silent = [one for one in beats if one not in {note.rank for note in notes}]
+        if code < 0 or silent:
+            lost = rank if code < 0 else silent[0]
+            how = f"killed by {_signal_name(-code)}" if code < 0 else "killed"
+            step = max([note.step for note in notes] + [beats[lost].step if lost in beats else 0])
             after = f"at step {step}" if step else "before the first step"
-            how = f"killed by {_signal_name(-code)}"
-            return End(PeerError.exit_code, f"rank {rank} on {_host()} lost {after}: {how}", lost=True)
+            return End(PeerError.exit_code, f"rank {lost} on {_host()} lost {after}: {how}", lost=True)
         if notes:
             return End(PeerError.exit_code, _last_line(notes[0]), lost=True)
         return End(code or 1, f"rank {rank} on {_host()} ended with code {code} and without a word")

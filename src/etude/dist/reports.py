@@ -125,6 +125,14 @@ def tell(error: BaseException, report: Callable[[], int]) -> int:
     world = World.from_environment()
     if not world.is_many:
         return report()
+    from etude.dist import group
+
+    lost = group.lost_peer(error, step=steps())
+    if lost is not None:
+        leave_note(lost.exit_code, str(lost))
+        if folder() is None:
+            print(f"etude: rank {world.rank} on {socket.gethostname()}: error: {lost}", file=sys.stderr)
+        return lost.exit_code
     code = getattr(error, "exit_code", None)
     buffer = io.StringIO()
     if not getattr(error, "is_told", False) or code is None:
