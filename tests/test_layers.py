@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "etude"
 #: Highest first. The longest matching prefix of a module decides; ``*`` stands for one component.
 LAYERS = [
-    ["cli", "__main__"],
+    ["cli", "__main__", "board", "report"],
     ["inference"],
     ["api", "trainer", "compat", "sweep", "exporting"],
     ["session"],
@@ -28,7 +28,8 @@ LAYERS = [
 TORCH_FREE = (
     "errors", "synonyms", "units", "registry", "builtins", "checkpoint.trust", "plan", "inspection", "preview.explain", "preview.draw",
     "config", "schedules", "dialects.__init__", "dialects.imports", "dialects.native.lower", "dialects.mmcv1.lower",
-    "dialects.mmengine.lower", "dialects.libai.lower", "dialects.mcquic.lower", "cli",
+    "dialects.mmengine.lower", "dialects.libai.lower", "dialects.mcquic.lower", "cli", "report", "metrics.__init__",
+    "metrics.direction",
 )  # fmt: skip
 TORCH_FREE = tuple(f"{name}." for name in TORCH_FREE)
 

@@ -113,7 +113,7 @@ def test_timer_tells_of_the_steps_since_the_last_record():
         assert values["throughput/steps_per_second"] == pytest.approx(1 / (values["time/step"] + values["time/data"]))
     again = [float(gauge) for gauge in list(timer._gauges.values())[:3]]
     assert again == [records[-1].values[name] for name in list(timer._gauges)[:3]]
-    assert timer.totals["evaluation"] > 0 and timer.summary().startswith("time    step ")
+    assert timer.totals["evaluation"] > 0
 
 
 def test_freeze_holds_parameters_and_statistics_for_a_while():

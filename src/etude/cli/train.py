@@ -158,7 +158,21 @@ def _train(args: argparse.Namespace) -> int:
         extras=vars(args),
     )
     with trust.given(args.trust):
-        return train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args)).exit_code
+        run = train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args))
+    if not args.quiet and run.world.is_main and run.folder is not None:
+        _draw(run.folder)
+    return run.exit_code
+
+
+def _draw(folder: Path) -> None:
+    """Print small curves of the loss and the main metric."""
+    from etude.report.records import Records
+    from etude.report.text import draw, main_curves
+
+    records = Records(folder)
+    records.update()
+    for name in main_curves(records):
+        print("\n".join(["", *draw(name, records.curves[name], height=4, width=60)]), file=sys.stderr)
 
 
 def _launch(args: argparse.Namespace) -> int:

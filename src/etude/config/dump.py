@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -115,6 +116,34 @@ def _plain(value: Any) -> Any:
     if isinstance(value, type) or callable(value):
         return f"{getattr(value, '__module__', '?')}.{getattr(value, '__qualname__', repr(value))}"
     return str(value) if isinstance(value, str | int | float) else repr(value)
+
+
+def flat(plan_text: str) -> dict[str, Any]:
+    """Return the plan's values by dotted key: what two runs are compared by.
+
+    >>> flat("optim: {type: SGD, lr: 0.1}")
+    {'optim.type': 'SGD', 'optim.lr': 0.1}
+    """
+    try:
+        values = yaml.load(plan_text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    found: dict[str, Any] = {}
+    _flatten(values, "", found)
+    return found
+
+
+def _flatten(value: Any, key: str, found: dict[str, Any]) -> None:
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            _flatten(item, f"{key}.{name}" if key else str(name), found)
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        for index, item in enumerate(value):
+            _flatten(item, f"{key}.{index}", found)
+    elif isinstance(value, float) and not math.isfinite(value):
+        found[key] = str(value)
+    elif key:
+        found[key] = value if isinstance(value, bool | int | float | str | type(None)) else str(value)
 
 
 class _Dumper(yaml.SafeDumper):

@@ -75,15 +75,6 @@ class Timer(Hook):
         self.totals["evaluation"] += passed
         self._ended += passed
 
-    def summary(self) -> str:
-        """``time    step 71 %, data 12 %, evaluation 15 %, other 2 %``"""
-        whole = perf_counter() - getattr(self, "_run_began", perf_counter())
-        if not self.steps or whole <= 0:
-            return ""
-        shares = {name: seconds / whole for name, seconds in self.totals.items()}
-        shares["other"] = max(0.0, 1.0 - sum(shares.values()))
-        return "time    " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005)
-
     def _begin_window(self) -> None:
         self._window_totals, self._window_steps = dict(self.totals), self.steps
 

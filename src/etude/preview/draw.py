@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from etude.errors import MissingExtra, UserError
 
@@ -11,14 +13,19 @@ Curve = Sequence[tuple[float, float]]
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
-def text_plot(curve: Curve, *, width: int = 64, height: int = 8) -> list[str]:
-    """A curve in braille dots with its range on the left.
+def text_plot(curve: Curve, *, width: int = 64, height: int = 8, log: bool = False) -> list[str]:
+    """A curve in braille dots with its range on the left; with ``log`` on a logarithmic scale.
+
+    Points that are not finite are left out, and with ``log`` those that are not positive.
 
     >>> print("\\n".join(text_plot([(0, 0.0), (1, 1.0)], width=4, height=1)))
            1 ┤⣀⠤⠒⠉
     """
+    curve = [(x, y) for x, y in curve if math.isfinite(y) and math.isfinite(x) and (y > 0 or not log)]
     if not curve:
         return []
+    if log:
+        curve = [(x, math.log10(y)) for x, y in curve]
     low, high = min(y for _, y in curve), max(y for _, y in curve)
     cells = [[0] * width for _ in range(height)]
     before = None
@@ -28,7 +35,8 @@ def text_plot(curve: Curve, *, width: int = 64, height: int = 8) -> list[str]:
         for dot in _stroke(before, row):
             cells[dot // 4][column // 2] |= _DOTS[dot % 4][column % 2]
         before = row
-    labels = {0: f"{high:.4g}", height - 1: f"{low:.4g}"} if height > 1 else {0: f"{high:.4g}"}
+    top, bottom = (f"{10**end if log else end:.4g}" for end in (high, low))
+    labels = {0: top, height - 1: bottom} if height > 1 else {0: top}
     space = max(8, *map(len, labels.values()))
     return [
         f"{labels.get(index, ''):>{space}} ┤{''.join(chr(0x2800 + cell) for cell in row)}"
@@ -37,14 +45,21 @@ def text_plot(curve: Curve, *, width: int = 64, height: int = 8) -> list[str]:
 
 
 def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "") -> None:
-    """All curves below one another in a picture; the ending says whether PNG, SVG or PDF."""
+    """All curves below one another in a picture; the ending says whether PNG, SVG or PDF.
+
+    PNG and PDF need matplotlib. SVG is drawn without it where it is missing.
+    """
     target = Path(path)
     if target.suffix.lower() not in {".png", ".svg", ".pdf"}:
         raise UserError(f"{target.name}: a picture ends in .png, .svg or .pdf")
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtra("matplotlib", "plot", "drawing a picture") from error
+        if target.suffix.lower() == ".svg":
+            _write(target, _svg(curves, title))
+            return
+        purpose = f"drawing {target.suffix} (.svg does without)"
+        raise MissingExtra("matplotlib", "plot", purpose) from error
     figure = Figure(figsize=(8, 1 + 2 * len(curves)), layout="constrained")
     for index, (name, curve) in enumerate(curves.items(), 1):
         axes = figure.add_subplot(len(curves), 1, index)
@@ -56,6 +71,48 @@ def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "")
     figure.suptitle(title)
     try:
         figure.savefig(target)
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
+
+
+_WIDTH, _HEIGHT, _LEFT = 760, 150, 90
+
+
+def _svg(curves: Mapping[str, Curve], title: str) -> str:
+    """Return plain panels with a line, its name and its range each."""
+    panels = [_panel(name, curve, 40 + index * (_HEIGHT + 50)) for index, (name, curve) in enumerate(curves.items())]
+    height = 40 + len(panels) * (_HEIGHT + 50)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH + _LEFT + 20}" height="{height}" '
+        f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
+        f'<text x="{_LEFT}" y="20" font-size="15">{escape(title)}</text>{"".join(panels)}</svg>\n'
+    )
+
+
+def _panel(name: str, curve: Curve, top: int) -> str:
+    finite = [(x, y) for x, y in curve if math.isfinite(y)]
+    if not finite:
+        return ""
+    xs, ys = [x for x, _ in finite], [y for _, y in finite]
+    wide, high = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
+    line = " ".join(
+        f"{_LEFT + (x - min(xs)) / wide * _WIDTH:.1f},{top + (1 - (y - min(ys)) / high) * _HEIGHT:.1f}"
+        for x, y in finite
+    )
+    return (
+        f'<text x="{_LEFT}" y="{top - 5}">{escape(name)}</text>'
+        f'<rect x="{_LEFT}" y="{top}" width="{_WIDTH}" height="{_HEIGHT}" fill="none" stroke="#ccc"/>'
+        f'<text x="{_LEFT - 6}" y="{top + 12}" text-anchor="end">{max(ys):.4g}</text>'
+        f'<text x="{_LEFT - 6}" y="{top + _HEIGHT}" text-anchor="end">{min(ys):.4g}</text>'
+        f'<text x="{_LEFT}" y="{top + _HEIGHT + 16}">step {min(xs):.0f}</text>'
+        f'<text x="{_LEFT + _WIDTH}" y="{top + _HEIGHT + 16}" text-anchor="end">{max(xs):.0f}</text>'
+        f'<polyline points="{line}" fill="none" stroke="#1f77b4" stroke-width="1.5"/>'
+    )
+
+
+def _write(target: Path, text: str) -> None:
+    try:
+        target.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
 

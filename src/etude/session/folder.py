@@ -4,6 +4,8 @@
 
     runs/<name>/<time>/
       plan.yaml  config/  env.json      what was asked for; where it ran (never secrets)
+      code.diff                         changes of the code since its last commit
+      status.json                       running, finished …; best values; where the time went
       log.txt    metrics.jsonl          what happened, for people and for programs
       timing.jsonl                      what the clock said
       checkpoints/                      see etude.checkpoint
@@ -22,9 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from etude import __version__
+from etude.config.dump import is_secret_key
 from etude.errors import ConfigError, printable
 
 _UNSAFE = re.compile(r"[^\w.+-]+")
+#: ``api_key = …``, ``"token": …``, ``--password=…`` in a line of a diff.
+_ASSIGNED = re.compile(r"""(.*?([\w-]+)["']?\s*[:=]\s*)\S""")
+_MOST_CHANGES = 1 << 20
 _RESERVED = {"con", "prn", "aux", "nul", ".", ".."}
 
 
@@ -58,10 +64,18 @@ def newest_folder(root: str | Path, name: str) -> Path | None:
     return next(reversed(saved or runs), None)
 
 
-def make(folder: Path, *, plan_text: str, files: dict[str, str], anew: bool = False, private: bool = True) -> None:
+def make(
+    folder: Path,
+    *,
+    plan_text: str,
+    files: dict[str, str],
+    anew: bool = False,
+    private: bool = True,
+    data: dict[str, str] | None = None,
+) -> None:
     """Create the folder and write down what was asked for; unless ``anew``, a folder keeps its first answers.
 
-    ``private``: the owner's alone, whatever the umask says.
+    ``private``: the owner's alone, whatever the umask says. ``data``: fingerprints of the datasets by split.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
@@ -69,8 +83,11 @@ def make(folder: Path, *, plan_text: str, files: dict[str, str], anew: bool = Fa
             _write_configs(folder / "config", files)
             # Relative, so that a project that is moved as a whole still finds what its config imports.
             config = os.path.relpath(next(iter(files)), folder) if files else None
-            text = json.dumps({**environment(), "config": config}, indent=2)
+            text = json.dumps({**environment(), "config": config, "data": data or {}}, indent=2)
             (folder / "env.json").write_text(text + "\n", encoding="utf-8")
+            changes = code_changes()
+            if changes:
+                _write(folder / "code.diff", changes)
             _write(folder / "plan.yaml", plan_text)
     except OSError as error:
         raise ConfigError(
@@ -102,6 +119,39 @@ def environment() -> dict[str, Any]:
         "etude": __version__,
         "git": _git(),
     }
+
+
+def fingerprints(data: dict[str, Any]) -> dict[str, str]:
+    """Return what each split's dataset is known by, where it tells."""
+    from etude.data.fingerprint import fingerprint_of
+
+    found = {}
+    for split, loader in data.items():
+        try:
+            mark = fingerprint_of(loader)
+        except Exception:  # a dataset of the user's that cannot tell is no reason not to train
+            continue
+        if mark:
+            found[split] = mark
+    return found
+
+
+def code_changes() -> str:
+    """Return the uncommitted changes of tracked files as a diff; lines that look like secrets are redacted."""
+    try:
+        done = subprocess.run(
+            ["git", "diff", "HEAD", "--no-color", "--no-ext-diff"], capture_output=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    text = done.stdout[:_MOST_CHANGES].decode("utf-8", "replace")
+    cut = "\n(cut: the changes are longer)\n" if len(done.stdout) > _MOST_CHANGES else ""
+    return "\n".join(_without_secret(line) for line in text.split("\n")) + cut if text else ""
+
+
+def _without_secret(line: str) -> str:
+    found = _ASSIGNED.match(line)
+    return f"{found[1]}REDACTED" if found and is_secret_key(found[2]) else line
 
 
 def _git() -> dict[str, str] | None:

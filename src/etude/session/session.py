@@ -26,7 +26,10 @@ from etude.events.console import Console, duration, number
 from etude.events.jsonl import Jsonl
 from etude.hooks.watchdog import pulse
 from etude.session import folder as folders
+from etude.session import sampler
 from etude.session.recovery import Recovery
+from etude.session.sampler import Sampler
+from etude.session.status import Status, write_facts
 from etude.session.user_errors import as_mistake
 from etude.units import counted
 
@@ -50,6 +53,8 @@ class Session:
         self.console = Console(quiet=True)
         self.recovery: Recovery | None = None
         self._pulse: Heartbeat | None = None
+        self.status: Status | None = None
+        self.sampler = Sampler()
         #: Folders that this start has made, the run's own first; none where that was there before.
         self._made: list[Path] = []
 
@@ -80,6 +85,11 @@ class Session:
         else:
             self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
             self.recovery.guard_face()
+        if run.folder is not None and self.lasting and run.world.is_main:
+            self.status = Status(run.folder, run, plan_text=self._plan_text(), began=self.began)
+            self.status.begin()
+            write_facts(run.folder, run, self.tree)
+            run.events.writers.append(self.status)
 
     def _open_recovery(self) -> None:
         """Lock and find a checkpoint before anything is written; take its state when the writers are there."""
@@ -96,6 +106,7 @@ class Session:
     def train(self) -> None:
         """Train to the end, or to where a signal or a hook stops it."""
         before = self.run.done
+        self.sampler.start()
         try:
             train(self.run)
         except Stopped as stop:
@@ -106,6 +117,8 @@ class Session:
             if mistake is None:
                 raise
             raise mistake from error
+        finally:
+            self.sampler.stop()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -124,6 +137,8 @@ class Session:
             raise
         finally:
             self._say_last_words(error, unused=unused)
+            if self.status is not None and not unused:
+                self.status.end(error, time=self.sampler.seconds, note=self._advice())
             self.run.events.close()
             self._part(error)
 
@@ -133,6 +148,16 @@ class Session:
             self._pulse.stop()
         if self.run.peers is not None and error is None:
             group.barrier()
+
+    def _advice(self) -> str:
+        """Return what to try against waiting for data, if the run did."""
+        loader = self.run.data.get("train")
+        workers, size = getattr(loader, "workers", None), getattr(loader, "batch_size", None)
+        return sampler.advice(
+            self.sampler.seconds,
+            workers=workers if isinstance(workers, int) else None,
+            batch_size=size if isinstance(size, int) else None,
+        )
 
     def _is_unused(self, error: BaseException) -> bool:
         """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there.
@@ -167,7 +192,14 @@ class Session:
         files = public_files(self.tree) if self.tree else {}
         self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
         private = run.face is None  # other systems' runs are shared as their users are used to
-        folders.make(run.folder, plan_text=self._plan_text(), files=files, anew=self.options.restart, private=private)
+        folders.make(
+            run.folder,
+            plan_text=self._plan_text(),
+            files=files,
+            anew=self.options.restart,
+            private=private,
+            data=folders.fingerprints(run.data),
+        )
 
     def _choose_folder(self) -> Path | None:
         from etude.api import choose_folder
@@ -212,6 +244,10 @@ class Session:
             self.console.say(f"{reason}: {counted(run.done, 'step')} in {duration(time.monotonic() - self.began)}")
             for line in summary(run):
                 self.console.say(line)
+            for index, line in enumerate(sampler.table(self.sampler.seconds)):
+                self.console.say(f"  {'' if index else 'time':<7} {line}")
+            if advice := self._advice():
+                self.console.say(f"  note    {advice}")
         else:
             # The error itself is printed by whoever catches it; only the log needs it here.
             self.console.say(f"ended by {type(error).__name__} after {counted(run.done, 'step')}", more=f": {error}")
@@ -228,7 +264,7 @@ class Session:
 
 
 def summary(run: Run) -> list[str]:
-    """What a person wants to know at the end: the last and best results, and where the time went."""
+    """What a person wants to know at the end: the last and best results."""
     lines = []
     if run.metrics:
         lines.append("  last    " + "  ".join(f"{name} {number(value)}" for name, value in run.metrics.items()))

@@ -1,0 +1,151 @@
+"""The server of the live page: a few read-only addresses, and a stream of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from etude.board.guard import Guard
+from etude.board.index import Index
+from etude.errors import MissingExtra, UserError
+
+#: Runs that one request may ask curves of, and points of each curve.
+_MOST_RUNS, _POINTS = 40, 1200
+_PAUSE = 1.0
+_HEARTBEAT = 15.0
+_STATIC = {
+    "board.css": ("etude.board", "text/css"),
+    "board.js": ("etude.board", "text/javascript"),
+    "page.css": ("etude.report", "text/css"),
+    "charts.js": ("etude.report", "text/javascript"),
+}
+
+
+def make_app(root: Path, *, hosts: tuple[str, ...] = (), token: str = "") -> Starlette:
+    """Return the app that shows the runs below ``root``."""
+    board = Board(Index(root))
+    routes = [
+        Route("/", board.page),
+        Route("/static/{name}", board.static),
+        Route("/api/runs", board.runs),
+        Route("/api/curves", board.curves),
+        Route("/api/run", board.run),
+        Route("/api/diff", board.diff),
+        Route("/events", board.events),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts, token=token)])
+
+
+class Board:
+    """What is behind each address. Files are read in threads, so that a large one holds nobody up."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._plotly = _plotly()
+        self._refreshing: asyncio.Lock = asyncio.Lock()
+        self._refreshed = -_PAUSE
+
+    async def page(self, request: Request) -> Response:
+        return Response(_file("etude.board", "board.html"), media_type="text/html; charset=utf-8")
+
+    async def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name == "plotly.min.js":
+            return Response(self._plotly, media_type="text/javascript")
+        if name not in _STATIC:
+            return PlainTextResponse("no such file\n", status_code=404)
+        package, kind = _STATIC[name]
+        return Response(_file(package, name), media_type=kind)
+
+    async def runs(self, request: Request) -> Response:
+        version = await self._refresh()
+        return _json({"version": version, "root": str(self.index.root), "runs": self.index.runs()})
+
+    async def curves(self, request: Request) -> Response:
+        query = request.query_params
+        names = query.getlist("run")[:_MOST_RUNS]
+        low, high = _number(query.get("low")), _number(query.get("high"))
+        if not self.index.version:
+            await self._refresh()
+        found = await run_in_threadpool(self.index.curves, names, points=_POINTS, low=low, high=high)
+        return _json(found)
+
+    async def run(self, request: Request) -> Response:
+        if not self.index.version:
+            await self._refresh()
+        found = await run_in_threadpool(self.index.details, request.query_params.get("run", ""))
+        return _json(found) if found is not None else PlainTextResponse("no such run\n", status_code=404)
+
+    async def diff(self, request: Request) -> Response:
+        query = request.query_params
+        found = await run_in_threadpool(self.index.differences, query.get("a", ""), query.get("b", ""))
+        return _json(found) if found is not None else PlainTextResponse("no such run\n", status_code=404)
+
+    async def events(self, request: Request) -> Response:
+        headers = {"X-Accel-Buffering": "no"}
+        return StreamingResponse(self._changes(request), media_type="text/event-stream", headers=headers)
+
+    async def _changes(self, request: Request) -> AsyncIterator[str]:
+        """Yield the version whenever it changes; nothing is queued, so that a slow reader costs no memory."""
+        loop, seen, said = asyncio.get_running_loop(), -1, 0.0
+        while not await request.is_disconnected():
+            version = await self._refresh()
+            if version != seen or loop.time() - said > _HEARTBEAT:
+                seen, said = version, loop.time()
+                yield f"data: {version}\n\n"
+            await asyncio.sleep(_PAUSE)
+
+    async def _refresh(self) -> int:
+        """Look for changes, however many ask, at most once a pause."""
+        async with self._refreshing:
+            now = asyncio.get_running_loop().time()
+            if now - self._refreshed >= _PAUSE:
+                try:
+                    await run_in_threadpool(self.index.refresh)
+                except UserError:  # the folder is gone for now
+                    pass
+                self._refreshed = asyncio.get_running_loop().time()
+            return self.index.version
+
+
+def _json(value: Any) -> Response:
+    return Response(json.dumps(_finite(value), allow_nan=False), media_type="application/json")
+
+
+def _finite(value: Any) -> Any:
+    """Return ``value`` with texts in place of numbers that JSON does not know."""
+    if isinstance(value, float) and value - value != 0:
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()} if not {"x", "y"} <= value.keys() else value
+    return [_finite(item) for item in value] if isinstance(value, list) else value
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _file(package: str, name: str) -> str:
+    return (files(package) / "static" / name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise MissingExtra("plotly", "board", "the board") from None
+    return str(get_plotlyjs())

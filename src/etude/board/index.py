@@ -1,0 +1,150 @@
+"""Keeps an index of the runs below a folder in memory: only folders whose files changed are read again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from etude.report.compare import compare, plan_of
+from etude.report.records import Records, record_files
+from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise
+from etude.report.status import read_json
+from etude.report.text import checkpoints, log_tail, spent_time
+from etude.report.thin import thin
+
+#: Larger record files are sampled, so that they open in a second.
+_WHOLE = 8 << 20
+#: Runs whose curves stay in memory.
+_MOST_OPEN = 32
+#: Seconds between two searches for new run folders.
+_SEARCH = 2.0
+
+
+class Index:
+    """The runs below ``root``. Safe to use from several threads; ``version`` grows with every change."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.version = 0
+        self._lock = threading.RLock()
+        self._folders: dict[str, Path] = {}
+        self._infos: dict[str, tuple[tuple[Any, ...], RunInfo]] = {}
+        self._records: OrderedDict[str, Records] = OrderedDict()
+        self._searched = -_SEARCH
+        self._changed: dict[Path, dict[str, Any]] = {}
+
+    def refresh(self) -> int:
+        """Look for new and changed runs; return the version."""
+        with self._lock:
+            if time.monotonic() - self._searched >= _SEARCH:
+                self._folders = {name_of(path, self.root): path for path in find_runs(self.root)}
+                self._searched = time.monotonic()
+            changed = [name for name in self._infos if name not in self._folders]
+            for name in changed:
+                del self._infos[name]
+            for name, path in self._folders.items():
+                mark = _mark(path)
+                known = self._infos.get(name)
+                if known is None or known[0] != mark or known[1].state == "running":
+                    info = summarise(path, self.root)
+                    if known is None or known[1] != info or known[0] != mark:
+                        changed.append(name)
+                    self._infos[name] = mark, info
+            if changed:
+                self.version += 1
+                self._changed = changed_keys([info for _, info in self._infos.values()])
+            return self.version
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return every run in a line, the newest first."""
+        with self._lock:
+            infos = sorted((info for _, info in self._infos.values()), key=lambda info: -(info.began or 0))
+            return [self._line(info) for info in infos]
+
+    def _line(self, info: RunInfo) -> dict[str, Any]:
+        best = info.best.get(info.main_metric)
+        return {
+            "name": info.name,
+            "state": info.state,
+            "step": info.step,
+            "total": info.total,
+            "began": info.began,
+            "seconds": info.seconds,
+            "dialect": info.dialect,
+            "metric": info.main_metric,
+            "best": best[0] if best else None,
+            "changed": {key: str(value) for key, value in self._changed.get(info.path, {}).items()},
+        }
+
+    def curves(self, names: Sequence[str], *, points: int, low: float | None, high: float | None) -> dict[str, Any]:
+        """Return all curves of the runs, thinned for drawing."""
+        found = {}
+        for name in names:
+            with self._lock:
+                records = self._open(name)
+                if records is None:
+                    continue
+                records.update()
+                curves = {key: thin(curve, points, low=low, high=high) for key, curve in records.curves.items()}
+                found[name] = {"curves": curves, "sampled": records.sampled, "bad": records.bad_lines}
+        return found
+
+    def details(self, name: str) -> dict[str, Any] | None:
+        """Return what is known about one run beside its curves; None for a run that is not there."""
+        with self._lock:
+            path = self._folders.get(name)
+            known = self._infos.get(name)
+        if path is None or known is None:
+            return None
+        status, info = read_json(path / "status.json"), known[1]
+        warned = status.get("warnings")
+        return {
+            **self._line(info),
+            "best_values": {key: {"value": value, "step": step} for key, (value, step) in info.best.items()},
+            "error": status.get("error"),
+            "warnings": [str(text) for text in warned] if isinstance(warned, list) else [],
+            "time": spent_time(status),
+            "plan": {key: str(value) for key, value in plan_of(path).items()},
+            "places": read_json(path / "facts.json").get("places", {}),
+            "environment": read_json(path / "env.json"),
+            "checkpoints": checkpoints(path),
+            "log": log_tail(path, 200),
+        }
+
+    def differences(self, a: str, b: str) -> list[dict[str, Any]] | None:
+        with self._lock:
+            one, two = self._folders.get(a), self._folders.get(b)
+        if one is None or two is None:
+            return None
+        return [{"kind": d.kind, "key": d.key, "a": _shown(d.a), "b": _shown(d.b)} for d in compare(one, two)]
+
+    def _open(self, name: str) -> Records | None:
+        path = self._folders.get(name)
+        if path is None:
+            return None
+        if name not in self._records:
+            self._records[name] = Records(path, whole=_WHOLE)
+        self._records.move_to_end(name)
+        while len(self._records) > _MOST_OPEN:
+            self._records.popitem(last=False)
+        return self._records[name]
+
+
+def _shown(value: Any) -> str:
+    return "–" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _mark(folder: Path) -> tuple[Any, ...]:
+    """Return what changes when a run writes."""
+    found: list[Any] = []
+    for path in (*(file for file, _ in record_files(folder)), folder / "status.json"):
+        try:
+            facts = path.stat()
+        except OSError:
+            continue
+        found.append((facts.st_size, facts.st_mtime_ns, facts.st_ino))
+    return tuple(found)

@@ -1,0 +1,41 @@
+"""``etude report RUN… -o report.html``: runs as one page that opens offline."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "report",
+        help="runs as one HTML page that opens offline, or as a picture",
+        description="Write runs into one HTML file that needs no network: curves with zoom and smoothing, times, "
+        "groups, hooks, plan, environment, warnings, images. Needs the extra [report]; --png needs [plot].",
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders; of a folder above, the newest run")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the page (default: named after the run)")
+    parser.add_argument("--png", metavar="FILE", help="draw a picture instead (.png, .svg, .pdf)")
+    parser.add_argument("--metric", "-m", action="append", default=[], metavar="NAME", help="with --png: which curves")
+    parser.add_argument("--log", action="store_true", help="with --png: logarithmic scale")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from etude.report.runs import find_run
+
+    folders = list(dict.fromkeys(find_run(given) for given in args.runs))
+    if args.png:
+        from etude.report.picture import write_picture
+
+        write_picture(folders, Path(args.png), metrics=args.metric, log=args.log)
+        print(f"wrote {args.png}")
+    if args.output or not args.png:
+        from etude.report.page import name_for, write_report
+
+        target = Path(args.output or name_for(folders))
+        write_report(folders, target)
+        print(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB)")
+    return 0

@@ -1,0 +1,134 @@
+"""``etude runs [DIR]``: the runs below a folder, one line each."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from etude.report.runs import RunInfo
+
+_SORTS = ("began", "name", "state", "step", "seconds")
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "runs",
+        help="the runs below a folder: state, best metric, steps, time, changed keys",
+        description="List the runs below DIR, also those of mmcv 1.x, MMEngine and LiBai. Nothing is changed.",
+    )
+    parser.add_argument("folder", metavar="DIR", nargs="?", default="runs")
+    parser.add_argument("--sort", default="began", metavar="KEY", help=f"{', '.join(_SORTS)}, or a metric")
+    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument("--state", action="append", default=[], metavar="S", help="only runs in this state")
+    parser.add_argument(
+        "--filter", default="", metavar="TEXT", help="only runs whose name or changed keys contain TEXT"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N runs")
+    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    parser.add_argument("--csv", action="store_true", help="as CSV, for spreadsheets")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from etude.errors import UserError, printable
+    from etude.report.runs import changed_keys, find_runs, metric_of, sort_runs, summarise
+
+    _check_states(args.state)
+    root = Path(args.folder)
+    folders = find_runs(root)
+    if not folders:
+        raise UserError(f"{printable(str(root))} has no runs; `etude train CONFIG` makes one in runs/")
+    runs = [summarise(folder, root) for folder in folders]
+    if args.sort not in _SORTS and all(metric_of(one, args.sort) is None for one in runs):
+        known = sorted({name for one in runs for name in one.best})
+        from etude.errors import suggest
+
+        raise UserError(f"no run has a metric {args.sort!r}; {suggest(args.sort, [*known, *_SORTS])}")
+    changed = changed_keys(runs)
+    words = args.filter.lower()
+    kept = [
+        one
+        for one in sort_runs(runs, args.sort, reverse=args.reverse)
+        if (not args.state or one.state in args.state)
+        and (words in one.name.lower() or words in _changes(changed[one.path]).lower())
+    ][: args.limit]
+    if args.json:
+        print(json.dumps([_record(one, changed[one.path]) for one in kept], indent=1, default=str))
+    elif args.csv:
+        _print_csv(kept, changed)
+    else:
+        _print_table(kept, changed, len(runs))
+    return 0
+
+
+def _check_states(asked: list[str]) -> None:
+    from etude.errors import UserError, suggest
+    from etude.report.status import STATES
+
+    for state in asked:
+        if state not in STATES:
+            raise UserError(f"--state: there is no state {state!r}; {suggest(state, STATES)}")
+
+
+def _record(one: RunInfo, changed: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "path": str(one.path),
+        "state": one.state,
+        "dialect": one.dialect,
+        "step": one.step,
+        "total": one.total,
+        "began": one.began,
+        "seconds": one.seconds,
+        "best": {name: {"value": value, "step": step} for name, (value, step) in one.best.items()},
+        "last": {name: value if value - value == 0 else str(value) for name, value in one.last.items()},
+        "changed": changed,
+    }
+
+
+def _print_csv(runs: list[RunInfo], changed: dict[Any, dict[str, Any]]) -> None:
+    metrics = list(dict.fromkeys(name for one in runs for name in one.best))
+    keys = list(dict.fromkeys(key for one in runs for key in changed[one.path]))
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["name", "state", "step", "began", "seconds", *(f"best {m}" for m in metrics), *keys])
+    for one in runs:
+        best = [one.best[m][0] if m in one.best else "" for m in metrics]
+        own = [changed[one.path].get(key, "") for key in keys]
+        writer.writerow([one.name, one.state, one.step, one.began or "", one.seconds or "", *best, *own])
+
+
+def _print_table(runs: list[RunInfo], changed: dict[Any, dict[str, Any]], count: int) -> None:
+    from etude.errors import printable
+    from etude.report.text import duration
+
+    rows = [("run", "state", "step", "time", "began", "best", "changed")]
+    for one in runs:
+        whole = f"/{one.total}" if one.total else ""
+        value = one.best.get(one.main_metric)
+        rows.append(
+            (
+                printable(one.name),
+                one.state,
+                f"{one.step}{whole}",
+                duration(one.seconds) if one.seconds else "–",
+                time.strftime("%m-%d %H:%M", time.localtime(one.began)) if one.began else "–",
+                f"{printable(one.main_metric)} {value[0]:.4g}" if value else "–",
+                printable(_changes(changed[one.path])) or "–",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    for row in rows:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row[:6], widths, strict=True)), row[6][:80], sep="  ")
+    if len(runs) < count:
+        print(f"({len(runs)} of {count} runs)")
+
+
+def _changes(changed: dict[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in changed.items())

@@ -1,0 +1,60 @@
+"""``etude show RUN``: one run in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "show",
+        help="one run in the terminal: curves, times, best values, last lines",
+        description="Show a run: its curves, where its time went, checkpoints, warnings and the last lines of its log. "
+        "RUN is a run folder, or a folder above it: then the newest run is shown.",
+    )
+    parser.add_argument("run_folder", metavar="RUN", nargs="?", default="runs")
+    parser.add_argument(
+        "--metric", "-m", action="append", default=[], metavar="NAME", help="a curve, or a pattern: val/*"
+    )
+    parser.add_argument("--log", action="store_true", help="logarithmic scale")
+    parser.add_argument("--tail", type=int, default=5, metavar="N", help="lines of the log (default 5)")
+    parser.add_argument("--follow", "-f", action="store_true", help="show again as the run goes on, until it ends")
+    parser.add_argument("--list", action="store_true", help="only the names of the curves")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from etude.report.records import Records
+    from etude.report.runs import find_run, summarise
+    from etude.report.text import chosen, show
+
+    folder = find_run(args.run_folder)
+    records = Records(folder)
+    records.update()
+    if args.list:
+        print("\n".join(records.curves))
+        return 0
+    while True:
+        info = summarise(folder, records=records)
+        names = chosen(records, args.metric if records.curves else [])
+        page = show(info, records, names, log=args.log, tail=args.tail)
+        if not records.curves:
+            page.append("nothing is recorded yet")
+        if args.follow and sys.stdout.isatty():
+            print("\x1b[2J\x1b[H", end="")
+        print("\n".join(page), flush=True)
+        if not args.follow or info.state != "running":
+            return 0
+        _wait(records, info.path)
+
+
+def _wait(records: Any, folder: Any) -> None:
+    """Return when there are new records or when the run is over."""
+    from etude.report.status import read_json, state_of
+
+    while not records.update() and state_of(folder, read_json(folder / "status.json")) == "running":
+        time.sleep(0.5)
+    print()

@@ -1,0 +1,49 @@
+"""Draws the curves of runs into a PNG, SVG or PDF file, for a paper or a README."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from etude.errors import MissingExtra, UserError, printable
+from etude.report.records import Records
+from etude.report.runs import name_of
+from etude.report.text import chosen
+from etude.report.thin import thin
+
+
+def write_picture(folders: Sequence[Path], target: Path, *, metrics: Sequence[str] = (), log: bool = False) -> None:
+    """Draw a panel per metric with a line per run. The ending of ``target`` says which kind of file."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "plot", "drawing a picture") from None
+    if target.suffix.lower() not in {".png", ".svg", ".pdf"}:
+        raise UserError(f"{target.name}: a picture ends in .png, .svg or .pdf")
+    runs = [Records(folder) for folder in folders]
+    for records in runs:
+        records.update()
+    names = list(dict.fromkeys(name for records in runs for name in chosen(records, metrics)))
+    if not names:
+        raise UserError("the runs have recorded nothing to draw yet")
+    columns = min(2, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(5.2 * columns, 3.2 * rows), layout="constrained")
+    for index, name in enumerate(names, 1):
+        axes = figure.add_subplot(rows, columns, index)
+        for records in runs:
+            if name in records.curves:
+                points = thin(records.curves[name], 2000)
+                values = [float("nan") if y is None else y for y in points["y"]]
+                axes.plot(points["x"], values, label=printable(name_of(records.folder)).replace("$", r"\$"))
+        axes.set_title(printable(name).replace("$", r"\$"), fontsize=10)
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.3)
+        if log:
+            axes.set_yscale("log")
+        if len(runs) > 1 and index == 1:
+            axes.legend(fontsize=8)
+    try:
+        figure.savefig(target, dpi=150)
+    except OSError as error:
+        raise UserError(f"{printable(str(target))} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,228 @@
+"""Finds the runs below a folder and sums each of them up in a line."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from etude.errors import UserError, printable
+from etude.metrics.direction import improves, lower_is_better
+from etude.report.records import CLOCK, Records, record_files
+from etude.report.status import FINISHED, read_json, state_of
+
+_TIMESTAMP = re.compile(r"\d{8}[-_]\d{6}(-\d+)?")
+_MARKS = ("metrics.jsonl", "status.json", "metrics.json", "plan.yaml")
+#: Folders that a run makes for itself, or that hold no runs.
+_PASSED = {"checkpoints", "config", "vis_data", "tensorboard", "tf_logs", "wandb", "mlruns", "__pycache__", ".git"}
+_DEEPEST = 6
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """One run in a line."""
+
+    path: Path
+    name: str
+    state: str
+    step: int
+    total: int | None
+    began: float | None
+    seconds: float | None
+    last: Mapping[str, float]
+    best: Mapping[str, tuple[float, int]]
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    dialect: str = "native"
+
+    @cached_property
+    def main_metric(self) -> str:
+        """The metric a person asks for first: of the validation, and no loss where there is another."""
+        names = [name for name in self.best if not name.startswith(CLOCK)]
+        ranked = sorted(names, key=lambda n: (n.startswith("train/"), "loss" in n, names.index(n)))
+        return ranked[0] if ranked else ""
+
+
+def find_runs(root: str | Path) -> list[Path]:
+    """Return every run folder below ``root`` (or ``root`` itself), in the order of their paths."""
+    top = Path(root)
+    if not top.exists():
+        raise UserError(f"there is no folder {printable(str(top))}")
+    if not top.is_dir():
+        raise UserError(f"{printable(str(top))} is a file; give a folder with runs")
+    return sorted(_below(str(top), 0))
+
+
+def _below(folder: str, depth: int) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except OSError:
+        return
+    names = {entry.name for entry in entries}
+    if any(mark in names for mark in _MARKS) or any(name.endswith(".log.json") for name in names):
+        yield Path(folder)
+        return
+    if any(os.path.isfile(os.path.join(folder, n, "vis_data", "scalars.json")) for n in names if _TIMESTAMP.match(n)):
+        yield Path(folder)
+        return
+    for entry in entries:
+        if depth < _DEEPEST and entry.name not in _PASSED and entry.is_dir(follow_symlinks=False):
+            yield from _below(entry.path, depth + 1)
+
+
+def find_run(path: str | Path) -> Path:
+    """Return the one run that ``path`` means: a run folder, a file in it, or the newest run below a folder."""
+    given = Path(path)
+    if given.is_file():
+        given = given.parent
+    runs = find_runs(given)
+    if not runs:
+        inside = next((up for up in list(given.absolute().parents)[:3] if _is_run(up)), None)
+        if inside is not None:
+            return inside
+        raise UserError(
+            f"{printable(str(given))} has no run: no metrics.jsonl, *.log.json, metrics.json or scalars.json"
+        )
+    return max(runs, key=_changed) if len(runs) > 1 else runs[0]
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / mark).is_file() for mark in _MARKS)
+
+
+def _changed(folder: Path) -> float:
+    times = [0.0]
+    for name in (*(path for path, _ in record_files(folder)), folder / "status.json"):
+        try:
+            times.append(Path(name).stat().st_mtime)
+        except OSError:
+            continue
+    return max(times)
+
+
+def summarise(folder: Path, root: Path | None = None, *, records: Records | None = None) -> RunInfo:
+    """Sum a run up: from ``status.json`` where the run ended in order, else from its records."""
+    status = read_json(folder / "status.json")
+    state = state_of(folder, status)
+    last, best = _floats(status.get("last")), _bests(status.get("best"))
+    step, began, seconds = _whole(status.get("step")), _real(status.get("began")), _real(status.get("seconds"))
+    if state != FINISHED or step is None or records is not None:
+        if records is None:
+            records = Records(folder, whole=4 << 20)
+            records.update()
+        last, best = latest(records), best_of(records)
+        step = max(records.step, step or 0)
+        began = began if began is not None else records.began
+        if seconds is None and records.began is not None and records.ended is not None:
+            seconds = records.ended - records.began
+    plan = status.get("plan")
+    return RunInfo(
+        path=folder,
+        name=name_of(folder, root),
+        state=state,
+        step=step,
+        total=_whole(status.get("total")),
+        began=began if began is not None else _changed(folder) or None,
+        seconds=seconds,
+        last=last,
+        best=best,
+        plan=plan if isinstance(plan, dict) else {},
+        dialect=str(status.get("dialect") or _dialect(folder)),
+    )
+
+
+def name_of(folder: Path, root: Path | None = None) -> str:
+    """Return a run's name: its path below ``root``, or the last parts of it that say anything."""
+    if root is not None and folder != root:
+        return folder.relative_to(root).as_posix()
+    here = folder.absolute()
+    return f"{here.parent.name}/{here.name}" if _TIMESTAMP.fullmatch(here.name) else here.name
+
+
+def _dialect(folder: Path) -> str:
+    files = record_files(folder)
+    kind = files[0][0].name if files else ""
+    if kind.endswith(".log.json"):
+        return "mmcv1"
+    return {"metrics.json": "libai", "scalars.json": "mmengine"}.get(kind, "native")
+
+
+def latest(records: Records) -> dict[str, float]:
+    return {name: curve.values[-1] for name, curve in records.curves.items() if not name.startswith(CLOCK)}
+
+
+def best_of(records: Records) -> dict[str, tuple[float, int]]:
+    """Return the best value of every curve, and the step it was reached at; what is not finite never is the best."""
+    found = {}
+    for name, curve in records.curves.items():
+        if name.startswith(CLOCK) or name.rpartition("/")[2] == "lr":
+            continue
+        lower = lower_is_better(name)
+        best, at = None, 0
+        for step, value in zip(curve.steps, curve.values, strict=True):
+            if improves(value, best, lower=lower):
+                best, at = value, int(step)
+        if best is not None:
+            found[name] = (best, at)
+    return found
+
+
+def changed_keys(runs: Sequence[RunInfo]) -> dict[Path, dict[str, Any]]:
+    """Return, for each run, the plan's keys whose values differ among the runs."""
+    values: dict[str, Counter[str]] = {}
+    for run in runs:
+        for key, value in run.plan.items():
+            values.setdefault(key, Counter())[repr(value)] += 1
+    planned = sum(1 for run in runs if run.plan)
+    differing = [key for key, seen in values.items() if len(seen) > 1 or sum(seen.values()) < planned]
+    return {run.path: {key: run.plan[key] for key in differing if key in run.plan} for run in runs}
+
+
+def sort_runs(runs: Iterable[RunInfo], by: str, *, reverse: bool = False) -> list[RunInfo]:
+    """Sort by ``began`` (newest first), ``name``, ``state``, ``step``, ``seconds``, or by the best of a metric."""
+    runs = list(runs)
+    if by in ("name", "state"):
+        return sorted(runs, key=lambda run: (getattr(run, by), run.name), reverse=reverse)
+    if by in ("began", "step", "seconds"):
+        return sorted(runs, key=lambda run: getattr(run, by) or 0, reverse=not reverse)
+    lower = lower_is_better(by)
+    missing = math.inf if lower else -math.inf
+    return sorted(runs, key=lambda run: metric_of(run, by) or missing, reverse=lower == reverse)
+
+
+def metric_of(run: RunInfo, name: str) -> float | None:
+    """Return the best of a metric; ``accuracy`` means ``val/accuracy`` where there is that."""
+    for full in (name, f"val/{name}", f"test/{name}", f"train/{name}"):
+        if full in run.best:
+            return run.best[full][0]
+    return None
+
+
+def _floats(given: Any) -> dict[str, float]:
+    from etude.report.lines import number
+
+    pairs = given.items() if isinstance(given, dict) else ()
+    return {str(name): value for name, raw in pairs if (value := number(raw)) is not None}
+
+
+def _bests(given: Any) -> dict[str, tuple[float, int]]:
+    pairs = given.items() if isinstance(given, dict) else ()
+    return {
+        str(name): (float(pair[0]), int(pair[1]))
+        for name, pair in pairs
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, int | float) for x in pair)
+    }
+
+
+def _whole(given: Any) -> int | None:
+    return given if isinstance(given, int) and not isinstance(given, bool) else None
+
+
+def _real(given: Any) -> float | None:
+    return float(given) if isinstance(given, int | float) and not isinstance(given, bool) else None

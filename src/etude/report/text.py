@@ -1,0 +1,163 @@
+"""Shows a run in the terminal: curves, times, best values, warnings, the last lines of its log."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from etude.errors import UserError, printable, suggest
+from etude.preview.draw import text_plot
+from etude.report.records import CLOCK, Curve, Records
+from etude.report.runs import RunInfo
+from etude.report.status import read_json
+
+_NARROWEST = 24
+
+
+def chosen(records: Records, asked: Sequence[str]) -> list[str]:
+    """Return the curves to show: those asked for (``accuracy``, ``val/*``), or the losses and the validation's."""
+    names = list(records.curves)
+    if not asked:
+        wanted = [n for n in names if n in ("train/loss", "train/total_loss") or n.startswith(("val/", "test/"))]
+        plain = [n for n in names if not n.startswith(CLOCK) and n.rpartition("/")[2] != "lr"]
+        return (wanted or plain)[:4]
+    found: list[str] = []
+    for pattern in asked:
+        hits = [n for n in names if pattern in (n, n.partition("/")[2]) or fnmatchcase(n, pattern)]
+        if not hits:
+            raise UserError(f"the run has no curve {printable(pattern)!r}; {suggest(pattern, names)}")
+        found += [name for name in hits if name not in found]
+    return found
+
+
+def main_curves(records: Records) -> list[str]:
+    """Return the loss of training and the main metric of the validation, those that have a curve to show."""
+    long = [name for name, curve in records.curves.items() if len(set(curve.steps)) > 2]
+    losses = [name for name in long if name in ("train/loss", "train/total_loss")]
+    metrics = [name for name in long if name.startswith(("val/", "test/"))]
+    return losses[:1] + sorted(metrics, key=lambda name: "loss" in name)[:1]
+
+
+def draw(name: str, curve: Curve, *, log: bool = False, height: int = 6, width: int | None = None) -> list[str]:
+    """Return a curve as lines: its name, last value and how many values are not finite, then the picture."""
+    steps, values = curve.steps, curve.values
+    if not len(curve):
+        return []
+    columns = width or max(_NARROWEST, min(100, shutil.get_terminal_size((90, 24)).columns - 14))
+    points = thin(list(zip(steps, values, strict=True)), 2 * columns)
+    strange = sum(1 for value in values if value - value != 0)
+    note = f"  ({strange} of {len(values)} values are not finite)" if strange else ""
+    head = f"{printable(name)}  {values[-1]:.5g} at step {steps[-1]:.0f}{note}"
+    picture = text_plot(points, width=columns, height=height, log=log)
+    space = len(picture[0].partition("┤")[0]) if picture else 0
+    left, right = f"step {steps[0]:.0f}", f"{steps[-1]:.0f}"
+    foot = [f"{'':{space}} {left}{right:>{max(1, columns - len(left))}}"] if picture else ["  nothing to draw"]
+    return [head, *picture, *foot]
+
+
+def thin(points: list[tuple[float, float]], count: int) -> list[tuple[float, float]]:
+    """Return about ``count`` points: the mean of each piece, of its finite values."""
+    if len(points) <= count:
+        return points
+    found = []
+    for number in range(count):
+        piece = points[len(points) * number // count : len(points) * (number + 1) // count]
+        finite = [y for _, y in piece if y - y == 0]
+        if finite:
+            found.append((piece[0][0], sum(finite) / len(finite)))
+    return found
+
+
+def overview(info: RunInfo) -> list[str]:
+    """Return what a person asks first: name, state, progress, best values."""
+    whole = f"/{info.total}" if info.total else ""
+    spent = f", {duration(info.seconds)}" if info.seconds else ""
+    lines = [f"{printable(info.name)}  {info.state}, step {info.step}{whole}{spent} ({info.dialect})"]
+    shown = [name for name in info.best if not name.startswith("train/")] or list(info.best)
+    lines += [f"  best    {printable(name)} {info.best[name][0]:.5g} (step {info.best[name][1]})" for name in shown[:6]]
+    return lines
+
+
+def time_lines(status: Mapping[str, Any]) -> list[str]:
+    """Return where the time went, as a bar for each share."""
+    spent = spent_time(status)
+    whole = sum(spent.values())
+    if whole <= 0:
+        return []
+    rows = sorted(spent.items(), key=lambda row: -row[1])
+    return ["time"] + [
+        f"  {printable(name):<28} {seconds:>8.1f} s {seconds / whole:>4.0%} {'█' * round(24 * seconds / whole)}"
+        for name, seconds in rows
+        if seconds >= 0.005 * whole
+    ]
+
+
+def spent_time(status: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds by what they were spent on, as ``status.json`` tells."""
+    given = status.get("time")
+    pairs = given.items() if isinstance(given, dict) else ()
+    return {str(name): float(seconds) for name, seconds in pairs if isinstance(seconds, int | float)}
+
+
+def show(info: RunInfo, records: Records, names: Iterable[str], *, log: bool = False, tail: int = 5) -> list[str]:
+    """Return the whole page about one run."""
+    status = read_json(info.path / "status.json")
+    lines = overview(info)
+    if "error" in status:
+        lines.append(f"  error   {printable(str(status['error']))}")
+    kept = checkpoints(info.path)
+    if kept:
+        lines.append(f"  saved   {', '.join(kept[-4:])}")
+    for name in names:
+        lines += ["", *draw(name, records.curves[name], log=log)]
+    if records.sampled:
+        lines.append("the records are large: curves are drawn from evenly spaced samples of them")
+    if records.bad_lines:
+        lines.append(f"{records.bad_lines} lines of the records cannot be read and were left out")
+    if account := time_lines(status):
+        lines += ["", *account]
+    given = status.get("warnings")
+    warned = [printable(str(text)) for text in given] if isinstance(given, list) else []
+    if warned:
+        lines += ["", "warnings", *(f"  {text}" for text in warned[:10])]
+    last = log_tail(info.path, tail)
+    return lines + (["", "log", *(f"  {line}" for line in last)] if last else [])
+
+
+def checkpoints(folder: Path) -> list[str]:
+    """Return the names of a run's checkpoints, oldest first."""
+    native = sorted(path.name for path in (folder / "checkpoints").glob("step-*"))
+    return native or [p.name for p in sorted(folder.glob("*.pth"), key=lambda p: (len(p.name), p.name))]
+
+
+def log_file(folder: Path) -> Path | None:
+    """Return the file with the lines that the run printed."""
+    if (folder / "log.txt").is_file():
+        return folder / "log.txt"
+    found = [*sorted(folder.glob("*.log")), *sorted(folder.glob("*/*.log")), *sorted(folder.glob("log*.txt"))]
+    return found[-1] if found else None
+
+
+def log_tail(folder: Path, count: int) -> list[str]:
+    """Return the last lines of the log, without control characters; only its end is read."""
+    path = log_file(folder)
+    if path is None or count <= 0:
+        return []
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - 400 * count))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [printable(line) for line in text.splitlines()[-count:]]
+
+
+def duration(seconds: float) -> str:
+    """Return ``1:02:03`` or ``0:07``."""
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

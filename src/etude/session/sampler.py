@@ -1,0 +1,155 @@
+"""Accounts a run's wall time to data, forward and backward, update, hooks by name, evaluation, checkpoint and waiting.
+
+A thread looks at the training thread's stack now and then and gives the time since its last look to what it sees. A
+step of training pays nothing for it: no clock is read and no call is wrapped.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import PurePath
+from types import FrameType
+from typing import Any
+
+from etude.core.hook import PointCalls
+
+#: Seconds between two looks: often at the beginning, so that short runs are told well too.
+_FIRST, _LATER, _SHORT = 0.01, 0.05, 20.0
+_IMPATIENT = 2e-5
+_CHANCE = random.Random()  # its own: the global one belongs to the training
+DATA, FORWARD, UPDATE, EVALUATION, CHECKPOINT, WAITING, OTHER = (
+    "data", "forward/backward", "update", "evaluation", "checkpoint", "waiting for other processes", "other",
+)  # fmt: skip
+_HOOK = "hook "
+#: From how much of the time on a run is told what to do about its data.
+SLOW_DATA = 0.2
+_EVALUATES = {"evaluate", "run_val", "val", "_do_test", "test_net", "inference_on_dataset"}
+_STEPS = {"train_step", "run_iter", "run_step"}
+_OPTIMIZES = {"apply", "_apply", "optim_step", "update_params", "clip_grads"}
+_COLLECTIVES = "distributed_c10d"
+
+
+class Sampler:
+    """Start it in the thread that trains; ``seconds`` has the account, ``stop`` ends it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._thread_id = threading.get_ident()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="etude-time", daemon=True)
+
+    def start(self) -> None:
+        self._thread_id = threading.get_ident()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _look(self) -> None:
+        began = before = time.perf_counter()
+        while not self._stop.wait(_FIRST if before - began < _SHORT else _LATER):
+            frame = self._frame()
+            now = time.perf_counter()
+            what = classify(frame) if frame is not None else OTHER
+            self.seconds[what] = self.seconds.get(what, 0.0) + now - before
+            before = now
+
+    def _frame(self) -> FrameType | None:
+        """Return the training thread's frame at a moment of the clock's choice.
+
+        A thread that wakes up gets the interpreter when the other one lets go of it, which is mostly in a system call:
+        a tiny write after every step would look like a fifth of the time. So wake up once more, impatiently.
+        """
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(_IMPATIENT)
+        try:
+            time.sleep(_IMPATIENT * 10 * (1 + _CHANCE.random()))
+            return sys._current_frames().get(self._thread_id)
+        finally:
+            sys.setswitchinterval(usual)
+
+
+def classify(frame: FrameType | None) -> str:
+    """Return what a thread does whose innermost frame is ``frame``; the outermost that says anything decides, but
+    waiting for other processes is that wherever it happens."""
+    frames: list[FrameType] = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    if any(PurePath(one.f_code.co_filename).stem == _COLLECTIVES for one in frames[:4]):
+        return WAITING
+    found = OTHER
+    for one in reversed(frames):
+        seen = _seen(one)
+        if seen is not None:
+            found = seen
+        if found not in (OTHER, DATA, FORWARD):
+            return found
+    return found
+
+
+def _seen(frame: FrameType) -> str | None:
+    """Return what one frame tells, or None."""
+    code, module = frame.f_code, frame.f_globals.get("__name__", "")
+    name = code.co_name
+    if code is PointCalls.__call__.__code__ or code is PointCalls.each.__code__:
+        return _hook(frame.f_locals)
+    if module.startswith("torch.optim") and name in ("step", "zero_grad"):
+        return UPDATE
+    if module == "etude.core.update" and name in _OPTIMIZES:
+        return UPDATE
+    if module.startswith(("torch.utils.data", "etude.data")):
+        return DATA
+    if not module.startswith("etude."):
+        return None
+    if module.startswith("etude.checkpoint"):
+        return CHECKPOINT
+    if module == "etude.core.update" or name in _STEPS:
+        return FORWARD
+    if name in _EVALUATES:
+        return EVALUATION
+    return DATA if name in ("train_epoch", "batches") else None
+
+
+def _hook(names: Mapping[str, Any]) -> str | None:
+    owner = names["self"]._owner_of(names.get("call"))
+    if owner is None:
+        return None
+    if owner.name in ("Evaluate", "EvalHook", "DistEvalHook"):
+        return EVALUATION
+    if owner.name in ("Checkpoint", "CheckpointHook", "Saver", "PeriodicCheckpointer"):
+        return CHECKPOINT
+    return f"{_HOOK}{owner.name}"
+
+
+def table(seconds: Mapping[str, float]) -> list[str]:
+    """Return the account as lines, the largest share first; below 0.5 % hooks are added up."""
+    whole = sum(seconds.values())
+    if whole <= 0:
+        return []
+    small = {name: spent for name, spent in seconds.items() if spent < 0.005 * whole}
+    shown = {name: spent for name, spent in seconds.items() if name not in small}
+    if small:
+        shown[OTHER] = shown.get(OTHER, 0.0) + sum(small.values())
+    rows = sorted(shown.items(), key=lambda row: (row[0] == OTHER, -row[1]))
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:<{width}} {spent:>8.1f} s {spent / whole:>5.0%}" for name, spent in rows]
+
+
+def advice(seconds: Mapping[str, float], *, workers: int | None, batch_size: int | None) -> str:
+    """Return what to try when a run waits for data for more than a fifth of its time; else nothing."""
+    whole, data = sum(seconds.values()), seconds.get(DATA, 0.0)
+    if whole < 1.0 or data <= SLOW_DATA * whole:
+        return ""
+    said = f"training waited for data {data / whole:.0%} of the time ({data:.1f} s of {whole:.1f} s)"
+    if workers == 0:
+        return f"{said}: try data.train.workers=2; the batches are made by the training process now"
+    more = f": try data.train.workers={2 * workers} (now {workers})" if workers else ": use more workers"
+    larger = f", or a batch size larger than {batch_size}" if batch_size else ""
+    return f"{said}{more}{larger}"

@@ -1,0 +1,139 @@
+"""Keeps ``status.json`` in a run's folder: its state, progress, best values, and where its time went."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import time
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from etude.config.dump import flat
+from etude.config.tree import Tree, dotted
+from etude.core.run import Run
+from etude.errors import Stopped, printable
+from etude.events.record import TIMING_PREFIXES, Record
+from etude.metrics.direction import improves, lower_is_better
+
+NAME = "status.json"
+#: Seconds between two writes while the run goes on.
+_PAUSE = 10.0
+_MOST_WARNINGS = 50
+
+
+class Status:
+    """A writer of the run's events. The file is replaced whole, so that a reader never sees half of it."""
+
+    def __init__(self, folder: Path, run: Run, *, plan_text: str = "", began: float | None = None) -> None:
+        self.path, self.run = folder / NAME, run
+        self._clock = time.monotonic() if began is None else began
+        self._since = time.time()
+        self._written = -math.inf
+        self._last: dict[str, float] = {}
+        self._best: dict[str, tuple[float, int]] = {}
+        self._plan = flat(plan_text)
+        self._warnings: list[str] = []
+        self._resumed = False
+        self._show = warnings.showwarning
+        self._time: Mapping[str, float] = {}
+
+    def begin(self) -> None:
+        """Say that the run goes on, and collect the warnings from now on."""
+        self._resumed = self.run.step > 0
+        self._write("running")
+        shown = warnings.showwarning
+        self._show = shown
+
+        def note(message: Any, category: Any, filename: str, lineno: int, *rest: Any, **more: Any) -> None:
+            if len(self._warnings) < _MOST_WARNINGS:
+                self._warnings.append(printable(str(message))[:500])
+            shown(message, category, filename, lineno, *rest, **more)
+
+        self._note = warnings.showwarning = note
+
+    def write(self, record: Record) -> None:
+        for name, value in record.values.items():
+            if not name.startswith(TIMING_PREFIXES):
+                self._take(f"{record.split}/{name}", value, record.step)
+        if time.monotonic() - self._written > _PAUSE:
+            self._write("running")
+
+    def end(self, error: BaseException | None, *, time: Mapping[str, float], note: str = "") -> None:
+        """Say how the run ended and where its time went. Nothing is raised: this is the last thing that happens."""
+        self._time = dict(time)
+        self._warnings += [note] if note else []
+        if warnings.showwarning is getattr(self, "_note", None):
+            warnings.showwarning = self._show
+        stopped = isinstance(error, Stopped | KeyboardInterrupt) or (error is None and self.run.exit_code)
+        self._write("interrupted" if stopped else "failed" if error is not None else "finished", error)
+
+    def close(self) -> None: ...
+
+    def _take(self, name: str, value: float, step: int) -> None:
+        self._last[name] = value
+        best = self._best.get(name)
+        lr = name.rpartition("/")[2] == "lr"
+        if not lr and improves(value, best[0] if best else None, lower=lower_is_better(name)):
+            self._best[name] = (value, step)
+
+    def _write(self, state: str, error: BaseException | None = None) -> None:
+        self._written = time.monotonic()
+        text = json.dumps(self._content(state, error), ensure_ascii=False, allow_nan=False)
+        part = self.path.with_name(f".{NAME}.part")
+        with suppress(OSError):  # a full disk costs the run its status, not its training
+            part.write_text(text + "\n", encoding="utf-8", errors="replace")
+            os.replace(part, self.path)
+
+    def _content(self, state: str, error: BaseException | None) -> dict[str, Any]:
+        run = self.run
+        content: dict[str, Any] = {
+            "state": state,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": round(self._since, 3),
+            "seen": round(time.time(), 3),
+            "began": round(self._since, 3),
+            "seconds": round(time.monotonic() - self._clock, 3),
+            "total": run.total_steps,
+            "dialect": run.plan.dialect if run.plan is not None else "native",
+            "plan": self._plan,
+            "time": {name: round(seconds, 3) for name, seconds in self._time.items()},
+            "warnings": self._warnings,
+        }
+        if (
+            not self._resumed and run.face is None
+        ):  # else the records of the earlier part count too; readers take them from the file
+            content |= {"step": run.done, "last": _finite(self._last), "best": self._best}
+        if error is not None:
+            content["error"] = printable(f"{type(error).__name__}: {error}")[:2000]
+        if run.stopping:
+            content["reason"] = printable(run.stopping)
+        return content
+
+
+def write_facts(folder: Path, run: Run, tree: Tree | None) -> None:
+    """Write ``facts.json``: parameter groups, hooks, and the file and line of each value of the plan."""
+    groups: list[dict[str, Any]] = []
+    for name, optimizer in run.optimizers.items():
+        for index, group in enumerate(optimizer.param_groups):
+            numbers = {key: value for key, value in group.items() if type(value) in (int, float)}
+            parameters = group["params"]
+            own = {"optimizer": name or type(optimizer).__name__, "name": str(group.get("name", index))}
+            groups.append(own | {"tensors": len(parameters), "numbers": sum(p.numel() for p in parameters)} | numbers)
+    hooks = [
+        {"name": hook.name, "priority": hook.priority, "every": str(hook.every or ""), "points": list(hook.calls())}
+        for hook in run.hooks
+    ]
+    places = {dotted(path): str(tree.place(*path)) for path, _ in tree.walk()} if tree is not None else {}
+    text = json.dumps({"groups": groups, "hooks": hooks, "places": places}, default=str)
+    with suppress(OSError):
+        (folder / "facts.json").write_text(text + "\n", encoding="utf-8", errors="replace")
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float | str]:
+    return {name: value if math.isfinite(value) else str(value) for name, value in values.items()}

@@ -1,0 +1,175 @@
+"""`etude runs`, `show` and `diff` as a person uses them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROW = {"step": 4, "epoch": 0, "split": "train", "loss": 0.5}
+
+
+def trained(command, *words):
+    said = command("train", "c.yaml", *words)
+    assert said.code == 0, said.err
+    return said
+
+
+def test_training_ends_with_curves_and_where_the_time_went(command):
+    said = trained(command, "train.epochs=4")
+    assert "train/loss" in said.err and "val/accuracy" in said.err and re.search("[⠁-⣿]", said.err)
+    assert re.search(r"time +\S.* s +\d+%", said.err)
+    assert not re.search("[⠁-⣿]", trained(command, "-q").err)
+
+
+def test_runs_lists_state_best_and_what_was_changed(command):
+    trained(command, "-q")
+    trained(command, "-q", "optim.lr=0.02")
+    said = command("runs")
+    assert said.code == 0 and said.out.count("finished") == 2
+    assert "val/accuracy" in said.out and "optim.lr=0.02" in said.out and "train.epochs" not in said.out
+    rows = json.loads(command("runs", "--json", "--sort", "accuracy").out)
+    assert (
+        rows[0]["changed"] == {"optim.lr": 0.02}
+        and rows[0]["best"]["val/accuracy"]["value"] >= rows[1]["best"]["val/accuracy"]["value"]
+    )
+    table = list(csv.DictReader(io.StringIO(command("runs", "--csv").out)))
+    assert {row["optim.lr"] for row in table} == {"0.001", "0.02"}
+    assert command("runs", "--filter", "lr=0.02").out.count("finished") == 1
+    assert command("runs", "--state", "failed").out.count("finished") == 0
+
+
+def test_a_folder_without_runs_and_one_that_is_not_there(command, workdir):
+    (workdir / "empty").mkdir()
+    for verb in ("runs", "show", "report"):
+        for where in ("empty", "nowhere", "c.yaml"):
+            words = [verb, where, *(["-o", "x.html"] if verb == "report" else [])]
+            said = command(*words)
+            assert said.code == 2 and said.err.count("etude: error:") == 1 and "Traceback" not in said.err
+    assert not (workdir / "x.html").exists()
+
+
+def test_mistakes_get_the_near_word(command, make_run):
+    make_run(rows=[ROW])
+    assert "did you mean 'finished'" in command("runs", "--state", "finishd").err
+    assert "did you mean 'train/loss'" in command("runs", "--sort", "train/los").err
+    assert "did you mean 'train/loss'" in command("show", "runs", "-m", "train/lss").err
+
+
+def test_states(command, make_run):
+    here = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    make_run("goes", [ROW], status={"state": "running", **here})
+    make_run("killed", [ROW], status={"state": "running", **here, "pid": gone.pid})
+    (
+        make_run("saved", [ROW], status={"state": "running", **here, "pid": gone.pid})
+        / "checkpoints"
+        / "step-000000004"
+    ).mkdir(parents=True)
+    make_run("broke", [ROW], status={"state": "failed", "error": "ValueError: x"})
+    make_run("reused", [ROW], status={"state": "running", **here, "since": time.time() - 1e8})
+    torn = make_run("torn", [ROW])
+    (torn / "status.json").write_text('{"state": "runn')
+    old = time.time() - 3600
+    os.utime(torn / "metrics.jsonl", (old, old))
+    found = {row["name"]: row["state"] for row in json.loads(command("runs", "--json").out)}
+    assert found == {
+        "goes": "running",
+        "killed": "interrupted",
+        "saved": "resumable",
+        "broke": "failed",
+        "reused": "interrupted",
+        "torn": "unknown",
+    }
+
+
+def test_show_draws_curves_and_lists_them(command, make_run):
+    folder = make_run(
+        "a", [{"step": n, "split": "train", "loss": "nan" if n == 3 else 1 / n, "lr": 0.1} for n in range(1, 40)]
+    )
+    said = command("show", str(folder), "--log", "-m", "loss")
+    assert said.code == 0 and "1 of 39 values are not finite" in said.out and re.search("[⠁-⣿]", said.out)
+    assert command("show", str(folder), "--list").out.split() == ["train/loss", "train/lr"]
+    all_nan = make_run("b", [{"step": 1, "split": "train", "loss": "nan"}])
+    assert "nothing to draw" in command("show", str(all_nan)).out
+    assert "nothing is recorded yet" in command("show", str(make_run("c", []))).out
+
+
+def test_a_hostile_name_and_log_cannot_draw_on_the_terminal(command, make_run):
+    folder = make_run("evil\x1b[31m", [{**ROW, "loss\x1b[2J": 1.0}])
+    (folder / "log.txt").write_text("\x1b]0;owned\x07 text\n")
+    for words in (["runs"], ["show", str(folder)], ["show", str(folder), "-m", "*"]):
+        said = command(*words)
+        assert said.code == 0 and "\x1b" not in said.out + said.err
+
+
+def test_diff_names_the_key_and_the_first_step(command):
+    trained(command, "-q", "--folder", "a")
+    trained(command, "-q", "--folder", "b", "+train.seed=7")
+    trained(command, "-q", "--folder", "again")
+    said = command("diff", "a", "b")
+    assert said.code == 0 and "train.seed: – → 7" in said.out and "train/loss at step 3" in said.out
+    assert "no difference" in command("diff", "a", "again").out
+    kinds = {one["kind"] for one in json.loads(command("diff", "a", "b", "--json").out)}
+    assert kinds == {"plan", "metric"}
+
+
+def test_diff_shows_other_data_and_code_without_secrets(command, workdir):
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    (workdir / "model.py").write_text("width = 1\n")
+    for words in (["init", "-q"], ["add", "model.py"], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *words], check=True)
+    trained(command, "-q", "--folder", "a")
+    (workdir / "model.py").write_text("width = 2\napi_token = 'hunter22'\n")
+    trained(command, "-q", "--folder", "b", "data.train.dataset.split=val")
+    said = command("diff", "a", "b")
+    assert "+width = 2" in said.out and "\ndata\n  train:" in said.out
+    for path in Path("b").rglob("*"):
+        assert not path.is_file() or b"hunter22" not in path.read_bytes()
+
+
+def test_two_systems_side_by_side(command, make_run):
+    make_run("native", [ROW, {"step": 4, "split": "val", "accuracy": 0.5}])
+    make_run("old", [{"mode": "train", "epoch": 1, "iter": 4, "loss": 0.4}], file="x.log.json")
+    rows = {row["name"]: row["dialect"] for row in json.loads(command("runs", "--json").out)}
+    assert rows == {"native": "native", "old": "mmcv1"}
+    assert "train/loss at step 4" in command("diff", "runs/native", "runs/old").out
+
+
+def test_follow_ends_with_the_run(command, workdir):
+    code = "import sys; from etude.cli import main; sys.exit(main(sys.argv[1:]))"
+    training = subprocess.Popen(
+        [sys.executable, "-c", code, "train", "c.yaml", "train.epochs=30", "-q", "--folder", "r"]
+    )
+    try:
+        deadline = time.time() + 120
+        while not (workdir / "r" / "metrics.jsonl").exists() and time.time() < deadline:
+            time.sleep(0.05)
+        shown = subprocess.run(
+            [sys.executable, "-c", code, "show", "r", "--follow"], capture_output=True, text=True, timeout=300
+        )
+        assert training.wait(120) == 0
+        assert shown.returncode == 0 and "finished" in shown.stdout.split("\n\nr  ")[-1], shown.stdout[-2000:]
+    finally:
+        if training.poll() is None:
+            training.send_signal(signal.SIGKILL)
+            training.wait()
+
+
+@pytest.mark.parametrize("verb", ["runs", "show", "diff"])
+def test_no_torch_is_imported(make_run, verb, workdir):
+    folder = str(make_run(rows=[ROW]))
+    words = [verb, folder, *([folder] if verb == "diff" else [])]
+    code = f"import sys; from etude.cli import main; code = main({words!r}); assert 'torch' not in sys.modules; sys.exit(code)"
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
