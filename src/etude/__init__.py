@@ -17,7 +17,7 @@ _NAMES = {
     "MODELS": "etude.registry", "LOSSES": "etude.registry", "DATASETS": "etude.registry",
     "OPTIMIZERS": "etude.registry", "SCHEDULES": "etude.registry", "LOOPS": "etude.registry",
     "UPDATES": "etude.registry", "HOOKS": "etude.registry", "METRICS": "etude.registry", "WRITERS": "etude.registry",
-    "Trainer": "etude.trainer",
+    "Trainer": "etude.trainer", "summary": "etude.models.summary",
 }  # fmt: skip
 
 __all__ = ["__version__", *_NAMES]
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from etude.errors import ConfigError as ConfigError
     from etude.inference import export as export
     from etude.inference import load as load
+    from etude.models.summary import summary as summary
     from etude.plan import Plan as Plan
     from etude.plan import Spec as Spec
     from etude.registry import DATASETS as DATASETS

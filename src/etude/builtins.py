@@ -88,8 +88,18 @@ METRICS: dict[str, str] = {
 }
 
 WRITERS: dict[str, str] = {
+    "aim": "etude.events.local_trackers:Aim",
+    "clearml": "etude.events.clearml:ClearML",
     "csv": "etude.events.csv:Csv",
+    "dvclive": "etude.events.local_trackers:DvcLive",
+    "jsonl": "etude.events.jsonl:JsonLines",
+    "media": "etude.events.media:Media",
+    "mlflow": "etude.events.mlflow:Mlflow",
+    "neptune": "etude.events.neptune:Neptune",
+    "swanlab": "etude.events.local_trackers:SwanLab",
     "tensorboard": "etude.events.tensorboard:TensorBoard",
+    "trackio": "etude.events.local_trackers:Trackio",
+    "wandb": "etude.events.wandb:Wandb",
 }
 
 BUILDERS: dict[str, str] = {

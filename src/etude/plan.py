@@ -6,7 +6,7 @@ in the config that asks for it, so that any later complaint can point there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -213,3 +213,15 @@ class Plan:
     files: tuple[str, ...] = ()
     #: Where the values of ``source`` were written, by the way to them; of Étude's own words those of ``init_from``.
     places: Mapping[tuple[str | int, ...], Place] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = {"model": self.model.name, "data": ", ".join(self.data), "optimizers": _names(self.optimizers.values())}
+        rows |= {"hooks": _names(self.hooks), "epochs": str(self.train.epochs), "steps": str(self.train.steps)}
+        cells = "".join(f"<tr><th>{key}</th><td>{escape(value)}</td></tr>" for key, value in rows.items())
+        return f"<table><caption>{escape(f'{self.name} ({self.dialect})')}</caption>{cells}</table>"
+
+
+def _names(parts: Iterable[Any]) -> str:
+    return ", ".join(part.spec.name for part in parts)

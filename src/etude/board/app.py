@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -111,10 +112,8 @@ class Board:
         async with self._refreshing:
             now = asyncio.get_running_loop().time()
             if now - self._refreshed >= _PAUSE:
-                try:
+                with suppress(UserError):  # the folder is gone for now
                     await run_in_threadpool(self.index.refresh)
-                except UserError:  # the folder is gone for now
-                    pass
                 self._refreshed = asyncio.get_running_loop().time()
             return self.index.version
 

@@ -48,7 +48,10 @@ def serve(root: Path, *, host: str, port: int, expose: bool = False, token: str 
     with listen("127.0.0.1" if host == "localhost" else host, port) as found:
         shown = f"[{host}]" if ":" in host else host
         query = f"/?token={token}" if token else "/"
-        print(f"board of {printable(str(root))}: http://{shown}:{found.getsockname()[1]}{query}  (Ctrl-C ends it)", flush=True)
+        print(
+            f"board of {printable(str(root))}: http://{shown}:{found.getsockname()[1]}{query}  (Ctrl-C ends it)",
+            flush=True,
+        )
         settings = uvicorn.Config(
             app,
             log_level="warning",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 #: What is drawn: a name, and the value by step.
 Curves = dict[str, list[tuple[float, float]]]
 
+_MOST_LAYERS = 30
 POINT_ORDER = (
     "before_run", "before_train", "before_epoch", "before_step", "after_forward", "before_update", "after_step",
     "after_epoch", "before_eval", "before_eval_step", "after_eval_step", "after_eval", "before_save", "after_load",
@@ -96,10 +97,12 @@ def _native(plan: Plan, count: int = 1) -> Told:
     from etude.preview.lengths import facts_of
 
     asked, plan = plan, for_world(plan, World(size=count))
-    facts = facts_of(build(plan))
+    built = build(plan)
+    facts = facts_of(built)
     acts = list(story(plan, facts)) if facts.steps_per_epoch else []
     blocks = [
         [*_length(plan, facts), *_processes(asked, plan, count)],
+        _layers(built),
         _groups(facts),
         _hooks(facts),
         _times(acts, facts),
@@ -150,6 +153,22 @@ def _time(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s"
+
+
+def _layers(built: Any) -> list[str]:
+    """Return the model's layers; with shapes where the first batch can be had and passes through."""
+    from etude.models.summary import summary
+
+    try:
+        batch = next(iter(built.data["train"]))
+        inputs, _ = built.update.forward.split(batch)
+        found = summary(built.model, inputs)
+    except Exception:  # what is wrong with data or model is said when training starts
+        found = summary(built.model)
+    lines = str(found).splitlines()
+    if len(lines) > _MOST_LAYERS + 2:
+        lines = [*lines[:_MOST_LAYERS], f"… {len(lines) - _MOST_LAYERS - 1} more layers", lines[-1]]
+    return [f"{'' if index else 'layers':<10} {line}" for index, line in enumerate(lines)]
 
 
 def _foreign(plan: Plan, *, keep_acts: bool) -> Told:

@@ -89,6 +89,27 @@ class Run:
         between = self.step_in_epoch == 0 and self.done == self.step
         return max(0, self.epoch - 1) if between else self.epoch
 
+    def plot(self, *names: str) -> Any:
+        """Return a plotly figure of what this run has recorded: ``run.plot("train/loss")``, or losses and metrics."""
+        from etude.preview.notebook import figure
+
+        history = self._history()
+        usual = [name for name in history if name == "train/loss" or name.startswith("val/")]
+        return figure({name: history.get(name, []) for name in names or usual or history})
+
+    def _history(self) -> dict[str, list[tuple[float, float]]]:
+        writers = self.events.writers
+        return next((writer.curves for writer in writers if hasattr(writer, "curves")), {})
+
+    def _repr_html_(self) -> str:
+        from etude.preview.notebook import table
+
+        whole = f" of {self.total_steps}" if self.total_steps else ""
+        rows: dict[str, Any] = {"model": type(self.model).__name__, "step": f"{self.step}{whole}"}
+        rows |= {"folder": self.folder} if self.folder is not None else {}
+        rows |= {name: f"{value:.5g}" for name, value in self.metrics.items()}
+        return table(rows, title=self.plan.name if self.plan is not None else "run")
+
     def parts(self) -> dict[str, Part]:
         """Everything whose state a checkpoint has to hold for an exact resume, in the order it is loaded."""
         named: dict[str, Any] = {"model": self.model}

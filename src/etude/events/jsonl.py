@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from etude.errors import ConfigError
 from etude.events.record import TIMING_PREFIXES, Record
 
 #: Bytes of lines that are kept while a disk is full; beyond that the file is given up.
@@ -92,6 +93,15 @@ class Jsonl:
         self._offset = min(int(offset), os.fstat(self._fd).st_size)
         os.ftruncate(self._fd, self._offset)
         self._kept = str(state.get("kept", "")).encode()
+
+
+class JsonLines(Jsonl):
+    """One more file of JSON lines in the run's folder, with the values of training (or those of the clock)."""
+
+    def __init__(self, folder: str | Path, name: str = "records.jsonl", timing: bool = False) -> None:
+        if Path(name).name != name or name in ("metrics.jsonl", "timing.jsonl"):
+            raise ConfigError(f"jsonl: {name!r} is not a file name that is free")
+        super().__init__(Path(folder) / name, timing=timing)
 
 
 def _plain(value: float) -> float | str | None:

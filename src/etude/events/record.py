@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from etude.errors import printable
 
 #: Values under these names depend on the machine, not on the training.
-TIMING_PREFIXES = ("time/", "memory/", "throughput/")
+TIMING_PREFIXES = ("time/", "memory/", "throughput/", "system/")
 
 
 @dataclass(frozen=True)

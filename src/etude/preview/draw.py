@@ -56,7 +56,7 @@ def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "")
         from matplotlib.figure import Figure
     except ImportError as error:
         if target.suffix.lower() == ".svg":
-            _write(target, _svg(curves, title))
+            _write(target, svg(curves, title))
             return
         purpose = f"drawing {target.suffix} (.svg does without)"
         raise MissingExtra("matplotlib", "plot", purpose) from error
@@ -78,7 +78,7 @@ def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "")
 _WIDTH, _HEIGHT, _LEFT = 760, 150, 90
 
 
-def _svg(curves: Mapping[str, Curve], title: str) -> str:
+def svg(curves: Mapping[str, Curve], title: str) -> str:
     """Return plain panels with a line, its name and its range each."""
     panels = [_panel(name, curve, 40 + index * (_HEIGHT + 50)) for index, (name, curve) in enumerate(curves.items())]
     height = 40 + len(panels) * (_HEIGHT + 50)

@@ -89,6 +89,7 @@ def make(
             if changes:
                 _write(folder / "code.diff", changes)
             _write(folder / "plan.yaml", plan_text)
+            (folder / "trackers.json").unlink(missing_ok=True)  # a run that begins anew is another one to trackers
     except OSError as error:
         raise ConfigError(
             f"the run's folder {folder} cannot be written: {error.strerror or error}", hint="choose another --folder"

@@ -23,8 +23,10 @@ from etude.dist import group, reports
 from etude.dist.heartbeat import Heartbeat
 from etude.errors import ResumeError, SaveError, Stopped, UserError
 from etude.events.console import Console, duration, number
+from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
 from etude.hooks.watchdog import pulse
+from etude.preview.notebook import in_notebook
 from etude.session import folder as folders
 from etude.session import sampler
 from etude.session.recovery import Recovery
@@ -85,6 +87,7 @@ class Session:
         else:
             self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
             self.recovery.guard_face()
+        run.events.writers.append(LiveCurves() if in_notebook() and not self.options.quiet else History())
         if run.folder is not None and self.lasting and run.world.is_main:
             self.status = Status(run.folder, run, plan_text=self._plan_text(), began=self.began)
             self.status.begin()

@@ -1,0 +1,220 @@
+"""Sends records to an experiment tracker from a thread of its own. A tracker that is slow, lost or broken never stops
+or slows training: its queue is bounded, and what does not fit is dropped and counted."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import queue
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from etude.config.dump import flat
+from etude.errors import MissingExtra, printable
+from etude.events.record import TIMING_PREFIXES, Record
+from etude.events.system import System
+
+IDS = "trackers.json"
+#: Records that may wait; how long the end of a run waits for a tracker that sends nothing, or is still being opened.
+WAITING, PATIENCE, OPENING = 1000, 10.0, 60.0
+_SYSTEM_PAUSE = 15.0
+_ids_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a tracker may know about a run: read from its folder, where no secrets are."""
+
+    folder: Path
+    name: str
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    commit: str = ""
+    #: The tracker's own name of this run, if it was started before.
+    known_as: str = ""
+
+
+class Tracker:
+    """A writer that hands everything to a thread. A tracker's file says how to :meth:`open` it and what to call.
+
+    ``checkpoint=True`` sends the best checkpoint at the end. ``system`` adds CPU, memory and GPU use.
+    """
+
+    #: The package that has to be installed, the extra that installs it, and the name in ``log.to``.
+    package, extra, name = "", "tracking", ""
+
+    def __init__(self, folder: str | Path, *, checkpoint: bool = False, system: bool = True) -> None:
+        if self.package and importlib.util.find_spec(self.package) is None:
+            raise MissingExtra(self.package, self.extra, f"writing to {self.name}")
+        self.folder, self.checkpoint = Path(folder), checkpoint
+        self.dropped = 0
+        self._system = System() if system else None
+        self._queue: queue.Queue[Record | None] = queue.Queue(WAITING)
+        self._failed = ""
+        self._warned = False
+        self._step = 0
+        self._opened = False
+        self._moved = time.monotonic()
+        self._thread = threading.Thread(target=self._serve, name=f"etude-{self.name}", daemon=True)
+
+    # What a tracker implements.
+
+    def open(self, job: Job) -> str:
+        """Begin the tracker's run, or continue ``job.known_as``; return the name to continue it by."""
+        raise NotImplementedError
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        raise NotImplementedError
+
+    def image(self, name: str, value: Any, step: int) -> None: ...
+    def histogram(self, name: str, value: Any, step: int) -> None: ...
+    def text(self, name: str, value: str, step: int) -> None: ...
+    def artifact(self, name: str, path: Path) -> None: ...
+    def finish(self) -> None: ...
+
+    # The training's side: nothing here waits.
+
+    def write(self, record: Record) -> None:
+        if self._failed:
+            self.dropped += 1
+            if not self._warned:
+                self._warned = True
+                warnings.warn(f"{self.name} failed and is switched off; training goes on: {self._failed}", stacklevel=2)
+            return
+        if self._thread.ident is None:
+            self._moved = time.monotonic()
+            self._thread.start()
+        try:
+            self._queue.put_nowait(record)
+        except queue.Full:
+            self.dropped += 1
+            if self.dropped == 1:
+                warnings.warn(f"{self.name} is too slow: records are dropped, training goes on", stacklevel=2)
+
+    def close(self) -> None:
+        """Wait a little for what is left, then say what was lost."""
+        asked = False
+        while self._thread.is_alive() and not self._is_stuck():
+            if not asked:
+                with suppress(queue.Full):
+                    self._queue.put(None, timeout=0.05)
+                    asked = True
+            self._thread.join(0.05)
+        if self._thread.is_alive():
+            self.dropped += self._queue.qsize()
+            warnings.warn(f"{self.name} does not answer; {self.dropped} records were not sent", stacklevel=2)
+        elif self._failed and not self._warned:
+            warnings.warn(f"{self.name} failed: {self._failed}", stacklevel=2)
+        elif self.dropped:
+            warnings.warn(f"{self.name}: {self.dropped} records were dropped", stacklevel=2)
+
+    def _is_stuck(self) -> bool:
+        return time.monotonic() - self._moved > (PATIENCE if self._opened else OPENING)
+
+    # The thread's side.
+
+    def _serve(self) -> None:
+        try:
+            job = read_job(self.folder, self.name)
+            known = self.open(job)
+            if known and known != job.known_as:
+                _remember(self.folder, self.name, known)
+            self._opened, self._moved = True, time.monotonic()
+            while (record := self._next()) is not None:
+                self._send(record)
+                self._moved = time.monotonic()
+            best = best_checkpoint(self.folder, job.plan) if self.checkpoint else None
+            if best is not None:
+                self.artifact("checkpoint", best)
+            self.finish()
+        except Exception as error:
+            self._failed = printable(f"{type(error).__name__}: {error}")[:300]
+
+    def _next(self) -> Record | None:
+        while True:
+            try:
+                return self._queue.get(timeout=_SYSTEM_PAUSE)
+            except queue.Empty:
+                if self._system is not None:
+                    self.scalars(self._system.read(), self._step)
+
+    def _send(self, record: Record) -> None:
+        self._step = record.step
+        values = {
+            name if name.startswith(TIMING_PREFIXES) else f"{record.split}/{name}": value
+            for name, value in record.values.items()
+        }
+        if self._system is not None and self._system.is_due():
+            values |= self._system.read()
+        if values:
+            self.scalars(values, record.step)
+        for kind, name, value in record.media:
+            if kind in ("image", "histogram"):
+                getattr(self, kind)(name, as_array(value), record.step)
+            elif kind == "text":
+                self.text(name, str(value), record.step)
+            elif kind == "artifact":
+                self.artifact(name, Path(value))
+
+
+def finite(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the values that are finite, for trackers that refuse others."""
+    return {name: value for name, value in values.items() if math.isfinite(value)}
+
+
+def as_array(value: Any) -> Any:
+    """Return a tensor or nested list as a numpy array."""
+    import numpy as np
+
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def read_job(folder: Path, tracker: str) -> Job:
+    """Return what the run's folder tells a tracker."""
+    environment = _read_json(folder / "env.json")
+    git = environment.get("git")
+    try:
+        plan = flat((folder / "plan.yaml").read_text(encoding="utf-8"))
+    except OSError:
+        plan = {}
+    known = _read_json(folder / IDS).get(tracker, "")
+    commit = git.get("commit", "") if isinstance(git, dict) else ""
+    here = folder.absolute()
+    return Job(folder, f"{here.parent.name}-{here.name}", plan, commit, known if isinstance(known, str) else "")
+
+
+def best_checkpoint(folder: Path, plan: Mapping[str, Any]) -> Path | None:
+    """Return the saved checkpoint with the best ``checkpoint.best``, or the newest."""
+    from etude.metrics.direction import lower_is_better
+
+    metric = str(plan.get("checkpoint.best", ""))
+    found = sorted(path for path in (folder / "checkpoints").glob("step-*") if (path / "manifest.json").is_file())
+    scored = []
+    for path in found:
+        value = (_read_json(path / "manifest.json").get("metrics") or {}).get(metric)
+        if isinstance(value, int | float) and math.isfinite(value):
+            scored.append((-value if lower_is_better(metric) else value, path))
+    return max(scored)[1] if scored else found[-1] if found else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _remember(folder: Path, tracker: str, known: str) -> None:
+    with _ids_lock, suppress(OSError):
+        path = folder / IDS
+        part = path.with_name(f".{IDS}.part")
+        part.write_text(json.dumps(_read_json(path) | {tracker: known}) + "\n", encoding="utf-8")
+        os.replace(part, path)

@@ -1,0 +1,46 @@
+"""Figures and HTML for notebooks: what a run has recorded, and what a plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from etude.errors import MissingExtra, UserError
+
+Curves = Mapping[str, Sequence[tuple[float, float]]]
+
+
+def figure(curves: Curves, *, title: str = "") -> Any:
+    """Return a plotly figure with one panel per curve."""
+    try:
+        from plotly.graph_objects import Scatter
+        from plotly.subplots import make_subplots
+    except ImportError:
+        raise MissingExtra("plotly", "report", "run.plot()") from None
+    shown = {name: points for name, points in curves.items() if points}
+    if not shown:
+        raise UserError("the run has recorded nothing to plot yet")
+    columns = min(2, len(shown))
+    rows = -(-len(shown) // columns)
+    made = make_subplots(rows=rows, cols=columns, subplot_titles=[escape(name) for name in shown])
+    for index, (name, points) in enumerate(shown.items()):
+        line = Scatter(x=[x for x, _ in points], y=[y for _, y in points], name=escape(name), mode="lines")
+        made.add_trace(line, row=index // columns + 1, col=index % columns + 1)
+    made.update_layout(title=escape(title), showlegend=False, height=280 * rows, margin={"t": 50, "b": 30})
+    return made
+
+
+def table(rows: Mapping[str, Any], *, title: str = "") -> str:
+    """Return a two-column table; everything is text."""
+    cells = "".join(f"<tr><th>{escape(str(key))}</th><td>{escape(str(value))}</td></tr>" for key, value in rows.items())
+    return f"<table><caption>{escape(title)}</caption>{cells}</table>"
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a Jupyter notebook."""
+    import sys
+
+    shell = sys.modules.get("IPython")
+    found = shell.get_ipython() if shell is not None else None
+    return found is not None and type(found).__name__ == "ZMQInteractiveShell"

@@ -1,0 +1,193 @@
+"""The board and the report in a real browser. Without chromium these tests fail: `.ci/run` installs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from urllib.parse import urlencode
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from tests.board.conftest import CODE, make_run, serving
+from tests.cli.commands import CONFIG
+
+LONG = 120_000
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert found, "these tests need chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser, address, **settings):
+    """A page whose console stays clean and that never asks another host for anything."""
+    context = browser.new_context(**({"viewport": {"width": 1300, "height": 850}} | settings))
+    context.set_default_timeout(LONG)
+    page = context.new_page()
+    wrong, hosts = [], set()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("dialog", lambda dialog: (wrong.append("a dialog was opened"), dialog.dismiss()))
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    page.goto(address)
+    try:
+        yield page
+        assert not wrong
+        assert all(host.startswith(("127.0.0.1", "")) and "." not in host.replace("127.0.0.1", "") for host in hosts)
+    finally:
+        context.close()
+
+
+def chart(page, metric):
+    return page.locator(f'.chart[data-metric="{metric}"]')
+
+
+def test_open_search_overlay_compare_and_keys(browser, root):
+    with serving(root) as address, opened(browser, address) as page:
+        expect(page.locator("#runs li")).to_have_count(2, timeout=LONG)
+        expect(chart(page, "train/loss").locator(".scatterlayer .trace")).to_have_count(1, timeout=LONG)
+        page.locator("#runs li[aria-selected=false]").click()
+        expect(chart(page, "train/loss").locator(".scatterlayer .trace")).to_have_count(2, timeout=LONG)
+        page.keyboard.press("3")
+        expect(page.locator("#compare")).to_contain_text("optim.lr", timeout=LONG)
+        page.keyboard.press("1")
+        page.keyboard.press("/")
+        page.keyboard.type("b/2026")
+        expect(page.locator("#runs li")).to_have_count(1, timeout=LONG)
+        page.keyboard.press("Escape")
+        expect(page.locator("#runs li")).to_have_count(2, timeout=LONG)
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        expect(page.locator("#details")).to_contain_text("last line <b>bold</b>", timeout=LONG)
+        page.keyboard.press("?")
+        expect(page.locator("#keys")).to_be_visible(timeout=LONG)
+
+
+def test_log_scale_smoothing_and_zoom(browser, root):
+    make_run(root, "long/20261116-120000", steps=4000)
+    with serving(root) as address, opened(browser, f"{address}/#run=long/20261116-120000") as page:
+        box = chart(page, "train/loss")
+        expect(box.locator(".scatterlayer .trace")).to_have_count(1, timeout=LONG)
+        page.keyboard.press("l")
+        page.wait_for_function(
+            "() => document.querySelector('.chart[data-metric=\"train/loss\"] .plot').layout.yaxis.type === 'log'"
+        )
+        page.locator("#smooth").fill("0.9")
+        expect(box.locator(".scatterlayer .trace")).to_have_count(2, timeout=LONG)
+        page.locator("#smooth").fill("0")
+        points = "() => document.querySelector('.chart[data-metric=\"train/loss\"] .plot').data[0].x.filter(x => x >= 100 && x <= 300).length"
+        before = page.evaluate(points)
+        page.evaluate(
+            "() => Plotly.relayout(document.querySelector('.chart[data-metric=\"train/loss\"] .plot'), {'xaxis.range[0]': 100, 'xaxis.range[1]': 300})"
+        )
+        page.wait_for_function(f"() => ({points})() === 201")
+        assert before < 201
+
+
+def test_live_curves_while_a_real_training_writes(browser, root, tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text(CONFIG)
+    training = None
+    with serving(root) as address, opened(browser, address) as page:
+        expect(page.locator("#live")).to_have_text("live", timeout=LONG)
+        try:
+            training = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    CODE,
+                    "train",
+                    str(config),
+                    "train.epochs=4000",
+                    "-q",
+                    "--folder",
+                    str(root / "now"),
+                ],
+                cwd=tmp_path,
+            )
+            row = page.locator("#runs li", has_text="now")
+            expect(row.locator(".state")).to_have_text("running", timeout=LONG)
+            row.click()
+            expect(chart(page, "train/loss").locator(".scatterlayer .trace")).to_have_count(2, timeout=LONG)
+            seen = "() => Math.max(...document.querySelector('.chart[data-metric=\"train/loss\"] .plot').data.map(line => line.x.at(-1)))"
+            page.wait_for_function(f"() => ({seen})() > 25")
+            first = page.evaluate(seen)
+            page.wait_for_function(f"() => ({seen})() > {first}")
+            training.terminate()
+            training.wait(120)
+            expect(row.locator(".state")).to_have_text("resumable", timeout=LONG)
+        finally:
+            if training is not None and training.poll() is None:
+                training.kill()
+                training.wait()
+
+
+def test_dark_light_and_phone_width(browser, root):
+    phone = {"color_scheme": "dark", "viewport": {"width": 390, "height": 800}}
+    with serving(root) as address, opened(browser, address, **phone) as page:
+        expect(chart(page, "train/loss")).to_be_visible(timeout=LONG)
+        colour = "() => getComputedStyle(document.body).backgroundColor"
+        assert page.evaluate(colour) == "rgb(21, 24, 27)"
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+        page.keyboard.press("t")
+        assert page.evaluate(colour) == "rgb(255, 255, 255)"
+
+
+def test_hostile_names_are_text(browser, root):
+    name = HOSTILE.replace("/", "")
+    folder = make_run(root, name)
+    (folder / "log.txt").write_text(HOSTILE)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 21, "split": "train", "<script>alert(2)</script>": 1}\n')
+    with serving(root) as address, opened(browser, f"{address}/#{urlencode({'run': name})}") as page:
+        expect(page.locator("#runs li").filter(has_text="onerror")).to_have_attribute(
+            "aria-selected", "true", timeout=LONG
+        )
+        expect(page.locator(".chart h3", has_text="alert(2)")).to_be_visible(timeout=LONG)
+        page.locator("#search").fill("onerror")
+        page.locator("[data-tab=details]").click()
+        expect(page.locator("#details pre").last).to_contain_text(HOSTILE, timeout=LONG)
+        assert page.locator("img").count() == 0
+
+
+def test_a_thousand_runs_are_listed_and_searched(browser, tmp_path):
+    root = tmp_path / "many"
+    for number in range(1000):
+        make_run(root, f"r{number:04}", steps=3, scale=1 + number % 7)
+    with serving(root) as address, opened(browser, address) as page:
+        expect(page.locator("#count")).to_contain_text("1000 of 1000 runs", timeout=LONG)
+        page.locator("#search").fill("optim.lr=3")
+        expect(page.locator("#count")).to_contain_text("143 of 1000 runs", timeout=LONG)
+        page.locator("#search").fill("r0777")
+        page.locator("#runs li").click()
+        expect(chart(page, "train/loss")).to_be_visible(timeout=LONG)
+
+
+def test_a_report_opens_offline(browser, root, tmp_path):
+    hostile = make_run(root, HOSTILE.replace("/", ""))
+    target = tmp_path / "report.html"
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, "report", str(root / "a"), str(root / "b"), str(hostile), "-o", str(target)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    with opened(browser, target.as_uri(), offline=True) as page:
+        expect(chart(page, "train/loss").locator(".scatterlayer .trace")).to_have_count(3, timeout=LONG)
+        page.locator("#log").check()
+        page.locator("#smooth").fill("0.5")
+        expect(chart(page, "train/loss").locator(".scatterlayer .trace")).to_have_count(6, timeout=LONG)
+        expect(page.locator("main")).to_contain_text("Where the time went")
+        assert page.locator("img").count() == 0
+    assert os.path.getsize(target) < 8e6

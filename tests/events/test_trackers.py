@@ -1,0 +1,169 @@
+"""Trackers: real packages, and trackers that hang, fail and are too slow."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etude.errors import MissingExtra
+from etude.events import tracker as trackers
+from etude.events.media import Media
+from etude.events.record import Record
+from etude.events.system import System
+from etude.events.tracker import Job, Tracker, best_checkpoint
+from tests.cli.commands import CONFIG, Commands
+
+
+def record(step, values=None, media=()):
+    return Record(step, 0, "train", values if values is not None else {"loss": 1 / step}, time.time(), tuple(media))
+
+
+class Collect(Tracker):
+    """Keeps what it gets; waits for ``gate`` before each record."""
+
+    name = "collect"
+
+    def __init__(self, folder, gate=None, fail_at=None, **settings):
+        super().__init__(folder, **settings)
+        self.gate, self.fail_at, self.got, self.jobs = gate, fail_at, [], []
+
+    def open(self, job: Job) -> str:
+        self.jobs.append(job)
+        return job.known_as or "id-1"
+
+    def scalars(self, values, step):
+        if self.gate is not None:
+            self.gate.wait(300)
+        if step == self.fail_at:
+            raise ConnectionError("the network is gone")
+        self.got.append((step, dict(values)))
+
+
+def test_records_come_in_order_and_the_id_is_kept_for_a_resume(tmp_path):
+    (tmp_path / "plan.yaml").write_text("optim: {lr: 0.1}\n")
+    first = Collect(tmp_path, system=False)
+    for step in (1, 2, 3):
+        first.write(record(step))
+    first.close()
+    assert [step for step, _ in first.got] == [1, 2, 3] and first.got[0][1] == {"train/loss": 1.0}
+    assert first.jobs[0].plan == {"optim.lr": 0.1} and first.jobs[0].known_as == ""
+    second = Collect(tmp_path)
+    second.write(record(4))
+    second.close()
+    assert second.jobs[0].known_as == "id-1" and "system/process_megabytes" in second.got[0][1]
+
+
+def test_a_tracker_that_is_too_slow_drops_and_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(trackers, "WAITING", 10)
+    gate = threading.Event()
+    slow = Collect(tmp_path, gate)
+    with pytest.warns(UserWarning, match="collect is too slow: records are dropped"):
+        for step in range(1, 51):
+            slow.write(record(step))
+    assert slow.dropped >= 39
+    gate.set()
+    with pytest.warns(UserWarning, match=f"collect: {slow.dropped} records were dropped"):
+        slow.close()
+    assert len(slow.got) + slow.dropped == 50
+
+
+def test_a_tracker_that_hangs_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(trackers, "PATIENCE", 0.2)
+    gate = threading.Event()
+    hanging = Collect(tmp_path, gate)
+    for step in range(1, 6):
+        hanging.write(record(step))
+    with pytest.warns(UserWarning, match="collect does not answer; . records were not sent"):
+        hanging.close()
+    gate.set()
+
+
+def test_a_tracker_that_fails_is_switched_off_with_one_warning(tmp_path):
+    broken = Collect(tmp_path, fail_at=1)
+    broken.write(record(1))
+    broken._thread.join(60)
+    with pytest.warns(
+        UserWarning, match="switched off; training goes on: ConnectionError: the network is gone"
+    ) as said:
+        broken.write(record(2))
+        broken.write(record(3))
+        broken.close()
+    assert len(said) == 1 and broken.dropped == 2
+
+
+def test_a_missing_package_is_answered_before_training(capfd, workdir, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"pip install 'etude\[tracking\]'"):
+        Collect.package = "wandb"
+        try:
+            Collect(workdir)
+        finally:
+            Collect.package = ""
+
+
+def test_the_best_checkpoint_is_found(tmp_path):
+    for step, accuracy in ((1, 0.5), (2, 0.9), (3, 0.7)):
+        folder = tmp_path / "checkpoints" / f"step-{step:09}"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(json.dumps({"metrics": {"accuracy": accuracy}}))
+    assert best_checkpoint(tmp_path, {"checkpoint.best": "accuracy"}).name == "step-000000002"
+    assert best_checkpoint(tmp_path, {}).name == "step-000000003"
+    assert best_checkpoint(tmp_path / "none", {}) is None
+
+
+def test_images_are_kept_as_files(tmp_path):
+    media = Media(tmp_path, keep=2)
+    for step in (1, 2, 3):
+        media.write(record(step, media=[("image", "a/../b", np.ones((4, 4, 3))), ("text", "note", "hello")]))
+    assert [path.name for path in sorted((tmp_path / "media").glob("*.png"))] == [
+        "a-..-b-000000002.png",
+        "a-..-b-000000003.png",
+    ]
+    assert (tmp_path / "media" / "note-000000001.txt").read_text() == "hello"
+
+
+def test_system_values_are_percentages_and_megabytes():
+    values = System().read()
+    assert values["system/process_megabytes"] > 1 and 0 <= values["system/memory_percent"] <= 100
+
+
+TRACKED = CONFIG.replace(
+    "log: {every: 3step}",
+    "log: {every: 3step, to: [jsonl, {type: wandb, mode: offline}, {type: mlflow, checkpoint: true}]}",
+)
+
+
+def test_wandb_offline_and_mlflow_get_a_real_run_and_continue_it(capfd, workdir, monkeypatch):
+    monkeypatch.setattr(trackers, "OPENING", 300.0)
+    monkeypatch.setattr(trackers, "PATIENCE", 120.0)
+    (workdir / "c.yaml").write_text(TRACKED)
+    command = Commands(capfd)
+    said = command("train", "c.yaml", "--folder", "r")
+    assert said.code == 0 and "not sent" not in said.err and "failed" not in said.err, said.err
+    known = json.loads(Path("r/trackers.json").read_text())
+    assert set(known) == {"wandb", "mlflow"} and list(Path("r/wandb").glob("offline-run-*/run-*.wandb"))
+    rows = (
+        sqlite3.connect("mlflow.db")
+        .execute("select key, step, value from metrics where key = 'val/accuracy' order by step")
+        .fetchall()
+    )
+    mine = [json.loads(line) for line in Path("r/metrics.jsonl").read_text().splitlines()]
+    assert [(step, value) for _, step, value in rows] == [
+        (row["step"], row["accuracy"]) for row in mine if row["split"] == "val"
+    ]
+    params = dict(sqlite3.connect("mlflow.db").execute("select key, value from params").fetchall())
+    assert params["optim.lr"] == "0.001"
+    assert list(Path("mlartifacts").rglob("model.safetensors"))
+    said = command("train", "c.yaml", "train.epochs=3", "--folder", "r", "--resume", "--allow-change", "train.epochs")
+    assert said.code == 0, said.err
+    assert json.loads(Path("r/trackers.json").read_text()) == known
+    assert sqlite3.connect("mlflow.db").execute("select count(*) from runs").fetchone() == (1,)
+    assert Path("r/records.jsonl").read_bytes() == Path("r/metrics.jsonl").read_bytes()
