@@ -3,24 +3,30 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test test-all cover lint docs projects release clean
+.PHONY: chromium demo test test-all cover lint docs projects release clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
-test: $(VENV)/.test lint projects
+test: $(VENV)/.test lint projects chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal
 
 # The tests without sampling: every slip of the fingers in every example.
-test-all: $(VENV)/.test lint projects
+test-all: $(VENV)/.test lint projects chromium
 	ETUDE_TEST_ALL=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal
 
 # The tests with the lines that none of them reaches.
-cover: $(VENV)/.test
+cover: $(VENV)/.test chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -n 3 --dist worksteal --cov --cov-report=term:skip-covered
 
 # The real projects (mmcls, mmdet …) that tests/projects runs, each in a folder of a cache outside of the repository.
 projects: $(VENV)/.test
 	$(BIN)/python tests/projects/fetch.py
+
+# The board is tested in a real browser.
+chromium:
+	@command -v chromium chromium-browser google-chrome > /dev/null || \
+	  $(if $(filter 0,$(shell id -u)),,sudo) sh -c "apt-get update -qq && apt-get install -y -qq chromium" || \
+	  echo "the tests of the board need chromium: install it" >&2
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -15,6 +15,15 @@ def lower_is_better(name: str, mode: str = "") -> bool:
     return any(word in name.lower() for word in _LOWER)
 
 
+def is_scored(name: str) -> bool:
+    """Return whether a best value of this name means anything; that of a learning rate or a norm does not.
+
+    >>> is_scored("val/accuracy"), is_scored("train/lr"), is_scored("train/grad_norm")
+    (True, False, False)
+    """
+    return not any(part in ("lr", "momentum", "norm", "grad_norm") for part in name.split("/"))
+
+
 def improves(value: float, best: float | None, *, lower: bool, by: float = 0.0) -> bool:
     """Whether ``value`` beats ``best`` by more than ``by``. What is not finite never does."""
     if not math.isfinite(value):

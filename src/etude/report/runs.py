@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import UserError, printable
-from etude.metrics.direction import improves, lower_is_better
+from etude.metrics.direction import improves, is_scored, lower_is_better
 from etude.report.records import CLOCK, Records, record_files
 from etude.report.status import FINISHED, read_json, state_of
 
@@ -161,7 +161,7 @@ def best_of(records: Records) -> dict[str, tuple[float, int]]:
     """Return the best value of every curve, and the step it was reached at; what is not finite never is the best."""
     found = {}
     for name, curve in records.curves.items():
-        if name.startswith(CLOCK) or name.rpartition("/")[2] == "lr":
+        if name.startswith(CLOCK) or not is_scored(name):
             continue
         lower = lower_is_better(name)
         best, at = None, 0

@@ -18,7 +18,7 @@ from etude.config.tree import Tree, dotted
 from etude.core.run import Run
 from etude.errors import Stopped, printable
 from etude.events.record import TIMING_PREFIXES, Record
-from etude.metrics.direction import improves, lower_is_better
+from etude.metrics.direction import improves, is_scored, lower_is_better
 
 NAME = "status.json"
 #: Seconds between two writes while the run goes on.
@@ -77,8 +77,7 @@ class Status:
     def _take(self, name: str, value: float, step: int) -> None:
         self._last[name] = value
         best = self._best.get(name)
-        lr = name.rpartition("/")[2] == "lr"
-        if not lr and improves(value, best[0] if best else None, lower=lower_is_better(name)):
+        if is_scored(name) and improves(value, best[0] if best else None, lower=lower_is_better(name)):
             self._best[name] = (value, step)
 
     def _write(self, state: str, error: BaseException | None = None) -> None:

@@ -1,0 +1,82 @@
+"""Slowdown of a run with writers on against none: all local ones, and a tracker that hangs.
+
+    python bench/writers.py [ROUNDS]
+
+Runs of the digits example are taken in turn, so that a busy machine disturbs all alike. Only the training loop is
+timed, in CPU seconds of the training thread and in wall time; the ratios of medians are printed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from etude.api import load_plan, require_sound
+from etude.build import Options, build
+from etude.events import tracker
+from etude.events.tracker import Job, Tracker
+from etude.session import Session
+
+CONFIG = """
+model: {type: MLP, sizes: [64, 512, 512, 10]}
+loss: CrossEntropyLoss
+data:
+  train: {dataset: {type: Digits, split: train}, batch_size: 64}
+  val: {dataset: {type: Digits, split: val}, batch_size: 256}
+optim: {type: AdamW, lr: 1e-3}
+train: {epochs: 20, threads: 1}
+metrics: [Accuracy]
+log: {every: 20step, to: [%s]}
+"""
+ALL = "csv, jsonl, tensorboard, {type: wandb, mode: offline}, mlflow"
+
+
+class Hanging(Tracker):
+    name = "hanging"
+
+    def open(self, job: Job) -> str:
+        threading.Event().wait()
+        return ""
+
+
+def once(writers: str, *, hang: bool = False) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        config = Path(folder) / "c.yaml"
+        config.write_text(CONFIG % writers)
+        plan, tree = load_plan(config)
+        options = Options(folder=Path(folder) / "run", quiet=True)
+        run = build(require_sound(plan), options)
+        with Session(run, options, tree=tree) as session:
+            if hang:
+                run.events.writers.append(Hanging(options.folder))
+            wall, cpu = time.perf_counter(), time.thread_time()
+            session.train()
+            return time.perf_counter() - wall, time.thread_time() - cpu
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    torch.set_num_threads(1)
+    tracker.OPENING = tracker.PATIENCE = 0.5
+    kinds = {"none": ("", False), "all": (ALL, False), "hanging": ("", True)}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
+    for number in range(rounds + 1):
+        for name, (writers, hang) in kinds.items():
+            taken = once(writers, hang=hang)
+            if number:
+                times[name].append(taken)
+    base = [statistics.median(column) for column in zip(*times["none"], strict=True)]
+    print("writers    wall s   ratio   CPU s of the training thread   ratio")
+    for name, taken in times.items():
+        wall, cpu = (statistics.median(column) for column in zip(*taken, strict=True))
+        print(f"{name:<9} {wall:7.2f} {wall / base[0]:7.3f} {cpu:30.2f} {cpu / base[1]:7.3f}")
+
+
+if __name__ == "__main__":
+    main()

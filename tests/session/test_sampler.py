@@ -1,0 +1,84 @@
+"""Where the time goes: what a sample is accounted to, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import etude
+from etude.core.hook import Hook
+from etude.data import Digits
+from etude.session import sampler
+
+
+class Sleepy(Hook):
+    def after_step(self, run):
+        time.sleep(0.03)
+
+
+class SlowData(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return torch.zeros(64), 0
+
+
+def fit(data, hooks=(), steps=20, **settings):
+    model = torch.nn.Linear(64, 10)
+    trainer = etude.Trainer(
+        model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        loss=torch.nn.CrossEntropyLoss(),
+        hooks=hooks,
+        folder="r",
+        quiet=True,
+    )
+    trainer.fit(data, steps=steps, batch_size=8, **settings)
+    return json.loads(Path("r/status.json").read_text())
+
+
+def test_a_hook_is_accounted_by_its_name(workdir):
+    spent = fit(Digits("train"), [Sleepy()])["time"]
+    assert spent["hook Sleepy"] > 0.3 and spent["hook Sleepy"] > 0.5 * sum(spent.values())
+
+
+def test_waiting_for_data_is_noticed_and_answered_with_numbers(workdir):
+    status = fit(SlowData(), steps=60)
+    assert status["time"]["data"] > 0.2 * sum(status["time"].values())
+    assert any("training waited for data" in text and "data.train.workers=2" in text for text in status["warnings"])
+
+
+def test_advice_comes_only_above_a_fifth():
+    assert sampler.advice({"data": 1.9, "update": 8.1}, workers=0, batch_size=8) == ""
+    said = sampler.advice({"data": 4.0, "update": 6.0}, workers=2, batch_size=8)
+    assert "40% of the time (4.0 s of 10.0 s)" in said and "workers=4 (now 2)" in said and "larger than 8" in said
+
+
+def test_the_table_adds_small_shares_up():
+    lines = sampler.table({"update": 8.0, "data": 1.99, "hook A": 0.005, "hook B": 0.005})
+    assert [line.split()[0] for line in lines] == ["update", "data", "other"] and "80%" in lines[0]
+    assert sampler.table({}) == []
+
+
+def test_status_tells_failures_and_warnings(workdir):
+    class Breaks(Hook):
+        def after_step(self, run):
+            import warnings
+
+            warnings.warn("something is odd", stacklevel=1)
+            if run.step == 3:
+                raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        fit(Digits("train"), [Breaks()])
+    status = json.loads(Path("r/status.json").read_text())
+    assert status["state"] == "failed" and "no more" in status["error"] and "something is odd" in status["warnings"]
+    assert status["step"] == 4
+    facts = json.loads(Path("r/facts.json").read_text())
+    assert facts["groups"][0]["numbers"] == 650 and "Breaks" in [hook["name"] for hook in facts["hooks"]]
