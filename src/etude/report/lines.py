@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 LONGEST = 1 << 20
 #: Larger files are read in evenly spaced blocks instead of whole.
 WHOLE = 48 << 20
-BLOCKS, BLOCK = 3000, 4096
+#: Pieces that are read of a large file, and about how many lines of each.
+BLOCKS, LINES = 2000, 8
 
 
 class Lines:
@@ -69,7 +70,7 @@ class Lines:
                 self.bad += 1
 
     def _sample(self, file: BinaryIO, start: int, end: int) -> Iterator[dict[str, Any]]:
-        length = min(BLOCK, (end - start) // BLOCKS)
+        length = min(max(1024, LINES * _line_length(file)), (end - start) // BLOCKS)
         for number in range(BLOCKS):
             file.seek(start + (end - start) * number // BLOCKS)
             lines = file.read(length).split(b"\n")
@@ -84,6 +85,13 @@ def _line_start(file: BinaryIO, size: int) -> int:
     file.seek(max(0, size - (64 << 10)))
     file.readline(LONGEST)
     return min(file.tell(), size)
+
+
+def _line_length(file: BinaryIO) -> int:
+    """Return the mean length of the first lines."""
+    file.seek(0)
+    head = file.read(64 << 10)
+    return len(head) // max(1, head.count(b"\n"))
 
 
 def decode(line: bytes) -> dict[str, Any] | None:
