@@ -31,7 +31,7 @@ def compare(a: Path, b: Path) -> list[Difference]:
     found = _keys("plan", plan_of(a), plan_of(b))
     found += _code(a, b, one, two)
     found += _keys("data", _dict(one.get("data")), _dict(two.get("data")))
-    plain = {"git", "data"}
+    plain = {"git", "data", "config"}  # the config is the plan, compared above
     found += _keys("environment", _without(one, plain), _without(two, plain))
     return found + parting(a, b)
 
