@@ -21,7 +21,7 @@ from etude.api import load_plan, require_sound
 from etude.build import Options, build
 from etude.events import tracker
 from etude.events.tracker import Job, Tracker
-from etude.session import Session
+from etude.session.session import Session
 
 CONFIG = """
 model: {type: MLP, sizes: [64, 512, 512, 10]}

@@ -109,7 +109,7 @@ def test_a_state_that_could_not_be_loaded_again_is_the_users_mistake(workdir: Pa
     )
     assert main(["train", "c.yaml"]) == 3
     said = capfd.readouterr()
-    assert "cannot save hook.Odd.thing: it is object" in said.err and "after 1 step:" in said.out + said.err
+    assert "cannot save hook.Odd.thing: it is object" in said.err and "after 1 step" in said.out + said.err
 
 
 @pytest.mark.parametrize(
