@@ -192,7 +192,15 @@ def _launch(args: argparse.Namespace) -> int:
         hang_timeout=seconds("--hang-timeout", args.hang_timeout),
         grace=seconds("--grace", args.grace),
     )
-    return launch(args.typed, options)
+    return launch([*args.typed, *_launcher_of(args)], options)
+
+
+def _launcher_of(args: argparse.Namespace) -> list[str]:
+    """What the OpenMMLab systems want to be told when they run in several processes."""
+    from etude import dialects
+
+    told = args.launcher != "none" or dialects.detect(args.config, args.dialect) not in ("mmcv1", "mmengine")
+    return [] if told else ["--launcher", "pytorch"]
 
 
 #: Flags that not all runs know (most are of other systems' train scripts) → the dialects whose runs they change.

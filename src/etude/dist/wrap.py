@@ -97,6 +97,8 @@ def _compress(made: nn.parallel.DistributedDataParallel, how: str) -> None:
 def _sharded(
     model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, hybrid: bool
 ) -> Wrapped:
+    if parallel.offload and device.type == "cpu":
+        raise ConfigError("parallel.offload keeps parameters in host memory: it needs a GPU", at=str(parallel.at))
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
     options: dict[str, Any] = {

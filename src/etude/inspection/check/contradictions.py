@@ -22,7 +22,7 @@ def contradictions(plan: Plan) -> list[Finding]:
         return [*_length(plan)] if "train" in plan.data or not plan.data else []
     return [
         *_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
-        *_retention(plan), *_numbers(plan), *_losses(plan),
+        *_shards(plan), *_retention(plan), *_numbers(plan), *_losses(plan),
     ]  # fmt: skip
 
 
@@ -199,6 +199,18 @@ def _shared_store(plan: Plan) -> Iterator[Finding]:
             if key in spec.args and spec.args[key] != first.args.get(key):
                 text = f"{key} of a second Checkpoint has no effect: both save to one place"
                 yield Finding(str(spec.place(key)), text, f"say it once, in {first.at}")
+
+
+def _shards(plan: Plan) -> Iterator[Finding]:
+    """Optimizers that do not work with parameters in shards."""
+    if plan.parallel.strategy not in ("fsdp", "hsdp"):
+        return
+    for optimizer in plan.optimizers.values():
+        fused = optimizer.spec.name == "SGD" and optimizer.spec.args.get("fused") is True
+        if fused or optimizer.spec.name == "Adafactor":
+            what = "fused SGD" if fused else optimizer.spec.name
+            text = f"{what} does not work with parameters in shards (parallel.strategy: {plan.parallel.strategy})"
+            yield Finding(str(optimizer.spec.at), text, "ddp, or another optimizer, does")
 
 
 def _owners(plan: Plan) -> Iterator[Finding]:
