@@ -34,6 +34,7 @@ from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import is_timing
 from etude.inspection.check.paths import located
+from etude.models.placement import channels_last, recompute
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
@@ -81,10 +82,15 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     device = pick_device(plan.train.device, world)
     meet(world, device)
     model = make(plan.model).to(device)
+    if plan.train.gradient_checkpointing:
+        at = plan.places.get(("train", "gradient_checkpointing"), "")
+        recompute(model, plan.train.gradient_checkpointing, at=str(at))
+    if plan.train.channels_last:
+        channels_last(model)
     data: dict[str, Any] = {split: _loader(split, loader, plan, device, world) for split, loader in plan.data.items()}
     wrapped = wrap(model, plan.parallel, world, device, by_hand=plan.update.name != "Step")
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
-    called: Any = torch.compile(wrapped.called) if plan.train.compile else wrapped.called
+    called: Any = _compiled(wrapped.called, plan.train)
     losses = _losses(plan.losses, device)
     forward = Forward(called, losses)
     step, update = _update(plan, forward, optimizers, device)
@@ -193,6 +199,13 @@ def _known_data(loader: Any) -> str:
     return " ".join(f"{key} {state[key]}" for key in ("samples", "fingerprint") if state.get(key) is not None)
 
 
+def _compiled(model: torch.nn.Module, training: Training) -> Any:
+    if not training.compile:
+        return model
+    given = training.compile if isinstance(training.compile, Mapping) else {}
+    return torch.compile(model, **given)
+
+
 def make(spec: Spec, *args: Any, **extra: Any) -> Any:
     """The object that ``spec`` names; specs among its arguments are made first."""
     if spec.kind not in KINDS:
@@ -234,6 +247,8 @@ def seed_everything(training: Training) -> None:
     torch.manual_seed(training.seed)
     if training.deterministic:
         torch.use_deterministic_algorithms(True)
+    if training.matmul is not None:
+        torch.set_float32_matmul_precision(training.matmul)
     if training.threads is not None:
         torch.set_num_threads(training.threads)
 

@@ -147,7 +147,14 @@ class Training:
     device: str = "auto"
     #: Threads that a single operation on the CPU may use; None: torch decides. One is best for small models.
     threads: int | None = None
-    compile: bool = False
+    #: Arguments of ``torch.compile`` (``mode``, ``fullgraph``, ``dynamic``), or whether to use it.
+    compile: bool | Mapping[str, Any] = False
+    #: Classes or names of modules that forget their activations and compute them again in the backward pass.
+    gradient_checkpointing: tuple[str, ...] | None = None
+    #: Keep images in channels-last memory; None: as they are.
+    channels_last: bool | None = None
+    #: Precision of float32 products: ``highest``, ``high`` (TF32) or ``medium``; None: as torch has it.
+    matmul: str | None = None
     #: Batches per epoch at most (``--limit-batches``); None: all.
     limit_batches: int | None = None
     #: Train on the first N batches only, again and again (``--overfit``).

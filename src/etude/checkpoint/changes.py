@@ -22,6 +22,7 @@ from etude.units import Amount
 HARMLESS = (
     "dialect", "builder", "name", "folder", "imports", "files", "source", "init_from", "writers",
     "train.epochs", "train.steps", "train.max_seconds", "train.device", "train.compile",
+    "train.gradient_checkpointing", "train.channels_last",
     "train.nonfinite", "train.nonfinite_limit", "metrics", "data.val", "data.test",
     "parallel", "hooks.Checkpoint", "hooks.Log", "hooks.Timer", "hooks.Evaluate",
 )  # fmt: skip

@@ -131,7 +131,10 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
         deterministic=fields.take("deterministic", bool, default=False),
         device=fields.take("device", str, default="auto"),
         threads=fields.take_positive("threads", default=None),
-        compile=fields.take("compile", bool, default=False),
+        compile=_compile(fields),
+        gradient_checkpointing=tuple(_strings(fields, "gradient_checkpointing")) or None,
+        channels_last=fields.take("channels_last", bool, default=None),
+        matmul=fields.take("matmul", str, default=None, choices=("highest", "high", "medium")),
         limit_batches=fields.take_positive("limit_batches", default=None),
         overfit=fields.take_positive("overfit", default=None),
         max_seconds=limit.value if limit else None,
@@ -178,6 +181,17 @@ def _refuse_strange(fields: Fields, strategy: str) -> None:
         owners = next((owners for owners, keys in STRATEGY_KEYS.items() if key in keys), None)
         if owners is not None and strategy not in owners:
             fields.error(f"parallel.{key} is an option of {' and '.join(owners[-2:])}, not of {strategy}", key=key)
+
+
+def _compile(fields: Fields) -> bool | dict[str, Any]:
+    """``true``, or what ``torch.compile`` is to be given."""
+    value = fields.take("compile", "bool | dict", default=False)
+    if not isinstance(value, Mapping):
+        return bool(value)
+    inner = Fields(fields.tree, (*fields.path, "compile"), fields.findings)
+    given = _taken(inner, {"mode": str, "fullgraph": bool, "dynamic": bool, "backend": str})
+    inner.done()
+    return given or True
 
 
 def _data(fields: Fields) -> dict[str, Loader]:

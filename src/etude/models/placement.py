@@ -1,0 +1,81 @@
+"""Changes how a model computes, and not what: gradient checkpointing, and the memory format of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy as copy
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.utils.checkpoint import checkpoint
+
+from etude.errors import ConfigError, suggest
+
+
+def recompute(model: nn.Module, patterns: Sequence[str], *, at: str = "") -> list[str]:
+    """Let modules forget their activations and compute them again in the backward pass; return their names.
+
+    A pattern is the name of a class (``TransformerBlock``) or of modules (``blocks.*``). Results stay the same.
+    """
+    found: dict[str, nn.Module] = {}
+    for pattern in patterns:
+        chosen = {
+            name: module
+            for name, module in model.named_modules()
+            if name and (type(module).__name__ == pattern or fnmatchcase(name, pattern))
+        }
+        if not chosen:
+            known = {*(name for name, _ in model.named_modules() if name), *(type(m).__name__ for m in model.modules())}
+            message = f"train.gradient_checkpointing: {pattern!r} matches no module of the model"
+            raise ConfigError(message, at=at, hint=suggest(pattern, known))
+        found |= chosen
+    # A module inside one that is computed again anyway would only be computed a third time.
+    outer = [name for name in found if not any(name.startswith(f"{other}.") for other in found)]
+    for name in outer:
+        found[name].forward = _recomputed(found[name])
+    return outer
+
+
+def _recomputed(module: nn.Module) -> Callable[..., Any]:
+    forward = module.forward
+    norms = [one for one in module.modules() if isinstance(one, _NormBase) and one.track_running_stats]
+
+    @contextmanager
+    def second() -> Iterator[None]:
+        """Batch norms count a batch once: with a momentum of 0 their statistics stay when it comes again."""
+        counting = [(norm, norm.momentum, copy(norm.num_batches_tracked)) for norm in norms if norm.training]
+        for norm, _, _ in counting:
+            norm.momentum = 0.0
+        try:
+            yield
+        finally:
+            for norm, momentum, count in counting:
+                norm.momentum = momentum
+                if norm.num_batches_tracked is not None and count is not None:
+                    norm.num_batches_tracked.copy_(count)
+
+    def call(*args: Any, **words: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **words)
+        return checkpoint(forward, *args, use_reentrant=False, context_fn=lambda: (nullcontext(), second()), **words)
+
+    return call
+
+
+def channels_last(model: nn.Module) -> None:
+    """Keep weights and images of ``model`` in channels-last memory, which is faster for convolutions on many GPUs."""
+
+    def convert(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            value.contiguous(memory_format=torch.channels_last)
+            if isinstance(value, Tensor) and value.ndim == 4
+            else value
+            for value in args
+        )
+
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model.register_forward_pre_hook(convert)
