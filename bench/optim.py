@@ -1,6 +1,6 @@
 """LARS, LAMB and EMA on the parameter shapes of a ResNet-50 and of a small ViT.
 
-    python bench/optim.py
+    python bench/optim.py [--json FILE]
 
 Times of one update on this machine, and their ratios to torch's fused SGD or AdamW and to the same arithmetic written as
 a loop over parameters, in one thread. Only the ratios say something about another machine.
@@ -8,11 +8,18 @@ a loop over parameters, in one thread. Only the ratios say something about anoth
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parent))
+from _common import Ratio
+from _common import report as show
 
 from etude.hooks.ema import Average
 from etude.optim.lamb import LAMB
@@ -82,7 +89,7 @@ def milliseconds(calls: dict[str, Callable[[], object]], rounds: int = 7) -> dic
     return best
 
 
-def report(title: str, shapes: list[Shape]) -> None:
+def report(title: str, shapes: list[Shape]) -> list[Ratio]:
     params = [nn.Parameter(torch.randn(shape) * 0.02) for shape in shapes]
     for parameter in params:
         parameter.grad = torch.randn_like(parameter) * 0.01
@@ -104,18 +111,22 @@ def report(title: str, shapes: list[Shape]) -> None:
     print(f"{title}: {len(shapes)} tensors, {sum(p.numel() for p in params) / 1e6:.1f} M numbers")
     for name, value in times.items():
         print(f"  {name:<14}{value:9.2f} ms")
-    for name, base in (("LARS", "SGD"), ("LAMB", "AdamW")):
-        loop, fused = times[name] / times[f"{name}, loop"], times[name] / times[f"{base}, fused"]
-        print(f"  ratio {name}: {loop:.2f} of the loop, {fused:.2f} of fused {base}")
-    print(f"  ratio EMA: {times['EMA'] / times['EMA, loop']:.2f} of the loop")
+    found = []
+    for name, base, goal in (("LARS", "SGD", 1.8), ("LAMB", "AdamW", 1.6)):
+        fused, loop = times[name] / times[f"{base}, fused"], times[name] / times[f"{name}, loop"]
+        note = f"{loop:.2f} of a loop"
+        found.append(Ratio(f"optim: {name} of fused {base}, {title}", fused, at_most=goal, note=note))
+    return [*found, Ratio(f"optim: EMA of a loop, {title}", times["EMA"] / times["EMA, loop"], at_most=0.5)]
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    report("ResNet-50", resnet50())
-    report("ViT-S/16", small_vit())
-    report("120 tensors of 64×64", [(64, 64)] * 120)
+    found = report("ResNet-50", resnet50()) + report("ViT-S/16", small_vit())
+    show(found + report("120 tensors of 64×64", [(64, 64)] * 120), args.json)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,23 @@
 """CPU time to start, against the bare interpreter and against ``import torch``.
 
-python bench/startup.py [--rounds 5]
+python bench/startup.py [--rounds 5] [--json FILE]
+
+Modules are compiled once before, as they are on any second start.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from _common import Ratio, report
 
 ROOT = Path(__file__).parent.parent
 CONFIG = str(ROOT / "examples/native/digits.yaml")
@@ -21,21 +28,23 @@ optimizer = torch.optim.AdamW(model.parameters())
 torch.nn.functional.cross_entropy(model(torch.randn(64, 64)), torch.randint(10, (64,))).backward()
 optimizer.step()
 """
-RUN = "import etude, torch; from etude.core.loop import fit; m = torch.nn.Linear(2, 2); etude.Run(m, None, fit)"
+RUN = "import etude; etude.Trainer"
 COMMANDS = {
     "python": ["-c", "pass"],
     "etude --help": ["-m", "etude", "--help"],
     "etude check": ["-m", "etude", "check", CONFIG],
     "import torch": ["-c", "import torch"],
-    "import etude and a Run": ["-c", RUN],
+    "import etude and Trainer": ["-c", RUN],
     "import torch and a step by hand": ["-c", BY_HAND],
     "etude train to its first step": ["-m", "etude", "train", CONFIG, "-q", "--fast-dev-run"],
 }
 
 
-def cpu(words: list[str]) -> float:
+def cpu(words: list[str], cache: str) -> float:
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = cache
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=ROOT)
+    subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=ROOT, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -43,11 +52,15 @@ def cpu(words: list[str]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for _ in range(args.rounds):
-        for name, words in COMMANDS.items():
-            times[name].append(cpu(words))
+    with tempfile.TemporaryDirectory() as cache:
+        for number in range(args.rounds + 1):
+            for name, words in COMMANDS.items():
+                seconds = cpu(words, cache)
+                if number:
+                    times[name].append(seconds)
     middle = {name: statistics.median(values) for name, values in times.items()}
     bare, torch_alone = middle["python"], middle["import torch"]
     for name, seconds in middle.items():
@@ -55,7 +68,16 @@ def main() -> None:
             f"{name:<34} {seconds:6.3f} s CPU   {seconds - bare:+.3f} s over python   {seconds / torch_alone:.2f} of import torch"
         )
     ratio = middle["etude train to its first step"] / middle["import torch and a step by hand"]
-    print(f"\netude train to its first step is {ratio:.2f} of import torch and that step by hand")
+    importing = middle["import etude and Trainer"] / torch_alone
+    print()
+    report(
+        [
+            Ratio("start: import etude and Trainer, of import torch", importing, at_most=1.10),
+            Ratio("start: etude train to its first step, of the same by hand", ratio, at_most=1.10),
+            Ratio("start: seconds of CPU for etude check, native", middle["etude check"], at_most=0.15),
+        ],
+        args.json,
+    )
 
 
 if __name__ == "__main__":
