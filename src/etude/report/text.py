@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import UserError, printable, suggest
+from etude.metrics.direction import is_scored
 from etude.preview.draw import text_plot
 from etude.report.records import CLOCK, Curve, Records
 from etude.report.runs import RunInfo
@@ -21,8 +22,9 @@ def chosen(records: Records, asked: Sequence[str]) -> list[str]:
     """Return the curves to show: those asked for (``accuracy``, ``val/*``), or the losses and the validation's."""
     names = list(records.curves)
     if not asked:
+        names = [name for name in names if is_scored(name)]
         wanted = [n for n in names if n in ("train/loss", "train/total_loss") or n.startswith(("val/", "test/"))]
-        plain = [n for n in names if not n.startswith(CLOCK) and n.rpartition("/")[2] != "lr"]
+        plain = [n for n in names if not n.startswith(CLOCK)]
         return (wanted or plain)[:4]
     found: list[str] = []
     for pattern in asked:
@@ -35,7 +37,7 @@ def chosen(records: Records, asked: Sequence[str]) -> list[str]:
 
 def main_curves(records: Records) -> list[str]:
     """Return the loss of training and the main metric of the validation, those that have a curve to show."""
-    long = [name for name, curve in records.curves.items() if len(set(curve.steps)) > 2]
+    long = [name for name, curve in records.curves.items() if len(set(curve.steps)) > 2 and is_scored(name)]
     losses = [name for name in long if name in ("train/loss", "train/total_loss")]
     metrics = [name for name in long if name.startswith(("val/", "test/"))]
     return losses[:1] + sorted(metrics, key=lambda name: "loss" in name)[:1]
