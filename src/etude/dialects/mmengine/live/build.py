@@ -16,6 +16,7 @@ from etude.dialects import imports
 from etude.dialects.mmengine.live.agreed_stop import Agreement
 from etude.dialects.mmengine.live.dist.utils import is_distributed
 from etude.dialects.mmengine.live.registry import RUNNERS
+from etude.dialects.mmengine.train_scripts import add_defaults
 from etude.dialects.openmm.config.config_base import import_custom
 from etude.dialects.openmm.config.config_v2 import Config
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
@@ -39,6 +40,7 @@ def build(plan: Plan, options: Options) -> Run:
     cfg = Config(dict(plan.source), filename=file)
     _import_user_modules(plan, file)
     apply_options(cfg, options, file)
+    add_defaults(cfg)
     _shorten(cfg, plan, options.extras)
     with _silence(options.quiet):
         runner = RUNNERS.build(cfg)
