@@ -129,7 +129,7 @@ class Components:
         signature = self._signature(target)
         if signature is None:
             return
-        self._values(path, value, signature, own=target.partition(":")[0] in self.low.modules)
+        self._values(path, value, signature, own=not target.startswith(("etude.", "torch.")))
         if not bound and not signature.open:
             self._arguments(path, value, signature, str(name), tables)
             self._required(path, value, signature, str(name), tables)

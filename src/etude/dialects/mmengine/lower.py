@@ -12,6 +12,7 @@ from etude.dialects.mmengine import names, names_engine, names_parts
 from etude.dialects.mmengine.bounds import tell_bounds
 from etude.dialects.mmengine.components import Components
 from etude.dialects.mmengine.hook_methods import tell_hook_methods
+from etude.dialects.mmengine.projects import registered_by
 from etude.dialects.mmengine.results import tell_results
 from etude.dialects.mmengine.unused_values import tell_idle
 from etude.dialects.mmengine.values import tell_values
@@ -160,6 +161,7 @@ def lower(tree: Tree) -> Plan:
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
     low = Lowering(tree)
+    low.registered = {**registered_by(tree.values), **low.registered}
     loop = _loop(low)
     optimizers = _optimizers(low)
     _schedulers(low)
@@ -272,7 +274,9 @@ def _optimizer(low: Lowering, path: Path) -> Optimizer | None:
         return None
     clip = given.get("clip_grad")
     spec = low.spec((*path, "optimizer"), "optimizer")
-    low.bind(spec, _table("OPTIMIZERS"), table="OPTIMIZERS", given=("params",))
+    # A constructor may take keys for itself, as those that let the learning rate decay by layers do.
+    taken = tuple(spec.args) if "constructor" in given else ()
+    low.bind(spec, _table("OPTIMIZERS"), table="OPTIMIZERS", given=("params",), also=taken)
     return Optimizer(spec=spec, clip_norm=clip.get("max_norm") if isinstance(clip, Mapping) else None)
 
 
