@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "etude"
 LAYERS = [
     ["cli", "__main__", "board", "report"],
     ["inference"],
-    ["api", "trainer", "compat", "sweep", "exporting"],
+    ["api", "trainer", "compat", "sweep"],
     ["session"],
     ["build"],
     ["hooks", "dialects.*.live", "dialects.*.files"],

@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 
 #: Public name → where it lives (``module``, or ``module:attribute``); loaded on first use, so that torch can wait.
 _NAMES = {
-    "train": "etude.api", "load": "etude.inference", "export": "etude.inference",
+    "train": "etude.api", "load": "etude.inference.load", "export": "etude.inference.load",
     "load_plan": "etude.api", "Options": "etude.build", "build_run": "etude.build:build",
     "Hook": "etude.core.hook", "FunctionHook": "etude.core.hook",
     "Run": "etude.core.run",
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from etude.core.update import Step as Step
     from etude.data.loader import Loader as Loader
     from etude.errors import ConfigError as ConfigError
-    from etude.inference import export as export
-    from etude.inference import load as load
+    from etude.inference.load import export as export
+    from etude.inference.load import load as load
     from etude.models.summary import summary as summary
     from etude.plan import Plan as Plan
     from etude.plan import Spec as Spec

@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from etude.errors import UserError
-    from etude.inference import export
+    from etude.inference.load import export
 
     try:
         shape = [int(number) for number in args.shape.split(",")] if args.shape else None

@@ -14,7 +14,9 @@ def add_parser(subparsers: Any) -> None:
         "folder of images, or of a file like the config's own. The suffix of FILE says the format.",
     )
     parser.add_argument("folder", metavar="RUN", help="the folder of a run")
-    parser.add_argument("data", metavar="DATA", nargs="?", help="a folder of images, or a file like the config's own")
+    parser.add_argument(
+        "data", metavar="DATA", nargs="?", help="a split (val), a folder of images, or a file like the config's own"
+    )
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="out.csv, out.jsonl or out.npz")
     parser.add_argument("--split", default="", metavar="NAME", help="a split of the data (default: test, else val)")
     add_weights(parser)
@@ -37,7 +39,7 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude.inference import FORMATS, predict_run
+    from etude.inference.load import FORMATS, predict_run
 
     if not args.out.endswith(FORMATS):
         from etude.errors import UserError

@@ -208,6 +208,8 @@ def predict_run(
     """Return what the model of a run answers to a split of its data, a folder of images, or a file like its data."""
     model = load(run, best=best, ema=ema, device=device)
     plan = _native_plan(run)
+    if str(data) in plan.data and not Path(str(data)).exists():  # `etude predict RUN val`
+        data, split = None, str(data)
     dataset, names = _dataset(plan, split, data)
     usual = next(iter(plan.data.values())).batch_size
     where = next(model.parameters(), torch.zeros(())).device
@@ -301,7 +303,7 @@ def export(
     The program takes any batch size. It is run on a batch of another size than it was traced with, and its answers are
     compared with the model's; returns a line that says so. ``shape`` of one input replaces a batch of the run's data.
     """
-    from etude.exporting import write
+    from etude.inference.write import write
 
     model = load(run, best=best, ema=ema)
     target = Path(path)

@@ -1,0 +1,1 @@
+"""From a finished run to a model: load its weights, predict, export."""
