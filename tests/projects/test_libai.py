@@ -71,16 +71,24 @@ _GPT = (
 )
 MODELS = {
     "vit": ("VisionTransformer", "img_size=16, patch_size=8, embed_dim=16, depth=2, num_heads=2, num_classes=4"),
-    "gpt": ("GPTForPreTraining", f"cfg=dict({_LAYERS}, {_GPT})"),
+    "gpt": ("GPTForPreTraining", f"cfg=dict({_LAYERS.replace('hidden_layers', 'num_layers')}, {_GPT})"),
     "bert": ("BertForPreTraining", f"cfg=dict({_LAYERS}, {_BERT})"),
 }
 SCRIPT = """
+import random
+
+import numpy as np
+import oneflow as flow
 from libai.config import LazyConfig, default_argument_parser
 from libai.engine import DefaultTrainer, default_setup
 
 args = default_argument_parser().parse_args()
 cfg = LazyConfig.apply_overrides(LazyConfig.load(args.config_file), args.opts)
 default_setup(cfg, args)
+seed = cfg.train.seed + flow.env.get_rank()
+flow.manual_seed(seed)
+np.random.seed(seed)
+random.seed(seed)
 DefaultTrainer(cfg).train()
 """
 
@@ -118,7 +126,7 @@ def test_check_reads_the_sources_and_imports_neither_libai_nor_torch(projects):
     text = (projects.cwd / "config.py").read_text()
     for wrong, right, said in (
         ("VisionTransfomer", "VisionTransformer", "did you mean 'VisionTransformer'?"),
-        ("embed_dimm", "embed_dim", "takes no argument 'embed_dimm'; did you mean 'embed_dim'?"),
+        ("embed_dimm", "embed_dim", "unknown key model.embed_dimm; did you mean 'embed_dim'?"),
         ("(Samples)(knid", "(Samples)(kind", "takes no argument 'knid'; did you mean 'kind'?"),
     ):
         (projects.cwd / "config.py").write_text(text.replace(right, wrong))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -33,6 +34,18 @@ _REASONS = {code: (words, code) for words, code in SIGNALS.values()}
 GRACE = 30.0
 
 
+_bells: set[socket.socket] = set()
+
+
+def _leave_the_bell() -> None:
+    """Let a signal to a forked child, such as a data worker that is ended, ring nobody's bell here."""
+    if _bells:
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_leave_the_bell)
+
+
 class Signals:
     """Turns the first signal into a wish and the second into the end; a handler only writes down what came.
 
@@ -44,11 +57,15 @@ class Signals:
         self.grace = grace
         self._before: dict[int, Any] = {}
         self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
+        self._bell: socket.socket | None = None
+        self._bell_before = -1
 
     def install(self) -> None:
         """Only the main thread may; elsewhere the program's own handlers stay."""
         if threading.current_thread() is not threading.main_thread():
             return
+        self._listen()
         for name in SIGNALS:
             number = getattr(signal, name, None)
             if number is not None:
@@ -56,7 +73,38 @@ class Signals:
         if hasattr(signal, "SIGHUP"):
             self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
+    def _listen(self) -> None:
+        """Have another thread start the clock when a signal comes.
+
+        Python calls a handler when the main thread is back from what it is in, and a backward pass is one call: it
+        could take minutes until the handler runs, and the grace would only begin then.
+        """
+        ear, self._bell = socket.socketpair()
+        self._bell.setblocking(False)
+        _bells.add(self._bell)
+        self._bell_before = signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._hear, args=[ear], daemon=True, name="etude-signals").start()
+
+    def _hear(self, ear: socket.socket) -> None:
+        with ear:
+            while numbers := ear.recv(16):
+                for name in (signal.Signals(number).name for number in numbers):
+                    if name in SIGNALS:
+                        self._start_clock(name)
+
+    def _start_clock(self, name: str) -> None:
+        with self._lock:
+            if self._timer is None:
+                self._timer = threading.Timer(self.grace, self._give_up, [name])
+                self._timer.daemon = True
+                self._timer.start()
+
     def restore(self) -> None:
+        if self._bell is not None:
+            signal.set_wakeup_fd(self._bell_before)
+            _bells.discard(self._bell)
+            self._bell.close()
+            self._bell = None
         if self._timer is not None:
             self._timer.cancel()
         for number, handler in self._before.items():
@@ -68,16 +116,15 @@ class Signals:
         if self.received is not None:
             os._exit(SIGNALS[name][1])  # what is being written is beside its target and will be swept
         self.received = name
-        self._timer = threading.Timer(self.grace, self._give_up, [SIGNALS[name][1]])
-        self._timer.daemon = True
-        self._timer.start()
+        if self._bell is None:
+            self._start_clock(name)
         if name == "SIGINT":
             os.write(2, b"\nstopping after this step; Ctrl-C again to quit without saving\n")
 
-    def _give_up(self, code: int) -> None:
+    def _give_up(self, name: str) -> None:
         """The older checkpoints are as they were; what is half written is beside its target and will be swept."""
-        os.write(2, f"\netude: not done {self.grace:g} s after {self.received}; ending without a save\n".encode())
-        os._exit(code)
+        os.write(2, f"\netude: not done {self.grace:g} s after {name}; ending without a save\n".encode())
+        os._exit(SIGNALS[name][1])
 
 
 class Stops(Hook):

@@ -90,7 +90,7 @@ _SCHEDULERS = _from(
 
 _FLOW = f"{_LIVE}.oneflow.flow"
 _NCCL = _from(
-    f"{_LIVE}.oneflow.runtime", "set_fusion_threshold_mbytes set_fusion_max_ops_num enable_use_compute_stream"
+    f"{_LIVE}.oneflow.runtime", "set_fusion_threshold_mbytes set_fusion_max_ops_num enable_use_compute_stream disable_group_boxing_by_dst_parallel"
 )
 _MOCK = _from(f"{_LIVE}.oneflow.runtime", "enable disable is_enabled")
 
@@ -101,7 +101,8 @@ MODULES: dict[str, dict[str, str]] = {
         f"{_LIVE}.oneflow.kernels",
         "amp_black_identity amp_white_identity cross_entropy fused_bias_add_dropout fused_bias_add_gelu "
         "fused_bias_add_scale_mask_softmax_dropout fused_fast_gelu_mul fused_multi_head_attention_inference_v2 "
-        "fused_scale_mask_softmax_dropout fused_scale_tril_softmax_mask_scale fused_self_attention gather "
+        "fused_scale_mask_softmax fused_scale_mask_softmax_dropout fused_scale_tril_softmax_mask_scale "
+        "fused_self_attention gather "
         "global_arange layer_norm layer_norm_affine matmul quick_gelu relu rms_norm sparse_softmax_cross_entropy "
         "transpose",
     ),

@@ -52,11 +52,15 @@ def fused_bias_add_dropout(a: Tensor, b: Tensor, *, p: float = 0.5, axis: int, g
     return _dropout(a + _along(b, a, axis), p)
 
 
+def fused_scale_mask_softmax(x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0) -> Tensor:
+    return torch.softmax((x * scale).masked_fill(~mask.bool(), fill_value), dim=-1)
+
+
 def fused_scale_mask_softmax_dropout(
     x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0, p: float = 0.5, generator: Any = None
 ) -> tuple[Tensor, Tensor]:
     """Return the attention weights after and before dropout."""
-    weights = torch.softmax((x * scale).masked_fill(~mask.bool(), fill_value), dim=-1)
+    weights = fused_scale_mask_softmax(x, mask, fill_value=fill_value, scale=scale)
     return _dropout(weights, p), weights
 
 

@@ -28,6 +28,10 @@ def set_fusion_max_ops_num(value: int) -> None:
     """Accept the number of fused operations."""
 
 
+def disable_group_boxing_by_dst_parallel(value: bool = True) -> None:
+    """Accept how messages are grouped."""
+
+
 def enable_use_compute_stream(enabled: bool = True) -> None:
     """Accept the choice of a stream."""
 
