@@ -90,7 +90,8 @@ _SCHEDULERS = _from(
 
 _FLOW = f"{_LIVE}.oneflow.flow"
 _NCCL = _from(
-    f"{_LIVE}.oneflow.runtime", "set_fusion_threshold_mbytes set_fusion_max_ops_num enable_use_compute_stream disable_group_boxing_by_dst_parallel"
+    f"{_LIVE}.oneflow.runtime",
+    "set_fusion_threshold_mbytes set_fusion_max_ops_num enable_use_compute_stream disable_group_boxing_by_dst_parallel",
 )
 _MOCK = _from(f"{_LIVE}.oneflow.runtime", "enable disable is_enabled")
 

@@ -38,7 +38,7 @@ from etude.dialects.mcquic.live.trainer import MainTrainer
 from etude.dialects.mcquic.live.transforms import getEvalTransform, getTrainingPreprocess, getTrainingTransform
 from etude.dialects.mcquic.live.validate import Validator
 from etude.errors import ConfigError, UserCodeError
-from etude.hooks.stops import Signals, Stops
+from etude.hooks.stops import SIGNALS, Signals, Stops
 from etude.plan import Plan, Spec
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: 
     """Signals and a time limit; after a signal ``last.ckpt`` holds the state of the last step."""
     signals = Signals(grace=options.grace)
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
+    trainer.asked_to_stop = lambda: SIGNALS.get(signals.received or "")
 
     def loop(run: Run) -> None:
         signals.install()

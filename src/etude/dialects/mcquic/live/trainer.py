@@ -29,7 +29,7 @@ from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Restorable, Saver
 from etude.dialects.mcquic.live.formats import Decibel, EMATracker, prettyStep, totalParameters
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
-from etude.errors import ResumeError, SaveError
+from etude.errors import ResumeError, SaveError, Stopped
 
 #: Scalars go to the board every so many steps.
 SCALARS_EVERY = 100
@@ -70,6 +70,8 @@ class Trainer(Restorable):
         self.run.optimizers = {"": self._optimizer}
         self.bestRate, self.bestDistortion = 1e10, -1.0
         self.keepLast = False
+        #: The reason and the exit code of a signal that came; a validation ends at once for it.
+        self.asked_to_stop: Callable[[], tuple[str, int] | None] = lambda: None
         self._patience = Patience()
         self.formatter = Decibel(2.0 if config.Train.Target == "PSNR" else 1.0)
         self.diffTracker = EMATracker((), 0.99)
@@ -277,6 +279,16 @@ class Trainer(Restorable):
         self.saver.info("[%s] %s: %.2f", self.PrettyStep, target, self.results[target])
         self._model.train()
         self.saver.debug("[%s] End validation at epoch %4d.", self.PrettyStep, self._epoch)
+
+    def leave_validation(self) -> None:
+        """End the run inside a validation when a signal came: everything trained is saved, nothing of it is lost."""
+        asked = self.asked_to_stop()
+        if asked is None:
+            return
+        self._model.train()
+        if self.keepLast and self._step:
+            self.save(Path(self.saver.SaveDir) / "last.ckpt")
+        raise Stopped(f"{asked[0]} in the validation after step {self._step}", asked[1])
 
     def summary(self) -> None:
         if self.bestDistortion < 0:

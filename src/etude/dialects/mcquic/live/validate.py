@@ -27,6 +27,7 @@ class Validator:
         rows, picture = [], None
         target = trainer.config.Train.Target
         for index in range(self.count):
+            trainer.leave_validation()
             image = self.images[index].unsqueeze(0).to(next(trainer._model.parameters()).device)
             rows.append(measure(compressor, image))
             if target not in rows[-1]:
