@@ -1,4 +1,4 @@
-"""``mcquic train [-D] [-q] [-r FILE] [CONFIG]``: the old command, on Étude."""
+"""``python -m etude.cli.mcquic train [-D] [-q] [-r FILE] [CONFIG]``: McQuic's command line, on Étude."""
 
 from __future__ import annotations
 
@@ -74,3 +74,7 @@ def _stored_config(resume: str) -> Path:
     text = yaml.safe_dump(Saver.load(resume)["config"], sort_keys=False).encode()
     write_atomically(target, lambda file: file.write(text))
     return target
+
+
+if __name__ == "__main__":
+    sys.exit(main())

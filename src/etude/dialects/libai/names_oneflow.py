@@ -162,7 +162,8 @@ _CONSTANTS = _from(
 )
 _TRANSFORMS = _from(
     _VISION,
-    "Compose ToTensor Normalize Resize CenterCrop RandomCrop RandomResizedCrop RandomHorizontalFlip Pad "
+    "Compose ToTensor Normalize Resize CenterCrop RandomCrop RandomResizedCrop RandomHorizontalFlip Pad ColorJitter "
+    "RandomApply ToPILImage "
     "InterpolationMode",
 )
 #: Served where flowvision is not installed.
