@@ -10,6 +10,7 @@ from etude import compat
 from etude.api import load_plan
 from etude.build import Options, build
 from etude.cli import main
+from etude.dialects.mcquic.live import builtin  # noqa: F401  registers before a test keeps what is registered
 from etude.dialects.mcquic.live import hooks as _registered  # noqa: F401  (its own hooks stay)
 from etude.dialects.mcquic.live.registry import HookRegistry
 from etude.preview.rehearsal import EVALUATION, SAVE, Record, rehearse
