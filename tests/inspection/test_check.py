@@ -59,7 +59,7 @@ def test_a_sound_plan_has_no_findings(found: Any) -> None:
         ({"optim": "{type: SGD, lr: 0.1, nestrov: true}"}, "SGD has no parameter 'nestrov'; did you mean 'nesterov'?"),
         ({"optim": "{type: Sgdd, lr: 0.1}"}, "no optimizer is called 'Sgdd'; did you mean 'SGD'?"),
         ({"optim": "{type: MSELoss}"}, "no optimizer is called 'MSELoss'; it is the name of a loss"),
-        ({"optim": "{type: torch.optim.SDG, lr: 0.1}"}, "the module torch.optim has no 'SDG'; did you mean 'SGD'?"),
+        ({"optim": "{type: torch.optim.SDG, lr: 0.1}"}, "the module torch.optim has no 'SDG'; did you mean 'torch.optim.SGD'?"),
         ({"optim": "{type: torch.nn.Linear, in_features: 1, out_features: 1}"}, "'torch.nn.Linear' is not an optimizer; a torch.optim:Optimizer is due here"),
         ({"model": "{type: os.system, command: ls}"}, "'os.system' of Python's own library is not a model; list its module under `imports` if this is meant"),
         ({"loss": "torch.nn.functional.relu"}, "'torch.nn.functional.relu' is a function, not a loss; list its module under `imports` if this function is meant"),

@@ -70,7 +70,7 @@ def summary(model: nn.Module, batch: Any = None) -> Summary:
     0        Linear      8×3             15
     1        ReLU        8×3              0
     2        Linear      8×2              8
-    23 parameters, 92 B, outputs 448 B
+    23 parameters, 92 B, outputs 256 B
     """
     outputs = _outputs(model, batch) if batch is not None else {}
     layers = tuple(

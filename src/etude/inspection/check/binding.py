@@ -109,7 +109,9 @@ class Binder:
             return origin
         root = spec.name.partition(".")[0]
         if "." in spec.name and not scan.has_module(root, self.index.folders):
-            self._tell(spec.at, f"{spec.name!r}: the package {root!r} is not installed", f"pip install {root}")
+            near = nearest(root, sorted({name.partition(".")[0] for name in self.index.imported}))
+            meant = f"did you mean {near + spec.name[len(root) :]!r}?" if near else f"pip install {root}"
+            self._tell(spec.at, f"{spec.name!r}: the package {root!r} is not installed", meant)
             return ""
         if is_factory(table.kind, spec.name):
             return self.index.dotted(spec.name)
@@ -148,7 +150,9 @@ class Binder:
             return "" if scan.has_module(module, self.index.folders) else None
         if not source.stars and attribute not in source.names and "__getattr__" not in source.names:
             names = [name for name in source.names if not name.startswith("_")]
-            self._tell(spec.at, f"the module {module} has no {attribute!r}", suggest(attribute, names))
+            near = nearest(attribute, names)
+            meant = f"did you mean {f'{module}.{near}'!r}?" if near else suggest(attribute, names)
+            self._tell(spec.at, f"the module {module} has no {attribute!r}", meant)
         return ""
 
     def _require_kind(self, spec: Spec, table: Registry, origin: str, signature: Signature) -> None:
