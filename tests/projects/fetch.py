@@ -28,7 +28,17 @@ PINS: dict[str, tuple[str, ...]] = {
         "mmtrack==0.14.0", "attributee==0.1.10", "dotty-dict==1.3.1", "lap==0.5.13", "motmetrics==1.4.0",
         "pandas==3.1.1", "seaborn==0.13.2", "tqdm==4.70.1", "xmltodict==1.0.4", "addict==2.4.0",
     ),
+    "mmcv-lite-2.0.1": ("mmcv-lite==2.0.1",),
     "mmcv-lite-2.2.0": ("mmcv-lite==2.2.0",),
+    "mmpretrain-1.2.0": ("mmpretrain==1.2.0",),
+    "mmselfsup-1.0.0": ("mmselfsup==1.0.0", "mmcls==1.0.0rc6"),
+    # What the two import beside mmcv, mmengine and torchvision.
+    "mmpretrain-needs": (
+        "addict==2.4.0", "attrs==26.1.0", "einops==0.8.2", "importlib-metadata==8.9.0", "mat4py==0.6.0",
+        "model-index==0.1.11", "ordered-set==4.1.0", "tabulate==0.10.0", "zipp==4.1.2",
+    ),
+    # What the original engine imports; only for recording with it.
+    "mmengine-needs": ("platformdirs==4.14.5", "setuptools==79.0.1", "termcolor==3.3.0", "yapf==0.43.0"),
     "mmengine-0.10.7": ("mmengine==0.10.7",),
     "libai-needs": ("termcolor==3.3.0", "tabulate==0.10.0", "regex==2026.11.9", "sentencepiece==0.2.2"),
     "mcquic-needs": ("marshmallow==3.26.2", "msgpack==1.2.4"),

@@ -1,0 +1,101 @@
+"""MMPretrain and MMSelfSup, untouched, train on Étude's engine and end in the bits of the original engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.projects import mmengine_cases as cases
+from tests.projects.conftest import PATIENCE, Projects, fetched
+
+SCRIPT = """\
+import sys, etude.compat
+etude.compat.install()
+from mmengine.config import Config
+from mmengine.runner import Runner
+cfg = Config.fromfile(sys.argv[1])
+cfg.work_dir = sys.argv[2]
+Runner.from_cfg(cfg).train()
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Any:
+    return json.loads(cases.RECORDED.read_text())
+
+
+def prepared(folder: Path, name: str, *, beside: bool = False) -> Projects:
+    """The case ``name`` in ``folder``; ``beside`` puts the real mmengine on the path, too."""
+    cases.write(folder)
+    engine = fetched(cases.ENGINE) if beside else ()
+    return Projects((folder, *fetched(cases.pins(name)), *engine), folder)
+
+
+@pytest.mark.parametrize("name", cases.names())
+def test_etude_train_ends_in_the_bits_of_the_original(name: str, recorded: Any, tmp_path: Path) -> None:
+    projects = prepared(tmp_path, name, beside=name.startswith("selfsup"))
+    run = projects.etude("train", f"configs/{name}.py", "--work-dir", "out")
+    assert run.returncode == 0, run.stderr
+    assert cases.outcome(tmp_path / "out") == recorded[name]
+
+
+@pytest.mark.parametrize("name", ["pretrain_resnet18_cifar", "selfsup_mae"])
+def test_the_projects_own_script_ends_in_the_same_bits(name: str, recorded: Any, tmp_path: Path) -> None:
+    projects = prepared(tmp_path, name, beside=True)
+    script = cases.train_script(projects.folders[1:], name)
+    run = projects.etude("exec", script, f"configs/{name}.py", "--work-dir", "out")
+    assert run.returncode == 0, run.stderr
+    assert cases.outcome(tmp_path / "out") == recorded[name]
+
+
+def test_a_script_of_ones_own_ends_in_the_same_bits(recorded: Any, tmp_path: Path) -> None:
+    projects = prepared(tmp_path, "selfsup_mae", beside=True)
+    (tmp_path / "mine.py").write_text(SCRIPT)
+    run = projects.run("mine.py", "configs/selfsup_mae.py", "out")
+    assert run.returncode == 0, run.stderr
+    assert cases.outcome(tmp_path / "out") == recorded["selfsup_mae"]
+
+
+def test_a_killed_run_goes_on_to_the_same_bits_and_is_measured(recorded: Any, tmp_path: Path) -> None:
+    """Persistent workers, augmentation and validation, killed after the first epoch's checkpoint."""
+    name = "pretrain_resnet18_cifar"
+    projects = prepared(tmp_path, name)
+    (tmp_path / "deadly.py").write_text(
+        "import os, signal\n"
+        "from mmengine.hooks import Hook\n"
+        "from mmpretrain.registry import HOOKS\n"
+        "@HOOKS.register_module()\n"
+        "class Die(Hook):\n"
+        "    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):\n"
+        "        if runner.iter == 3 and 'DIE' in os.environ: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    (tmp_path / "configs" / "dies.py").write_text(
+        f"_base_ = './{name}.py'\n"
+        "custom_imports = dict(imports=['tiny_cifar', 'deadly'])\n"
+        "custom_hooks = [dict(type='Die')]\n"
+    )
+    paths = os.pathsep.join(map(str, projects.folders))
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "DIE": "1"}
+    command = [sys.executable, "-m", "etude", "train", "configs/dies.py", "--work-dir", "out"]
+    first = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=PATIENCE, check=False)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    run = projects.etude("train", "configs/dies.py", "--work-dir", "out", "--resume")
+    assert run.returncode == 0, run.stderr
+    assert cases.outcome(tmp_path / "out") == recorded[name]
+    test = projects.etude("test", f"configs/{name}.py", "out/epoch_2.pth")
+    assert test.returncode == 0, test.stderr
+    assert f"{recorded[name]['accuracies'][-1]:g}" in test.stdout
+
+
+@pytest.mark.parametrize("name", cases.names())
+def test_check_is_content_with_the_configs(name: str, tmp_path: Path) -> None:
+    projects = prepared(tmp_path, name)
+    run = projects.etude("check", f"configs/{name}.py")
+    assert run.returncode == 0, run.stdout + run.stderr
