@@ -14,7 +14,7 @@ from typing import Any
 
 import etude
 from etude import builtins
-from etude.inspection import schema
+from etude.dialects.native import schema
 from etude.inspection.index import Index
 from etude.registry import TABLES, Registry
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
 import sys
 import time
@@ -18,7 +17,6 @@ from etude.dist.world import World
 from etude.errors import ConfigError, Finding, NoCheckpoint, UserError, place_of, printable, suggest
 from etude.plan import Plan, Training
 from etude.session import folder
-from etude.session.user_errors import as_mistake
 
 if TYPE_CHECKING:
     from etude.build import Options
@@ -62,11 +60,11 @@ def load_plan(
     builtins.load()
     if Path(config).is_dir() and (Path(config) / "plan.yaml").is_file():
         return _plan_of_run(Path(config), overrides, dialect)
-    name, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
+    found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)
     try:
-        return dialects.lower(name, tree), tree
+        return found.lower(tree), tree
     except ConfigError as error:
-        wrong = [finding for finding in survey(name, tree) if finding.severity == "error"]
+        wrong = sorted((one for one in found.check(tree) if one.severity == "error"), key=place_of)
         raise ConfigError(wrong or error.findings) from None
 
 
@@ -74,17 +72,6 @@ def _plan_of_run(run: Path, overrides: Sequence[str], dialect: str) -> tuple[Pla
     """What a run was started with. Imports and data are looked for where its config was."""
     plan, tree = load_plan(run / "plan.yaml", overrides, dialect=dialect)
     return dataclasses.replace(plan, files=(str(folder.config_of(run)), *plan.files)), tree
-
-
-def survey(dialect: str, tree: Tree) -> list[Finding]:
-    """Everything that is wrong with a config: its keys and, as far as they make a plan, what they name."""
-    from etude.inspection.check import check
-
-    plan, findings = dialects.survey(dialect, tree)
-    told = any(finding.severity == "error" for finding in findings)
-    if plan is not None and not (told and plan.builder != "native"):
-        findings = [*findings, *check(plan)]
-    return sorted(findings, key=place_of)
 
 
 def train(
@@ -115,7 +102,8 @@ def train(
     (46, True)
     """
     from etude.build import Options, build
-    from etude.session.session import Session
+    from etude.core.loop import train as train_run
+    from etude.session.session import open_session
 
     options = options or Options()
     tree: Tree | None = None
@@ -126,24 +114,24 @@ def train(
         plan = apply_trial(plan, trial)
     options = go_on(options)
     quiet = options.quiet or (trial is not None and trial.shortens) or not World.from_environment().is_main
-    if tree is not None and plan.builder != "native" and os.environ.get("RANK", "0") == "0":
-        _raise_or_say([f for f in dialects.survey(plan.dialect, tree)[1] if f.severity == "warning"], quiet)
-    plan = require_sound(plan, quiet=quiet)
-    began, fresh = time.monotonic(), _absent_folders(plan, options)
+    spoken = dialects.of(plan)
+    plan = require_sound(plan, tree, quiet=quiet)
+    began, fresh = time.monotonic(), _absent(spoken.folders_made(plan, options))
     try:
         run = build(plan, options)
     except BaseException as error:
         for made in [path for path in fresh if path.is_dir()]:
             shutil.rmtree(made, ignore_errors=True)
-        mistake = as_mistake(error, plan)
+        mistake = spoken.explain(error, plan)
         if mistake is None:
             raise
         raise mistake from error
-    if trial is not None and trial.fast_dev_run and plan.builder == "native":
-        shorten(run)
+    if trial is not None and trial.fast_dev_run:
+        spoken.shorten_run(run)
     require_real(run, options, quiet=quiet)
-    with Session(run, options, tree=tree, lasting=not _is_passing(trial, options), began=began, fresh=fresh) as session:
-        session.train()
+    lasting = not _is_passing(trial, options)
+    with open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh):
+        train_run(run)
     return run
 
 
@@ -193,13 +181,9 @@ def _find(checkpoint: str | Path, best: bool | str = False) -> str:
         raise UserError(str(error)) from None
 
 
-def _absent_folders(plan: Plan, options: Options) -> set[Path]:
-    """Folders that a run in another system's words may make while it is built, and that are not there yet."""
-    if plan.builder == "native":
-        return set()
-    stems = [Path("work_dirs", Path(file).stem) for file in plan.files[:1]]
-    wanted = [options.folder] if options.folder is not None else [Path(plan.folder), *stems]
-    every = {above for path in wanted for above in (path.absolute(), *path.absolute().parents)}
+def _absent(folders: Sequence[Path]) -> set[Path]:
+    """The folders and those above them that are not there yet."""
+    every = {above for path in folders for above in (path.absolute(), *path.absolute().parents)}
     return {path for path in every if not path.exists()}
 
 
@@ -229,45 +213,30 @@ def apply_trial(plan: Plan, trial: Trial) -> Plan:
     if trial.seed is not None:
         changes["seed"] = trial.seed
     if trial.fast_dev_run:
-        if plan.builder != "native":
-            changes |= {"limit_batches": 2, "epochs": 1, "steps": None}
-        plan = dataclasses.replace(
-            plan, hooks=tuple(hook for hook in plan.hooks if hook.spec.name != "Checkpoint"), writers=()
-        )
+        hooks = tuple(hook for hook in plan.hooks if hook.spec.name != "Checkpoint")
+        plan = dataclasses.replace(plan, hooks=hooks, writers=())
     training: Training = dataclasses.replace(plan.train, **changes)
-    return dataclasses.replace(plan, train=training)
+    plan = dataclasses.replace(plan, train=training)
+    return dialects.of(plan).shorten_plan(plan) if trial.fast_dev_run else plan
 
 
-def shorten(run: Run, steps: int = 2) -> None:
-    """Let a run that was built end after one epoch of ``steps`` batches, everything else being as planned."""
-    run.total_steps = run.steps_per_epoch = run.hooks.steps_per_epoch = min(steps, run.steps_per_epoch or steps)
-    run.max_epochs = 1
-    for split, loader in run.data.items():
-        if split != "train":
-            loader.limit = steps  # type: ignore[attr-defined]
-    run.hooks.compile()
-
-
-def require_sound(plan: Plan, *, quiet: bool = True) -> Plan:
+def require_sound(plan: Plan, tree: Tree | None = None, *, quiet: bool = True) -> Plan:
     """The plan with its arguments as their components declare them. Raises everything that ``etude check`` would
     report as an error, and says the warnings unless ``quiet``."""
-    from etude.inspection.check import settle
-
-    settled, findings = settle(plan)
+    settled, findings = dialects.of(plan).settle(plan, tree)
     _raise_or_say(findings, quiet)
     return settled
 
 
 def require_real(run: Run, options: Options, *, quiet: bool = True) -> None:
     """What only data, model and disk can tell about a plan, right before the first step."""
-    from etude.inspection.check.reality import check_facts
-    from etude.preview.lengths import facts_of
+    from etude.session.lengths import facts_of
 
     plan = run.plan
-    if plan is not None and plan.builder == "native":
-        names = [name for name, _ in run.model.named_parameters()]
-        folder = options.folder or (plan.folder if options.resume is None else choose_folder(plan, options))
-        _raise_or_say(check_facts(plan, facts_of(run), parameters=names, folder=str(folder)), quiet)
+    if plan is not None:
+        goal = plan.folder if options.resume is None and options.folder is None else None
+        found = dialects.of(plan).check_run(run, facts_of, lambda: goal or folder.choose_folder(plan, options))
+        _raise_or_say(found, quiet)
 
 
 def _raise_or_say(findings: Sequence[Finding], quiet: bool) -> None:
@@ -276,19 +245,3 @@ def _raise_or_say(findings: Sequence[Finding], quiet: bool) -> None:
         raise ConfigError(errors)
     for finding in findings if not quiet else ():
         print(f"etude: {printable(str(finding))}", file=sys.stderr)
-
-
-def choose_folder(plan: Plan, options: Options) -> Path:
-    """Where this run lives: the folder asked for, that of the checkpoint or the newest when resuming, or a new one."""
-    if options.folder is not None:
-        return options.folder
-    if options.resume:
-        here = Path(options.resume).absolute()
-        owner = next((place for place in (here, *list(here.parents)[:2]) if (place / "plan.yaml").exists()), None)
-        if owner is not None:
-            return owner
-    if options.resume is not None:
-        newest = folder.newest_folder(plan.folder, plan.name)
-        if newest is not None:
-            return newest
-    return folder.new_folder(plan.folder, plan.name)

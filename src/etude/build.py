@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from etude import builtins
+from etude import builtins, dialects
 from etude.checkpoint.changes import facts
 from etude.config.imports import is_folder
 from etude.core.evaluation import Evaluation, metric_name, require_metric
@@ -38,7 +38,7 @@ from etude.models.placement import channels_last, recompute
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
-from etude.registry import BUILDERS, TABLES, Registry, import_file, trust, walk
+from etude.registry import TABLES, Registry, import_file, trust, walk
 
 KINDS: dict[str, Registry] = {table.kind: table for table in TABLES.values()}
 
@@ -73,8 +73,11 @@ def build(plan: Plan, options: Options | None = None) -> Run:
     """Everything that the plan names, made and wired. Nothing is written and nothing trained."""
     options = options or Options()
     builtins.load()
-    if plan.builder != "native":
-        return BUILDERS.get(plan.builder)(plan, options)  # type: ignore[no-any-return]
+    return dialects.of(plan).build(plan, options, assemble)
+
+
+def assemble(plan: Plan, options: Options) -> Run:
+    """The run of a native plan: model, data, optimizers, hooks, in order of need."""
     world = World.from_environment()
     plan = for_world(plan, world)
     import_modules(plan)

@@ -102,15 +102,11 @@ WRITERS: dict[str, str] = {
     "wandb": "etude.events.wandb:Wandb",
 }
 
-BUILDERS: dict[str, str] = {
-    name: f"etude.dialects.{name}.live.build:build" for name in ("mmcv1", "mmengine", "libai", "mcquic")
-}
-
 #: The same words as :data:`etude.registry.TABLES`.
 ENTRIES: Mapping[str, Mapping[str, str]] = {
     "models": MODELS, "losses": LOSSES, "datasets": DATASETS, "transforms": TRANSFORMS, "samplers": SAMPLERS,
     "collates": COLLATES, "optimizers": OPTIMIZERS, "schedules": SCHEDULES, "loops": LOOPS, "updates": UPDATES,
-    "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS, "builders": BUILDERS,
+    "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS,
 }  # fmt: skip
 
 _loaded = False

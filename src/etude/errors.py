@@ -21,11 +21,17 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from etude.synonyms import meaning
+
+_LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
+_OURS = os.path.dirname(os.path.abspath(__file__))
 
 
 class EtudeError(Exception):
@@ -185,3 +191,15 @@ def is_slip(one: str, other: str) -> bool:
 def printable(text: str) -> str:
     """``text`` on one line without control characters, so that a name or message cannot forge log lines."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def lost_worker(error: BaseException) -> DataError | None:
+    """A process of torch's loader that died: wherever the news arrives, it is the data that failed."""
+    if not isinstance(error, RuntimeError) or not _LOST.search(str(error)):
+        return None
+    return DataError(f"{printable(str(error)).strip()} Out of memory, or of /dev/shm? Fewer workers need less of both")
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is Étude's, Python's or an installed package's, and not the user's."""
+    return filename.startswith((_OURS, "<frozen", sys.base_prefix)) or "site-packages" in filename

@@ -195,8 +195,6 @@ class Plan:
     """Everything that a run needs to know before it exists."""
 
     dialect: str
-    #: Name in the BUILDERS table of who turns this plan into a run.
-    builder: str = "native"
     name: str = "run"
     folder: str = "runs"
     imports: tuple[str, ...] = ()

@@ -309,11 +309,10 @@ UPDATES = Registry("update", native=True)
 HOOKS = Registry("hook", native=True)
 METRICS = Registry("metric", native=True)
 WRITERS = Registry("writer", native=True)
-BUILDERS = Registry("builder", native=True)
 
 #: Every table of the native config, by the word that ``etude list`` takes.
 TABLES: dict[str, Registry] = {
     "models": MODELS, "losses": LOSSES, "datasets": DATASETS, "transforms": TRANSFORMS, "samplers": SAMPLERS,
     "collates": COLLATES, "optimizers": OPTIMIZERS, "schedules": SCHEDULES, "loops": LOOPS, "updates": UPDATES,
-    "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS, "builders": BUILDERS,
+    "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS,
 }  # fmt: skip

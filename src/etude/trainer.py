@@ -172,8 +172,8 @@ class Trainer:
         if checkpoint is not None:
             _warn_of_unsaved_state(run)
         options = Options(folder=self.folder, resume="" if resume else None, quiet=self.quiet)
-        with Session(run, options, lasting=self.folder is not None) as session:
-            session.train()
+        with Session(run, options, lasting=self.folder is not None):
+            loops.train(run)
         return run
 
     def evaluate(self, data: Data, *, batch_size: int = 256) -> dict[str, float]:

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from etude import dialects
 from etude.config.from_yaml import scalar
 from etude.config.tree import Tree, copied
+from etude.dialects.base import Dialect
 from etude.errors import ConfigError, Finding
-from etude.inspection.check import check
 from etude.registry import TABLES
 
 #: Keys whose values are names of components or of results, and mappings whose keys the user makes up.
@@ -49,7 +48,7 @@ class Survey:
     unhelpful: list[str] = field(default_factory=list)
 
 
-def survey_slips(dialect: str, tree: Tree, names: Sequence[str] = NAMES, known: Sequence[str] = ()) -> Survey:
+def survey_slips(dialect: Dialect, tree: Tree, names: Sequence[str] = NAMES, known: Sequence[str] = ()) -> Survey:
     """``known`` are the top-level keys that are not the user's own variables; without it, all are looked at."""
     survey = Survey()
     for mutant, word, slip in mutants(tree, names, known):
@@ -132,12 +131,11 @@ def changed(tree: Tree, values: dict[str, Any]) -> Tree:
     return Tree(values, tree.places, tree.history, tree.files)
 
 
-def errors(dialect: str, tree: Tree) -> list[Finding]:
+def errors(dialect: Dialect, tree: Tree) -> list[Finding]:
     try:
-        plan, findings = dialects.survey(dialect, tree)
+        found = dialect.check(tree)
     except ConfigError as error:
         return list(error.findings)
-    found = [*findings, *(check(plan) if plan is not None else [])]
     return [finding for finding in found if finding.severity == "error"]
 
 

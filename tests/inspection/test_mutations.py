@@ -52,9 +52,9 @@ def test_every_slip_is_caught_and_nearly_every_one_with_the_right_word(path: Pat
 @pytest.mark.parametrize(("dialect", "path"), FOREIGN, ids=lambda value: getattr(value, "stem", value))
 def test_so_it_is_in_the_words_of_other_systems(dialect: str, path: Path) -> None:
     compat.install()
-    name, tree = dialects.read(str(path))
-    assert name == dialect
-    assert errors(dialect, tree) == []
+    spoken, tree = dialects.read(str(path))
+    assert spoken.name == dialect
+    assert errors(spoken, tree) == []
     lowering = importlib.import_module(f"etude.dialects.{dialect}.lower")
     known = getattr(lowering, "KNOWN_KEYS", getattr(lowering, "NAMESPACES", ()))
-    assert_all_are_caught(survey_slips(dialect, tree, names=NAMES[dialect], known=known))
+    assert_all_are_caught(survey_slips(spoken, tree, names=NAMES[dialect], known=known))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from etude import config
-from etude.inspection import schema
+from etude.dialects.native import schema
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "native").glob("*.yaml"))
 TYPES = {

@@ -20,7 +20,7 @@ from etude.core.run import named_hooks
 from etude.dialects.native.lower import lower
 from etude.hooks.checkpoint import Checkpoint, Saver
 from etude.preview.explain import Act, done_at, story, timelines
-from etude.preview.lengths import facts_of
+from etude.session.lengths import facts_of
 
 
 class Watcher(Hook):

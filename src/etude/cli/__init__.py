@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from etude import __version__
-from etude.errors import DataError, EtudeError, HookError, UserCodeError, nearest, printable, suggest
+from etude.errors import (
+    DataError,
+    EtudeError,
+    HookError,
+    UserCodeError,
+    is_library,
+    lost_worker,
+    nearest,
+    printable,
+    suggest,
+)
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: verb → (module, one line for --help), in the order a new user meets them.
@@ -160,8 +170,6 @@ def _report_any(error: Exception) -> int:
     """Say what was raised, as a mistake of the config, of the user's code, of the data or of ours; its exit code."""
     if isinstance(error, EtudeError):
         return _report(getattr(error, "etude_told", error))
-    from etude.session.user_errors import lost_worker
-
     told = getattr(error, "etude_told", None) or lost_worker(error)
     if told is not None:
         return _report(told)
@@ -211,8 +219,6 @@ def _report_unexpected(error: Exception) -> int:
     what a model's step gave it; else ours (1)."""
     import traceback
 
-    from etude.session.user_errors import is_library
-
     theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
     if theirs:
         _print_user_frames(error)
@@ -248,8 +254,6 @@ def _step_of(error: Exception) -> str:
 
 def _print_user_frames(error: BaseException) -> None:
     import traceback
-
-    from etude.session.user_errors import is_library
 
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     if frames:

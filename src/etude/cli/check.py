@@ -67,7 +67,6 @@ def inspect(
 ) -> tuple[list[Finding], list[str]]:
     """Everything that is wrong with a config, and the Python files that were run to find out."""
     from etude import builtins, dialects
-    from etude.api import survey
 
     builtins.load()
     if config.endswith(".py"):
@@ -77,11 +76,11 @@ def inspect(
 
         compat.install()
     options = {"no_python_config": not python, "sketch": True}
-    name, tree = dialects.read(config, overrides, dialect=dialect, options=options)
+    found, tree = dialects.read(config, overrides, dialect=dialect, options=options)
     from etude.config.files import display
 
     ran = [display(file) for file in tree.files if file.endswith(".py") and not _comes_along(file)]
-    return survey(name, tree), ran
+    return sorted(found.check(tree), key=place_of), ran
 
 
 def _comes_along(file: str) -> bool:

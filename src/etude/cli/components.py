@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etude.inspection.index import Entry, Index
+    from etude.inspection.index import Entry
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,16 +25,18 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude import builtins
+    from etude import builtins, dialects
     from etude.errors import UserError
-    from etude.inspection.index import tables_asked
+    from etude.inspection.index import index_of, tables_asked
 
-    if args.dialect != "native":
+    dialect = dialects.find(args.dialect)
+    listed = dialect.listing()
+    if listed:
         if args.config:
             raise UserError("--config adds what a native config imports; with --dialect it has no effect")
-        return _foreign(args.dialect, args.kind)
+        return _listed(listed, dialect.name, args.kind)
     builtins.load()
-    index = index_of(args.config)
+    index = index_of(dialects.read(args.config)[1] if args.config else None)
     tables = tables_asked(args.kind)
     show = _table if sys.stdout.isatty() else _lines
     for word, table in tables.items():
@@ -43,15 +46,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _foreign(dialect: str, kind: str | None) -> int:
-    from etude import dialects
+def _listed(listed: Mapping[str, Mapping[str, str]], dialect: str, kind: str | None) -> int:
     from etude.errors import UserError, suggest
 
-    tables = dialects.listing(dialect)
-    if kind is not None:
-        tables = {word: entries for word, entries in tables.items() if _bare(word) == _bare(kind)}
-        if not tables:
-            raise UserError(f"{dialect} has no table {kind!r}; {suggest(kind, list(dialects.listing(dialect)))}")
+    tables = {word: entries for word, entries in listed.items() if kind is None or _bare(word) == _bare(kind)}
+    if not tables:
+        raise UserError(f"{dialect} has no table {kind!r}; {suggest(str(kind), list(listed))}")
     for word, entries in tables.items():
         if sys.stdout.isatty():
             print(f"{word} ({len(entries)})")
@@ -64,22 +64,6 @@ def _foreign(dialect: str, kind: str | None) -> int:
 def _bare(word: str) -> str:
     """``HookRegistry``, ``HOOKS`` and ``hook`` are one word."""
     return word.lower().removesuffix("registry").replace("_", "").removesuffix("s")
-
-
-def index_of(config: str | None) -> Index:
-    from etude.inspection.index import Index
-
-    if config is None:
-        return Index()
-    import os
-
-    from etude import dialects
-    from etude.config.imports import find_imports
-
-    _, tree = dialects.read(config)
-    listed = tree.get("imports", default=[])
-    imports, _ = find_imports([listed] if isinstance(listed, str) else listed or [], list(tree.files))
-    return Index(imports, [os.path.dirname(file) for file in tree.files])
 
 
 def _lines(word: str, entries: list[Entry]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -31,8 +30,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from etude import dialects
 
-    name, tree = dialects.read(args.config, args.overrides, dialect=args.dialect)
-    config, notes = converter(name)(tree)
+    dialect, tree = dialects.read(args.config, args.overrides, dialect=args.dialect)
+    config, notes = dialect.convert(tree)
     if args.output:
         config["imports"] = reachable(config.get("imports", []), list(tree.files), args.output)
     text = written(config, notes, args.config)
@@ -66,18 +65,6 @@ def reachable(imports: Sequence[str], files: Sequence[str], output: str) -> list
                 break
     own = [name for name in imports if name.startswith("etude.")]
     return [*own, *dict.fromkeys(way for way in needed if way != "./"), *(name for name in imports if name not in own)]
-
-
-def converter(dialect: str) -> Any:
-    """The function that turns a tree of this dialect into a native config and notes."""
-    if dialect == "native":
-        raise UserError("this config is a native one already")
-    try:
-        return importlib.import_module(f"etude.dialects.{dialect}.convert").convert
-    except ModuleNotFoundError as error:
-        if error.name != f"etude.dialects.{dialect}.convert":
-            raise
-        raise UserError(f"configs of {dialect} cannot be converted yet; `etude train` runs them as they are") from error
 
 
 def written(config: dict[str, Any], notes: list[str], origin: str) -> str:

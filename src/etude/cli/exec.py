@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from etude.errors import DataError, EtudeError, UserCodeError, UserError
+from etude.errors import DataError, EtudeError, UserCodeError, UserError, is_library
 
 HELP = """\
 Run a script of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as `python SCRIPT …` would, on Étude's engine: it takes
@@ -56,8 +56,6 @@ def run(args: argparse.Namespace) -> int:
 def _print_way(error: EtudeError) -> None:
     """The lines of the script that led to an error of Étude's, which alone says nothing of them."""
     import traceback
-
-    from etude.session.user_errors import is_library
 
     told_with_it = isinstance(error, UserCodeError | DataError) and error.__cause__ is not None
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]

@@ -14,9 +14,9 @@ from etude.cli.train import positive, seconds
 from etude.errors import UserError
 
 if TYPE_CHECKING:
+    from etude.dialects.rehearsal import Record
     from etude.plan import Plan
     from etude.preview.explain import Act, Facts, GroupFact
-    from etude.preview.rehearsal import Record
     from etude.schedules.phases import Timeline
 
 #: What is drawn: a name, and the value by step.
@@ -53,14 +53,15 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude import compat
+    from etude import compat, dialects
     from etude.api import load_plan, require_sound
 
     compat.install()
     plan, _ = load_plan(args.config, [*args.overrides, *args.cfg_options], dialect=args.dialect)
     plan = require_sound(plan)
     count = args.nproc * args.nodes
-    told = _native(plan, count) if plan.builder == "native" else _foreign(plan, keep_acts=args.acts)
+    driven = dialects.of(plan).drives_itself
+    told = _rehearsed(plan, keep_acts=args.acts) if driven else _foretold(plan, count)
     told.blocks[1:1] = [lines for lines in (_failures(args),) if lines]
     if args.acts:
         for act in told.acts:
@@ -89,12 +90,12 @@ class Told:
     notes: Sequence[str] = ()
 
 
-def _native(plan: Plan, count: int = 1) -> Told:
+def _foretold(plan: Plan, count: int = 1) -> Told:
     """A native plan tells its own story; only lengths and groups are read off the built run."""
     from etude.build import build, for_world
     from etude.dist.world import World
     from etude.preview.explain import story
-    from etude.preview.lengths import facts_of
+    from etude.session.lengths import facts_of
 
     asked, plan = plan, for_world(plan, World(size=count))
     built = build(plan)
@@ -171,18 +172,19 @@ def _layers(built: Any) -> list[str]:
     return [f"{'' if index else 'layers':<10} {line}" for index, line in enumerate(lines)]
 
 
-def _foreign(plan: Plan, *, keep_acts: bool) -> Told:
-    """A run in another system's words is rehearsed, in a folder that is thrown away."""
+def _rehearsed(plan: Plan, *, keep_acts: bool) -> Told:
+    """A run that drives itself is rehearsed, in a folder that is thrown away."""
     import tempfile
     from pathlib import Path
 
+    from etude import dialects
     from etude.build import Options, build
-    from etude.preview.lengths import facts_of
-    from etude.preview.rehearsal import prepare, rehearse
+    from etude.dialects.rehearsal import rehearse
+    from etude.session.lengths import facts_of
 
     with tempfile.TemporaryDirectory(prefix="etude-plan-") as folder:
         built = build(plan, Options(folder=Path(folder), quiet=True))
-        prepare(built)
+        dialects.of(plan).prepare(built)
         facts = facts_of(built)
         record = rehearse(built, keep_acts=keep_acts)
     blocks = [

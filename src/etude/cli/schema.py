@@ -12,8 +12,8 @@ def add_parser(subparsers: Any) -> None:
         help="JSON Schema of the config, for editors",
         description="Print the JSON Schema (draft 2020-12) of the config: sections, components and their parameters. "
         "An editor then completes and checks a YAML config as you write it.",
-        epilog="etude schema > etude.inspection.schema.json, and as first line of a config:\n"
-        "  # yaml-language-server: $schema=etude.inspection.schema.json",
+        epilog="etude schema > etude.schema.json, and as first line of a config:\n"
+        "  # yaml-language-server: $schema=etude.schema.json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--markdown", action="store_true", help="a reference to read instead")
@@ -25,17 +25,9 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     import json
 
-    from etude import builtins, dialects
-    from etude.cli.components import index_of
-    from etude.inspection import schema
+    from etude import dialects
 
-    name = dialects.detect(args.config, args.dialect) if args.config else args.dialect or "native"
-    if name != "native":
-        tree = dialects.read(args.config, dialect=name)[1] if args.config else None
-        foreign = schema.of_dialect(name, tree)
-        print(schema.markdown_of_dialect(name, tree) if args.markdown else json.dumps(foreign, indent=2))
-        return 0
-    builtins.load()
-    index = index_of(args.config)
-    print(schema.markdown(index) if args.markdown else json.dumps(schema.schema(index), indent=2, ensure_ascii=False))
+    dialect = dialects.detect(args.config, args.dialect) if args.config else dialects.find(args.dialect or "native")
+    tree = dialect.read(args.config, options={}) if args.config else None
+    print(dialect.reference(tree) if args.markdown else json.dumps(dialect.schema(tree), indent=2, ensure_ascii=False))
     return 0

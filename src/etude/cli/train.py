@@ -46,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("-D", "--debug", action="store_true", help="print every registry with its entries first")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument(
-        "--dialect", default="", help="native, mmcv1, mmengine, libai, mcquic (default: told by its keys)"
+        "--dialect", default="", metavar="D", help="read the config as this dialect, not as its keys say"
     )
     many = parser.add_argument_group("several processes")
     many.add_argument("--nproc", "--nproc-per-node", type=positive, metavar="N", help="processes on this machine")
@@ -67,25 +67,7 @@ def add_parser(subparsers: Any) -> None:
     safety.add_argument("--trust", action="store_true", help="load pickles that hold code; it will be executed")
     safety.add_argument("--trust-owner", action="store_true", help="resume from files that belong to another user")
     safety.add_argument("--no-python-config", action="store_true", help="refuse configs that are programs")
-    foreign = parser.add_argument_group("flags of other systems' train scripts")
-    foreign.add_argument("--resume-from", metavar="FILE", help="mmcv 1.x")
-    foreign.add_argument("--auto-resume", action="store_true", help="mmcv 1.x")
-    foreign.add_argument("--load-from", metavar="FILE", help="mmcv 1.x, MMEngine")
-    foreign.add_argument("--no-validate", action="store_true", help="mmcv 1.x")
-    foreign.add_argument("--deterministic", action="store_true", help="mmcv 1.x")
-    foreign.add_argument("--diff-seed", action="store_true", help="mmcv 1.x: seed + rank on every rank")
-    foreign.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="mmcv 1.x, MMEngine")
-    foreign.add_argument("--amp", action="store_true", help="MMEngine")
-    foreign.add_argument("--auto-scale-lr", action="store_true", help="MMEngine")
-    foreign.add_argument(
-        "--launcher", default="none", choices=["none", "pytorch", "slurm", "mpi"], help="mmcv, MMEngine"
-    )
-    foreign.add_argument("--eval-only", action="store_true", help="LiBai, detectron2")
-    foreign.add_argument("--config-file", metavar="FILE", help="LiBai, detectron2: the config, instead of CONFIG")
-    foreign.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
-    foreign.add_argument("--gpus", type=int, help=argparse.SUPPRESS)
-    foreign.add_argument("--gpu-ids", type=int, nargs="+", help=argparse.SUPPRESS)
-    foreign.add_argument("--gpu-id", type=int, help=argparse.SUPPRESS)
+    add_flags(parser)
     parser.set_defaults(run=run)
 
 
@@ -128,7 +110,7 @@ def early_signals() -> Iterator[None]:
 
 
 def _train(args: argparse.Namespace) -> int:
-    if args.config_file is not None:  # what stands where CONFIG would is the first key=value
+    if getattr(args, "config_file", None) is not None:  # what stands where CONFIG would is the first key=value
         args.config, args.overrides = args.config_file, [*filter(None, [args.config]), *args.overrides]
     if args.config is None:
         raise UserError("which config? `etude train CONFIG`; `etude init DIR` makes one")
@@ -136,7 +118,7 @@ def _train(args: argparse.Namespace) -> int:
         args.resume = ""
     if args.restart and args.resume is not None:
         raise UserError("--resume goes on and --restart begins at step 0: give one of them")
-    _refuse_flags_of_others(args)
+    _refuse_idle_flags(args)
     if (args.nproc or args.nnodes > 1) and "ETUDE_LAUNCHER" not in os.environ:
         return _launch(args)
     from etude import compat
@@ -203,27 +185,41 @@ def _launcher_of(args: argparse.Namespace) -> list[str]:
     return [] if told else ["--launcher", "pytorch"]
 
 
-#: Flags that not all runs know (most are of other systems' train scripts) → the dialects whose runs they change.
-_FLAGS = {
-    "resume_from": ("mmcv1",), "auto_resume": ("mmcv1",), "no_validate": ("mmcv1",), "deterministic": ("mmcv1",),
-    "diff_seed": ("mmcv1",),
-    "load_from": ("mmcv1", "mmengine"), "amp": ("mmengine",), "auto_scale_lr": ("mmengine",), "eval_only": ("libai",),
-    "allow_change": ("native", "mcquic"),
-}  # fmt: skip
-
-
-def _refuse_flags_of_others(args: argparse.Namespace) -> None:
-    """A flag that would change nothing is a mistake: what it asks for would be missed in silence."""
-    given = [flag for flag in _FLAGS if getattr(args, flag)]
-    if not given:
-        return
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of every dialect, in a group of its own; one that several know stands in the group of the first."""
     from etude import dialects
 
-    dialect = dialects.detect(args.config, args.dialect)
-    for flag in given:
-        if dialect not in _FLAGS[flag]:
-            instead = {"resume_from": "; --resume FILE does", "auto_resume": "; --resume does"}.get(flag, "")
-            raise UserError(f"--{flag.replace('_', '-')} does nothing in a {dialect} config{instead}")
+    known = [(dialect, flag) for dialect in dialects.built_in() for flag in dialect.flags]
+    for name in dict.fromkeys(flag.name for _, flag in known):
+        owners = [dialect for dialect, flag in known if flag.name == name]
+        flag = next(flag for _, flag in known if flag.name == name)
+        shared = len(owners) > 1 and flag.help != argparse.SUPPRESS
+        shown = f"{flag.help} ({', '.join(owner.title for owner in owners)})" if shared else flag.help
+        _group(parser, f"flags of {owners[0].title}").add_argument(
+            flag.name, *flag.aliases, dest=flag.dest, help=shown, **flag.options
+        )
+
+
+def _group(parser: argparse.ArgumentParser, title: str) -> Any:
+    found = next((group for group in parser._action_groups if group.title == title), None)
+    return found or parser.add_argument_group(title)
+
+
+def _refuse_idle_flags(args: argparse.Namespace) -> None:
+    """A flag that would change nothing is a mistake: what it asks for would be missed in silence."""
+    from etude import dialects
+
+    every = {flag.dest: flag for dialect in dialects.built_in() for flag in dialect.flags if not flag.ignorable}
+    idle = {name for dialect in dialects.built_in() for name in dialect.idle_flags}
+    given = [name for name in [*every, *sorted(idle)] if getattr(args, name, None)]
+    if not given:
+        return
+    spoken = dialects.detect(args.config, args.dialect)
+    own = {flag.dest for flag in spoken.flags} | (idle - set(spoken.idle_flags))
+    for name in given:
+        if name not in own:
+            instead = f"; {every[name].instead}" if name in every and every[name].instead else ""
+            raise UserError(f"--{name.replace('_', '-')} does nothing in a {spoken.name} config{instead}")
 
 
 def _accepted(args: argparse.Namespace) -> list[str]:

@@ -90,26 +90,24 @@ def _verify(args: argparse.Namespace, root: Path, forks: Forks) -> int:
 
 def _at_home(args: argparse.Namespace) -> list[str]:
     """Checkpoints that a config keeps elsewhere are kept in the runs' own folders here: the runs must not meet."""
+    from etude import dialects
     from etude.api import load_plan
 
     with suppress(UserError):  # the first training tells it
         plan, tree = load_plan(args.config, args.overrides, dialect=args.dialect)
-        if plan.builder == "native" and tree.get("checkpoint", "folder"):
-            return ["~checkpoint.folder"]
+        return dialects.of(plan).keep_apart(tree)
     return []
-
-
-#: Where configs of other systems say their seed; they draw one at every start where they say none.
-_SEEDS = {"mmcv1": ("seed",), "mmengine": ("randomness", "seed")}
 
 
 def _seeded(args: argparse.Namespace) -> list[str]:
     """One seed for both runs where the config has none: else they would differ from the first step on."""
+    from etude import dialects
     from etude.api import load_plan
 
     with suppress(UserError):
         plan, tree = load_plan(args.config, args.overrides, dialect=args.dialect)
-        if plan.builder in _SEEDS and tree.get(*_SEEDS[plan.builder]) is None:
+        key = dialects.of(plan).seed_key
+        if key and tree.get(*key) is None:
             print("the config has no seed: all runs get --seed=0", flush=True)
             return ["--seed=0"]
     return []

@@ -24,11 +24,8 @@ from etude.errors import ConfigError, Stopped
 
 
 def train(run: Run) -> None:
-    """Train a run that was built; one with a face of another system is driven by that face's own loop."""
-    if run.face is None:
-        fit(run)
-    else:
-        run.loop(run)
+    """Train a run that was built, as it wants to be driven."""
+    (run.drive or fit)(run)
 
 
 def fit(run: Run) -> None:

@@ -53,6 +53,8 @@ class Run:
     plan: Plan | None = None
     folder: Path | None = None
     face: Any = None
+    #: What trains this run from ``before_run`` to ``after_run``; None: :func:`etude.core.loop.fit`.
+    drive: Callable[[Run], None] | None = None
 
     step: int = 0
     epoch: int = 0

@@ -1,7 +1,7 @@
-"""Foreign config languages, and which of them a file speaks.
+"""Config languages: which there are, and which of them a file speaks. :mod:`etude.dialects.base` has their contract.
 
-Each dialect is a folder: ``lower.py`` (``recognise``, ``read``, ``lower``; no torch), ``live/`` (what their users' code
-touches while running), ``files.py`` (their checkpoint layout), ``names.py`` (which import names they answer to).
+Each is a folder: ``dialect.py`` (what the engine asks it), ``lower.py`` (config → plan; no torch), ``live/`` (what its
+users' code touches while running), ``files.py`` (its checkpoint layout), ``names.py`` (import names it answers to).
 """
 
 from __future__ import annotations
@@ -9,28 +9,75 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from etude.config.files import read_text
 from etude.config.tree import Tree
-from etude.errors import ConfigError, Finding, UserError, suggest
+from etude.dialects.base import Dialect
+from etude.errors import UserError, suggest
 from etude.plan import Plan
 
-#: In the order they are asked whether a file is theirs; the native form takes what is left.
-DIALECTS = ("mcquic", "libai", "mmengine", "mmcv1", "native")
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "etude.dialects"
+#: The entry points of Étude's own distribution, in the order they are asked whether a file is theirs. They stand here
+#: too, so that no metadata is read for them: that takes longer than recognising a file, and may be of an older install.
+BUILT_IN = {
+    "mcquic": "etude.dialects.mcquic.dialect:McQuic",
+    "libai": "etude.dialects.libai.dialect:LiBai",
+    "mmengine": "etude.dialects.mmengine.dialect:MMEngine",
+    "mmcv1": "etude.dialects.mmcv1.dialect:Mmcv1",
+    "native": "etude.dialects.native.dialect:Native",
+}
 
 
-def detect(path: str, dialect: str = "") -> str:
-    """The dialect that ``path`` is written in; ``dialect`` overrules the guess."""
+def find(name: str) -> Dialect:
+    """Return the dialect of that name."""
+    found = _load(name) if name in BUILT_IN else None
+    if found is None and name in _installed():
+        found = _load_installed(name)
+    if found is None:
+        raise UserError(f"no dialect is called {name!r}; {suggest(name, names())}")
+    return found
+
+
+def of(plan: Plan | None) -> Dialect:
+    """Return the dialect of a plan; a run without one is native."""
+    return find("native" if plan is None else plan.dialect)
+
+
+def names() -> list[str]:
+    """Return the names of all dialects: those that come with Étude, then installed ones."""
+    return [*(name for name in BUILT_IN if _load(name) is not None), *_installed()]
+
+
+def built_in() -> list[Dialect]:
+    """Return the dialects that come with Étude and are there."""
+    return [found for name in BUILT_IN if (found := _load(name)) is not None]
+
+
+def detect(path: str, dialect: str = "") -> Dialect:
+    """Return the dialect that ``path`` is written in; ``dialect`` overrules the guess."""
     if dialect:
-        if dialect not in DIALECTS:
-            raise UserError(f"no dialect is called {dialect!r}; {suggest(dialect, DIALECTS)}")
-        return dialect
+        return find(dialect)
     text = read_text(path)
     if _is_plainly_native(path, text):
-        return "native"
-    return next(name for name in DIALECTS if (module := _lowering(name)) and module.recognise(path, text))
+        return find("native")
+    *others, last = BUILT_IN
+    for found in filter(None, map(_load, others)):
+        if found.recognise(path, text):
+            return found
+    return next((one for one in map(_load_installed, _installed()) if one.recognise(path, text)), None) or find(last)
+
+
+def read(
+    path: str, overrides: Sequence[str] = (), *, dialect: str = "", options: Mapping[str, Any] | None = None
+) -> tuple[Dialect, Tree]:
+    """Return the dialect of ``path`` and what the file says, with overrides applied."""
+    found = detect(path, dialect)
+    return found, found.read(path, overrides, options=options or {})
 
 
 def _is_plainly_native(path: str, text: str) -> bool:
@@ -41,45 +88,32 @@ def _is_plainly_native(path: str, text: str) -> bool:
     return re.search(r"""^(optim\s*:|\s*"optim"\s*:|\[optim[.\]])""", text, re.MULTILINE) is not None
 
 
-def read(
-    path: str, overrides: Sequence[str] = (), *, dialect: str = "", options: Mapping[str, Any] | None = None
-) -> tuple[str, Tree]:
-    """The dialect of ``path`` and what it says, with overrides applied."""
-    name = detect(path, dialect)
-    return name, _lowering(name).read(path, overrides, options=options or {})
-
-
-def lower(name: str, tree: Tree) -> Plan:
-    """What the tree, in dialect ``name``, says will run."""
-    plan: Plan = _lowering(name).lower(tree)
-    return plan if plan.builder == "native" else replace(plan, places=tree.places)
-
-
-def survey(name: str, tree: Tree) -> tuple[Plan | None, list[Finding]]:
-    """The plan together with everything that is wrong with the tree, for ``etude check``; None where a dialect cannot
-    go on after a mistake."""
-    module = _lowering(name)
-    if hasattr(module, "survey"):
-        plan, findings = module.survey(tree)
-        return plan, list(findings)
+@cache
+def _load(name: str) -> Dialect | None:
+    """One of Étude's own; None where its folder is not there."""
+    module, _, attribute = BUILT_IN[name].partition(":")
     try:
-        return module.lower(tree), []
-    except ConfigError as error:
-        return None, list(error.findings)
-
-
-def listing(name: str) -> dict[str, dict[str, str]]:
-    """What a config of dialect ``name`` can name: table → name → a line about it."""
-    if name not in DIALECTS:
-        raise UserError(f"no dialect is called {name!r}; {suggest(name, DIALECTS)}")
-    tables: dict[str, dict[str, str]] = importlib.import_module(f"etude.dialects.{name}.listing").tables()
-    return tables
-
-
-def _lowering(name: str) -> Any:
-    try:
-        return importlib.import_module(f"etude.dialects.{name}.lower")
+        made: Dialect = getattr(importlib.import_module(module), attribute)()
     except ModuleNotFoundError as error:
-        if error.name not in (f"etude.dialects.{name}", f"etude.dialects.{name}.lower"):
+        if error.name not in (module, module.rpartition(".")[0]):
             raise
         return None
+    return made
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """Dialects of other distributions."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
+
+
+@cache
+def _load_installed(name: str) -> Dialect:
+    try:
+        made: Dialect = _installed()[name].load()()
+    except Exception as error:
+        where = _installed()[name].value
+        raise UserError(f"the dialect {name!r} ({where}) cannot be loaded: {type(error).__name__}: {error}") from error
+    return made

@@ -17,6 +17,8 @@ import torch
 from etude.checkpoint.storage import chaos, disk
 from etude.checkpoint.storage.chaos import Fault
 from etude.core.hook import Hook
+from etude.core.update import Step
+from etude.data.loader import Loader
 from etude.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,21 +66,22 @@ class Faults(Hook):
             chaos.listen(name, None)
 
     def before_run(self, run: Run) -> None:
-        if self._at_batch and run.face is None:
-            loader: Any = run.data["train"]
-            if not getattr(loader, "workers", 0):
+        loader: Any = run.data.get("train")
+        if self._at_batch and isinstance(loader, Loader):
+            if not loader.workers:
                 raise ConfigError("--chaos worker-dies: there are no data workers", hint="data.train.workers=2")
             loader._make = Deadly(loader._make, frozenset(self._at_batch))
+            self._at_batch = set()
 
     def before_step(self, run: Run) -> None:
-        """A run with a face of another system has that system's loader, and a loss that only its model knows."""
-        if run.face is not None and run.step + 1 in self._at_batch:
+        """Loaders and updates that are not Étude's do not let their batches and losses be reached."""
+        if run.step + 1 in self._at_batch:
             kill_a_worker(run.step + 1)
-        if run.face is not None and run.step + 1 in self._nan:
+        if run.step + 1 in self._nan and not isinstance(run.update, Step):
             self._spoilt = Spoilt(run.model)
 
     def after_forward(self, run: Run) -> None:
-        if run.face is None and run.step + 1 in self._nan:
+        if run.step + 1 in self._nan and isinstance(run.update, Step):
             run.outputs["loss"].detach().fill_(float("nan"))
 
     def after_step(self, run: Run) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 from zlib import crc32
 
 from etude import builtins
-from etude.config.imports import Import
+from etude.config.imports import Import, find_imports
+from etude.config.tree import Tree
 from etude.errors import ConfigError, nearest
 from etude.inspection import signatures as scan
 from etude.inspection.signatures import Parameter, Registered, Signature
@@ -84,6 +85,15 @@ class Index:
         """``my_pkg.nets.Tiny`` → ``my_pkg.nets:Tiny``, whether that exists or not."""
         module, _, attribute = path.rpartition(".")
         return f"{module}:{attribute}"
+
+
+def index_of(tree: Tree | None) -> Index:
+    """What can be named in a native config, with what the imports of ``tree`` add."""
+    if tree is None:
+        return Index()
+    listed = tree.get("imports", default=[])
+    imports, _ = find_imports([listed] if isinstance(listed, str) else listed or [], list(tree.files))
+    return Index(imports, [os.path.dirname(file) for file in tree.files])
 
 
 def table_of(kind: str) -> Registry | None:

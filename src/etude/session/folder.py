@@ -21,11 +21,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etude import __version__
 from etude.config.dump import is_secret_key
 from etude.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from etude.build import Options
+    from etude.plan import Plan
 
 _UNSAFE = re.compile(r"[^\w.+-]+")
 #: ``api_key = …``, ``"token": …``, ``--password=…`` in a line of a diff.
@@ -62,6 +66,22 @@ def newest_folder(root: str | Path, name: str) -> Path | None:
     runs = sorted(path for path in parent.iterdir() if (path / "plan.yaml").exists())
     saved = [path for path in runs if any((path / "checkpoints").glob("step-*"))]
     return next(reversed(saved or runs), None)
+
+
+def choose_folder(plan: Plan, options: Options) -> Path:
+    """Where this run lives: the folder asked for, that of the checkpoint or the newest when resuming, or a new one."""
+    if options.folder is not None:
+        return options.folder
+    if options.resume:
+        here = Path(options.resume).absolute()
+        owner = next((place for place in (here, *list(here.parents)[:2]) if (place / "plan.yaml").exists()), None)
+        if owner is not None:
+            return owner
+    if options.resume is not None:
+        newest = newest_folder(plan.folder, plan.name)
+        if newest is not None:
+            return newest
+    return new_folder(plan.folder, plan.name)
 
 
 def make(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
 import torch
 
+from etude import dialects
 from etude.build import Options, build
 from etude.checkpoint import manifest
 from etude.checkpoint.store import Store
@@ -19,16 +18,12 @@ from etude.core.hook import HookTable
 from etude.core.loop import evaluate
 from etude.core.run import Run, named_hooks
 from etude.core.state import check_weights
-from etude.errors import UserError
 from etude.plan import Plan
-from etude.registry import BUILDERS
-
-Measure = Callable[[Plan, Options, str, str], Mapping[str, Any]]
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
     """The results that are numbers, of one pass over ``split`` with the weights of ``checkpoint``."""
-    found = (_native if plan.builder == "native" else _foreign(plan))(plan, options, checkpoint, split)
+    found = dialects.of(plan).measure(plan, options, checkpoint, split, _native)
     return {str(name): float(value) for name, value in found.items() if _is_number(value)}
 
 
@@ -51,16 +46,6 @@ def _take(run: Run, hooks: HookTable, state: Mapping[str, Any]) -> None:
         if part is not None and load is not None and "before_eval" in hook.calls():
             load(part)
             run.hooks.add(hook)
-
-
-def _foreign(plan: Plan) -> Measure:
-    """The ``measure`` beside the builder of a dialect."""
-    name = BUILDERS.get(plan.builder).__module__.rpartition(".")[0] + ".measure"
-    if importlib.util.find_spec(name) is None:
-        instead = "; `etude train CONFIG --eval-only --resume CHECKPOINT` does" if plan.dialect == "libai" else ""
-        raise UserError(f"`etude test` does not measure {plan.dialect} configs{instead}")
-    found: Measure = importlib.import_module(name).measure
-    return found
 
 
 def _is_number(value: Any) -> bool:

@@ -51,7 +51,7 @@ class Recovery:
     .. code-block:: text
 
         guard      lock · planned faults
-        guard_face guard · attempts, for a run that saves in another system's way
+        guard_driven  guard · attempts, for a run that drives itself
         open       guard · store · what to go on from (verified, in memory) · signals
         restore    the state into the run; generators right before the first step
         close      the last save · signals and lock back
@@ -97,8 +97,8 @@ class Recovery:
             self._faults.listen()
             self.run.hooks.add(self._faults)
 
-    def guard_face(self) -> None:
-        """A run with a face of another system has that system's checkpoints, and brings its own ear for signals."""
+    def guard_driven(self) -> None:
+        """A run that drives itself has its own checkpoints, and brings its own ear for signals."""
         self.guard()
         own = next((hook for hook in self.run.hooks if isinstance(hook, Stops)), None)
         if own is not None:

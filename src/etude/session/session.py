@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from etude import dialects
 from etude.build import Options, make
 from etude.config.dump import public_override
 from etude.config.tree import Tree
@@ -21,7 +22,7 @@ from etude.core.loop import train
 from etude.core.run import Run
 from etude.dist import group, reports
 from etude.dist.heartbeat import Heartbeat
-from etude.errors import ResumeError, SaveError, Stopped, UserError
+from etude.errors import EtudeError, ResumeError, SaveError, Stopped, UserError
 from etude.events.console import Console, duration, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
@@ -32,12 +33,23 @@ from etude.session import sampler
 from etude.session.recovery import Recovery
 from etude.session.sampler import Sampler
 from etude.session.status import Status, write_facts
-from etude.session.user_errors import as_mistake
 from etude.units import counted
 
 
+def open_session(run: Run, options: Options, **around: Any) -> Session:
+    """The context to train ``run`` in. One that drives itself keeps its own log and checkpoints."""
+    kind = GuardedSession if dialects.of(run.plan).drives_itself else Session
+    return kind(run, options, **around)
+
+
 class Session:
-    """A context around a run that was built: opens what it needs, trains, and always says a last word."""
+    """A context around the training of a run that was built: opens what it needs, and always says a last word.
+
+    Errors that the config caused become those of the config, and a wish to stop becomes the end of the run.
+    """
+
+    #: Whether nobody else may look into the run's folder.
+    private = True
 
     def __init__(
         self,
@@ -59,34 +71,44 @@ class Session:
         self.sampler = Sampler()
         #: Folders that this start has made, the run's own first; none where that was there before.
         self._made: list[Path] = []
+        self._begun_at = 0
 
     def __enter__(self) -> Session:
         if self.lasting:
             self._open_folder()
         try:
             self._open()
+            self._open_status()
         except BaseException as error:
             if self.recovery is not None:
                 self.recovery.close(error, discard=self._discard if not self.recovery.refused else None)
             self.run.events.close()
             raise
+        self._begun_at = self.run.done
+        self.sampler.start()
         return self
 
     def _open(self) -> None:
+        """Lock and find a checkpoint before anything is written; take its state when the writers are there."""
         run = self.run
-        if run.face is None:
-            try:
-                log = run.folder / "log.txt" if run.folder and run.world.is_main else None
-                self.console = Console(log=log, quiet=self.options.quiet or not run.world.is_main)
-            except OSError as error:
-                raise SaveError(
-                    f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})"
-                ) from error
-            self._open_recovery()
-            self.console.watch(self._where)
-        else:
-            self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
-            self.recovery.guard_face()
+        try:
+            log = run.folder / "log.txt" if run.folder and run.world.is_main else None
+            self.console = Console(log=log, quiet=self.options.quiet or not run.world.is_main)
+        except OSError as error:
+            raise SaveError(f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})") from error
+        self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
+        self.recovery.open()
+        if run.world.is_main:
+            run.events.writers += [*self._writers(), self.console]
+        self.recovery.restore()
+        self.console.watch(self._where)
+        if run.peers is not None:
+            self._pulse = pulse(run)
+            self._pulse.start()
+
+    def _open_status(self) -> None:
+        """Write down what can be seen of the run from outside."""
+        run = self.run
         run.events.writers.append(LiveCurves() if in_notebook() and not self.options.quiet else History())
         if run.folder is not None and self.lasting and run.world.is_main:
             self.status = Status(run.folder, run, plan_text=self._plan_text(), began=self.began)
@@ -94,38 +116,36 @@ class Session:
             write_facts(run.folder, run, self.tree)
             run.events.writers.append(self.status)
 
-    def _open_recovery(self) -> None:
-        """Lock and find a checkpoint before anything is written; take its state when the writers are there."""
-        run = self.run
-        self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
-        self.recovery.open()
-        if run.world.is_main:
-            run.events.writers += [*self._writers(), self.console]
-        self.recovery.restore()
-        if run.peers is not None:
-            self._pulse = pulse(run)
-            self._pulse.start()
-
     def train(self) -> None:
-        """Train to the end, or to where a signal or a hook stops it."""
-        before = self.run.done
-        self.sampler.start()
-        try:
-            train(self.run)
-        except Stopped as stop:
-            self.run.stop(stop.reason, exit_code=stop.exit_code)
-        except Exception as error:
-            lost = group.lost_peer(error, step=self.run.done) if self.run.peers is not None else None
-            mistake = lost or (as_mistake(error, self.run.plan) if self.run.done == before else None)
-            if mistake is None:
-                raise
-            raise mistake from error
-        finally:
-            self.sampler.stop()
+        """Train the run."""
+        train(self.run)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    ) -> bool:
+        if isinstance(error, Stopped):
+            self.run.stop(error.reason, exit_code=error.exit_code)
+            self._close(None)
+            return True
+        mistake = self._explained(error)
+        if mistake is None:
+            self._close(error)
+            return False
+        self._close(mistake)
+        raise mistake from error
+
+    def _explained(self, error: BaseException | None) -> EtudeError | None:
+        """The error to report instead: a process that was lost, or what the config caused before the first step."""
+        if not isinstance(error, Exception):
+            return None
+        lost = group.lost_peer(error, step=self.run.done) if self.run.peers is not None else None
+        if lost is not None or self.run.done != self._begun_at:
+            return lost
+        found = dialects.of(self.run.plan).explain(error, self.run.plan)
+        return None if found is error else found
+
+    def _close(self, error: BaseException | None) -> None:
+        self.sampler.stop()
         self.console.rest()
         for loader in self.run.data.values():
             close = getattr(loader, "close", None)
@@ -163,15 +183,12 @@ class Session:
         )
 
     def _is_unused(self, error: BaseException) -> bool:
-        """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there.
+        """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there."""
+        return self.options.resume is None and self._has_done_nothing()
 
-        A run in another system's words has told where its log is: only a mistake of the user's takes that back, a file
-        to resume from that cannot be used too.
-        """
-        folder, foreign = self.run.folder, self.run.face is not None
-        if foreign and not isinstance(error, UserError | ResumeError):
-            return False
-        if not self._made or folder is None or self.run.done or (self.options.resume is not None and not foreign):
+    def _has_done_nothing(self) -> bool:
+        folder = self.run.folder
+        if not self._made or folder is None or self.run.done:
             return False
         return not any((folder / "checkpoints").glob("*")) and not any(folder.glob("**/*.pth"))
 
@@ -194,20 +211,18 @@ class Session:
 
         files = public_files(self.tree) if self.tree else {}
         self._made = list(takewhile(self._is_new, [run.folder, *run.folder.parents]))
-        private = run.face is None  # other systems' runs are shared as their users are used to
         folders.make(
             run.folder,
             plan_text=self._plan_text(),
             files=files,
             anew=self.options.restart,
-            private=private,
+            private=self.private,
             data=folders.fingerprints(run.data),
         )
 
     def _choose_folder(self) -> Path | None:
-        from etude.api import choose_folder
-
-        return choose_folder(self.run.plan, self.options) if self.run.plan is not None else self.options.folder
+        plan = self.run.plan
+        return folders.choose_folder(plan, self.options) if plan is not None else self.options.folder
 
     def _is_new(self, path: Path) -> bool:
         return not path.exists() or path.absolute() in self.fresh
@@ -238,10 +253,6 @@ class Session:
 
     def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
         run = self.run
-        if run.face is not None:
-            if error is None and run.exit_code and not self.options.quiet:
-                print(f"etude: {run.stopping}, saved; {resume_command(run, self.options)}", file=sys.stderr)
-            return
         if error is None:
             reason = run.stopping or "finished"
             self.console.say(f"{reason}: {counted(run.done, 'step')} in {duration(time.monotonic() - self.began)}")
@@ -264,6 +275,27 @@ class Session:
                 self.console.say("  saved   nothing: the run keeps no checkpoints")
             if error is not None or run.exit_code:
                 self.console.say(f"  resume  {resume_command(run, self.options)}")
+
+
+class GuardedSession(Session):
+    """Around a run that drives itself: the lock and the last words. Its log, its checkpoints and its folder are as the
+    users of its system know them."""
+
+    private = False
+
+    def _open(self) -> None:
+        self.recovery = Recovery(self.run, self.options, say=self.console.say, began=self.began)
+        self.recovery.guard_driven()
+
+    def _is_unused(self, error: BaseException) -> bool:
+        """The run has said where its log is: only a mistake of the user takes that back, or a file to resume from that
+        cannot be used."""
+        return isinstance(error, UserError | ResumeError) and self._has_done_nothing()
+
+    def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
+        run = self.run
+        if error is None and run.exit_code and not self.options.quiet:
+            print(f"etude: {run.stopping}, saved; {resume_command(run, self.options)}", file=sys.stderr)
 
 
 def summary(run: Run) -> list[str]:

@@ -19,7 +19,7 @@ from etude.build import Options, build
 from etude.cli import main
 from etude.dialects.libai.live.detectron.hooks import writers as d2_writers
 from etude.dialects.libai.live.events import writers
-from etude.preview.rehearsal import EVALUATION, LOG_LINE, SAVE, Record, rehearse
+from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Record, rehearse
 from tests.dialects.libai import project, test_detectron2_resume
 
 LIBAI = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,7 +13,7 @@ from etude.cli import main
 from etude.dialects.mcquic.live import builtin  # noqa: F401  registers before a test keeps what is registered
 from etude.dialects.mcquic.live import hooks as _registered  # noqa: F401  (its own hooks stay)
 from etude.dialects.mcquic.live.registry import HookRegistry
-from etude.preview.rehearsal import EVALUATION, SAVE, Record, rehearse
+from etude.dialects.rehearsal import EVALUATION, SAVE, Record, rehearse
 from tests.dialects.mcquic import project
 
 LIBRARY = """

@@ -48,15 +48,15 @@ def survey(folder: Path, text: str, *overrides: str) -> tuple[Any, list[str]]:
 def test_a_config_is_recognised_by_its_keys_or_those_of_its_base(folder: Path) -> None:
     (folder / "child.py").write_text("_base_ = './base.py'\nmodel = dict(backbone=dict(depth=5))\n")
     (folder / "native.yaml").write_text("model: {type: Mlp}\ntrain: {epochs: 1}\noptim: {type: SGD}\n")
-    assert dialects.detect("base.py") == "mmcv1"
-    assert dialects.detect("child.py") == "mmcv1"
-    assert not lower.recognise("native.yaml", (folder / "native.yaml").read_text())
+    assert dialects.detect("base.py").name == "mmcv1"
+    assert dialects.detect("child.py").name == "mmcv1"
+    assert not dialects.find("mmcv1").recognise("native.yaml", (folder / "native.yaml").read_text())
 
 
 def test_the_plan_holds_what_the_config_says(folder: Path) -> None:
     plan, findings = survey(folder, "", "runner.max_epochs=5")
     assert findings == []
-    assert (plan.dialect, plan.builder, plan.name, plan.train.epochs) == ("mmcv1", "mmcv1", "c", 5)
+    assert (plan.dialect, plan.name, plan.train.epochs) == ("mmcv1", "c", 5)
     assert (plan.model.name, str(plan.model.at)) == ("Net", "base.py:2")
     assert (plan.data["train"].batch_size, plan.data["train"].workers, plan.data["val"].shuffle) == (4, 1, False)
     assert plan.optimizers[""].clip_norm == 3

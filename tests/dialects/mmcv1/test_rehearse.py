@@ -19,7 +19,7 @@ from etude.cli import main
 from etude.dialects.mmcv1 import files
 from etude.dialects.mmcv1.live.logger.text import TextLoggerHook
 from etude.dialects.mmcv1.live.rehearse import UPDATE, VAL_LINE, VALIDATION
-from etude.preview.rehearsal import EVALUATION, LOG_LINE, Record, rehearse, values_of
+from etude.dialects.rehearsal import EVALUATION, LOG_LINE, Record, rehearse, values_of
 
 PARTS = """
 import torch

@@ -47,13 +47,13 @@ def test_both_styles_are_recognised(folder: Path) -> None:
     (folder / "lazy.py").write_text(
         "from mmengine.config import read_base\nwith read_base():\n    from .base import *\n"
     )
-    assert [dialects.detect(name) for name in ("base.py", "child.py", "lazy.py")] == ["mmengine"] * 3
+    assert [dialects.detect(name).name for name in ("base.py", "child.py", "lazy.py")] == ["mmengine"] * 3
 
 
 def test_the_plan_holds_what_the_config_says(folder: Path) -> None:
     plan, findings = survey(folder, "", "train_cfg.max_epochs=5")
     assert findings == []
-    assert (plan.dialect, plan.builder, plan.name, plan.train.epochs) == ("mmengine", "mmengine", "c", 5)
+    assert (plan.dialect, plan.name, plan.train.epochs) == ("mmengine", "c", 5)
     assert (plan.loop.name, plan.data["train"].batch_size, plan.optimizers[""].clip_norm) == (
         "EpochBasedTrainLoop",
         2,

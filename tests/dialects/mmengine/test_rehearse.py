@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from etude.cli import main
 from etude.dialects.mmengine.live.loops import BaseLoop
 from etude.dialects.mmengine.live.rehearse import prepare, rehearse
-from etude.preview.rehearsal import EVALUATION, LOG_LINE, SAVE, Record
+from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Record
 from tests.dialects.mmengine.toy import Hook, loader, make
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from etude.config.tree import Path
+
+#: Sections of detectron2's configs in YAML, which say nothing without the script that they are for.
+YACS = re.compile(r"^(?:MODEL|SOLVER|DATASETS|DATALOADER|_BASE_)[ \t]*:", re.MULTILINE)
 
 
 def _words(text: str) -> tuple[str, ...]:

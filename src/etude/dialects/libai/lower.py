@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.arguments import arguments
-from etude.dialects.libai.known_keys import KEYS, NAMESPACES
+from etude.dialects.libai.known_keys import KEYS, NAMESPACES, YACS
 from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
@@ -23,7 +22,6 @@ from etude.dialects.libai.lazy.sketches import by_name
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.missing import missing_targets
 from etude.dialects.libai.places import survey_files
-from etude.dialects.libai.schema import json_schema, markdown_schema
 from etude.dialects.libai.structure import is_detectron2, structure
 from etude.dialects.libai.trial import unmakeable
 from etude.dialects.libai.typos import beside, closed, slips, takes_of_loader
@@ -32,45 +30,7 @@ from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount
 
-__all__ = ["is_detectron2", "json_schema", "lower", "markdown_schema", "read", "recognise", "survey"]
-
-_SPEAKS = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
-_RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
-#: A relative import that is no statement of MMEngine's ``with read_base():``.
-_PLAIN_RELATIVE = re.compile(r"^from\s+\.", re.MULTILINE)
-#: Sections of detectron2's configs in YAML, which say nothing without the script that they are for.
-_YACS = re.compile(r"^(?:MODEL|SOLVER|DATASETS|DATALOADER|_BASE_)[ \t]*:", re.MULTILINE)
-
-
-def recognise(path: str, text: str) -> bool:
-    """A Python file that imports from LiBai or detectron2, itself or through a relative import; or a
-    saved config; or a config for scripts of detectron2, which is refused with a word."""
-    if path.endswith((".yaml", ".yml")):
-        saved = re.search(r"^dataloader:", text, re.MULTILINE) is not None and "_target_:" in text
-        return saved or _YACS.search(text) is not None
-    return path.endswith(".py") and (_speaks(path, text, 3) or _is_lazy_alone(text))
-
-
-def _is_lazy_alone(text: str) -> bool:
-    """A relative import alone is a sign: no other system has them in configs, whatever becomes of this one."""
-    return bool(_PLAIN_RELATIVE.search(text)) and "read_base" not in text
-
-
-def _speaks(path: str, text: str, depth: int) -> bool:
-    if _SPEAKS.search(text):
-        return True
-    for dots, module in _RELATIVE.findall(text) if depth else ():
-        folder = os.path.dirname(path)
-        for _ in range(len(dots) - 1):
-            folder = os.path.dirname(folder)
-        other = os.path.join(folder, *module.split(".")) + ".py"
-        try:
-            with open(other, encoding="utf-8") as file:
-                if _speaks(other, file.read(), depth - 1):
-                    return True
-        except (OSError, UnicodeDecodeError):
-            continue
-    return False
+__all__ = ["is_detectron2", "lower", "read", "survey"]
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
@@ -108,7 +68,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 def _refuse_yacs(path: str) -> None:
     """A config of detectron2's ``CfgNode`` only changes defaults: what is trained is in a script."""
     with open(path, encoding="utf-8") as file:
-        found = _YACS.search(file.read())
+        found = YACS.search(file.read())
     if found is None:
         return
     text = f"{found[0].rstrip(' :')} is a section of detectron2's configs, which a script reads"
@@ -145,7 +105,6 @@ def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
     own = "optim" if tree.get("optim") is not None else "optimizer"
     plan = Plan(
         dialect="libai",
-        builder="libai",
         name=os.path.splitext(os.path.basename(next(iter(tree.files), "run")))[0],
         folder=str(tree.get("train", "output_dir", default="./output")),
         model=_spec(tree, ("model",), "model"),

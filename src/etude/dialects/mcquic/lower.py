@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
@@ -21,8 +20,6 @@ from etude.dialects.mcquic.config import (
     TARGETS,
     TRAIN,
     Field,
-    json_schema,
-    markdown_schema,
 )
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.inspection import signatures as scan
@@ -31,17 +28,9 @@ from etude.plan import HookPlan, Loader, Optimizer, Phase, Plan, Schedule, Spec,
 from etude.registry import MODELS
 from etude.units import Amount
 
-__all__ = ["json_schema", "lower", "markdown_schema", "read", "recognise", "survey"]
+__all__ = ["lower", "read", "survey"]
 
 KNOWN_KEYS = tuple(ROOT)
-_TELLING = re.compile(
-    r"^\s+[\"']?(schdr|valFreq|trainSet|valSet|externalLib|wantsMore|batchSize)[\"']?\s*:", re.MULTILINE
-)
-#: No other system says ``key`` and ``params`` of its model.
-_MODEL = re.compile(
-    r"^[\"']?model[\"']?\s*:\s*(\{\s*[\"']?(key|params)\b|\n\s+[\"']?(key|params)[\"']?\s*:)", re.MULTILINE
-)
-
 _LIVE = "etude.dialects.mcquic.live"
 _TORCH = "torch.optim.lr_scheduler"
 #: What each registry has before any external library is read.
@@ -66,12 +55,6 @@ REGISTERED = {
 STAND_IN = "McQuic is not installed: Compressor is Étude's small one, which trains on crops of 64 pixels"
 #: Arguments that the trainer gives.
 GIVEN = ("params", "optimizer", "last_epoch", "verbose")
-
-
-def recognise(path: str, text: str) -> bool:
-    if not path.endswith((".yaml", ".yml", ".json")):
-        return False
-    return len(set(_TELLING.findall(text))) >= 2 or _MODEL.search(text) is not None
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
@@ -101,7 +84,6 @@ def lower(tree: Tree) -> Plan:
     whole = Phase(curve=schdr, by="epoch", at=schdr.at)
     return Plan(
         dialect="mcquic",
-        builder="mcquic",
         name="mcquic",
         folder=str(train["saveDir"]),
         imports=tuple(train.get("externalLib") or ()),

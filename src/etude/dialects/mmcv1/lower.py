@@ -22,7 +22,7 @@ from etude.dialects.openmm.config.dict_v1 import ConfigDict
 from etude.dialects.openmm.reading.errors import told_by_line
 from etude.dialects.openmm.reading.inherited import tell_inherited
 from etude.dialects.openmm.reading.text_style import Style, read_chain
-from etude.dialects.openmm.reading.tree import keys_in, refuse_python, texts_of, tree_of
+from etude.dialects.openmm.reading.tree import refuse_python, tree_of
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
@@ -36,11 +36,6 @@ KNOWN_KEYS = (
     "auto_scale_lr", "init_cfg", "train_cfg", "test_cfg", "detector", "total_iters", "diff_seed", "ipu_options",
     *PARTS, "samples_per_epoch", "search_metrics", "test_set",
 )  # fmt: skip
-#: Keys that no other dialect has.
-_OWN_KEYS = {
-    "optimizer_config", "lr_config", "momentum_config", "checkpoint_config", "log_config", "total_epochs",
-    "dist_params", "resume_from", "samples_per_gpu", "evaluation", "workflow",
-}  # fmt: skip
 #: Registries of the engine, which projects fill, too.
 _ENGINE_TABLES = ("HOOKS", "OPTIMIZERS", "OPTIMIZER_BUILDERS", "RUNNERS")
 _EVALUATION = {"EvalHook": names.MODULES["mmcv.runner"]["EvalHook"]}
@@ -95,27 +90,6 @@ WORDS = Words(
 )
 
 
-def json_schema(tree: Tree | None = None) -> dict[str, Any]:
-    """What a config may hold, for editors; of ``tree`` also the classes that its modules register."""
-    from etude.dialects.mmcv1 import schema
-
-    return schema.json_schema(tree)
-
-
-def markdown_schema(tree: Tree | None = None) -> str:
-    """The same to read."""
-    from etude.dialects.mmcv1 import schema
-
-    return schema.markdown_schema(tree)
-
-
-def recognise(path: str, text: str) -> bool:
-    """A file of this dialect has at least one key, here or in a base, that only this dialect has."""
-    if not path.endswith((".py", ".json", ".yaml", ".yml")):
-        return False
-    return bool(keys_in(texts_of(path, text)) & (_OWN_KEYS - {"samples_per_gpu"})) or "samples_per_gpu" in text
-
-
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """What the config and its bases say, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
@@ -143,7 +117,6 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     runner = _runner(low)
     plan = Plan(
         dialect="mmcv1",
-        builder="mmcv1",
         name=_stem(tree),
         folder=str(tree.get("work_dir") or "work_dirs"),
         imports=low.imports,

@@ -23,7 +23,7 @@ from etude.dialects.openmm.reading.base_variables import tell_late
 from etude.dialects.openmm.reading.errors import told_by_line
 from etude.dialects.openmm.reading.imported import broken_imports
 from etude.dialects.openmm.reading.inherited import tell_inherited
-from etude.dialects.openmm.reading.tree import keys_in, refuse_python, texts_of, tree_of
+from etude.dialects.openmm.reading.tree import refuse_python, tree_of
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
@@ -45,11 +45,6 @@ _VARIABLES = (
     "dataset_type", "data_root", "metainfo", "tta_pipeline",
 )  # fmt: skip
 _READ = tuple(key for key in KNOWN_KEYS if key not in _VARIABLES)
-#: Keys that no other dialect has.
-_OWN_KEYS = {
-    "optim_wrapper", "train_dataloader", "val_evaluator", "default_hooks", "default_scope", "param_scheduler",
-    "env_cfg", "randomness", "log_processor", "visualizer", "test_evaluator",
-}  # fmt: skip
 #: The hooks of every run, by their key in ``default_hooks``: class and priority.
 _DEFAULT_HOOKS = {
     "runtime_info": ("RuntimeInfoHook", 10), "timer": ("IterTimerHook", 50),
@@ -117,30 +112,6 @@ def _table(name: str) -> dict[str, str]:
     return TABLES.get(name, {})
 
 
-def json_schema(tree: Tree | None = None) -> dict[str, Any]:
-    """What a config may say, for editors; of ``tree`` also the classes that its modules register."""
-    from etude.dialects.mmengine import schema
-
-    return schema.json_schema(tree)
-
-
-def markdown_schema(tree: Tree | None = None) -> str:
-    """The same to read."""
-    from etude.dialects.mmengine import schema
-
-    return schema.markdown_schema(tree)
-
-
-def recognise(path: str, text: str) -> bool:
-    """A file of this dialect has a key, here or in a base, that only this dialect has, or reads its bases by import."""
-    if not path.endswith((".py", ".json", ".yaml", ".yml")):
-        return False
-    imports = path.endswith(".py") and re.search(
-        r"^\s*(from|import)\s+mmengine\b|^with read_base\(\):", text, re.MULTILINE
-    )
-    return bool(imports) or bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
-
-
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     """What the config and its bases say, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
@@ -167,7 +138,6 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     _schedulers(low)
     plan = Plan(
         dialect="mmengine",
-        builder="mmengine",
         name=str(tree.get("experiment_name") or os.path.splitext(os.path.basename(next(iter(tree.files), "run")))[0]),
         folder=str(tree.get("work_dir") or "work_dirs"),
         imports=low.imports,

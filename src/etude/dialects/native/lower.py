@@ -37,11 +37,6 @@ PRIORITY = {"Schedule": 10, "Timer": 20, "Log": 60, "Evaluate": 70, "Checkpoint"
 END = "end"
 
 
-def recognise(path: str, text: str) -> bool:
-    """The native form is what is left when no other dialect claims a file."""
-    return True
-
-
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
     return read_files([path], overrides, python=not (options or {}).get("no_python_config", False), known=_known_paths)
 

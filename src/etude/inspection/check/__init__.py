@@ -32,8 +32,6 @@ def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
     """The plan with every argument as its component declares it (``10.0`` where a whole number is due becomes
     ``10``), and everything that is wrong."""
     builtins.load()
-    if plan.builder != "native":
-        return plan, contradictions(plan)
     imports, findings = find_imports(plan.imports, plan.files)
     folders = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in plan.files))
     binder = Binder(Index(imports, folders), complete=not findings)

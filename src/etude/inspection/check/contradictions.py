@@ -18,15 +18,14 @@ _WRITES = ("path", "file", "filename")
 
 def contradictions(plan: Plan) -> list[Finding]:
     """Everything in the plan that contradicts something else in it."""
-    if plan.builder != "native":
-        return [*_length(plan)] if "train" in plan.data or not plan.data else []
     return [
-        *_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
+        *check_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
         *_shards(plan), *_retention(plan), *_numbers(plan), *_losses(plan),
     ]  # fmt: skip
 
 
-def _length(plan: Plan) -> Iterator[Finding]:
+def check_length(plan: Plan) -> Iterator[Finding]:
+    """A run has to end."""
     if plan.train.epochs is None and plan.train.steps is None and plan.train.max_seconds is None:
         yield Finding(_first(plan), "nothing says how long to train", "give `epochs` or `steps`")
 

@@ -13,7 +13,7 @@ from etude.dialects.libai.live.detectron.hooks.hooks import PreciseBN
 from etude.dialects.libai.live.events.writers import EventWriter
 from etude.dialects.libai.live.hooks import hooks, hooks_save
 from etude.dialects.libai.live.trainer import FaceHook, HookBase, TrainerBase
-from etude.preview.rehearsal import EVALUATION, LOG_LINE, SAVE, Record
+from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Record
 
 _POINTS = ("before_train", "before_step", "after_step", "after_train")
 

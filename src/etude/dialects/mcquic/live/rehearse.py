@@ -13,7 +13,7 @@ from etude.dialects.mcquic.live.compressor import Compressor
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
 from etude.dialects.mcquic.live.trainer import _POINTS, SCALARS_EVERY, Bridge, Trainer
 from etude.dialects.mcquic.lower import STAND_IN
-from etude.preview.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Record
+from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Record
 
 #: Its own work, as it is called in the chains.
 OWN = ("validate", "log", "_stepFinishHook")

@@ -16,7 +16,7 @@ from etude.dialects.mmengine.live.hooks.param_scheduler_hook import ParamSchedul
 from etude.dialects.mmengine.live.priority import get_priority
 from etude.dialects.mmengine.live.runner.hooking import Acting, _after_iter, _before_iter, _plain
 from etude.dialects.mmengine.live.selfsup.hooks import SimSiamHook
-from etude.preview.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
+from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
 
 #: A point of MMEngine's → the engine's word for it.
 POINTS = {

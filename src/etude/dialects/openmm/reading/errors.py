@@ -14,7 +14,7 @@ import yaml
 
 from etude.config.files import display
 from etude.dialects.openmm.reading.imported import broken_imports
-from etude.dialects.openmm.reading.tree import keys_in, texts_of
+from etude.dialects.openmm.reading.keys import keys_in, texts_of
 from etude.errors import ConfigError, EtudeError, is_slip, nearest, printable
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from etude.dialects.openmm.config.dict_v2 import ConfigDict
 from etude.dialects.openmm.errors import ConfigImportError, ConfigKeyError, ConfigRuntimeError
 from etude.dialects.openmm.reading import places
+from etude.dialects.openmm.reading.keys import assigns_base
 from etude.dialects.openmm.reading.lazy_objects import LazyObject, read_base
 from etude.dialects.openmm.reading.source import (
     CONFIG_HOMES,
     Source,
-    assigns_base,
     config_keys,
     near_files,
     parsed,

@@ -17,12 +17,12 @@ import yaml
 
 from etude.config.tree import Path
 from etude.dialects.openmm.errors import ConfigFileError, ConfigFileMissing, ConfigKeyError, ConfigTypeError
+from etude.dialects.openmm.reading.keys import BASE, assigns_base
 from etude.dialects.openmm.reading.places import Places, value_at
 from etude.errors import nearest
 from etude.plan import Place
 
 SUFFIXES = (".py", ".json", ".yaml", ".yml")
-BASE = "_base_"
 DEPRECATION = "_deprecation_"
 #: Modules that a config may import its own tools from, and where these are.
 CONFIG_HOMES = {
@@ -204,12 +204,6 @@ def _redirected(tree: ast.Module) -> ast.Module:
                 if node.module == home and (home.endswith("config") or names <= {"Config", "ConfigDict", "read_base"}):
                     node.module = ours
     return tree
-
-
-def assigns_base(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and any(
-        isinstance(target, ast.Name) and target.id == BASE for target in statement.targets
-    )
 
 
 def config_keys(namespace: Mapping[str, Any]) -> dict[str, Any]:

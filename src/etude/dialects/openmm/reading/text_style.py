@@ -20,10 +20,9 @@ from etude.dialects.openmm.errors import (
     ConfigTypeError,
 )
 from etude.dialects.openmm.reading import places
+from etude.dialects.openmm.reading.keys import BASE, assigns_base
 from etude.dialects.openmm.reading.source import (
-    BASE,
     Source,
-    assigns_base,
     filled,
     listed,
     near_files,

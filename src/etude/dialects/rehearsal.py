@@ -1,27 +1,24 @@
-"""A run gone through with nothing computed, for ``etude plan`` on a config of another system.
+"""A run gone through with nothing computed, for ``etude plan`` on a config whose own runner drives the run.
 
 Such a run is driven by its own face: its loop, its schedule hooks, its rules of what is due. They are not described a
 second time but really called, with blank batches, an update that does nothing, and every other hook only noted.
-A dialect says which are which in ``live/rehearse.py``; what is said here then agrees with the run, as it is its code.
+A dialect says which are which in its ``rehearse``; what is said here then agrees with the run, as it is its code.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import torch
 
+from etude import dialects
 from etude.core.hook import Call, Hook
 from etude.core.run import Run
 from etude.preview.explain import Act
-from etude.registry import BUILDERS
 
 EVALUATION, SAVE, LOG_LINE = "evaluation", "save", "log line"
 
@@ -168,36 +165,21 @@ def _is_number(value: Any) -> bool:
 
 
 def rehearse(run: Run, *, points: int = 1000, keep_acts: bool = False) -> Record:
-    """Go through a run that was built and has not begun, as the ``rehearse`` beside its builder does.
+    """Go through a run that was built and has not begun, as its dialect does.
 
     The run cannot be used for anything else afterwards. Where code of the user's cannot do with blank batches, what was
     told until then stays.
     """
-    prepare(run)
+    dialect = dialects.of(run.plan)
+    dialect.prepare(run)
     stride = max(1, (run.total_steps or 0) // points)
     record = Record(run, stride=stride, keep_acts=keep_acts)
-    part = _part_for(run)
-    if part is None:
-        record.note("values, evaluations and saves are decided while it runs, and are not told")
-        return record
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            part.rehearse(run, record)
+            rehearsed = dialect.rehearse(run, record)
+        if not rehearsed:
+            record.note("values, evaluations and saves are decided while it runs, and are not told")
     except Exception as error:
         record.note(f"told only up to step {record.steps}: without data the run raises {type(error).__name__}: {error}")
     return record
-
-
-def prepare(run: Run) -> None:
-    """Build what a run of this kind builds only when it begins, so that its lengths and groups are known."""
-    build_late = getattr(_part_for(run), "prepare", None)
-    if build_late is not None:
-        build_late(run)
-
-
-def _part_for(run: Run) -> ModuleType | None:
-    """The ``rehearse`` beside the builder of a run, if there is one."""
-    assert run.plan is not None
-    name = BUILDERS.get(run.plan.builder).__module__.rpartition(".")[0] + ".rehearse"
-    return importlib.import_module(name) if importlib.util.find_spec(name) is not None else None

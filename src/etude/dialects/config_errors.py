@@ -7,9 +7,7 @@ exception is about the config: it is told with the place of what was being made,
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,13 +15,11 @@ from types import FrameType
 from typing import Any
 
 from etude.config.files import display
-from etude.errors import ConfigError, DataError, EtudeError, ResumeError, printable
+from etude.errors import ConfigError, EtudeError, ResumeError, is_library, printable
 from etude.plan import Place, Plan
 
 #: What the parts of the other systems refuse values with.
 REFUSALS = (TypeError, ValueError, AssertionError, KeyError, AttributeError, RuntimeError, ZeroDivisionError, OSError)
-_LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
@@ -31,7 +27,7 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     known: EtudeError | None = getattr(error, "etude_told", None)
     if known is not None:
         return known
-    if plan is None or plan.builder == "native":
+    if plan is None:
         return None
     if isinstance(error, ConfigError) and not any(finding.at for finding in error.findings):
         at = _place_of(error, plan)
@@ -47,18 +43,6 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     made = next((_kind(given) for given in _being_made(error)), None)
     told = f"{made} cannot be made: {message}" if made else f"{type(error).__name__}: {message}"
     return ConfigError(told, at=_place_of(error, plan) or (display(plan.files[0]) if plan.files else ""))
-
-
-def lost_worker(error: BaseException) -> DataError | None:
-    """A process of torch's loader that died: wherever the news arrives, it is the data that failed."""
-    if not isinstance(error, RuntimeError) or not _LOST.search(str(error)):
-        return None
-    return DataError(f"{printable(str(error)).strip()} Out of memory, or of /dev/shm? Fewer workers need less of both")
-
-
-def is_library(filename: str) -> bool:
-    """Whether a file is Étude's, Python's or an installed package's, and not the user's."""
-    return filename.startswith((_OURS, "<frozen", sys.base_prefix)) or "site-packages" in filename
 
 
 def _being_made(error: BaseException) -> Iterator[dict[str, Any]]:

@@ -7,16 +7,14 @@ from the registries. So the schema knows what the engine knows, and nothing has 
 from __future__ import annotations
 
 import ast
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etude import builtins, dialects
+from etude import builtins
 from etude.config.conform import Want, declared
 from etude.config.reader import REQUIRED, Asked, watch
 from etude.config.tree import Tree
 from etude.dialects.native import lower
-from etude.errors import UserError, suggest
 from etude.inspection.check.binding import parameters_of
 from etude.inspection.index import Entry, Index, table_of
 from etude.registry import TABLES
@@ -89,35 +87,6 @@ def schema(index: Index | None = None) -> dict[str, Any]:
         "else": root,
         "$defs": defs,
     }
-
-
-#: Foreign dialects whose schema also tells what the modules of a config register.
-_WITH_MODULES = ("mmengine", "mmcv1")
-
-
-def of_dialect(name: str, tree: Tree | None = None) -> dict[str, Any]:
-    """The keys that a foreign dialect knows, with what the modules of the config ``tree`` add where the dialect has
-    registries. Its configs may hold more: variables of the user's own."""
-    if name not in dialects.DIALECTS:
-        raise UserError(f"no dialect is called {name!r}; {suggest(name, dialects.DIALECTS)}")
-    module = importlib.import_module(f"etude.dialects.{name}.lower")
-    if hasattr(module, "json_schema"):
-        return module.json_schema(*_own(name, tree))  # type: ignore[no-any-return]
-    known = getattr(module, "KNOWN_KEYS", ())
-    return {"$schema": DIALECT, "title": f"{name} config", "type": "object", "properties": {key: {} for key in known}}
-
-
-def markdown_of_dialect(name: str, tree: Tree | None = None) -> str:
-    """A foreign dialect's keys to read: its own page where it has one, else a list."""
-    known = of_dialect(name)
-    module = importlib.import_module(f"etude.dialects.{name}.lower")
-    if hasattr(module, "markdown_schema"):
-        return str(module.markdown_schema(*_own(name, tree)))
-    return "\n".join([f"# Keys of {name} configs", "", *(f"- `{key}`" for key in known["properties"])]) + "\n"
-
-
-def _own(name: str, tree: Tree | None) -> tuple[Tree, ...]:
-    return (tree,) if tree is not None and name in _WITH_MODULES else ()
 
 
 class _Sections:
@@ -294,7 +263,7 @@ def markdown(index: Index | None = None) -> str:
         lines += _key_table([ask for ask in asked if ask.path[:1] == (section,) and ask.key != "*"])
     for word, table in TABLES.items():
         entries = index.entries(table)
-        if entries and word != "builders":
+        if entries:
             lines += [f"## {word.capitalize()}", "", "| name | takes | |", "|---|---|---|"]
             lines += [
                 f"| `{e.name}` | {_takes(table.kind, e)} | {_cell(e.signature.doc if e.signature else '')} |"

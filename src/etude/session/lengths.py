@@ -6,17 +6,18 @@ from typing import Any
 
 import torch
 
+from etude import dialects
 from etude.core.hook import Periodic
 from etude.core.run import Run, named_hooks
+from etude.dialects.rehearsal import values_of
 from etude.preview.explain import Actor, Facts, GroupFact
-from etude.preview.rehearsal import values_of
 from etude.units import parse
 
 #: How many numbers an optimizer remembers of each parameter; others two.
 _REMEMBERED = {"SGD": 1, "Adagrad": 1, "RMSprop": 1}
 _AVERAGES = ("Ema", "Swa", "EMAHook", "ModelEmaHook")
-#: Bytes beside the numbers: of a tensor (name, shape, place), and of a checkpoint (random numbers, counters, config).
-_HEADER, _BESIDE = 400, 32_000
+#: Bytes beside the numbers of a tensor: its name, shape and place.
+_HEADER = 400
 
 
 def facts_of(run: Run) -> Facts:
@@ -42,7 +43,7 @@ def checkpoint_bytes(run: Run) -> int:
         for group in optimizer.param_groups
         for p in group["params"]
     )
-    return int(weights + remembered + getattr(run.face, "bytes_beside", _BESIDE))
+    return int(weights + remembered + dialects.of(run.plan).bytes_beside(run))
 
 
 def _with_header(tensor: torch.Tensor) -> int:

@@ -1,0 +1,110 @@
+"""LiBai and detectron2's lazy configs, as a dialect."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from etude.dialects.base import Flag, Hosted, driven
+from etude.dialects.libai.known_keys import YACS
+from etude.errors import UserError
+
+if TYPE_CHECKING:
+    from etude.build import Options
+    from etude.config.tree import Tree
+    from etude.core.run import Run
+    from etude.dialects.base import Assemble, Lowering, Measure
+    from etude.dialects.rehearsal import Record
+    from etude.plan import Plan
+
+_SPEAKS = re.compile(r"^\s*(?:from|import)\s+(?:libai|detectron2|etude\.dialects\.libai)\b|\bLazyCall\b", re.MULTILINE)
+_RELATIVE = re.compile(r"^\s*from\s+(\.+)([\w.]+)\s+import\b", re.MULTILINE)
+#: A relative import that is no statement of MMEngine's ``with read_base():``.
+_PLAIN_RELATIVE = re.compile(r"^from\s+\.", re.MULTILINE)
+
+
+class LiBai(Hosted):
+    """Lazy configs, in Python or as a run has saved them."""
+
+    name = "libai"
+    title = "LiBai, detectron2"
+    idle_flags = ("allow_change",)
+    flags = (
+        Flag("--eval-only", "evaluate, do not train", {"action": "store_true"}),
+        Flag("--config-file", "the config, instead of CONFIG", {"metavar": "FILE"}, ignorable=True),
+    )
+
+    def recognise(self, path: str, text: str) -> bool:
+        """A Python file that imports from LiBai or detectron2, itself or through a relative import; or a
+        saved config; or a config for scripts of detectron2, which is refused with a word."""
+        if path.endswith((".yaml", ".yml")):
+            saved = re.search(r"^dataloader:", text, re.MULTILINE) is not None and "_target_:" in text
+            return saved or YACS.search(text) is not None
+        return path.endswith(".py") and (_speaks(path, text, 3) or _is_lazy_alone(text))
+
+    def lowering(self) -> Lowering:
+        from etude.dialects.libai import lower
+
+        return lower
+
+    def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
+        from etude.dialects.libai.live.build import build
+
+        return driven(build(plan, options))
+
+    def rehearse(self, run: Run, record: Record) -> bool:
+        from etude.dialects.libai.live.rehearse import rehearse
+
+        rehearse(run, record)
+        return True
+
+    def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
+        instead = "`etude train CONFIG --eval-only --resume CHECKPOINT` does"
+        raise UserError(f"`etude test` does not measure {self.name} configs; {instead}")
+
+    def bytes_beside(self, run: Run) -> int:
+        return int(run.face.bytes_beside)
+
+    def listing(self) -> dict[str, dict[str, str]]:
+        from etude.dialects.libai.listing import tables
+
+        return tables()
+
+    def schema(self, tree: Tree | None = None) -> dict[str, Any]:
+        from etude.dialects.libai.schema import json_schema
+
+        return json_schema()
+
+    def reference(self, tree: Tree | None = None) -> str:
+        from etude.dialects.libai.schema import markdown_schema
+
+        return markdown_schema()
+
+    def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
+        from etude.dialects.libai.convert import convert
+
+        return convert(tree)
+
+
+def _is_lazy_alone(text: str) -> bool:
+    """A relative import alone is a sign: no other system has them in configs, whatever becomes of this one."""
+    return bool(_PLAIN_RELATIVE.search(text)) and "read_base" not in text
+
+
+def _speaks(path: str, text: str, depth: int) -> bool:
+    if _SPEAKS.search(text):
+        return True
+    for dots, module in _RELATIVE.findall(text) if depth else ():
+        folder = os.path.dirname(path)
+        for _ in range(len(dots) - 1):
+            folder = os.path.dirname(folder)
+        other = os.path.join(folder, *module.split(".")) + ".py"
+        try:
+            with open(other, encoding="utf-8") as file:
+                if _speaks(other, file.read(), depth - 1):
+                    return True
+        except (OSError, UnicodeDecodeError):
+            continue
+    return False

@@ -1,0 +1,89 @@
+"""mmcv 1.x, with MMClassification and MMTracking, as a dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from etude.dialects.base import Flag, Hosted, driven
+from etude.dialects.openmm import flags
+from etude.dialects.openmm.reading.keys import keys_in, texts_of
+
+if TYPE_CHECKING:
+    from etude.build import Options
+    from etude.config.tree import Tree
+    from etude.core.run import Run
+    from etude.dialects.base import Assemble, Lowering, Measure
+    from etude.dialects.rehearsal import Record
+    from etude.plan import Plan
+
+#: Keys that no other dialect has.
+_OWN_KEYS = {
+    "optimizer_config", "lr_config", "momentum_config", "checkpoint_config", "log_config", "total_epochs",
+    "dist_params", "resume_from", "evaluation", "workflow",
+}  # fmt: skip
+
+
+class Mmcv1(Hosted):
+    """Configs of the train scripts around ``mmcv.runner``."""
+
+    name = "mmcv1"
+    title = "mmcv 1.x"
+    seed_key = ("seed",)
+    idle_flags = ("allow_change",)
+    flags = (
+        Flag("--resume-from", "go on from this checkpoint", {"metavar": "FILE"}, instead="--resume FILE does"),
+        Flag("--auto-resume", "go on from the newest checkpoint", {"action": "store_true"}, instead="--resume does"),
+        flags.LOAD_FROM,
+        Flag("--no-validate", "do not evaluate while training", {"action": "store_true"}),
+        Flag("--deterministic", "deterministic kernels of cuDNN", {"action": "store_true"}),
+        Flag("--diff-seed", "seed + rank on every rank", {"action": "store_true"}),
+        *flags.SHARED,
+    )
+
+    def recognise(self, path: str, text: str) -> bool:
+        """A file of this dialect has at least one key, here or in a base, that only this dialect has."""
+        if not path.endswith((".py", ".json", ".yaml", ".yml")):
+            return False
+        return bool(keys_in(texts_of(path, text)) & _OWN_KEYS) or "samples_per_gpu" in text
+
+    def lowering(self) -> Lowering:
+        from etude.dialects.mmcv1 import lower
+
+        return lower
+
+    def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
+        from etude.dialects.mmcv1.live.build import build
+
+        return driven(build(plan, options))
+
+    def rehearse(self, run: Run, record: Record) -> bool:
+        from etude.dialects.mmcv1.live.rehearse import rehearse
+
+        rehearse(run, record)
+        return True
+
+    def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
+        from etude.dialects.mmcv1.live import measure as own
+
+        return own.measure(plan, options, checkpoint, split)
+
+    def listing(self) -> dict[str, dict[str, str]]:
+        from etude.dialects.mmcv1.listing import tables
+
+        return tables()
+
+    def schema(self, tree: Tree | None = None) -> dict[str, Any]:
+        from etude.dialects.mmcv1.schema import json_schema
+
+        return json_schema(tree)
+
+    def reference(self, tree: Tree | None = None) -> str:
+        from etude.dialects.mmcv1.schema import markdown_schema
+
+        return markdown_schema(tree)
+
+    def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
+        from etude.dialects.mmcv1.convert import convert
+
+        return convert(tree)

@@ -1,0 +1,95 @@
+"""MMEngine, with MMSelfSup and MMPretrain, as a dialect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from etude.dialects.base import Flag, Hosted, driven
+from etude.dialects.openmm import flags
+from etude.dialects.openmm.reading.keys import keys_in, texts_of
+
+if TYPE_CHECKING:
+    from etude.build import Options
+    from etude.config.tree import Tree
+    from etude.core.run import Run
+    from etude.dialects.base import Assemble, Lowering, Measure
+    from etude.dialects.rehearsal import Record
+    from etude.plan import Plan
+
+#: Keys that no other dialect has.
+_OWN_KEYS = {
+    "optim_wrapper", "train_dataloader", "val_evaluator", "default_hooks", "default_scope", "param_scheduler",
+    "env_cfg", "randomness", "log_processor", "visualizer", "test_evaluator",
+}  # fmt: skip
+_IMPORTS = re.compile(r"^\s*(from|import)\s+mmengine\b|^with read_base\(\):", re.MULTILINE)
+
+
+class MMEngine(Hosted):
+    """Configs of ``mmengine.runner.Runner``."""
+
+    name = "mmengine"
+    title = "MMEngine"
+    seed_key = ("randomness", "seed")
+    idle_flags = ("allow_change",)
+    flags = (
+        flags.LOAD_FROM,
+        Flag("--amp", "mixed precision", {"action": "store_true"}),
+        Flag("--auto-scale-lr", "scale the rate by the batch size", {"action": "store_true"}),
+        *flags.SHARED,
+    )
+
+    def recognise(self, path: str, text: str) -> bool:
+        """A file of this dialect has a key, here or in a base, that only this dialect has, or reads its bases by
+        import."""
+        if not path.endswith((".py", ".json", ".yaml", ".yml")):
+            return False
+        imports = path.endswith(".py") and _IMPORTS.search(text)
+        return bool(imports) or bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
+
+    def lowering(self) -> Lowering:
+        from etude.dialects.mmengine import lower
+
+        return lower
+
+    def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
+        from etude.dialects.mmengine.live.build import build
+
+        return driven(build(plan, options))
+
+    def prepare(self, run: Run) -> None:
+        from etude.dialects.mmengine.live.rehearse import prepare
+
+        prepare(run)
+
+    def rehearse(self, run: Run, record: Record) -> bool:
+        from etude.dialects.mmengine.live.rehearse import rehearse
+
+        rehearse(run, record)
+        return True
+
+    def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
+        from etude.dialects.mmengine.live import measure as own
+
+        return own.measure(plan, options, checkpoint, split)
+
+    def listing(self) -> dict[str, dict[str, str]]:
+        from etude.dialects.mmengine.listing import tables
+
+        return tables()
+
+    def schema(self, tree: Tree | None = None) -> dict[str, Any]:
+        from etude.dialects.mmengine.schema import json_schema
+
+        return json_schema(tree)
+
+    def reference(self, tree: Tree | None = None) -> str:
+        from etude.dialects.mmengine.schema import markdown_schema
+
+        return markdown_schema(tree)
+
+    def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
+        from etude.dialects.mmengine.convert import convert
+
+        return convert(tree)
