@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 import etude
-from etude import builtins
+from etude import builtins, registry
 from etude.dialects.native import schema
 from etude.inspection.index import Index
 from etude.registry import TABLES, Registry
@@ -40,7 +40,7 @@ _QUIET = {"state_dict", "load_state_dict"}
 
 def reference() -> str:
     """Sections and components of the native config; those of Étude's own with all that their docstrings say."""
-    builtins.load()
+    registry.load_builtins()
     tables = schema.markdown(Index()).partition("\n")[2].strip()
     return (
         MADE

@@ -11,7 +11,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import pytest
 from hypothesis import HealthCheck, settings
 
-from etude import builtins
+from etude import registry
 from tests import isolation
 
 isolation.watch()
@@ -23,7 +23,7 @@ settings.load_profile("etude")
 
 @pytest.fixture(scope="session", autouse=True)
 def filled_registries():
-    builtins.load()
+    registry.load_builtins()
 
 
 @pytest.fixture(autouse=True)

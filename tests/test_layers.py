@@ -86,3 +86,11 @@ def test_what_runs_before_training_does_not_import_torch():
     code = f"import importlib, sys\nfor name in {names!r}:\n    importlib.import_module(name)\n    assert 'torch' not in sys.modules, name"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_modules_import_each_other_in_a_circle_even_inside_functions():
+    known = {name.removesuffix(".__init__"): path for name, path in modules().items()}
+    graph = {name: {other for other in imports(path) if other in known} - {name} for name, path in known.items()}
+    while leaves := {name for name, others in graph.items() if not others}:
+        graph = {name: others - leaves for name, others in graph.items() if name not in leaves}
+    assert not graph, f"modules in circles, or above some: {', '.join(sorted(graph))}"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etude import builtins, dialects
+from etude import dialects, registry
 from etude.config.tree import Tree
 from etude.dist import reports
 from etude.dist.world import World
@@ -57,7 +57,7 @@ def load_plan(
     >>> plan.optimizers[""].spec.args["lr"], plan.train.epochs
     (0.05, 2)
     """
-    builtins.load()
+    registry.load_builtins()
     if Path(config).is_dir() and (Path(config) / "plan.yaml").is_file():
         return _plan_of_run(Path(config), overrides, dialect)
     found, tree = dialects.read(str(config), overrides, dialect=dialect, options=options)

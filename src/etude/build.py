@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from etude import builtins, dialects
+from etude import dialects, registry
 from etude.checkpoint.changes import facts
 from etude.config.imports import is_folder
 from etude.core.evaluation import Evaluation, metric_name, require_metric
@@ -72,7 +72,7 @@ class Options:
 def build(plan: Plan, options: Options | None = None) -> Run:
     """Everything that the plan names, made and wired. Nothing is written and nothing trained."""
     options = options or Options()
-    builtins.load()
+    registry.load_builtins()
     return dialects.of(plan).build(plan, options, assemble)
 
 

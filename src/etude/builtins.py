@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from etude.registry import TABLES
-
 
 def _same(module: str, names: str) -> dict[str, str]:
     """Entries whose registered name is the attribute's own."""
@@ -108,18 +106,3 @@ ENTRIES: Mapping[str, Mapping[str, str]] = {
     "collates": COLLATES, "optimizers": OPTIMIZERS, "schedules": SCHEDULES, "loops": LOOPS, "updates": UPDATES,
     "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS,
 }  # fmt: skip
-
-_loaded = False
-
-
-def load() -> None:
-    """Fill the registries with what comes with Étude; again is harmless, and what a user registered stays."""
-    global _loaded
-    if _loaded:
-        return
-    _loaded = True
-    for word, entries in ENTRIES.items():
-        table = TABLES[word]
-        for name, target in entries.items():
-            if name not in table:
-                table.add(name, target)

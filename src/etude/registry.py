@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
+from etude import builtins
 from etude.errors import ConfigError, UserCodeError, suggest
 
 T = TypeVar("T")
@@ -145,9 +146,7 @@ class Registry:
 
     def _fill(self) -> None:
         if self.native:
-            from etude import builtins
-
-            builtins.load()
+            load_builtins()
 
     def _find(self, name: str) -> Factory | str | None:
         self._fill()
@@ -316,3 +315,18 @@ TABLES: dict[str, Registry] = {
     "collates": COLLATES, "optimizers": OPTIMIZERS, "schedules": SCHEDULES, "loops": LOOPS, "updates": UPDATES,
     "hooks": HOOKS, "metrics": METRICS, "writers": WRITERS,
 }  # fmt: skip
+
+_loaded = False
+
+
+def load_builtins() -> None:
+    """Fill the tables with what comes with Étude; again is harmless, and what a user registered stays."""
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    for word, entries in builtins.ENTRIES.items():
+        table = TABLES[word]
+        for name, target in entries.items():
+            if name not in table:
+                table.add(name, target)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from etude import builtins
+from etude import registry
 from etude.core.evaluation import Evaluation
 from etude.core.hook import Hook, HookTable
 from etude.core.loop import epochs
@@ -17,7 +17,7 @@ from etude.data.loader import Loader
 from etude.data.memory import TensorData
 from etude.metrics import Accuracy
 
-builtins.load()
+registry.load_builtins()
 
 
 def small_run(

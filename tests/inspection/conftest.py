@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from etude import builtins
+from etude import registry
 from etude.plan import Plan
 
 Write = Callable[..., Path]
@@ -15,7 +15,7 @@ Planned = Callable[..., Plan]
 
 @pytest.fixture(autouse=True)
 def tables() -> None:
-    builtins.load()
+    registry.load_builtins()
 
 
 @pytest.fixture

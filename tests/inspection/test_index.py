@@ -87,8 +87,8 @@ def _literal(text: str, otherwise: object) -> object:
 
 def test_asking_for_signatures_imports_no_torch() -> None:
     code = (
-        "import sys; from etude import builtins; from etude.inspection.index import Index; from etude.registry import TABLES\n"
-        "builtins.load(); known = Index(); assert sum(len(known.entries(t)) for t in TABLES.values()) > 50\n"
+        "import sys; from etude import builtins, registry; from etude.inspection.index import Index; from etude.registry import TABLES\n"
+        "registry.load_builtins(); known = Index(); assert sum(len(known.entries(t)) for t in TABLES.values()) > 50\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

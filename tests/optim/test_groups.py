@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from etude import builtins
+from etude import builtins, registry
 from etude.errors import ConfigError
 from etude.optim.factory import build_optimizer
 from etude.optim.groups import describe, layer_depths
 from etude.plan import Group, Optimizer, Place, Spec
 
-builtins.load()
+registry.load_builtins()
 AT = Place("train.yaml", 9)
 
 

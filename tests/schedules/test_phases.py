@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from etude import builtins
+from etude import registry
 from etude.errors import ConfigError
 from etude.plan import Phase, Place, Schedule, Spec
 from etude.registry import SCHEDULES
 from etude.schedules.phases import resolve, sample
 from etude.units import parse
 
-builtins.load()
+registry.load_builtins()
 
 
 def phase(name: str, until: str | None = None, begin: str | None = None, by: str = "step", **args) -> Phase:
@@ -103,6 +103,6 @@ def test_a_drawing_has_the_first_and_the_last_step():
 
 
 def test_schedules_need_no_torch():
-    code = "import sys, etude.schedules.phases, etude.builtins as b; b.load(); "
+    code = "import sys, etude.schedules.phases, etude.registry as b; b.load_builtins(); "
     code += "from etude.registry import SCHEDULES; SCHEDULES.get('Cosine'); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -66,9 +66,9 @@ def inspect(
     config: str, overrides: Sequence[str] = (), *, dialect: str = "", python: bool = True
 ) -> tuple[list[Finding], list[str]]:
     """Everything that is wrong with a config, and the Python files that were run to find out."""
-    from etude import builtins, dialects
+    from etude import dialects, registry
 
-    builtins.load()
+    registry.load_builtins()
     if config.endswith(".py"):
         if not python:
             raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=config)

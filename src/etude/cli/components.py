@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude import builtins, dialects
+    from etude import dialects, registry
     from etude.errors import UserError
     from etude.inspection.index import index_of, tables_asked
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         if args.config:
             raise UserError("--config adds what a native config imports; with --dialect it has no effect")
         return _listed(listed, dialect.name, args.kind)
-    builtins.load()
+    registry.load_builtins()
     index = index_of(dialects.read(args.config)[1] if args.config else None)
     tables = tables_asked(args.kind)
     show = _table if sys.stdout.isatty() else _lines

@@ -229,10 +229,10 @@ def _accepted(args: argparse.Namespace) -> list[str]:
 
 def print_registries() -> None:
     """Every table and its entries, as ``-D`` asks for."""
-    from etude import builtins
+    from etude import registry
     from etude.registry import TABLES
 
-    builtins.load()
+    registry.load_builtins()
     for word, table in TABLES.items():
         print(f"{word}:\n" + "\n".join(f"  {line}" for line in table.summary().splitlines()))
 

@@ -7,8 +7,10 @@ import os
 from collections.abc import Iterator
 
 from etude.config.tree import Path
-from etude.dialects.libai.lazy.keys import CONFIGS
 from etude.plan import Place
+
+#: The configs that come with the dialect.
+CONFIGS = os.path.join(os.path.dirname(__file__), "configs")
 
 _DEEPEST = 8
 

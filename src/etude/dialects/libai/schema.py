@@ -13,7 +13,7 @@ from typing import Any
 
 from etude.config.tree import Path
 from etude.dialects.libai.known_keys import KEYS
-from etude.dialects.libai.lazy.keys import CONFIGS
+from etude.dialects.libai.places import CONFIGS
 
 _LAZY = {"$ref": "#/$defs/lazy"}
 _NUMBER, _WHOLE, _TEXT, _FLAG = ({"type": word} for word in ("number", "integer", "string", "boolean"))

@@ -17,8 +17,9 @@ _REGISTRY = (
     | _from(
         "registries.build_functions",
         "build_model_from_cfg build_runner_from_cfg build_scheduler_from_cfg build_optimizer_from_cfg "
-        "count_registered_modules traverse_registry_tree",
+        "traverse_registry_tree",
     )
+    | _from("registries.root", "count_registered_modules")
 )
 _ROOT_NAMES = (
     "DATASETS DATA_SAMPLERS EVALUATOR FUNCTIONS HOOKS INFERENCERS LOG_PROCESSORS LOOPS METRICS MODELS MODEL_WRAPPERS "

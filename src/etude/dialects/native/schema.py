@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etude import builtins
+from etude import registry
 from etude.config.conform import Want, declared
 from etude.config.reader import REQUIRED, Asked, watch
 from etude.config.tree import Tree
@@ -65,7 +65,7 @@ _DOTTED = r"^[A-Za-z_]\w*(\.\w+)+$"
 
 def schema(index: Index | None = None) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of the native config."""
-    builtins.load()
+    registry.load_builtins()
     index = index or Index()
     with watch() as asked:
         lower.survey(Tree(dict(SAMPLE)))
@@ -253,7 +253,7 @@ def _literal(text: str | None) -> Any:
 
 def markdown(index: Index | None = None) -> str:
     """The same as a reference to read: sections with their keys, then every component by kind."""
-    builtins.load()
+    registry.load_builtins()
     index = index or Index()
     with watch() as asked:
         lower.survey(Tree(dict(SAMPLE)))

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from etude import builtins
+from etude import registry
 from etude.config.imports import find_imports
 from etude.errors import Finding
 from etude.inspection.check.binding import Binder
@@ -31,7 +31,7 @@ def check(plan: Plan) -> list[Finding]:
 def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
     """The plan with every argument as its component declares it (``10.0`` where a whole number is due becomes
     ``10``), and everything that is wrong."""
-    builtins.load()
+    registry.load_builtins()
     imports, findings = find_imports(plan.imports, plan.files)
     folders = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in plan.files))
     binder = Binder(Index(imports, folders), complete=not findings)

@@ -9,8 +9,7 @@ from typing import Any
 from etude.dialects.libai.lazy.extra import omegaconf
 from etude.dialects.libai.lazy.load import LazyConfig
 from etude.dialects.libai.lazy.read_errors import hinted, near
-
-CONFIGS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "configs")
+from etude.dialects.libai.places import CONFIGS
 
 
 class _Absent:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from etude.config.tree import Path
+from etude.dialects.libai.places import survey_files
 from etude.plan import NOWHERE, Place
 
 
@@ -32,8 +33,6 @@ class Origins:
 
     def places(self) -> dict[Path, Place]:
         """The place of every key, that of an override where one changed it."""
-        from etude.dialects.libai.places import survey_files  # which reads configs, as those read this
-
         found = survey_files(self.file)[0] if self.file else {}
         for text in self.overrides:
             found[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import inspect
-import json
-import os
-from collections.abc import Mapping
 from typing import Any
 
 from etude.dialects.openmm.errors import ConfigAssertionError, ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.registries.registry_v2 import Registry, build_from_cfg, plain
+from etude.registry import resolve
+
+#: Imported when a list of models is built: it needs torch, and the registries themselves.
+_SEQUENTIAL = "etude.dialects.openmm.init.module_v2:Sequential"
 
 
 def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
@@ -37,9 +37,7 @@ def build_runner_from_cfg(cfg: Any, registry: Registry) -> Any:
 def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
     """A model; a list of configs becomes a ``Sequential`` of them."""
     if isinstance(cfg, list):
-        from etude.dialects.openmm.init.module_v2 import Sequential
-
-        return Sequential(*[build_from_cfg(one, registry, default_args) for one in cfg])
+        return resolve(_SEQUENTIAL)(*[build_from_cfg(one, registry, default_args) for one in cfg])
     return build_from_cfg(cfg, registry, default_args)
 
 
@@ -104,23 +102,3 @@ def _walk(registry: Registry) -> list[dict[str, Any]]:
 def _folder_of(entry: Any) -> str:
     """The package of an entry, written as a path."""
     return "/".join((getattr(entry, "__module__", None) or "").split(".")[:-1])
-
-
-def count_registered_modules(save_path: str | None = None, verbose: bool = True) -> dict[str, Any]:
-    """What every root registry holds; with ``save_path`` also as ``modules_statistic_results.json`` there."""
-    from etude.dialects.openmm.registries.root import ROOTS
-
-    result: dict[str, Any] = {
-        "scan_date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S"),
-        "registries": _infos(ROOTS, verbose),
-    }
-    if verbose:
-        print(f"Finish registry analysis, got: {result}")
-    if save_path is not None:
-        with open(os.path.join(save_path, "modules_statistic_results.json"), "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
-    return result
-
-
-def _infos(roots: Mapping[str, Registry], verbose: bool) -> dict[str, Any]:
-    return {name: traverse_registry_tree(registry, verbose) for name, registry in roots.items()}

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
 from etude.dialects.openmm.registries.build_functions import (
     build_model_from_cfg,
     build_optimizer_from_cfg,
     build_runner_from_cfg,
     build_scheduler_from_cfg,
+    traverse_registry_tree,
 )
 from etude.dialects.openmm.registries.registry_v2 import Registry
 
@@ -47,3 +54,21 @@ WEIGHT_INITIALIZERS.add_lazy(
 )
 for _name in ("Sequential", "ModuleList", "ModuleDict"):
     MODELS.add_lazy({_name: f"etude.dialects.openmm.init.module_v2:{_name}"})
+
+
+def count_registered_modules(save_path: str | None = None, verbose: bool = True) -> dict[str, Any]:
+    """What every root registry holds; with ``save_path`` also as ``modules_statistic_results.json`` there."""
+    result: dict[str, Any] = {
+        "scan_date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S"),
+        "registries": _infos(ROOTS, verbose),
+    }
+    if verbose:
+        print(f"Finish registry analysis, got: {result}")
+    if save_path is not None:
+        with open(os.path.join(save_path, "modules_statistic_results.json"), "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=2)
+    return result
+
+
+def _infos(roots: Mapping[str, Registry], verbose: bool) -> dict[str, Any]:
+    return {name: traverse_registry_tree(registry, verbose) for name, registry in roots.items()}

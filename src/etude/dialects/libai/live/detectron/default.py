@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.dialects.libai.lazy.keys import CONFIGS, try_get_key
+from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.load import DetectronLazyConfig
 from etude.dialects.libai.live.config_errors import explained, require_sound
 from etude.dialects.libai.live.detectron import optim
@@ -30,6 +30,7 @@ from etude.dialects.libai.live.detectron.utils import comm
 from etude.dialects.libai.live.detectron.utils.logger import setup_logger
 from etude.dialects.libai.live.events.logger import Held
 from etude.dialects.libai.live.setup import tell_earlier_run
+from etude.dialects.libai.places import CONFIGS
 from etude.dialects.libai.sizes import auto_scale_workers
 from etude.errors import OutOfScope
 
