@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude import dialects
 from etude.api import load_plan, require_sound
 from etude.build import import_modules, make, pick_device
 from etude.checkpoint import manifest
@@ -80,7 +81,7 @@ def load(
 
 def _native_plan(run: str | Path) -> Plan:
     plan, _ = load_plan(run)
-    if plan.builder != "native":
+    if dialects.of(plan).drives_itself:
         hint = "`etude ckpt convert` reads its weights"
         raise UserError(f"{printable(str(run))} is a run of a {plan.dialect} config; {hint}")
     return require_sound(plan)
