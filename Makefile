@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: chromium demo test test-all cover lint docs projects release clean
+.PHONY: chromium demo shape test test-all cover lint docs projects release clean
 demo: $(VENV)/.demo
 	$(BIN)/etude train examples/native/digits.yaml
 
@@ -55,6 +55,10 @@ release: $(VENV)/.test
 	dist/.try/bin/pip install -q -c constraints.txt dist/*.whl
 	cd dist && .try/bin/etude train ../examples/native/digits.yaml --fast-dev-run
 	rm -rf dist/.try
+
+# The numbers of the house: rooms, circles of imports, places that know of dialects, the way of a step.
+shape: $(VENV)/.demo
+	$(BIN)/python bench/shape.py
 
 clean:
 	rm -rf $(VENV) runs site

@@ -1,0 +1,153 @@
+"""The shape of the house in numbers: rooms, circles of imports, who knows of dialects, and the way of one step.
+
+    python bench/shape.py            (`make shape`)
+
+Everything is computed from the sources, and the way of a step from two short trainings.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "etude"
+#: Questions that only code which knows of several dialects asks.
+_KNOWS = re.compile(r"drives_itself|plan\.dialect\s*[!=]=|\.face\b|dialect(?:s\.of\(.*\))?\.name\s*[!=]=|== \"native\"")
+
+
+def names_of(files: list[Path]) -> dict[Path, str]:
+    return {
+        path: ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in files
+    }
+
+
+def imports_of(path: Path, known: set[str]) -> tuple[set[str], int]:
+    """Modules that ``path`` imports anywhere, those for types alone left out, and how many inside functions."""
+    found: set[str] = set()
+    deferred = 0
+    todo: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), False)]
+    while todo:
+        node, inside = todo.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        named: set[str] = set()
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            named = {full if (full := f"{node.module}.{a.name}") in known else node.module for a in node.names}
+        elif isinstance(node, ast.Import):
+            named = {alias.name for alias in node.names}
+        found |= named & known
+        deferred += inside and bool(named & known)
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        todo += [(child, inside) for child in ast.iter_child_nodes(node)]
+    return found, deferred
+
+
+def in_circles(graph: dict[str, set[str]]) -> set[str]:
+    """The modules that reach themselves."""
+    reach = {name: set(others) for name, others in graph.items()}
+    changed = True
+    while changed:
+        changed = False
+        for others in reach.values():
+            more = set().union(*(reach.get(other, set()) for other in others)) - others
+            changed |= bool(more)
+            others |= more
+    return {name for name, others in reach.items() if name in others}
+
+
+class Watch:
+    """Notes the way down to one ``optimizer.step()`` and what else of the package takes part in that step."""
+
+    def __init__(self, at: int = 3) -> None:
+        self.at, self.steps = at, 0
+        self.way: list[CodeType] = []
+        self.taking_part: set[CodeType] = set()
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call":
+            return
+        file = code.co_filename
+        if (
+            code.co_name == "step"
+            and "/torch/optim/" in file
+            and not file.endswith(("lr_scheduler.py", "optimizer.py"))
+        ):
+            self.steps += 1
+            if self.steps == self.at:
+                self.way = list(_stack(frame))
+            elif self.steps > self.at:
+                sys.setprofile(None)
+        elif self.steps == self.at and _is_ours(code) and code.co_flags & inspect.CO_OPTIMIZED:
+            self.taking_part.add(code)
+
+    def report(self) -> str:
+        way = [code for code in self.way if _is_ours(code)]
+        everyone = self.taking_part.union(way)
+        lines = sum(len({line for _, _, line in code.co_lines() if line}) for code in everyone)
+        return f"{len({code.co_filename for code in way})} files, {len(way)} frames; {lines} lines take part"
+
+
+def _stack(frame: FrameType | None) -> Any:
+    while frame is not None:
+        yield frame.f_code
+        frame = frame.f_back
+
+
+def _is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(str(SOURCE))
+
+
+def step_path(*words: str) -> str:
+    """The way of one step of ``etude train WORDS``."""
+    from etude.cli import main
+
+    watch = Watch()
+    with tempfile.TemporaryDirectory() as folder:
+        sys.setprofile(watch)
+        try:
+            main(["train", *words, "--folder", folder, "-q"])
+        finally:
+            sys.setprofile(None)
+    return watch.report() if watch.way else "no optimizer stepped"
+
+
+def main() -> None:
+    files = sorted(SOURCE.rglob("*.py"))
+    names = names_of(files)
+    text = {path: path.read_text(encoding="utf-8") for path in files}
+    found = {names[path]: imports_of(path, set(names.values())) for path in files}
+    rooms = Counter(str(path.parent.relative_to(SOURCE)) for path in files)
+    lines: Counter[str] = Counter()
+    for path in files:
+        parts = path.relative_to(SOURCE).parts[:-1]
+        lines["/".join(parts[: 2 if parts[:1] == ("dialects",) else 1]) or "(top)"] += len(text[path].splitlines())
+    places = [
+        f"{path.relative_to(SOURCE)}:{text[path][: one.start()].count(chr(10)) + 1}"
+        for path in files if "dialects" not in path.parts for one in _KNOWS.finditer(text[path])
+    ]  # fmt: skip
+    circles = in_circles({name: others - {name} for name, (others, _) in found.items()})
+    print(f"modules at the top            {rooms['.']}")
+    print(f"files, lines                  {len(files)}, {sum(lines.values())}")
+    print(f"rooms with more than 15 files {', '.join(f'{k} {v}' for k, v in rooms.most_common() if v > 15) or 'none'}")
+    print(f"modules in import circles     {len(circles)} {' '.join(sorted(circles)[:6])}".rstrip())
+    print(f"imports inside functions      {sum(count for _, count in found.values())}")
+    print(f"places that know of dialects  {len(places)} {' '.join(places)}".rstrip())
+    print("lines per room                " + ", ".join(f"{room} {count}" for room, count in lines.most_common()))
+    sys.path.insert(0, str(ROOT / "examples" / "mmcv1"))
+    print(f"a native step, down           {step_path(str(ROOT / 'examples/native/digits.yaml'), 'train.epochs=1')}")
+    mmcv1 = [str(ROOT / "examples/mmcv1/digits.py"), "runner.max_epochs=1", "--no-validate"]
+    print(f"a step of mmcv 1.x, down      {step_path(*mmcv1)}")
+
+
+if __name__ == "__main__":
+    main()
