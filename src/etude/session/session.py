@@ -140,7 +140,7 @@ class Session:
             return None
         lost = group.lost_peer(error, step=self.run.done) if self.run.peers is not None else None
         if lost is not None or self.run.done != self._begun_at:
-            return lost
+            return None if lost is error else lost
         found = dialects.of(self.run.plan).explain(error, self.run.plan)
         return None if found is error else found
 
