@@ -178,11 +178,11 @@ def _launch(args: argparse.Namespace) -> int:
 
 
 def _launcher_of(args: argparse.Namespace) -> list[str]:
-    """What the OpenMMLab systems want to be told when they run in several processes."""
+    """What a dialect's own runner wants to be told when it runs in several processes."""
     from etude import dialects
 
-    told = args.launcher != "none" or dialects.detect(args.config, args.dialect) not in ("mmcv1", "mmengine")
-    return [] if told else ["--launcher", "pytorch"]
+    told = getattr(args, "launcher", "none") != "none"
+    return [] if told else list(dialects.detect(args.config, args.dialect).launched_flags)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
