@@ -10,6 +10,7 @@ import json
 import os
 import sys
 
+from etude import cli
 from etude.dist.launch import Launch, launch
 
 
@@ -18,7 +19,7 @@ def main() -> None:
         request = json.loads(line)
         words, folder = request.pop("words"), request.pop("cwd")
         os.chdir(folder)
-        print(json.dumps({"code": launch(words, Launch(**request))}), flush=True)
+        print(json.dumps({"code": launch(words, Launch(**request), cli.main)}), flush=True)
 
 
 if __name__ == "__main__":

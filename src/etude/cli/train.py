@@ -160,6 +160,7 @@ def _draw(folder: Path) -> None:
 def _launch(args: argparse.Namespace) -> int:
     """Start the processes, and this command in each of them. Mistakes of the config are found before."""
     from etude.api import load_plan
+    from etude.cli import main
     from etude.dist.launch import Launch, launch
 
     if args.nnodes > 1 and not args.rdzv_endpoint:
@@ -174,7 +175,7 @@ def _launch(args: argparse.Namespace) -> int:
         hang_timeout=seconds("--hang-timeout", args.hang_timeout),
         grace=seconds("--grace", args.grace),
     )
-    return launch([*args.typed, *_launcher_of(args)], options)
+    return launch([*args.typed, *_launcher_of(args)], options, main)
 
 
 def _launcher_of(args: argparse.Namespace) -> list[str]:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,12 +59,12 @@ class End:
     lost: bool = False
 
 
-def launch(words: Sequence[str], options: Launch) -> int:
-    """Run ``etude WORDS`` in several processes; returns the exit code of the command."""
+def launch(words: Sequence[str], options: Launch, main: Callable[[list[str]], int]) -> int:
+    """Call ``main(words)`` in several processes; return the exit code of the command."""
     _prepare()
     with tempfile.TemporaryDirectory(prefix="etude-ranks-") as place:
         for attempt in range(options.max_restarts + 1):
-            end = _Attempt(list(words), options, Path(place), attempt).run()
+            end = _Attempt(main, list(words), options, Path(place), attempt).run()
             if not end.lost or attempt == options.max_restarts:
                 break
             print(
@@ -89,8 +89,10 @@ def _prepare() -> None:
 class _Attempt:
     """One start of all ranks of this machine."""
 
-    def __init__(self, words: list[str], options: Launch, place: Path, number: int) -> None:
-        self.words, self.options, self.place, self.number = words, options, place, number
+    def __init__(
+        self, main: Callable[[list[str]], int], words: list[str], options: Launch, place: Path, number: int
+    ) -> None:
+        self.main, self.words, self.options, self.place, self.number = main, words, options, place, number
         self._over = threading.Event()
         self._hung = ""
         self._signalled: str | None = None
@@ -107,7 +109,7 @@ class _Attempt:
                 reports.FOLDER: str(self.place), reports.LAUNCHER: str(os.getpid()),
                 reports.ATTEMPT: str(self.number), reports.PATIENCE: str(self.options.hang_timeout),
             }  # fmt: skip
-            codes = elastic_launch(self._config(), worker)(self.words, environment, self.options.nproc)
+            codes = elastic_launch(self._config(), worker)(self.main, self.words, environment, self.options.nproc)
             return End(max(codes.values(), key=ORDERLY.index))
         except ChildFailedError as failed:
             self._wait_for_notes()
@@ -208,7 +210,7 @@ class _Early(BaseException):
         self.code = code
 
 
-def worker(words: list[str], environment: dict[str, str], count: int) -> int:
+def worker(main: Callable[[list[str]], int], words: list[str], environment: dict[str, str], count: int) -> int:
     """What every rank does. An end in good order is returned; any other ends the process with its code at once."""
     os.environ.update(environment)
     with suppress(OSError):
@@ -216,12 +218,10 @@ def worker(words: list[str], environment: dict[str, str], count: int) -> int:
     reports.beat()
     import torch
 
-    from etude import cli
-
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
     try:
-        code = cli.main(words)
+        code = main(words)
     except SystemExit as early:  # a signal before training
         code = early.code if isinstance(early.code, int) else 1
     reports.leave_note(code)

@@ -6,14 +6,13 @@ Nothing is imported: the sources of the project are read, wherever it is install
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from etude.dialects import ownership
 from etude.dialects.mmcv1.overlay import layers
-from etude.inspection import signatures as scan
+from etude.dialects.openmm.checks.project_sources import registered
 
 #: Flags that only MMTracking's configs have, and the part of a tracker that each trains alone.
 PARTS = {"USE_MMDET": "detector", "TRAIN_REID": "reid"}
@@ -88,39 +87,5 @@ def registered_by(project: Project) -> dict[tuple[str, str], str]:
     """Return (table, name) → ``module:attr`` of what the project, the packages it uses and mmcv's layers register."""
     found: dict[tuple[str, str], str] = {}
     for package in ("mmcv", *reversed(project.packages)):
-        found.update(registered(package))
+        found.update(registered(package, layers.is_layer if package == "mmcv" else None))
     return found
-
-
-def registered(package: str) -> Mapping[tuple[str, str], str]:
-    """Return what the sources of an original register: (table, name) → ``module:attr``."""
-    folder = ownership.original(package)
-    return _registered(package, folder) if folder is not None else {}
-
-
-@cache
-def _registered(package: str, folder: str) -> Mapping[tuple[str, str], str]:
-    found: dict[tuple[str, str], str] = {}
-    for module, file in _files(package, folder):
-        source = scan.parse(module, file) if _registers(file) else None
-        if source is not None:
-            found.update({(entry.table, entry.name): entry.target for entry in scan.registered(source)})
-    return found
-
-
-def _files(package: str, folder: str) -> Iterator[tuple[str, str]]:
-    """Yield (module, file) of a package; of mmcv only what Étude takes from the disk."""
-    for root, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name.isidentifier())
-        for name in sorted(names):
-            relative = os.path.relpath(os.path.join(root, name), folder)
-            parts = [package, *relative.removesuffix(".py").split(os.sep)]
-            module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            if name.endswith(".py") and (package != "mmcv" or layers.is_layer(module)):
-                yield module, os.path.join(root, name)
-
-
-def _registers(file: str) -> bool:
-    """A quick look, so that only one file of three has to be parsed."""
-    with open(file, encoding="utf-8", errors="replace") as opened:
-        return "register_module" in opened.read()

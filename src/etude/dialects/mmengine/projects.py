@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from etude.dialects.mmcv1.projects import registered
+from etude.dialects.openmm.checks.project_sources import registered
 
 #: Packages whose classes the configs of a project name, too.
 _USES = {"mmselfsup": ("mmcls",)}
