@@ -5,7 +5,7 @@
     reading      recognise  read  lower  check  settle
     running      build  shorten_plan  shorten_run  check_run  explain
     looking      prepare  rehearse  measure
-    files        layout  folders_made  bytes_beside  keep_apart
+    files        folders_made  bytes_beside  keep_apart
     catalogues   flags  listing  schema  reference  convert
 
 A dialect that lowers its config to a native plan implements ``recognise``, ``read`` and ``lower`` and inherits the rest
