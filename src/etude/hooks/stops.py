@@ -37,13 +37,36 @@ GRACE = 30.0
 _bells: set[socket.socket] = set()
 
 
+class _Mask(threading.local):
+    """The signal mask of a thread from before it forks."""
+
+    before: set[int] | None = None
+
+
+_mask = _Mask()
+
+
+def _hold_signals() -> None:
+    """Hold signals while forking: one that reached the child at once would ring the parent's bell."""
+    if _bells:
+        _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, {getattr(signal, name) for name in SIGNALS})
+
+
+def _release_signals() -> None:
+    if _mask.before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
+        _mask.before = None
+
+
 def _leave_the_bell() -> None:
     """Let a signal to a forked child, such as a data worker that is ended, ring nobody's bell here."""
     if _bells:
         signal.set_wakeup_fd(-1)
+    _release_signals()
 
 
-os.register_at_fork(after_in_child=_leave_the_bell)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_leave_the_bell)
 
 
 class Signals:

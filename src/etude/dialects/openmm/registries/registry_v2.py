@@ -17,6 +17,7 @@ from etude.dialects.openmm.registries.managers import ManagerMixin
 from etude.dialects.openmm.registries.registry_base import RegistryTree
 from etude.dialects.openmm.registries.scope import DefaultScope, init_default_scope
 from etude.dialects.openmm.utils import get_object_from_string
+from etude.errors import OutOfScope
 
 __all__ = ["DefaultScope", "Registry", "build_from_cfg", "init_default_scope"]
 
@@ -220,6 +221,8 @@ def _import_if_there(name: str) -> ModuleType | None:
     """Import a module, or return None where it does not exist; an import that fails inside it is raised as it is."""
     try:
         return importlib.import_module(name)
+    except OutOfScope:
+        return None  # the project is not installed, and Étude's stand-in has no such module
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
