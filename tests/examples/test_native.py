@@ -21,6 +21,7 @@ SHORTER = {
     "finetune.yaml": ["train.epochs=3"],
     "regression.yaml": ["train.epochs=20", "schedule.lr=Constant"],
     "words/words.yaml": ["checkpoint.every=1ep"],
+    "two_processes.yaml": ["train.epochs=1"],
 }  # fmt: skip
 
 
