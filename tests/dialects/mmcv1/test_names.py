@@ -9,10 +9,15 @@ import pytest
 import torch
 
 from etude.dialects.mmcv1 import names
+from etude.dialects.mmcv1.overlay import layers
 from etude.errors import OutOfScope
 
 
-@pytest.mark.parametrize("module", sorted(names.MODULES))
+#: Modules among mmcv's layers need an mmcv on disk: tests/projects has one.
+OWN = sorted(name for name in names.MODULES if not layers.is_layer(name.rpartition(".")[0]))
+
+
+@pytest.mark.parametrize("module", OWN)
 def test_a_served_module_gives_all_its_names(module: str) -> None:
     served = importlib.import_module(module)
     for name in names.MODULES[module]:
@@ -98,7 +103,7 @@ def test_a_module_out_of_scope_says_so(module: str) -> None:
 def test_a_function_out_of_scope_says_so(name: str) -> None:
     import mmcv
 
-    with pytest.raises(OutOfScope, match="torchvision"):
+    with pytest.raises(OutOfScope, match="pip install mmcv-lite"):
         getattr(mmcv, name)
 
 
@@ -173,7 +178,7 @@ def test_everything_that_unchanged_code_imports_is_there(module: str) -> None:
 
 @pytest.mark.parametrize("name", ["CONV_LAYERS", "HSwish", "resnet"])
 def test_layers_are_out_of_scope(name: str) -> None:
-    with pytest.raises(OutOfScope, match=r"torch\.nn"):
+    with pytest.raises(OutOfScope, match="pip install mmcv-lite"):
         exec(f"from mmcv.cnn import {name}", {})
 
 
