@@ -12,7 +12,6 @@ from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.overlay import layers
 from etude.errors import OutOfScope
 
-
 #: Modules among mmcv's layers need an mmcv on disk: tests/projects has one.
 OWN = sorted(name for name in names.MODULES if not layers.is_layer(name.rpartition(".")[0]))
 
