@@ -89,7 +89,9 @@ class Served(ModuleType):
 
 def _lacks(module: ModuleType, name: str) -> str:
     table: Mapping[str, str] = module.__dict__.get("_table", {})
-    return f"module {module.__name__!r} (served by Étude) has no {name!r}; {suggest(name, table)}"
+    below = [full.rpartition(".")[2] for full in _modules() if full.rpartition(".")[0] == module.__name__]
+    known = table if nearest(name, list(table)) else [*table, *below]
+    return f"module {module.__name__!r} (served by Étude) has no {name!r}; {suggest(name, known)}"
 
 
 def _home(target: str) -> tuple[ModuleType, str] | None:

@@ -29,7 +29,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         {"mine.py": "from .config import trian\n"}, "from config file config.py; did you mean 'train'?"
     ),
     "served name": ({"config.py": CONFIG.replace("import LazyCall", "import LazyCal")}, "did you mean 'LazyCall'?"),
-    "served module": ({"config.py": CONFIG.replace("libai.config", "libai.confg")}, "config.py:2: ModuleNotFoundError"),
+    "served module": ({"config.py": CONFIG.replace("libai.config", "libai.confg")}, "config.py:2: module 'libai' (served by Étude) has no 'confg'; did you mean 'config'?"),
     "own name": ({"config.py": CONFIG.replace("import Error", "import Eror")}, "did you mean 'Error'?"),
     "own module": ({"config.py": CONFIG.replace("line_parts", "line_prts")}, "did you mean 'line_parts'?"),
     "module behind": (
