@@ -463,7 +463,7 @@ def _file(plan: Plan) -> str:
 
 
 def _guarded(plan: Plan, entry: str, load: Callable[[], Any]) -> Any:
-    """Import code of the user; a mistake in it is told with its own place, not with a trace of ours."""
+    """Import code of the user; a mistake in it is reported with its own place, not with a trace of ours."""
     try:
         return load()
     except EtudeError:

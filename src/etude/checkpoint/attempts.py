@@ -3,7 +3,7 @@
 ``attempts.json`` in the run's folder holds one entry per life that did not end in good order since the newest
 checkpoint, and how many steps the present one has done, written in place after each (one small ``pwrite``). A
 scheduler that types ``--resume`` again and again is refused after :data:`LIMIT` of them at one step. The file is gone
-as soon as a life ends well; entries are forgotten as soon as there is a newer checkpoint to go on from.
+as soon as a life ends well; entries are forgotten as soon as there is a newer checkpoint to resume from.
 """
 
 from __future__ import annotations

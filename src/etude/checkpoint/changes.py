@@ -1,4 +1,4 @@
-"""What differs between the plan that a checkpoint was made with and the plan that goes on from it.
+"""What differs between the plan that a checkpoint was made with and the plan that resumes from it.
 
 The rule: what the plan says (lengths, rates, sizes, hooks) is taken from the new plan; what training has learnt and
 counted (weights, moments, averages, counters, generators, position) from the checkpoint. A change that leads to
@@ -26,7 +26,7 @@ HARMLESS = (
     "train.nonfinite", "train.nonfinite_limit", "metrics", "data.val", "data.test",
     "parallel", "hooks.Checkpoint", "hooks.Log", "hooks.Timer", "hooks.Evaluate",
 )  # fmt: skip
-#: Says in which words the facts are written; plans of different versions cannot be held against each other.
+#: Says in which words the facts are written; plans of different versions cannot be compared with each other.
 VERSION_KEY, VERSION = "facts", 1
 #: Words of the plan that a config calls otherwise.
 _WORDS = {"optimizers": "optim", "schedules": "schedule", "losses": "loss"}

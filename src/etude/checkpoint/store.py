@@ -35,7 +35,7 @@ from etude.checkpoint.storage.places import locate
 from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, write_checkpoint
 from etude.errors import ResumeError, SaveError, printable
 
-#: The name of a checkpoint that a run may go on from.
+#: The name of a checkpoint that a run may resume from.
 STEP = re.compile(r"step-(\d+)(?:\.(\d+))?")
 _log = logging.getLogger("etude.checkpoint")
 
@@ -43,7 +43,7 @@ _log = logging.getLogger("etude.checkpoint")
 class Store:
     """The checkpoints in ``folder``: a local path, or a URL that fsspec knows.
 
-    One save is in flight at most; a second waits for it. A save that fails leaves nothing behind and is told by
+    One save is in flight at most; a second waits for it. A save that fails leaves nothing behind and is reported by
     :meth:`poll`, which raises after ``failures`` of them in a row. ``say`` gets the lines that a user should read.
     """
 
@@ -282,7 +282,7 @@ class Store:
 
         Each one that is passed over is named with the reason. When there are candidates but none is usable, that is
         an error: training never starts again at step 0 unasked. So is one that is whole but withheld: what another user
-        or a newer version made is not gone back behind, and not pruned, without a word from the user.
+        or a newer version made is not skipped, and not pruned, without a word from the user.
         """
         damaged: list[str] = []
         reasons: list[str] = []
@@ -319,7 +319,7 @@ class Store:
             raise ResumeError(f"{printable(os.path.basename(path))}: {error}") from error
 
     def rewind(self, step: int) -> None:
-        """The run goes on from ``step`` on purpose: what an earlier life saved after it is not newest any more."""
+        """The run resumes from ``step`` on purpose: what an earlier life saved after it is not newest any more."""
         self.set_aside([entry.name for entry in self.entries() if entry.step > step], "aside")
 
     def _candidates(self) -> list[tuple[Entry | None, str]]:

@@ -167,7 +167,7 @@ def guarded(args: argparse.Namespace) -> int:
 
 
 def _report_any(error: Exception) -> int:
-    """Say what was raised, as a mistake of the config, of the user's code, of the data or of ours; its exit code."""
+    """Say what was raised, as a mistake of the config, of user-defined code, of the data or of ours; its exit code."""
     if isinstance(error, EtudeError):
         return _report(getattr(error, "etude_told", error))
     told = getattr(error, "etude_told", None) or lost_worker(error)
@@ -215,7 +215,7 @@ def _report(error: EtudeError, cause: BaseException | None = None) -> int:
 
 
 def _report_unexpected(error: Exception) -> int:
-    """An exception nobody planned for: of the user's code (exit 3) if a frame of it is innermost, or if torch refused
+    """An exception nobody planned for: of user-defined code (exit 3) if a frame of it is innermost, or if torch refused
     what a model's step gave it; else ours (1)."""
     import traceback
 

@@ -179,7 +179,7 @@ def _launch(args: argparse.Namespace) -> int:
 
 
 def _launcher_of(args: argparse.Namespace) -> list[str]:
-    """What a dialect's own runner wants to be told when it runs in several processes."""
+    """What a dialect's own runner wants to be reported when it runs in several processes."""
     from etude import dialects
 
     told = getattr(args, "launcher", "none") != "none"

@@ -1,4 +1,4 @@
-"""One config file → Tree: its language is told by its ending."""
+"""One config file → Tree: its language is recognised by its ending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``imports`` of a config: modules by name, or files beside it, that register components of the user's own.
+"""The ``imports`` of a config: modules by name, or files beside it, that register user-defined components.
 
 Here they are only found, not imported, so that ``check`` can look into them without running them.
 """

@@ -1,4 +1,4 @@
-"""Takes the keys of a config's section one by one, and tells of everything that is wrong with them at once.
+"""Takes the keys of a config's section one by one, and reports everything that is wrong with them at once.
 
 A lowering asks for what it knows; whatever nobody asked for is a mistake, and is answered with the nearest key:
 

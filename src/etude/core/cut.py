@@ -2,7 +2,7 @@
 
 An evaluation inside a step may take long and is abandoned on a signal; a hook may raise after the update. Both leave a
 state in which the step's update is done and some of its hooks have acted. A checkpoint of such a state has a part
-``cut`` that names them; the run that goes on from it calls the others before its first step of its own.
+``cut`` that names them; the run that resumes from it calls the others before its first step of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a hook of the user's knew before it acted, so that a mistake in it costs no step.
+"""What a user-defined hook knew before it acted, so that a mistake in it costs no step.
 
 A hook that raises half-way may have changed its own state already: a run that went on from there would have it act on
 that state once more. So a small state is copied before the hook acts, at the points from which a run can go on; one
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from etude.core.hook import Hook
     from etude.core.run import Run
 
-#: Where a run can go on from a hook that raised.
+#: Where a run can resume from a hook that raised.
 POINTS = ("before_epoch", "before_step", "after_step")
 #: How many numbers a state may have to be copied at every step.
 MOST = 100

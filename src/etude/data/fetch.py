@@ -144,7 +144,7 @@ class Fetcher:
         self._looks = []
 
     def _seed(self, *numbers: int) -> None:
-        """Seed for one call of the user's code."""
+        """Seed for one call of user-defined code."""
         if self._seeders:
             number = mix(self.seed, *numbers)
             for seed in self._seeders:

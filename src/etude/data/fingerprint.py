@@ -99,7 +99,7 @@ def _size(path: str | os.PathLike[str]) -> int:
 
 
 def _content(path: str | os.PathLike[str], most: int) -> bytes:
-    """What cannot be read is told by whoever needs the sample."""
+    """What cannot be read is reported by whoever needs the sample."""
     try:
         with open(path, "rb") as file:
             return file.read(most)

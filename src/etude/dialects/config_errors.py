@@ -1,8 +1,8 @@
-"""Exceptions that the values of a foreign config caused, told as mistakes of the config.
+"""Exceptions that the values of a foreign config caused, reported as mistakes of the config.
 
 The parts of another system are made as that system makes them, many of them only when training begins, and refuse wrong
-values with assertions and plain exceptions. Before the first step, with no code of the user's involved, such an
-exception is about the config: it is told with the place of what was being made, and nothing else.
+values with assertions and plain exceptions. Before the first step, with no user-defined code involved, such an
+exception is about the config: it is reported with the place of what was being made, and nothing else.
 """
 
 from __future__ import annotations

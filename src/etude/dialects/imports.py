@@ -168,7 +168,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """A folder of the user's that stands for the module may have an ``__init__.py``: what that imports and defines
+        """A user-defined folder that stands for the module may have an ``__init__.py``: what that imports and defines
         comes to the served names."""
         module.__path__ = UserPath(module.__name__)
         folders = ownership.user_folders(module.__name__)

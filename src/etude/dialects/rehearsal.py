@@ -47,7 +47,7 @@ class Record:
     perhaps: list[str] = field(default_factory=list)
     #: The value that the update of a step uses, as (step, value), from step 0 on.
     values: dict[Driven, list[tuple[int, float]]] = field(default_factory=dict)
-    #: What cannot be told, and why.
+    #: What cannot be reported, and why.
     notes: list[str] = field(default_factory=list)
     steps: int = 0
 
@@ -167,8 +167,8 @@ def _is_number(value: Any) -> bool:
 def rehearse(run: Run, *, points: int = 1000, keep_acts: bool = False) -> Record:
     """Go through a run that was built and has not begun, as its dialect does.
 
-    The run cannot be used for anything else afterwards. Where code of the user's cannot do with blank batches, what was
-    told until then stays.
+    The run cannot be used for anything else afterwards. Where user-defined code cannot do with blank batches, what was
+    reported until then stays.
     """
     dialect = dialects.of(run.plan)
     dialect.prepare(run)

@@ -21,7 +21,7 @@ from etude.dist.world import World
 from etude.errors import ConfigError, EtudeError, Finding, PeerError, UserError, printable
 
 T = TypeVar("T")
-#: Seconds that a rank waits for the others before the first step, and in a collective, unless it is told otherwise.
+#: Seconds that a rank waits for the others before the first step, and in a collective, unless it is reported otherwise.
 PATIENCE = 300.0
 _TRIES = 20
 _control: Any = None

@@ -5,7 +5,7 @@
     launcher    agent (torch) · monitor (a thread: heartbeats) · signals, passed on to every rank once
     worker      a fork of a server that has torch loaded already: a restart takes a second
     an attempt  all ranks end in good order, or one fails and the others are ended with it
-    again       when a rank was killed, hung or lost: the next attempt goes on from the newest checkpoint
+    again       when a rank was killed, hung or lost: the next attempt resumes from the newest checkpoint
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def wrap(
 ) -> Wrapped:
     """The model as ``parallel`` wants it. Called by every rank, before optimizers are made.
 
-    ``by_hand`` is for updates of the user's own, which may call parts of the model without DDP's knowledge.
+    ``by_hand`` is for updates of your own, which may call parts of the model without DDP's knowledge.
     """
     strategy = strategy_of(parallel, world)
     if parallel.recompute:

@@ -20,7 +20,7 @@ from etude.events.record import TIMING_PREFIXES, Record
 
 #: Bytes of lines that are kept while a disk is full; beyond that the file is given up.
 MOST_KEPT = 8 << 20
-#: The length of a file that differs from run to run, told apart from one that training determines.
+#: The length of a file that differs from run to run, distinguished from one that training determines.
 TIMING_OFFSET = "timing_offset"
 
 

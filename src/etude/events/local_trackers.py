@@ -1,4 +1,4 @@
-"""Sends records to trackers that keep their data on this machine unless told otherwise: Aim, DVCLive, SwanLab,
+"""Sends records to trackers that keep their data on this machine unless asked otherwise: Aim, DVCLive, SwanLab,
 trackio."""
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class Saver:
         return self._place == (run.done, run.epochs_done)
 
     def _is_saved(self, run: Run) -> bool:
-        """Whether there is a checkpoint of this very moment to go on from."""
+        """Whether there is a checkpoint of this very moment to resume from."""
         return self._is_here(run) and any(not (weights or tag) for _, weights, tag in self._kinds)
 
     def _store(

@@ -43,7 +43,7 @@ class Freeze(Hook):
         self._window = (0.0, float("inf"))
 
     def attach(self, run: Run) -> None:
-        """Find the parameters, so that a pattern that fits nothing is told before training begins."""
+        """Find the parameters, so that a pattern that fits nothing is reported before training begins."""
         self._params = [named.parameter for named in named_parameters(run.model, self.match)]
         chosen = set(map(id, self._params))
         self._modules = [

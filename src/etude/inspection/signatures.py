@@ -2,7 +2,7 @@
 
 ``check`` asks here what a component takes, so that it needs neither torch nor the user's own code. Names are followed
 through imports and base classes as far as the source shows them; where it does not, a signature is *open* and
-nothing about its arguments is held against a config.
+nothing about its arguments is compared with a config.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A plan's story: who acts at which point of which step, and with which values, told without training anything.
+"""A plan's story: who acts at which point of which step, and with which values, reported without training anything.
 
 The counters are simulated, nothing else; what a run does later has to agree, event by event. What depends on results
-(early stopping, a plateau, a time budget) is told as if it never struck.
+(early stopping, a plateau, a time budget) is reported as if it never struck.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def fingerprints(data: dict[str, Any]) -> dict[str, str]:
     for split, loader in data.items():
         try:
             mark = fingerprint_of(loader)
-        except Exception:  # a dataset of the user's that cannot tell is no reason not to train
+        except Exception:  # a user-defined dataset that cannot tell is no reason not to train
             continue
         if mark:
             found[split] = mark

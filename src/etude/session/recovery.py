@@ -52,7 +52,7 @@ class Recovery:
 
         guard      lock · planned faults
         guard_driven  guard · attempts, for a run that drives itself
-        open       guard · store · what to go on from (verified, in memory) · signals
+        open       guard · store · what to resume from (verified, in memory) · signals
         restore    the state into the run; generators right before the first step
         close      the last save · signals and lock back
     """
@@ -72,7 +72,7 @@ class Recovery:
         self._batch_sizes: tuple[int, int] | None = None
 
     def open(self) -> None:
-        """Refuse a folder that is in use, find the checkpoint to go on from, and listen for signals."""
+        """Refuse a folder that is in use, find the checkpoint to resume from, and listen for signals."""
         if self.run.peers is None:
             self.guard()
         else:
@@ -109,7 +109,7 @@ class Recovery:
         self._watchdog.start()
 
     def _open_store(self, folder: Path) -> None:
-        """With several ranks the first looks for what to go on from, and all of them read that."""
+        """With several ranks the first looks for what to resume from, and all of them read that."""
         if self.run.peers is None:
             self._open_own_store(folder, Store)
             return
@@ -139,7 +139,7 @@ class Recovery:
         return store, place
 
     def _open_own_store(self, folder: Path, kind: type[Store]) -> str | None:
-        """The store, and in ``_loaded`` what to go on from; returns where that is."""
+        """The store, and in ``_loaded`` what to resume from; returns where that is."""
         store, place = self._make_store(folder, kind)
         if self.options.restart:
             store.set_aside([entry.name for entry in store.entries()], "aside")
@@ -214,7 +214,7 @@ class Recovery:
         self._begin_attempt()
 
     def _check_allowed(self, loaded: Loaded | None) -> None:
-        """A misspelt name would allow nothing, which is told before anything is compared."""
+        """A misspelt name would allow nothing, which is reported before anything is compared."""
         if self.run.plan is None:
             return
         parts = [*self.run.parts(), *(loaded.state if loaded is not None else ())]
@@ -339,7 +339,7 @@ class Recovery:
                     lock.release()
 
     def _end_attempt(self, error: BaseException | None) -> None:
-        """What ended well, or with a mistake that is told at once, was no failure of the run."""
+        """What ended well, or with a mistake that is reported at once, was no failure of the run."""
         if self._attempts is None:
             return
         if isinstance(error, Exception) and not isinstance(error, UserError):
@@ -369,7 +369,7 @@ def _recorded_steps(folder: Path | None) -> int:
 
 
 def _mention_weights(store: Store) -> str:
-    """Weights alone are nothing to go on from; who saves nothing else should know."""
+    """Weights alone are nothing to resume from; who saves nothing else should know."""
     alone = [name for name in sorted(store.disk.names(store.folder)) if name.startswith("weights-")]
     return f"; {printable(alone[-1])} has weights only: init_from starts with them" if alone else ""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from etude.core.hook import PointCalls
 
-#: Seconds between two looks: often at the beginning, so that short runs are told well too.
+#: Seconds between two looks: often at the beginning, so that short runs are reported well too.
 _FIRST, _LATER, _SHORT = 0.01, 0.05, 20.0
 _IMPATIENT = 2e-5
 _CHANCE = random.Random()  # its own: the global one belongs to the training

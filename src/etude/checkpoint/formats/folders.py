@@ -139,7 +139,7 @@ def checkpoints(folder: str) -> list[Found]:
 
 
 def newest(folder: str) -> str | None:
-    """What a resume would go on from: what is pointed to, else the one with the most steps."""
+    """What a resume would resume from: what is pointed to, else the one with the most steps."""
     found = checkpoints(folder)
     chosen = next((one for one in found if one.pointers), None) or next(
         (one for one in reversed(found) if not one.purpose.startswith("best")), found[-1] if found else None
@@ -166,7 +166,7 @@ def fault(path: str) -> str:
 
 
 def damage(path: str, need: Collection[str] = ()) -> str:
-    """What is missing or not as it was written; empty if nothing. Every byte is read, and held against torch's
+    """What is missing or not as it was written; empty if nothing. Every byte is read, and compared with torch's
     checksums; what the bytes mean is not looked at. ``need`` names entries of a folder; ``a|b``: one of them."""
     if not os.path.isdir(path):
         return _trouble(path, lambda: _require_whole(path))

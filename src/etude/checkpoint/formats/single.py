@@ -26,7 +26,7 @@ def save_file(path: str | os.PathLike[str], content: Any, *, mode: int = 0o600) 
 
 
 class Patience:
-    """Saves that fail: the first in a row are told and forgiven, for a full disk may have room at the next.
+    """Saves that fail: the first in a row are reported and forgiven, for a full disk may have room at the next.
 
     >>> patience = Patience(most=2)
     >>> patience.forgive(SaveError("no space"), print)

@@ -107,7 +107,7 @@ def write(
 
 
 def write_native(folder: str, found: Content, key: str = "", optimizer: Any = None) -> str:
-    """The weights as a checkpoint ``weights-N`` below ``folder``, with checksums: to start from, not to go on from."""
+    """The weights as a checkpoint ``weights-N`` below ``folder``, with checksums: to start from, not to resume from."""
     parts = {"model": found.weights(key)} | ({"optimizer": optimizer} if optimizer is not None else {})
     snapshot = Arena().take(parts)
     manifest = Manifest(step=found.step or 0, epoch=found.epoch or 0, kind="weights", parts=snapshot.parts)
@@ -178,7 +178,7 @@ def _wide(value: torch.Tensor) -> torch.Tensor:
 def _require_same_names(
     first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor], left: str, right: str
 ) -> None:
-    """Averaging what is not the same model is a mistake, told by the first weights that do not fit."""
+    """Averaging what is not the same model is a mistake, recognised by the first weights that do not fit."""
     match = warm.compare(first, other)
     if not match.exact:
         raise ConfigError(

@@ -153,7 +153,7 @@ class Pruned:
 
 
 def prune(folder: str, rule: Retention, *, aside: bool = False, dry: bool = False) -> Pruned:
-    """Delete what ``rule`` does not keep. What is damaged neither counts as kept nor goes: it is told of."""
+    """Delete what ``rule`` does not keep. What is damaged neither counts as kept nor goes: it is reported."""
     if is_native(folder) or folders.one(folder):
         raise UserError(f"{printable(folder)} is one checkpoint; prune takes the folder that it lies in")
     store = Store(folder, retention=rule, write=False)

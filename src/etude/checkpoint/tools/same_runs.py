@@ -1,4 +1,4 @@
-"""Two finished runs held against each other: the first thing that differs, in the order in which it came about."""
+"""Two finished runs compared with each other: the first thing that differs, in the order in which it came about."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def steps_of(folder: Path) -> int:
 
 
 def saved_steps(folder: Path) -> int:
-    """How many steps a run that was killed can go on from; 0 where it has left no checkpoint."""
+    """How many steps a run that was killed can resume from; 0 where it has left no checkpoint."""
     try:
         return steps_of(folder)
     except (UserError, ResumeError):

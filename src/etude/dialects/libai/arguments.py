@@ -53,7 +53,7 @@ _SCALED: tuple[Path, ...] = (("train", "scheduler", "milestones"),)
 
 
 def arguments(tree: Tree) -> list[Finding]:
-    """Every value of a lazy call that its target cannot take; in a class of the user's own only a warning."""
+    """Every value of a lazy call that its target cannot take; in a user-defined class only a warning."""
     found: list[Finding] = []
     for way, node in tree.walk():
         target = node.get("_target_") if isinstance(node, Mapping) else None

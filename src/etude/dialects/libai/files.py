@@ -30,7 +30,7 @@ from etude.dialects.libai.weight_names import get_missing_parameters_message, ge
 from etude.errors import ResumeError, SaveError
 
 LAST = "last_checkpoint"
-#: The name that is never pointed to: a resume goes on from the newest state, not from the best one.
+#: The name that is never pointed to: a resume starts from the newest state, not from the best one.
 BEST = "model_best"
 
 
@@ -63,7 +63,7 @@ class Checkpointer:
                 self.tag_last_checkpoint(name)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        """Say which checkpoint a resume goes on from."""
+        """Say which checkpoint a resume starts from."""
         write_text(os.path.join(self.save_dir, LAST), last_filename_basename)
 
     def forget(self, path: str) -> None:

@@ -144,7 +144,7 @@ def _training(tree: Tree) -> Training:
 
 
 def _whole(value: Any) -> int:
-    """A number of a config; 0 for anything else, which is told elsewhere."""
+    """A number of a config; 0 for anything else, which is reported elsewhere."""
     return int(value) if isinstance(value, int | float) else 0
 
 
@@ -242,7 +242,7 @@ def is_served(target: Any, names: Sequence[str]) -> bool:
 
 
 def unknown(tree: Tree) -> list[Finding]:
-    """Keys of sections with a fixed set of them. One that is nearly a known key is a mistake, another is told."""
+    """Keys of sections with a fixed set of them. One that is nearly a known key is a mistake, another is reported."""
     findings = []
     for section, known in KEYS.items():
         node = tree.get(*section)

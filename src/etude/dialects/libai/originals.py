@@ -1,4 +1,4 @@
-"""Which releases of the originals the faces follow: what code that asks for ``__version__`` is told."""
+"""Which releases of the originals the faces follow: what code that asks for ``__version__`` is reported."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from etude.errors import Finding, is_slip, nearest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
-#: Sections without a target and the keys that belong there, beside any of the user's own.
+#: Sections without a target and the keys that belong there, beside any of your own.
 _SECTIONS: dict[Path, tuple[str, ...]] = {("dataloader",): ("train", "test", "evaluator")}
 _ALWAYS = ("_target_", "_recursive_")
 _BUILDERS = ("etude.dialects.libai.live.data.loaders", "etude.dialects.libai.live.detectron.data.loaders")
@@ -81,7 +81,7 @@ def new_keys(given: Mapping[str, Path]) -> list[Finding]:
 
 
 def beside(tree: Tree) -> list[Finding]:
-    """Overrides that add to a mapping of the user's own (``model.cfg``) what is nearly a key that stands there."""
+    """Overrides that add to a user-defined mapping (``model.cfg``) what is nearly a key that stands there."""
     found = []
     for text, way in ORIGINS.new.items():
         if str(tree.place(*way)) != f"override '{text}'" or way[:-1] in (*KEYS, *_SECTIONS):
@@ -130,7 +130,7 @@ def of_name(target: str) -> scan.Signature | None:
 
 
 def _takes(target: Any) -> tuple[str, ...]:
-    """What a target takes; nothing for one whose signature is closed, which is held against it elsewhere."""
+    """What a target takes; nothing for one whose signature is closed, which is compared with it elsewhere."""
     if isinstance(target, str):
         signature = of_name(target)
         if signature is None or not signature.open:

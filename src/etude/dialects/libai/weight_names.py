@@ -1,4 +1,4 @@
-"""How names of weights that found no place are told: those of one layer in one line."""
+"""How names of weights that found no place are reported: those of one layer in one line."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _not_null(read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _section(fields: Mapping[str, Field], make: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A mapping with these keys and no others; all that is wrong with it is told at once."""
+    """A mapping with these keys and no others; all that is wrong with it is reported at once."""
 
     def read_section(value: Any) -> Any:
         if not isinstance(value, Mapping):

@@ -88,7 +88,7 @@ class Saver:
         self.logger.setLevel(level)
 
     def forget_after(self, step: int) -> None:
-        """What the board was told of later steps is told again by a run that goes on from here."""
+        """What the board was reported later steps is reported again by a run that resumes from here."""
         if self._board is not None:
             self._board.close()
             self._board = _board(self.folder, purge_step=step + 1)

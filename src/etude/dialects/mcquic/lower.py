@@ -201,7 +201,7 @@ class _Lowering:
         return [("train", "hooks", index) for index in range(len(hooks if isinstance(hooks, list) else []))]
 
     def spec(self, path: Path, table: str, kind: str) -> Spec:
-        """The component at ``path``, held against the signature of what its key names."""
+        """The component at ``path``, compared with the signature of what its key names."""
         key, params = str(self.tree.get(*path, "key")), self.tree.get(*path, "params", default={})
         places = {name: self.tree.place(*path, "params", name) for name in params}
         at = self.tree.place(*path, "key")
@@ -220,7 +220,7 @@ class _Lowering:
                 **self.registered.get("ModuleRegistry", {}), **self.registered["model"]}  # fmt: skip
 
     def _target(self, path: Path, key: str, known: Mapping[str, str], table: str) -> str:
-        """``module:attr`` of what a key names; empty, and mostly a finding, where that cannot be told."""
+        """``module:attr`` of what a key names; empty, and mostly a finding, where that cannot be reported."""
         if key in known:
             return known[key]
         module, _, attribute = key.rpartition(".")

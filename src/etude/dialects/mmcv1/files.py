@@ -80,7 +80,7 @@ def candidates(folder: str) -> Iterator[str]:
 
 
 def newest(folder: str, *, say: Callable[[str], Any]) -> str | None:
-    """The newest checkpoint that can be read; each one that cannot is told of. None when there is none at all."""
+    """The newest checkpoint that can be read; each one that cannot is reported. None when there is none at all."""
     refused = []
     for path in candidates(folder):
         try:

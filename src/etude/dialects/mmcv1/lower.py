@@ -207,7 +207,7 @@ def _optimizers(low: Lowering) -> dict[str, Optimizer]:
 
 
 def _constructed(low: Lowering, given: Mapping[str, Any], norm: Any) -> dict[str, Optimizer]:
-    """What a constructor of the user's makes: one optimizer of each part that has a type, as far as can be seen."""
+    """What a user-defined constructor makes: one optimizer of each part that has a type, as far as can be seen."""
     typed = [str(name) for name, value in given.items() if isinstance(value, Mapping) and "type" in value]
     if typed:
         return {name: Optimizer(spec=_optimizer(low, ("optimizer", name)), clip_norm=norm) for name in typed}

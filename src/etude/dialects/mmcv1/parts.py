@@ -1,5 +1,5 @@
 """Parts of models and data sets that nobody registers. Without ``custom_imports`` a script may bring them, so then
-only those are told of that are known not to be served."""
+only those are reported that are known not to be served."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _remedy(low: Lowering, path: Path, name: str) -> str:
 
 
 def _slot(low: Lowering, path: Path) -> str:
-    """The registry of a part that a class of Étude's own will build; empty where a class of the user's may do so."""
+    """The registry of a part that a class of Étude's own will build; empty where a user-defined class may do so."""
     table = _SLOTS.get(path[1:], "") if path[0] == "model" else ""
     owners = [low.tree.get(*path[:length], "type") for length in range(1, len(path))]
     served = _served(("CLASSIFIERS", "HEADS"))

@@ -47,7 +47,7 @@ def tell_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str])
 
 
 def _known(registered: Mapping[tuple[str, str], str], path: Path) -> Mapping[str, str]:
-    """Return the names that may stand at ``path``; empty where that cannot be told."""
+    """Return the names that may stand at ``path``; empty where that cannot be reported."""
     if path[0] == "data":
         table = "PIPELINES" if _is_step(path) else "DATASETS" if _is_dataset(path) else ""
         return {name: target for (where, name), target in registered.items() if where == table}

@@ -1,7 +1,7 @@
 """JSON Schema of an mmcv 1.x config: the keys that the train scripts read, and what every class takes that it can name.
 
 Classes and their arguments are read from the sources behind the registries, so nothing has to be kept in step. A
-config may hold more at its top (variables of the user's own) and may name classes of the user's own.
+config may hold more at its top (user-defined variables) and may name user-defined classes.
 """
 
 from __future__ import annotations

@@ -295,7 +295,7 @@ def _seed(low: Lowering) -> None:
 
 
 def _needed(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
-    """Arguments that the parts of model and data take; those of the user's own classes are read off their source.
+    """Arguments that the parts of model and data take; those of your own classes are read off their source.
 
     The model and the training data are made of exactly what the config says. Parts inside of them are made by their
     owner, which may add to that: there it is only a warning.

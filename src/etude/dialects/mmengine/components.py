@@ -1,4 +1,4 @@
-"""Every component of a config held against the class that it names, as far as sources show it.
+"""Every component of a config compared with the class that it names, as far as sources show it.
 
 What the runner makes itself gets exactly the arguments that the config writes, so a parameter that the class does not
 take, or one that it needs, is a mistake. Parts inside a part (a model's backbone) are made by the user's own code,
@@ -135,13 +135,13 @@ class Components:
             self._required(path, value, signature, str(name), tables)
 
     def _nameless(self, path: Path, value: Mapping[Any, Any], table: str) -> None:
-        """A dict for a registry that does not say what it is. A misspelt `type` is told as such."""
+        """A dict for a registry that does not say what it is. A misspelt `type` is reported as such."""
         by_constructor = table == "OPTIMIZERS" and "constructor" in (self.low.tree.get("optim_wrapper") or {})
         if table not in _TYPED or path[-1] == "data_preprocessor" or by_constructor or "metrics" in value:
             return
         outer = self.low.tree.get(*(path[:-2] if isinstance(path[-1], int) else path[:-1]))
         if table == "DATASETS" and _last(outer.get("type")) not in ("", *self.tables["DATASETS"]):
-            return  # what a wrapper of the user's own makes of it is not known
+            return  # what a user-defined wrapper makes of it is not known
         if not nearest("type", [str(key) for key in value]) and not self.low.has_error(path):
             text = f"{dotted(path)} has no `type`"
             lost = self._lost(path)
@@ -202,7 +202,7 @@ class Components:
         return f"known: {', '.join(sorted(entry for table in tables for entry in self._names_of(table)))}"
 
     def _is_imported(self, module: str, attribute: str) -> bool:
-        """The name comes from an import of the config, which is told of at its own line."""
+        """The name comes from an import of the config, which is reported at its own line."""
         return any(
             entry.module == module and entry.name in (attribute, "") for entry in imported_by(self.low.tree.files)
         )
@@ -245,7 +245,7 @@ class Components:
                 tell(self.low.place(*path), f"{_bare(name)} needs the parameter {parameter.key!r}")
 
     def _is_completed(self, path: Path) -> bool:
-        """Nothing inside a part of a package that is not read is held against what its owner may add."""
+        """Nothing inside a part of a package that is not read is compared with what its owner may add."""
         owner = self.low.tree.get(*path[:-1])
         return not (isinstance(owner, Mapping) and self.target(owner.get("type"), _role(path[:-1]) or ()))
 

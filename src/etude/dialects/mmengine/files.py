@@ -153,7 +153,7 @@ def note_path(path: str) -> str:
 
 
 def newest_first(folder: str) -> list[str]:
-    """What an automatic resume may go on from: ``last_checkpoint``'s file, then the others by their number."""
+    """What an automatic resume may start from: ``last_checkpoint``'s file, then the others by their number."""
     latest = find_latest_checkpoint(folder)
     if latest is None:
         return []

@@ -1,4 +1,4 @@
-"""Methods of the user's hooks that are almost called like a point: nothing would ever call them."""
+"""Methods of user-defined hooks that are almost called like a point: nothing would ever call them."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ WORDS = Words(
 )  # fmt: skip
 
 
-#: Registry → name → ``module:attr`` of what it knows without being told.
+#: Registry → name → ``module:attr`` of what it knows without being asked.
 TABLES: dict[str, dict[str, str]] = {
     name: {**names_engine.REGISTERED.get(name, {}), **names_parts.REGISTERED.get(name, {})}
     for name in (*names_engine.REGISTERED, *names_parts.REGISTERED)
@@ -214,7 +214,7 @@ def _workers(low: Lowering, section: str) -> None:
 
 
 def _optimizers(low: Lowering) -> dict[str, Optimizer]:
-    """The optimizer, or several by name where a constructor of the user's own makes something of them."""
+    """The optimizer, or several by name where a user-defined constructor makes something of them."""
     given = low.tree.get("optim_wrapper")
     if not isinstance(given, Mapping):
         return {}

@@ -119,7 +119,7 @@ OUT_OF_SCOPE: dict[str, str] = {
     "mmengine.optim.optimizer._deepspeed": "DeepSpeed; use FSDPStrategy",
 }
 
-#: What the root registries know without being told: registry → name → where it is.
+#: What the root registries know without being asked: registry → name → where it is.
 REGISTERED: dict[str, dict[str, str]] = {
     "RUNNERS": _RUNNER | _FLEXIBLE,
     "LOOPS": _from("loops", "EpochBasedTrainLoop IterBasedTrainLoop ValLoop TestLoop"),

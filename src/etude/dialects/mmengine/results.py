@@ -30,7 +30,7 @@ def tell_results(components: Components) -> None:
 
 
 def _is_own_validation(low: Lowering) -> bool:
-    """A loop or a runner of the user's own may give what it likes."""
+    """A loop or a user-defined runner may give what it likes."""
     loop = low.tree.get("val_cfg", "type", default="ValLoop")
     runner = low.tree.get("runner_type") or "Runner"
     return str(loop).rpartition(".")[2] != "ValLoop" or runner not in ("Runner", "FlexibleRunner")

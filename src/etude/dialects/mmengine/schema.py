@@ -1,7 +1,7 @@
 """JSON Schema of an MMEngine config: the runner's keys, and what every class takes that a config can name.
 
 Classes and their arguments are read from the sources behind the registries, so nothing has to be kept in step. A
-config may hold more at its top (variables of the user's own) and may name classes of the user's own.
+config may hold more at its top (user-defined variables) and may name user-defined classes.
 """
 
 from __future__ import annotations
@@ -224,13 +224,13 @@ def _case(name: str, table: str, target: str, own: Own) -> dict[str, Any] | None
     ]
     if required:
         then["required"] = required
-    if not signature.open:  # a constructor of the user's own may want a dict for each of several optimizers
+    if not signature.open:  # a user-defined constructor may want a dict for each of several optimizers
         then["additionalProperties"] = DICT if table == "OPTIM_WRAPPERS" else False
     return {"if": test, "then": then}
 
 
 def _targets(table: str, own: Own) -> dict[str, str]:
-    """Name → ``module:attr``; a class of the user's takes the place of one that it is called like."""
+    """Name → ``module:attr``; a user-defined class takes the place of one that it is called like."""
     return {**(_schedulers_by_name() if table == "PARAM_SCHEDULERS" else _table(table)), **own.table(table)}
 
 

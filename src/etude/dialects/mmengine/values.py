@@ -116,7 +116,7 @@ def _former(low: Lowering) -> None:
 
 
 def _together(low: Lowering, keys: Sequence[str]) -> None:
-    """All or none. A key that is there under a misspelt name is told of by that name alone."""
+    """All or none. A key that is there under a misspelt name is reported by that name alone."""
     missing = [key for key in keys if low.tree.get(key) is None]
     if not missing or len(missing) == len(keys):
         return

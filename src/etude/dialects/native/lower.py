@@ -111,7 +111,7 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
     if not fields.present:
         fields.error("the section `train` is missing", hint="write train: {epochs: 10}")
     if epochs is None and steps is None:
-        epochs = 1  # a stand-in: the mistake has been told
+        epochs = 1  # a stand-in: the mistake has been reported
     validate = fields.take_amount("validate", default=None, unit="epoch")
     workflow = fields.take("workflow", default=None)
     limit = fields.take_amount("max_time", default=None, unit="second")

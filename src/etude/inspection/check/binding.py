@@ -68,7 +68,7 @@ class Binder:
             self._tell(at, f"the schedule drives {schedule.target!r}, which no parameter group has", hint)
 
     def check_update(self, plan: Plan) -> None:
-        """An update of the user's own does what ``train`` says only if it takes the engine's ``step``."""
+        """A user-defined update does what ``train`` says only if it takes the engine's ``step``."""
         if plan.update.name in ("Step", ""):
             return
         table = table_of("update")

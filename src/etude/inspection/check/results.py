@@ -33,7 +33,7 @@ _KNOWN: Mapping[str, _Names] = {
 
 
 def result_names(plan: Plan) -> tuple[set[str], bool]:
-    """The names, and whether these are sure to be all: metrics of the user's own may record what they like."""
+    """The names, and whether these are sure to be all: user-defined metrics may record what they like."""
     names = {"loss"}
     if len(plan.losses) > 1:
         names |= {f"loss/{spec.name.rpartition('.')[2]}" for spec in plan.losses}
@@ -45,7 +45,7 @@ def result_names(plan: Plan) -> tuple[set[str], bool]:
 
 
 def names_of(spec: Spec) -> set[str]:
-    """What one metric records; for one of the user's own, its ``name`` or its class in snake case."""
+    """What one metric records; for one of your own, its ``name`` or its class in snake case."""
     if spec.name in _KNOWN:
         return _KNOWN[spec.name](spec.args)
     given = spec.args.get("name")

@@ -1,4 +1,4 @@
-"""What went wrong while a lazy call was made, told with the line of the config that asked for it."""
+"""What went wrong while a lazy call was made, reported with the line of the config that asked for it."""
 
 from __future__ import annotations
 

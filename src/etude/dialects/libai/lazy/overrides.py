@@ -88,7 +88,7 @@ def _put(cfg: Any, override: Override) -> None:
 
 def _first_new(cfg: Any, key: str) -> Path:
     """The way to the first part of ``key`` that ``cfg`` does not have; empty where all of it is there, or where it is
-    an argument, which is held against its target."""
+    an argument, which is compared with its target."""
     node, way = cfg, way_of(key)
     for length, part in enumerate(way, start=1):
         if not isinstance(node, Mapping):

@@ -1,4 +1,4 @@
-"""What a yacs config refuses, told with the line of the file or the pair of the command line that it is about."""
+"""What a yacs config refuses, reported with the line of the file or the pair of the command line that it is about."""
 
 from __future__ import annotations
 

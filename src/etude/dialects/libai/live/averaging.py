@@ -1,4 +1,4 @@
-"""Gradients of several processes for a step of the user's own, which knows nothing of them.
+"""Gradients of several processes for a user-defined step, which knows nothing of them.
 
 LiBai's models are spread over the processes by themselves, so a trainer that a script brings calls ``self.model`` and
 is done. Here the default trainers wrap the model; for others the gradients are averaged where they come into being.

@@ -1,4 +1,4 @@
-"""Exceptions before the first step that the config is to blame for, told as its mistakes with their places.
+"""Exceptions before the first step that the config is to blame for, reported as its mistakes with their places.
 
 ``etude train`` checks a config before anything is made of it; a script does not. What a part refuses there is explained
 afterwards: by what ``etude check`` finds in the config, or by the key that the message speaks of.
@@ -37,7 +37,7 @@ _CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
 
 @contextmanager
 def explained(cfg: Any) -> Iterator[None]:
-    """Exceptions from inside, with no code of the user's involved, are about ``cfg``."""
+    """Exceptions from inside, with no user-defined code involved, are about ``cfg``."""
     try:
         yield
     except Exception as error:

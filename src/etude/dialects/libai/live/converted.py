@@ -52,7 +52,7 @@ class Dataset:
 
 @COLLATES.register(name="libai.Collate")
 class Collate:
-    """A collate function of the user's own, its batch as a mapping of fields."""
+    """A collate function of your own, its batch as a mapping of fields."""
 
     def __init__(self, function: Any) -> None:
         self.function = _found(function)

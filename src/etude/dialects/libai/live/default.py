@@ -43,11 +43,11 @@ logger = logging.getLogger("libai.engine.default")
 class DefaultTrainer(TrainerBase):
     """Override a ``build_*`` to change one thing, ``build_hooks`` or ``self._trainer`` to change how it trains."""
 
-    #: A checkpoint that the command line named, to go on from instead of the last one.
+    #: A checkpoint that the command line named, to resume from instead of the last one.
     _named = ""
     #: Whether a run that has ended can be resumed; a script is refused then, as LiBai refuses it.
     _goes_on = False
-    #: What averages the gradients of several processes while a step of the user's own trains.
+    #: What averages the gradients of several processes while a user-defined step trains.
     _averaging: Averaging | None = None
 
     def __init__(self, cfg: Any) -> None:
@@ -380,7 +380,7 @@ def _datasets(loader: Any) -> list[Any]:
 
 
 def _set(loader: Any, key: str, value: Any) -> None:
-    """Put ``key`` where the builder knows it; a builder of the user's own need not."""
+    """Put ``key`` where the builder knows it; a user-defined builder need not."""
     if _accepts(loader, key):
         loader[key] = value
 

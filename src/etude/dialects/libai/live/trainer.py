@@ -76,9 +76,9 @@ class TrainerBase:
 
     #: The hook whose ``after_step`` is being called, as a number.
     _acting: int | None = None
-    #: The moment of a checkpoint that this trainer goes on from.
+    #: The moment of a checkpoint that this trainer resumes from.
     _left_off: Mapping[str, Any] | None = None
-    #: Whether it goes on from one of the last iteration: that one counts, and no step is made.
+    #: Whether it resumes from one of the last iteration: that one counts, and no step is made.
     _only_finishes = False
 
     def __init__(self) -> None:

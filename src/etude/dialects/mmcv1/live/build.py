@@ -346,7 +346,7 @@ class LogFile:
 
 @contextmanager
 def _placed(plan: Plan, what: str, at: str = "") -> Iterator[None]:
-    """Mistakes found while something is built, told with the place in the config."""
+    """Mistakes found while something is built, reported with the place in the config."""
     place = at or (display(plan.files[0]) if plan.files else "")
     try:
         yield

@@ -36,7 +36,7 @@ def tell_of_data(error: Exception, where: str) -> None:
     lines = [line for line in str(error).splitlines() if line.strip()]
     kind = type(error).__name__
     said = lines[-1].removeprefix(f"{kind}: ") if lines else ""
-    traced = re.findall(r'File "([^"]+)", line (\d+)', str(error))  # what a worker tells of its traceback
+    traced = re.findall(r'File "([^"]+)", line (\d+)', str(error))  # what a worker reports its traceback
     own = [f"{file}:{line}" for file, line in traced if _is_users(file)]
     place = raised_by_user(error) or next(iter(own[::-1]), ":".join(traced[-1]) if traced else "")
     told = DataError(f"{where}: {kind}: {printable(said)}{f' ({place})' if place else ''}")

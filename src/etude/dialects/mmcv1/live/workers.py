@@ -1,6 +1,6 @@
 """Workers that outlive an epoch and can be resumed all the same.
 
-A worker's generators go on from epoch to epoch, in states that nobody outside can save. Here they are seeded at every
+A worker's generators resume from epoch to epoch, in states that nobody outside can save. Here they are seeded at every
 epoch with a number that the main process draws when torch would draw it for new workers: so workers that stay give
 the same samples as workers that are started anew, and a resumed run repeats them.
 """

@@ -48,7 +48,7 @@ def build(plan: Plan, options: Options) -> Run:
 
 
 def _require_there(resume: str | None) -> None:
-    """A checkpoint that is not there, told before anything is built."""
+    """A checkpoint that is not there, reported before anything is built."""
     if resume not in (None, "", "auto") and is_missing(resume):
         hint = near_checkpoint(str(resume))
         raise ResumeError(f"{resume} can not be found{f'; {hint}' if hint else ''}")

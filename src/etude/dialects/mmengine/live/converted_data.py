@@ -139,7 +139,7 @@ class Limited:
 
 
 class Batches:
-    """The passes of a train loop over ``loader``, each with a position to go on from.
+    """The passes of a train loop over ``loader``, each with a position to resume from.
 
     ``endless`` is the way of iteration loops, whose first pass was opened before training began.
     """

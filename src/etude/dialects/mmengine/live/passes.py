@@ -106,9 +106,9 @@ def seed_for_workers(loader: Any, *, drawn: bool) -> Iterator[None]:
 
 
 class _InfiniteDataloaderIterator:
-    """The batches of a dataloader again and again; samplers are told of each new pass.
+    """The batches of a dataloader again and again; samplers are reported each new pass.
 
-    The first pass begins with the first batch that is asked for, so that a resumed run loads nothing in vain.
+    The first pass begins with the first batch that is asked for, so that a resumed run loads nothing without effect.
     """
 
     def __init__(self, dataloader: Any, passes: Passes | None = None) -> None:

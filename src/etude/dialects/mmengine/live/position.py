@@ -23,7 +23,7 @@ _END = object()
 class Workers:
     """The ``count`` data workers of a run: where the generators of each stand after the last batch that was taken.
 
-    Workers that ``persist`` go on from pass to pass, others start again with each.
+    Workers that ``persist`` resume from pass to pass, others start again with each.
     """
 
     def __init__(self, count: int, *, persist: bool) -> None:

@@ -48,7 +48,7 @@ def prepare(run: Run) -> None:
 
 def rehearse(run: Run, record: Record) -> None:
     """The train loop runs on blanks. Schedulers step for real; the hooks that save and log are asked by their own rules
-    and what they would do is noted, as are validations. Hooks of the user's are noted where they act."""
+    and what they would do is noted, as are validations. User-defined hooks are noted where they act."""
     runner: Any = run.face
     if runner._train_loop is None:
         record.note("the config has no train_cfg: nothing is trained")
@@ -61,7 +61,7 @@ def rehearse(run: Run, record: Record) -> None:
 
 
 class _Shown(Acting):
-    """A hook with the priority that it was given, as it is told of."""
+    """A hook with the priority that it was given, as it is reported."""
 
     def __init__(self, hook: Hook, runner: Any) -> None:
         super().__init__(hook, runner, get_priority(hook.priority))
@@ -101,7 +101,7 @@ class _Stage:
                     acts[fn_name](self.quiet, **kwargs)
 
     def _train_step(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Stands for the model's; a loop of the user's may count by itself."""
+        """Stands for the model's; a user-defined loop may count by itself."""
         self.run.step = int(self.runner.iter)
         self.record.update()
         self.run.done = self.run.step + 1

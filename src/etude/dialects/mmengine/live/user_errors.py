@@ -20,7 +20,7 @@ from etude.errors import DataError, UserCodeError, printable
 
 
 def tell(error: BaseException, owner: type, method: str, what: str) -> None:
-    """Let ``error`` be reported as ``what`` is wrong with ``method`` of the user's class ``owner``."""
+    """Let ``error`` be reported as ``what`` is wrong with ``method`` of user-defined class ``owner``."""
     origin = origin_of(getattr(owner, method, owner))
     error.etude_told = UserCodeError(f"{owner.__name__}.{method} ({origin}) {what}")  # type: ignore[attr-defined]
 

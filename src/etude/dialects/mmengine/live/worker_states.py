@@ -54,7 +54,7 @@ def from_tensors(saved: list[Any]) -> State:
 
 @dataclass(frozen=True)
 class Turn:
-    """Whose batch it is; ``state`` is set where that worker goes on from, ``fresh`` where it starts again."""
+    """Whose batch it is; ``state`` is set where that worker resumes from, ``fresh`` where it starts again."""
 
     worker: int
     state: State | None = None

@@ -81,7 +81,7 @@ class Lowering:
         self._tell(Finding(str(at), message, hint, "warning"))
 
     def has_error(self, path: Path) -> bool:
-        """Whether a mistake was told of this very key; a second one about it would only confuse."""
+        """Whether a mistake was reported this very key; a second one about it would only confuse."""
         return self.tree.places.get(path) in self._wrong
 
     def _tell(self, finding: Finding) -> None:
@@ -169,7 +169,7 @@ class Lowering:
     # -- the user's own modules ----------------------------------------------------------------------------------
 
     def sources(self) -> Iterator[scan.Source]:
-        """The files of the user's modules, and those beside them that they import."""
+        """The files of user-defined modules, and those beside them that they import."""
         for module in self.modules:
             source = scan.find_source(module, self.folders)
             if source is not None:

@@ -1,6 +1,6 @@
 """Slips of the fingers anywhere in a config: a word that is one letter away from one that belongs there.
 
-Configs of this world may hold variables of the user's own and keys that nobody reads, so an unknown word alone is no
+Configs of this world may hold user-defined variables and keys that nobody reads, so an unknown word alone is no
 mistake. One that is a single slip away from a word that belongs there, and is missing, surely is.
 """
 
@@ -32,7 +32,7 @@ class Words:
 
     top: Sequence[str]
     names: Mapping[str, str]
-    #: Import name → attribute → ``module:attr``, to follow base classes of the user's own.
+    #: Import name → attribute → ``module:attr``, to follow base user-defined classes.
     served: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     keys: Mapping[tuple[str, ...], Sequence[str]] = field(default_factory=dict)
     defaults: Mapping[tuple[str, ...], str] = field(default_factory=dict)

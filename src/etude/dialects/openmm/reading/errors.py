@@ -1,4 +1,4 @@
-"""A config file that cannot be run: told with its own line, as a mistake of the config, not with a traceback."""
+"""A config file that cannot be run: reported with its own line, as a mistake of the config, not with a traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from etude.errors import ConfigError, EtudeError, is_slip, nearest, printable
 def told_by_line(path: str, *, base: str = "{{{{_base_.{}}}}}") -> Iterator[None]:
     """What the code of ``path`` or of its bases raises becomes a :class:`~etude.errors.ConfigError` with a place.
 
-    A name that is missing because its import is misspelt is told at the import. What a module of the user's raises
+    A name that is missing because its import is misspelt is reported at the import. What a user-defined module raises
     while the config imports it is not the config's mistake and goes on as it is. ``base`` is how the dialect writes a
     value of the base.
     """

@@ -23,7 +23,7 @@ _MARKERS = (DELETE, "_base_")
 
 
 def tell_inherited(low: Lowering) -> None:
-    """Move findings of ``low`` to the child that caused them, and tell of markers that are not written right."""
+    """Move findings of ``low`` to the child that caused them, and report markers that are not written right."""
     misspelt = {path for path, key in _misspelt_markers(low.tree) if _tell_marker(low, path, key)}
     for path, value in low.tree.walk():
         if isinstance(value, Mapping):

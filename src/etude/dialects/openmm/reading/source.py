@@ -188,7 +188,7 @@ def _data_values(text: str, path: str) -> dict[Any, Any]:
 
 
 def parsed(text: str, path: str) -> ast.Module:
-    """The syntax tree; a mistake is told for the file that the user wrote."""
+    """The syntax tree; a mistake is reported for the file that the user wrote."""
     try:
         return _redirected(ast.parse(text, filename=path))
     except SyntaxError as error:

@@ -80,7 +80,7 @@ def read_chain(filename: str | os.PathLike[str], style: Style, seen: tuple[str, 
 
 @contextmanager
 def _on_line_of(pattern: str, text: str, path: str) -> Iterator[None]:
-    """A mistake that is told of a whole file is told of the line with ``pattern``, if possible with its own words."""
+    """A mistake that is reported a whole file is reported the line with ``pattern``, if possible with its own words."""
     try:
         yield
     except ConfigKeyError as error:

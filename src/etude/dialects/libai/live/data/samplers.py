@@ -90,7 +90,7 @@ class CyclicSampler(Sampler[list[int]]):
 class SingleRoundSampler(Sampler[list[int]]):
     """Every sample once: a contiguous share per process; one that has a sample less repeats the first.
 
-    With ``drop_last`` all processes yield as many batches, so that none waits for another in vain.
+    With ``drop_last`` all processes yield as many batches, so that none waits for another without effect.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a data set raised in a worker process, told as if it had been raised here: with the line of the user's."""
+"""What a data set raised in a worker process, reported as if it had been raised here: with the user-defined line."""
 
 from __future__ import annotations
 

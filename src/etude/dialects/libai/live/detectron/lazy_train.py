@@ -100,7 +100,7 @@ def do_train(
 
 
 def _load(cfg: Any, arguments: Namespace, checkpointer: DetectionCheckpointer) -> bool:
-    """The named checkpoint, the last one or the first weights; whether the run goes on from a checkpoint."""
+    """The named checkpoint, the last one or the first weights; whether the run resumes from a checkpoint."""
     if arguments.named:
         checkpointer.load(arguments.named)
         return True

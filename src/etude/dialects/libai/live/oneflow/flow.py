@@ -16,7 +16,7 @@ from etude.dialects.libai.live.oneflow.placements import get_layer_placement, ge
 
 __all__ = ["get_layer_placement", "get_nd_sbp", "placement", "sbp", "to_global", "to_local"]
 
-#: What code that asks for a version is told.
+#: What code that asks for a version is reported.
 __version__ = "0.9.0"
 Tensor = torch.Tensor
 to_global, to_local = tensors.to_global, tensors.to_local

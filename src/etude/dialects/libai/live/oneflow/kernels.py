@@ -186,7 +186,7 @@ class FusedBatchNorm3d(_AddAndRelu, torch.nn.BatchNorm3d):
 
 
 def _dropout(x: Tensor, p: float) -> Tensor:
-    """Drop only where gradients are recorded: these kernels are not told whether a model trains or is measured."""
+    """Drop only where gradients are recorded: these kernels are not reported whether a model trains or is measured."""
     return F.dropout(x, p, training=torch.is_grad_enabled())
 
 

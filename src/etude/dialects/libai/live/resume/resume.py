@@ -1,4 +1,4 @@
-"""What a resumed run goes on from: the newest checkpoint that is whole, or the one that was named."""
+"""What a resumed run starts from: the newest checkpoint that is whole, or the one that was named."""
 
 from __future__ import annotations
 

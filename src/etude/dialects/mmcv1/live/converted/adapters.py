@@ -82,7 +82,7 @@ def optimizer(params: Any, config: Mapping[str, Any]) -> Any:
 
 @OPTIMIZERS.register(name="mmcv1.Constructed")
 def constructed(params: Any) -> Any:
-    """Stands where the hook ``mmcv1.Groups`` puts what a constructor of the user's makes."""
+    """Stands where the hook ``mmcv1.Groups`` puts what a user-defined constructor makes."""
     return torch.optim.SGD(params, lr=0.0)
 
 
@@ -146,7 +146,7 @@ class TrainStep:
 class Groups(EngineHook):
     """The optimizer made by mmcv's constructor, whose rules look at modules, from the ``config`` of the original.
 
-    A constructor of the user's may make several, by name.
+    A user-defined constructor may make several, by name.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:

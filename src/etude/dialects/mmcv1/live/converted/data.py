@@ -131,7 +131,7 @@ def _label(run: Run, data: Any) -> None:
 
 
 def _measure_again(run: Run, native: Any) -> None:
-    """A sampler of the user's may give more or fewer samples than the data have."""
+    """A user-defined sampler may give more or fewer samples than the data have."""
     own: Any = run.data["train"]
     if run.steps_per_epoch is None or len(own) == len(native) or run.plan is None:
         return

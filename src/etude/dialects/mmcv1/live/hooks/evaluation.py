@@ -129,7 +129,7 @@ class EvalHook(Hook):
         self.best_ckpt_path = runner.meta.setdefault("hook_msgs", {}).get("best_ckpt")
 
     def _check_arguments(self, runner: BaseRunner, dataset: Any) -> None:
-        """A misspelt argument of ``dataset.evaluate`` is told before training, not after the first epoch."""
+        """A misspelt argument of ``dataset.evaluate`` is reported before training, not after the first epoch."""
         taken = _arguments(getattr(dataset, "evaluate", None))
         if taken is None or type(self).evaluate is not EvalHook.evaluate:
             return

@@ -42,7 +42,7 @@ class LoggerHook(Hook):
         return bool(include_torch and isinstance(val, torch.Tensor) and len(val) == 1) if _sized(val) else False
 
     def get_mode(self, runner: BaseRunner) -> str:
-        """``train`` or ``val``; results of an evaluation are told by the missing ``time``."""
+        """``train`` or ``val``; results of an evaluation are reported by the missing ``time``."""
         if runner.mode == "train":
             return "train" if "time" in runner.log_buffer.output else "val"
         if runner.mode == "val":

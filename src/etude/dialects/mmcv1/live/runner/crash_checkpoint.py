@@ -1,4 +1,4 @@
-"""What a run that an exception ended leaves behind: the last whole step where a resumed run can go on from it in the
+"""What a run that an exception ended leaves behind: the last whole step where a resumed run can start from it in the
 same bits, else a word on how much it will have to do again."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _save(runner: BaseRunner, name: str, parts: dict[str, Any]) -> str | dict[st
 
 
 def _parts(runner: BaseRunner, error: Exception) -> dict[str, Any] | str:
-    """What the exact state says otherwise than usual, or why there is no state to go on from."""
+    """What the exact state says otherwise than usual, or why there is no state to resume from."""
     if runner._world_size > 1:
         return "each process would have to save its own part"
     site = getattr(error, "etude_site", None)

@@ -1,4 +1,4 @@
-"""The part of a runner that knows where the run is, puts it into checkpoints, and goes on from there."""
+"""The part of a runner that knows where the run is, puts it into checkpoints, and resumes from there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Position:
         self.entry: tuple[int, int] = (0, 0)
         self.resume_at: tuple[int, ...] | None = None
         self.unsettled: list[tuple[str, dict[str, Any]]] = []
-        #: The newest checkpoint to go on from, and its iteration.
+        #: The newest checkpoint to resume from, and its iteration.
         self.saved: tuple[str, int] = ("", 0)
         #: What the next exact state says otherwise, and the one whose last stage is being finished: live.leaving.
         self.parts: dict[str, Any] = {}

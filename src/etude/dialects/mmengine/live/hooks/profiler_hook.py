@@ -112,7 +112,7 @@ class ProfilerHook(Hook):
 
 
 class NPUProfilerHook(Hook):
-    """Ascend's profiler; known by name, so that a config that asks for it is told why it cannot be had."""
+    """Ascend's profiler; known by name, so that a config that asks for it is reported why it cannot be had."""
 
     priority = "VERY_LOW"
 

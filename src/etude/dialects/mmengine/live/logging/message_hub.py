@@ -196,7 +196,7 @@ class MessageHub(ManagerMixin):
             held.update(kept)
 
     def load_state_dict(self, state_dict: MessageHub | Mapping[str, Any]) -> None:
-        """Take the state of :meth:`state_dict`, or of another hub. Entries of a wrong kind are told of and skipped."""
+        """Take the state of :meth:`state_dict`, or of another hub. Entries of a wrong kind are reported and skipped."""
         if isinstance(state_dict, Mapping):
             for key in ("log_scalars", "runtime_info", "resumed_keys"):
                 assert key in state_dict, f"The loaded `state_dict` of `MessageHub` must contain key {key!r}"

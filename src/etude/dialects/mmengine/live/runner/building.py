@@ -53,7 +53,7 @@ class Building(Views):
     # -- log, hub, pictures --------------------------------------------------------------------------------------
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **kwargs: Any) -> MMLogger:
-        """The log of this run, ``<log_dir>/<timestamp>.log`` unless told otherwise."""
+        """The log of this run, ``<log_dir>/<timestamp>.log`` unless asked otherwise."""
         log_file = log_file or os.path.join(self._log_dir, f"{self.timestamp}.log")
         options = {"name": self._experiment_name, "file_mode": "a", **kwargs}
         return MMLogger.get_instance(log_level=log_level, log_file=log_file, **options)

@@ -36,7 +36,7 @@ _WORDS = {
 
 
 class Acting(CoreHook):
-    """One of the user's hooks as the engine sees it: its methods at the engine's points, called with the runner."""
+    """One of user-defined hooks as the engine sees it: its methods at the engine's points, called with the runner."""
 
     def __init__(self, hook: Hook, runner: Any, position: int) -> None:
         self.hook, self.runner, self.priority = hook, runner, position

@@ -277,7 +277,7 @@ class Runner(Building, Checkpoints, Hooking):
             turn_on_efficient_conv_bn_eval(self._bare_model(), joined)
 
     def _save_if_stopped(self) -> None:
-        """A run that was told to stop (by a signal, say) leaves a file to resume from, inside an epoch too."""
+        """A run that was asked to stop (by a signal, say) leaves a file to resume from, inside an epoch too."""
         if self.core_run.stopping is None or (self.iter >= self.max_iters and not self.owes_validation):
             return
         name = self._save_here()

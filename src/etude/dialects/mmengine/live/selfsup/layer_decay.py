@@ -1,4 +1,4 @@
-"""Smaller learning rates for earlier layers, as MMSelfSup writes it: the kind of model is told in the config."""
+"""Smaller learning rates for earlier layers, as MMSelfSup writes it: the kind of model is reported in the config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a yacs config asks for and cannot have, told with its keys.
+"""What a yacs config asks for and cannot have, reported with its keys.
 
 A script may build its parts in any order, long after the config was read; the part that refuses a value does not know
 whose it was.
@@ -16,7 +16,7 @@ from etude.errors import ConfigError
 
 @contextmanager
 def about(keys: str, *, hint: str = "") -> Iterator[None]:
-    """What is refused inside, with no code of the user's involved, is about these ``keys``."""
+    """What is refused inside, with no user-defined code involved, is about these ``keys``."""
     try:
         yield
     except (AssertionError, LookupError, ValueError, ArithmeticError, RuntimeError, OSError) as error:

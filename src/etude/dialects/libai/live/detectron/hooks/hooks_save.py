@@ -47,7 +47,7 @@ def together(trainer: Any, checkpointer: Any) -> Any:
 
 
 class BestCheckpointer(shared.BestCheckpointer, HookBase):
-    """Saves the best model with its iteration; what a resume goes on from stays the newest checkpoint."""
+    """Saves the best model with its iteration; where a resume starts stays the newest checkpoint."""
 
     logger_name = "detectron2.engine.hooks"
     missing_message = (

@@ -24,7 +24,7 @@ def collect_env_info() -> str:
 
 
 def setup_environment() -> None:
-    """Nothing is to be set up; in detectron2 a module of the user's could."""
+    """Nothing is to be set up; in detectron2 a user-defined module could."""
 
 
 def create_small_table(small_dict: Mapping[str, float]) -> str:
