@@ -185,7 +185,9 @@ class _Attempt:
         notes = reports.read_notes(self.place)
         if self._hung:
             return End(PeerError.exit_code, self._hung, lost=True)
-        raised = next((note for note in notes if note.code != PeerError.exit_code), None)
+        # A rank that ends because another one failed has nothing to say; the one that failed has.
+        spoken = sorted(notes, key=lambda note: not note.words)
+        raised = next((note for note in spoken if note.code != PeerError.exit_code), None)
         if raised is not None and raised.code in ORDERLY:
             return End(raised.code)  # it came to the end; what happened while it was torn down does not matter
         if raised is not None:
@@ -227,9 +229,19 @@ def worker(main: Callable[[list[str]], int], words: list[str], environment: dict
     reports.leave_note(code)
     if code in ORDERLY:
         return code
+    _let_others_speak()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _let_others_speak(seconds: float = 3.0) -> None:
+    """Wait for the rank that knows what is wrong: the first process that ends takes the others with it."""
+    place, deadline = reports.folder(), time.monotonic() + seconds
+    while place is not None and not any(note.words for note in reports.read_notes(place)):
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
 
 
 def _stands(beat: Beat) -> float:
