@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, IterableDataset
 sys.path.insert(0, str(Path(__file__).parent))
 from _common import Ratio, report
 
-from etude.data.digits import Digits
+from etude.data.datasets.digits import Digits
 from etude.data.loader import Loader
 
 BATCH, SAMPLES = 64, 2048

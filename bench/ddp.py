@@ -62,7 +62,7 @@ class Clock:
 
 def ours(width: int, steps: int, inputs: torch.Tensor, targets: torch.Tensor) -> float:
     import etude
-    from etude.data.memory import TensorData
+    from etude.data.datasets.tensors import TensorData
 
     model, clock = model_of(width), Clock()
 

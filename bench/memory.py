@@ -22,7 +22,7 @@ from _common import table
 BY_HAND = """
 import torch
 from torch import nn
-from etude.data.digits import Digits
+from etude.data.datasets.digits import Digits
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -18,7 +18,7 @@ from mmselfsup.registry import DATASETS, METRICS, MODELS
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from etude.data.digits import Digits
+from etude.data.datasets.digits import Digits
 
 
 @DATASETS.register_module()

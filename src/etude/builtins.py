@@ -25,20 +25,20 @@ LOSSES: dict[str, str] = _same(
 ) | {"SumLoss": "etude.losses.combine:SumLoss"}
 
 DATASETS: dict[str, str] = {
-    "Characters": "etude.data.text:Characters",
-    "Csv": "etude.data.csv:Csv",
-    "Digits": "etude.data.digits:Digits",
-    "Idx": "etude.data.idx:Idx",
-    "Jsonl": "etude.data.tables:Jsonl",
-    "Parquet": "etude.data.tables:Parquet",
-    "Tar": "etude.data.tar:Tar",
-    "ImageFolder": "etude.data.images:ImageFolder",
-    "TensorData": "etude.data.memory:TensorData",
+    "Characters": "etude.data.datasets.text:Characters",
+    "Csv": "etude.data.datasets.csv:Csv",
+    "Digits": "etude.data.datasets.digits:Digits",
+    "Idx": "etude.data.datasets.idx:Idx",
+    "Jsonl": "etude.data.datasets.tables:Jsonl",
+    "Parquet": "etude.data.datasets.tables:Parquet",
+    "Tar": "etude.data.datasets.tar:Tar",
+    "ImageFolder": "etude.data.datasets.images:ImageFolder",
+    "TensorData": "etude.data.datasets.tensors:TensorData",
     "Transformed": "etude.data.transforms:Transformed",
 }
 
 TRANSFORMS: dict[str, str] = _same("etude.data.transforms", "Chain Normalize RandomFlip RandomShift") | {
-    "RandAugment": "etude.data.augment:RandAugment"
+    "RandAugment": "etude.data.transforms:RandAugment"
 }
 
 SAMPLERS: dict[str, str] = _same("etude.data.samplers", "Balanced LengthGrouped RepeatedAugmentation Subset Weighted")

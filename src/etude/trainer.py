@@ -39,7 +39,7 @@ from etude.core.predict import predict
 from etude.core.run import Part, Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader, is_stream
-from etude.data.replay import Replay
+from etude.data.resume import Replay
 from etude.data.seeds import seed_rank
 from etude.data.sliced import Sliced
 from etude.dist.world import World

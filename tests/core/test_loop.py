@@ -7,8 +7,8 @@ from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, Periodic
 from etude.core.loop import Workflow, epochs, fit, steps
 from etude.core.run import Run
 from etude.core.update import Forward, Step
+from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
-from etude.data.memory import TensorData
 from etude.errors import Diverged, UserCodeError
 
 

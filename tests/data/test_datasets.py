@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 
 from etude.data import fingerprint
-from etude.data.csv import Csv
-from etude.data.digits import Digits
+from etude.data.datasets.csv import Csv
+from etude.data.datasets.digits import Digits
+from etude.data.datasets.idx import Idx, read_idx
+from etude.data.datasets.images import ImageFolder
+from etude.data.datasets.tensors import TensorData
 from etude.data.fingerprint import fingerprint_of
-from etude.data.idx import Idx, read_idx
-from etude.data.images import ImageFolder
 from etude.data.loader import Loader
-from etude.data.memory import TensorData
 from etude.data.transforms import Chain, Normalize, RandomFlip, RandomShift, Transformed
 from etude.errors import ConfigError, DataError
 

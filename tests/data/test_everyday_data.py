@@ -12,11 +12,11 @@ import torch
 
 import etude
 from etude.data.collate import CutMix
+from etude.data.datasets.tables import Jsonl, Parquet
+from etude.data.datasets.tar import Tar
+from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
-from etude.data.memory import TensorData
 from etude.data.samplers import LengthGrouped, RepeatedAugmentation, Weighted
-from etude.data.tables import Jsonl, Parquet
-from etude.data.tar import Tar
 from etude.errors import ConfigError
 from etude.metrics import AUROC, R2, AveragePrecision, IoU, Perplexity
 
@@ -214,7 +214,7 @@ def test_a_stream_is_validated_on(tmp_path):
 
 
 def test_augmented_images_stay_images(tmp_path):
-    from etude.data.augment import RandAugment
+    from etude.data.transforms import RandAugment
 
     torch.manual_seed(0)
     image = torch.rand(3, 12, 12)

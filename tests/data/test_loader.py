@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from etude.cli import _report
 from etude.data.collate import Lists, Mixup, Pad, stack
-from etude.data.digits import Digits
+from etude.data.datasets.digits import Digits
+from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
-from etude.data.memory import TensorData
 from etude.data.samplers import Balanced, Subset
 from etude.data.transforms import Transformed
 from etude.errors import ConfigError, DataError

@@ -13,8 +13,8 @@ from etude.core.hook import Hook, HookTable
 from etude.core.loop import epochs
 from etude.core.run import Run
 from etude.core.update import Forward, Step
+from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
-from etude.data.memory import TensorData
 from etude.metrics import Accuracy
 
 registry.load_builtins()

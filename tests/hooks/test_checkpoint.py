@@ -15,9 +15,9 @@ from etude.core.evaluation import Evaluation
 from etude.core.hook import Hook, HookTable
 from etude.core.run import Run
 from etude.core.update import Forward, Step
+from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
-from etude.data.memory import TensorData
-from etude.data.replay import Replay
+from etude.data.resume import Replay
 from etude.errors import ConfigError, Diverged, ResumeError, UserCodeError
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.ema import Ema

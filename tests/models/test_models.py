@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from etude.data.digits import Digits
+from etude.data.datasets.digits import Digits
+from etude.data.datasets.text import Characters
 from etude.data.loader import Loader
-from etude.data.text import Characters
 from etude.errors import ConfigError
 from etude.models import MLP, CharTransformer, ConvNet
 

@@ -10,8 +10,7 @@ import torch
 from etude.checkpoint.changes import facts
 from etude.checkpoint.warm import compare, describe
 from etude.core.run import Run
-from etude.data.replay import generators
-from etude.data.replay import restore as restore_generators
+from etude.data.resume import Snapshot
 from etude.dist import group
 from etude.dist.shards import scattered, whole
 from etude.errors import ResumeError, printable
@@ -26,15 +25,10 @@ class Generators:
     """Every generator that training may draw from, as a part."""
 
     def state_dict(self) -> dict[str, Any]:
-        state = generators()
-        if torch.cuda.is_available():
-            state["cuda"] = torch.cuda.get_rng_state_all()
-        return state
+        return Snapshot.take().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        restore_generators(state)
-        if torch.cuda.is_available() and len(state.get("cuda", ())) == torch.cuda.device_count():
-            torch.cuda.set_rng_state_all(state["cuda"])
+        Snapshot.of(state).restore()
 
 
 def collect(run: Run) -> dict[str, Any]:

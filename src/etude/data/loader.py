@@ -36,7 +36,7 @@ class Loader:
     ``set_epoch`` says which epoch comes next; without it, epochs follow one another. ``limit`` ends every epoch after
     so many batches.
 
-    >>> from etude.data.memory import TensorData
+    >>> from etude.data.datasets.tensors import TensorData
     >>> import torch
     >>> loader = Loader(TensorData(torch.arange(5)), batch_size=2)
     >>> [batch.tolist() for batch in loader], len(loader)

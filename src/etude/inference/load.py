@@ -25,7 +25,7 @@ from etude.core.outputs import SCORE_KEYS
 from etude.core.predict import inputs_of, predict
 from etude.core.state import check_weights
 from etude.core.update import Forward
-from etude.data.images import SUFFIXES, Pictures
+from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
 from etude.errors import ConfigError, NoCheckpoint, UserError, printable, suggest
 from etude.inspection.check.paths import located

@@ -21,7 +21,7 @@ from etude.core.hook import Hook as EngineHook
 from etude.core.loop import Workflow
 from etude.core.run import Run
 from etude.data.move import move
-from etude.data.replay import Replay
+from etude.data.resume import Replay
 from etude.dialects.mmcv1.live.converted.adapters import Late, Updating, call_hooks, dataset
 from etude.dialects.mmcv1.live.converted.runner_view import is_number, view_of
 from etude.dialects.mmcv1.live.converted.workflow import Turns

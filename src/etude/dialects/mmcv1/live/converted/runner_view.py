@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from etude.core.run import Run
-from etude.data.replay import Replay
+from etude.data.resume import Replay
 from etude.dialects.mmcv1.live.hooks.lr_updater import per_group
 from etude.dialects.mmcv1.live.parallel import MMDataParallel
 from etude.dialects.mmcv1.live.runner.log_buffer import LogBuffer

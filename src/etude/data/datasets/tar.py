@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from etude.data.datasets.images import SUFFIXES, read_image
+from etude.data.datasets.tables import paths_of
 from etude.data.fingerprint import checksum_of_files
-from etude.data.images import SUFFIXES, read_image
-from etude.data.tables import paths_of
 from etude.errors import ConfigError, suggest
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from etude import Trainer
 from etude.core.run import Run
-from etude.data.replay import Replay
+from etude.data.resume import Replay
 
 
 class Noisy(torch.utils.data.Dataset[Any]):

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from etude.data.memory import TensorData
+from etude.data.datasets.tensors import TensorData
 from etude.errors import ConfigError, DataError, suggest
 
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 import numpy as np
 import torch
 
-from etude.data.memory import TensorData
+from etude.data.datasets.tensors import TensorData
 from etude.errors import ConfigError, suggest
 
 _TRAIN_SHARE = 0.8
@@ -28,7 +28,7 @@ class Digits(TensorData):
     classes = 10
 
     def __init__(self, split: str = "train", flat: bool = True) -> None:
-        with np.load(str(files("etude.data").joinpath("digits.npz"))) as stored:
+        with np.load(str(files("etude.data.datasets").joinpath("digits.npz"))) as stored:
             images, labels = stored["images"], stored["labels"]
         chosen = _split(split, len(labels))
         pixels = torch.from_numpy(images[chosen].astype(np.float32) / 16.0)

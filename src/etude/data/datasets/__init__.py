@@ -1,0 +1,1 @@
+"""Datasets that come with Étude: one file per format."""
