@@ -19,7 +19,7 @@ import torch
 
 from etude.api import load_plan, require_sound
 from etude.build import Options, build
-from etude.events import tracker
+from etude.events import outbox
 from etude.events.tracker import Job, Tracker
 from etude.session.session import Session
 
@@ -63,7 +63,7 @@ def once(writers: str, *, hang: bool = False) -> tuple[float, float]:
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     torch.set_num_threads(1)
-    tracker.OPENING = tracker.PATIENCE = 0.5
+    outbox.OPENING = outbox.PATIENCE = 0.5
     kinds = {"none": ("", False), "all": (ALL, False), "hanging": ("", True)}
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
     for number in range(rounds + 1):

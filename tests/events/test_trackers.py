@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from etude.errors import MissingExtra
-from etude.events import tracker as trackers
+from etude.events import outbox
 from etude.events.media import Media
 from etude.events.record import Record
 from etude.events.system import System
@@ -61,21 +61,21 @@ def test_records_come_in_order_and_the_id_is_kept_for_a_resume(tmp_path):
 
 
 def test_a_tracker_that_is_too_slow_drops_and_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(trackers, "WAITING", 10)
+    monkeypatch.setattr(outbox, "WAITING", 10)
     gate = threading.Event()
     slow = Collect(tmp_path, gate)
     with pytest.warns(UserWarning, match="collect is too slow: records are dropped"):
         for step in range(1, 51):
             slow.write(record(step))
-    assert slow.dropped >= 39
+    assert slow._outbox.dropped >= 39
     gate.set()
-    with pytest.warns(UserWarning, match=f"collect: {slow.dropped} records were dropped"):
+    with pytest.warns(UserWarning, match=f"collect: {slow._outbox.dropped} records were dropped"):
         slow.close()
-    assert len(slow.got) + slow.dropped == 50
+    assert len(slow.got) + slow._outbox.dropped == 50
 
 
 def test_a_tracker_that_hangs_is_left_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr(trackers, "PATIENCE", 0.2)
+    monkeypatch.setattr(outbox, "PATIENCE", 0.2)
     gate = threading.Event()
     hanging = Collect(tmp_path, gate)
     for step in range(1, 6):
@@ -88,14 +88,14 @@ def test_a_tracker_that_hangs_is_left_behind(tmp_path, monkeypatch):
 def test_a_tracker_that_fails_is_switched_off_with_one_warning(tmp_path):
     broken = Collect(tmp_path, fail_at=1)
     broken.write(record(1))
-    broken._thread.join(60)
+    broken._outbox._thread.join(60)
     with pytest.warns(
         UserWarning, match="switched off; training goes on: ConnectionError: the network is gone"
     ) as said:
         broken.write(record(2))
         broken.write(record(3))
         broken.close()
-    assert sum("switched off" in str(one.message) for one in said) == 1 and broken.dropped == 2
+    assert sum("switched off" in str(one.message) for one in said) == 1 and broken._outbox.dropped == 2
 
 
 def test_a_missing_package_is_answered_before_training(capfd, workdir, monkeypatch):
@@ -142,8 +142,8 @@ TRACKED = CONFIG.replace(
 
 
 def test_wandb_offline_and_mlflow_get_a_real_run_and_continue_it(capfd, workdir, monkeypatch):
-    monkeypatch.setattr(trackers, "OPENING", 300.0)
-    monkeypatch.setattr(trackers, "PATIENCE", 120.0)
+    monkeypatch.setattr(outbox, "OPENING", 300.0)
+    monkeypatch.setattr(outbox, "PATIENCE", 120.0)
     (workdir / "c.yaml").write_text(TRACKED)
     command = Commands(capfd)
     said = command("train", "c.yaml", "--folder", "r")

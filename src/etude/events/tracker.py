@@ -1,5 +1,4 @@
-"""Sends records to an experiment tracker from a thread of its own. A tracker that is slow, lost or broken never stops
-or slows training: its queue is bounded, and what does not fit is dropped and counted."""
+"""Sends records to an experiment tracker from a thread of its own (see :mod:`etude.events.outbox`)."""
 
 from __future__ import annotations
 
@@ -7,10 +6,7 @@ import importlib.util
 import json
 import math
 import os
-import queue
 import threading
-import time
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.dump import flat
-from etude.errors import MissingExtra, printable
+from etude.errors import MissingExtra
+from etude.events.outbox import Outbox
 from etude.events.record import TIMING_PREFIXES, Record
 from etude.events.system import System
 
 IDS = "trackers.json"
-#: Records that may wait; how long the end of a run waits for a tracker that sends nothing, or is still being opened.
-WAITING, PATIENCE, OPENING = 1000, 10.0, 60.0
-_SYSTEM_PAUSE = 15.0
 _ids_lock = threading.Lock()
 
 
@@ -54,15 +48,11 @@ class Tracker:
         if self.package and importlib.util.find_spec(self.package) is None:
             raise MissingExtra(self.package, self.extra, f"writing to {self.name}")
         self.folder, self.checkpoint = Path(folder), checkpoint
-        self.dropped = 0
         self._system = System() if system else None
-        self._queue: queue.Queue[Record | None] = queue.Queue(WAITING)
-        self._failed = ""
-        self._warned = False
+        self._outbox = Outbox(self.name, idle=self._idle)
         self._step = 0
-        self._opened = False
-        self._moved = time.monotonic()
-        self._thread = threading.Thread(target=self._serve, name=f"etude-{self.name}", daemon=True)
+        self._began = False
+        self._job = Job(self.folder, "")
 
     # What a tracker implements.
 
@@ -82,68 +72,32 @@ class Tracker:
     # The training's side: nothing here waits.
 
     def write(self, record: Record) -> None:
-        if self._failed:
-            self.dropped += 1
-            if not self._warned:
-                self._warned = True
-                warnings.warn(f"{self.name} failed and is switched off; training goes on: {self._failed}", stacklevel=2)
-            return
-        if self._thread.ident is None:
-            self._moved = time.monotonic()
-            self._thread.start()
-        try:
-            self._queue.put_nowait(record)
-        except queue.Full:
-            self.dropped += 1
-            if self.dropped == 1:
-                warnings.warn(f"{self.name} is too slow: records are dropped, training goes on", stacklevel=2)
+        if not self._began:
+            self._began = True
+            self._outbox.put(self._begin)
+        self._outbox.put(self._send, record)
 
     def close(self) -> None:
         """Wait a little for what is left, then say what was lost."""
-        asked = False
-        while self._thread.is_alive() and not self._is_stuck():
-            if not asked:
-                with suppress(queue.Full):
-                    self._queue.put(None, timeout=0.05)
-                    asked = True
-            self._thread.join(0.05)
-        if self._thread.is_alive():
-            self.dropped += self._queue.qsize()
-            warnings.warn(f"{self.name} does not answer; {self.dropped} records were not sent", stacklevel=2)
-        elif self._failed and not self._warned:
-            warnings.warn(f"{self.name} failed: {self._failed}", stacklevel=2)
-        elif self.dropped:
-            warnings.warn(f"{self.name}: {self.dropped} records were dropped", stacklevel=2)
-
-    def _is_stuck(self) -> bool:
-        return time.monotonic() - self._moved > (PATIENCE if self._opened else OPENING)
+        self._outbox.close(self._end)
 
     # The thread's side.
 
-    def _serve(self) -> None:
-        try:
-            job = read_job(self.folder, self.name)
-            known = self.open(job)
-            if known and known != job.known_as:
-                _remember(self.folder, self.name, known)
-            self._opened, self._moved = True, time.monotonic()
-            while (record := self._next()) is not None:
-                self._send(record)
-                self._moved = time.monotonic()
-            best = best_checkpoint(self.folder, job.plan) if self.checkpoint else None
-            if best is not None:
-                self.artifact("checkpoint", best)
-            self.finish()
-        except Exception as error:
-            self._failed = printable(f"{type(error).__name__}: {error}")[:300]
+    def _begin(self) -> None:
+        self._job = read_job(self.folder, self.name)
+        known = self.open(self._job)
+        if known and known != self._job.known_as:
+            _remember(self.folder, self.name, known)
 
-    def _next(self) -> Record | None:
-        while True:
-            try:
-                return self._queue.get(timeout=_SYSTEM_PAUSE)
-            except queue.Empty:
-                if self._system is not None:
-                    self.scalars(self._system.read(), self._step)
+    def _end(self) -> None:
+        best = best_checkpoint(self.folder, self._job.plan) if self.checkpoint else None
+        if best is not None:
+            self.artifact("checkpoint", best)
+        self.finish()
+
+    def _idle(self) -> None:
+        if self._system is not None:
+            self.scalars(self._system.read(), self._step)
 
     def _send(self, record: Record) -> None:
         self._step = record.step

@@ -12,6 +12,7 @@ import torch
 
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.errors import MissingExtra, UserError
+from etude.events.outbox import Outbox
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
@@ -113,6 +114,16 @@ class LoggerHook(Hook):
             self.log(runner)
             if self.reset_flag:
                 runner.log_buffer.clear_output()
+
+
+class TrackerHook(LoggerHook):
+    """A logger that writes to a service from a thread of its own, so that a slow or lost one never stops a run."""
+
+    @property
+    def outbox(self) -> Outbox:
+        if "_outbox" not in vars(self):
+            self._outbox = Outbox(type(self).__name__)
+        return self._outbox
 
 
 #: Packages that cannot be installed by their name, and what to do.

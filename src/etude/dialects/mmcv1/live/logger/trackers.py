@@ -1,4 +1,4 @@
-"""Loggers that hand the values to an experiment tracker, each where its package is installed."""
+"""Loggers that write to an experiment tracker, each where its package is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from etude.dialects.mmcv1.live.checks import ConfigTypeError
 from etude.dialects.mmcv1.live.dist_utils import master_only
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS
-from etude.dialects.mmcv1.live.logger.base import LoggerHook, need
+from etude.dialects.mmcv1.live.logger.base import LoggerHook, TrackerHook, need
 from etude.dialects.mmcv1.live.parallel import unwrap
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class TensorboardLoggerHook(LoggerHook):
 
 
 @HOOKS.register_module()
-class WandbLoggerHook(LoggerHook):
+class WandbLoggerHook(TrackerHook):
     """To Weights & Biases; at the end the files of the run with ``out_suffix`` become an artifact."""
 
     def __init__(
@@ -91,23 +91,26 @@ class WandbLoggerHook(LoggerHook):
         if not tags:
             return
         if self.with_step:
-            self.wandb.log(tags, step=self.get_iter(runner), commit=self.commit)
+            self.outbox.put(self.wandb.log, tags, step=self.get_iter(runner), commit=self.commit)
         else:
-            self.wandb.log(tags | {"global_step": self.get_iter(runner)}, commit=self.commit)
+            self.outbox.put(self.wandb.log, tags | {"global_step": self.get_iter(runner)}, commit=self.commit)
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
         if self.log_artifact and runner.work_dir is not None:
-            artifact = self.wandb.Artifact(name="artifacts", type="model")
-            for name in sorted(os.listdir(runner.work_dir)):
-                if name.endswith(self.out_suffix):
-                    artifact.add_file(os.path.join(runner.work_dir, name))
-            self.wandb.log_artifact(artifact)
-        self.wandb.finish()
+            self.outbox.put(self._send_files, runner.work_dir)
+        self.outbox.close(self.wandb.finish)
+
+    def _send_files(self, folder: str) -> None:
+        artifact = self.wandb.Artifact(name="artifacts", type="model")
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(self.out_suffix):
+                artifact.add_file(os.path.join(folder, name))
+        self.wandb.log_artifact(artifact)
 
 
 @HOOKS.register_module()
-class MlflowLoggerHook(LoggerHook):
+class MlflowLoggerHook(TrackerHook):
     """To MLflow; the model itself at the end when ``log_model``."""
 
     def __init__(
@@ -130,6 +133,8 @@ class MlflowLoggerHook(LoggerHook):
         super().before_run(runner)
         if self.exp_name is not None:
             self.mlflow.set_experiment(self.exp_name)
+        # A thread does not see the run that another one has begun; it needs the name.
+        self.run_id = (self.mlflow.active_run() or self.mlflow.start_run()).info.run_id
         if self.tags is not None:
             self.mlflow.set_tags(self.tags)
         if self.params is not None:
@@ -139,10 +144,11 @@ class MlflowLoggerHook(LoggerHook):
     def log(self, runner: BaseRunner) -> None:
         tags = self.get_loggable_tags(runner)
         if tags:
-            self.mlflow.log_metrics(tags, step=self.get_iter(runner))
+            self.outbox.put(self.mlflow.log_metrics, tags, step=self.get_iter(runner), run_id=self.run_id)
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
+        self.outbox.close()
         if self.log_model:
             pytorch = need("mlflow.pytorch", "MlflowLoggerHook", extra="tracking")
             settings: dict[str, Any] = {"pip_requirements": [f"torch=={torch.__version__}"]}
@@ -152,7 +158,7 @@ class MlflowLoggerHook(LoggerHook):
 
 
 @HOOKS.register_module()
-class NeptuneLoggerHook(LoggerHook):
+class NeptuneLoggerHook(TrackerHook):
     """To Neptune, of either API: ``neptune.new.init`` before version 1, ``neptune.init_run`` since."""
 
     def __init__(
@@ -181,18 +187,15 @@ class NeptuneLoggerHook(LoggerHook):
         for tag, value in self.get_loggable_tags(runner).items():
             series = self.run[tag]
             write = series.append if hasattr(series, "append") else series.log
-            if self.with_step:
-                write(value, step=self.get_iter(runner))
-            else:
-                write(value)
+            self.outbox.put(write, value, **({"step": self.get_iter(runner)} if self.with_step else {}))
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
-        self.run.stop()
+        self.outbox.close(self.run.stop)
 
 
 @HOOKS.register_module()
-class ClearMLLoggerHook(LoggerHook):
+class ClearMLLoggerHook(TrackerHook):
     """To ClearML."""
 
     def __init__(
@@ -216,11 +219,15 @@ class ClearMLLoggerHook(LoggerHook):
     @master_only
     def log(self, runner: BaseRunner) -> None:
         for tag, value in self.get_loggable_tags(runner).items():
-            self.task_logger.report_scalar(tag, tag, value, self.get_iter(runner))
+            self.outbox.put(self.task_logger.report_scalar, tag, tag, value, self.get_iter(runner))
+
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        self.outbox.close()
 
 
 @HOOKS.register_module()
-class DvcliveLoggerHook(LoggerHook):
+class DvcliveLoggerHook(TrackerHook):
     """To DVCLive, of either API; with ``by_epoch`` one step per epoch, when results wait in the buffer."""
 
     def __init__(
@@ -240,16 +247,23 @@ class DvcliveLoggerHook(LoggerHook):
     @master_only
     def log(self, runner: BaseRunner) -> None:
         step = runner.epoch if self.by_epoch else self.get_iter(runner)
+        self.outbox.put(self._send, self.get_loggable_tags(runner), step)
+
+    def _send(self, tags: Mapping[str, Any], step: int) -> None:
         old = hasattr(self.dvclive, "set_step")
         if old:
             self.dvclive.set_step(step)
         else:
             self.dvclive.step = step
         write = self.dvclive.log if old else self.dvclive.log_metric
-        for tag, value in self.get_loggable_tags(runner).items():
+        for tag, value in tags.items():
             write(tag, value)
         if not old:
             self.dvclive.make_summary()
+
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        self.outbox.close()
 
     @master_only
     def after_train_iter(self, runner: BaseRunner) -> None:
@@ -268,7 +282,7 @@ class DvcliveLoggerHook(LoggerHook):
 
 
 @HOOKS.register_module()
-class SegmindLoggerHook(LoggerHook):
+class SegmindLoggerHook(TrackerHook):
     """To Segmind."""
 
     def __init__(
@@ -282,11 +296,15 @@ class SegmindLoggerHook(LoggerHook):
     def log(self, runner: BaseRunner) -> None:
         tags = self.get_loggable_tags(runner)
         if tags:
-            self.log_metrics(metrics=tags, step=runner.epoch, epoch=runner.epoch)
+            self.outbox.put(self.log_metrics, metrics=tags, step=runner.epoch, epoch=runner.epoch)
+
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        self.outbox.close()
 
 
 @HOOKS.register_module()
-class PaviLoggerHook(LoggerHook):
+class PaviLoggerHook(TrackerHook):
     """To Pavi, tags without the mode; the last checkpoint at the end when asked for."""
 
     def __init__(
@@ -326,14 +344,17 @@ class PaviLoggerHook(LoggerHook):
     def log(self, runner: BaseRunner) -> None:
         tags = self.get_loggable_tags(runner, add_mode=False)
         if tags:
-            self.writer.add_scalars(self.get_mode(runner), tags, self.get_step(runner))
+            self.outbox.put(self.writer.add_scalars, self.get_mode(runner), tags, self.get_step(runner))
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
         if self.add_last_ckpt and runner.work_dir is not None:
             path = os.path.join(runner.work_dir, "latest.pth")
             if os.path.isfile(path):
-                self.writer.add_snapshot_file(
-                    tag=os.path.basename(runner.work_dir), snapshot_file_path=path, iteration=self.get_iter(runner)
+                self.outbox.put(
+                    self.writer.add_snapshot_file,
+                    tag=os.path.basename(runner.work_dir),
+                    snapshot_file_path=path,
+                    iteration=self.get_iter(runner),
                 )
-        self.writer.close()
+        self.outbox.close(self.writer.close)

@@ -83,7 +83,7 @@ class MMClsWandbHook(WandbLoggerHook):
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
-        self.wandb.finish()
+        self.outbox.close(self.wandb.finish)
 
     def _keep(self, hook: CheckpointHook, unit: str, number: int, results: dict[str, Any]) -> None:
         assert hook.out_dir is not None
@@ -91,6 +91,9 @@ class MMClsWandbHook(WandbLoggerHook):
         if self.log_checkpoint_metadata:
             numbers = {key: value for key, value in results.items() if self.is_scalar(value)}
             metadata = {unit: number, **{key: value for key, value in numbers.items() if key != "eval_iter_num"}}
+        self.outbox.put(self._send_file, os.path.join(hook.out_dir, f"{unit}_{number}.pth"), metadata)
+
+    def _send_file(self, path: str, metadata: dict[str, Any] | None) -> None:
         artifact = self.wandb.Artifact(f"run_{self.wandb.run.id}_model", type="model", metadata=metadata)
-        artifact.add_file(os.path.join(hook.out_dir, f"{unit}_{number}.pth"))
-        self.wandb.log_artifact(artifact, aliases=[f"{unit}_{number}", "latest"])
+        artifact.add_file(path)
+        self.wandb.log_artifact(artifact, aliases=[os.path.splitext(os.path.basename(path))[0], "latest"])

@@ -16,6 +16,7 @@ import torch
 
 from etude.dialects.mmengine.live.registry import VISBACKENDS
 from etude.errors import MissingExtra, printable
+from etude.events.outbox import Outbox
 
 _JSON = json.JSONEncoder(default=str)
 
@@ -89,6 +90,38 @@ class BaseVisBackend(metaclass=ABCMeta):
     def close(self) -> None:
         """Nothing more will come."""
         return
+
+
+class TrackerVisBackend(BaseVisBackend):
+    """A backend that writes to a service from a thread of its own, so that a slow or lost one never stops a run."""
+
+    @property
+    def _outbox(self) -> Outbox:
+        if "_calls" not in vars(self):
+            self._calls = Outbox(type(self).__name__)
+        return self._calls
+
+    def _close(self, end: Callable[[], Any], suffixes: tuple[str, ...] | str = ()) -> None:
+        """Send the run's files with these endings, then ``end`` the service."""
+        folder = getattr(self, "cfg", {}).get("work_dir") or self._save_dir
+        for path in files_ending(folder, suffixes) if folder and suffixes else ():
+            self._outbox.put(self._send_file, path, folder)
+        self._outbox.close(end)
+
+    def _send_file(self, path: str, folder: str) -> None:
+        """Send one file of the run's ``folder``."""
+
+
+class ByName(TrackerVisBackend):
+    """A backend whose rows are entered scalar by scalar."""
+
+    @force_init_env
+    def add_scalars(
+        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
+    ) -> None:
+        assert "step" not in scalar_dict, "Please set it directly through the step parameter"
+        for name, value in scalar_dict.items():
+            self.add_scalar(name, value, step)
 
 
 @VISBACKENDS.register_module()

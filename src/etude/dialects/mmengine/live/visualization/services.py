@@ -8,30 +8,11 @@ from typing import Any
 import numpy as np
 
 from etude.dialects.mmengine.live.registry import VISBACKENDS
-from etude.dialects.mmengine.live.visualization.backend import (
-    BaseVisBackend,
-    files_ending,
-    force_init_env,
-    needed,
-    number,
-)
-
-
-class _ByName(BaseVisBackend):
-    """A backend whose rows are entered scalar by scalar."""
-
-    @force_init_env
-    def add_scalars(
-        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
-    ) -> None:
-        assert "step" not in scalar_dict, "Please set it directly through the step parameter"
-        for name, value in scalar_dict.items():
-            if name != "step":
-                self.add_scalar(name, value, step)
+from etude.dialects.mmengine.live.visualization.backend import ByName, force_init_env, needed, number
 
 
 @VISBACKENDS.register_module()
-class ClearMLVisBackend(_ByName):
+class ClearMLVisBackend(ByName):
     """A ClearML task; files with ``artifact_suffix`` are uploaded at the end."""
 
     def __init__(
@@ -61,23 +42,22 @@ class ClearMLVisBackend(_ByName):
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
-        self._logger.report_image(name, name, iteration=step, image=image)
+        self._outbox.put(self._logger.report_image, name, name, iteration=step, image=image.copy())
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        self._logger.report_scalar(name, name, value=number(value), iteration=step)
+        self._outbox.put(self._logger.report_scalar, name, name, value=number(value), iteration=step)
 
     def close(self) -> None:
-        if not hasattr(self, "_clearml"):
-            return
-        folder = self.cfg.work_dir if hasattr(self, "cfg") and "work_dir" in self.cfg else self._save_dir
-        for path in files_ending(folder, self._artifact_suffix) if folder else ():
-            self._task.upload_artifact(os.path.basename(path), path)
-        self._task.close()
+        if hasattr(self, "_clearml"):
+            self._close(self._task.close, self._artifact_suffix)
+
+    def _send_file(self, path: str, folder: str) -> None:
+        self._task.upload_artifact(os.path.basename(path), path)
 
 
 @VISBACKENDS.register_module()
-class NeptuneVisBackend(_ByName):
+class NeptuneVisBackend(ByName):
     """A Neptune run; offline unless ``init_kwargs`` say otherwise."""
 
     def __init__(self, save_dir: str | None = None, init_kwargs: dict[str, Any] | None = None) -> None:
@@ -102,19 +82,19 @@ class NeptuneVisBackend(_ByName):
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
         file = needed("neptune.types", "NeptuneVisBackend").File.as_image(image.astype(np.float32) / 255)
-        self._neptune["images"].append(file, name=name, step=step)
+        self._outbox.put(self._neptune["images"].append, file, name=name, step=step)
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        self._neptune[name].append(number(value), step=step)
+        self._outbox.put(self._neptune[name].append, number(value), step=step)
 
     def close(self) -> None:
         if hasattr(self, "_neptune"):
-            self._neptune.stop()
+            self._close(self._neptune.stop)
 
 
 @VISBACKENDS.register_module()
-class DVCLiveVisBackend(_ByName):
+class DVCLiveVisBackend(ByName):
     """DVCLive's files; those with ``artifact_suffix`` are logged as artifacts at the end."""
 
     def __init__(
@@ -144,24 +124,26 @@ class DVCLiveVisBackend(_ByName):
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
         assert image.dtype == np.uint8, f"an image has values of uint8, but got {image.dtype}"
-        self._dvclive.log_image(f"{name}.png", image)
+        self._outbox.put(self._dvclive.log_image, f"{name}.png", image.copy())
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
+        self._outbox.put(self._send, name, number(value), step)
+
+    def _send(self, name: str, value: Any, step: int) -> None:
         self._dvclive.step = step
-        self._dvclive.log_metric(name, number(value))
+        self._dvclive.log_metric(name, value)
 
     def close(self) -> None:
-        if not hasattr(self, "_dvclive"):
-            return
-        folder = self.cfg.work_dir if hasattr(self, "cfg") and "work_dir" in self.cfg else self._save_dir
-        for path in files_ending(folder, self._artifact_suffix):
-            self._dvclive.log_artifact(path)
-        self._dvclive.end()
+        if hasattr(self, "_dvclive"):
+            self._close(self._dvclive.end, self._artifact_suffix)
+
+    def _send_file(self, path: str, folder: str) -> None:
+        self._dvclive.log_artifact(path)
 
 
 @VISBACKENDS.register_module()
-class AimVisBackend(_ByName):
+class AimVisBackend(ByName):
     """An Aim run."""
 
     def __init__(self, save_dir: str | None = None, init_kwargs: dict[str, Any] | None = None) -> None:
@@ -183,12 +165,12 @@ class AimVisBackend(_ByName):
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
-        self._aim_run.track(name=name, value=self._aim.Image(image), step=step)
+        self._outbox.put(self._aim_run.track, name=name, value=self._aim.Image(image), step=step)
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        self._aim_run.track(name=name, value=number(value), step=step)
+        self._outbox.put(self._aim_run.track, name=name, value=number(value), step=step)
 
     def close(self) -> None:
         if hasattr(self, "_aim_run"):
-            self._aim_run.close()
+            self._close(self._aim_run.close)

@@ -11,8 +11,7 @@ import torch
 
 from etude.dialects.mmengine.live.registry import VISBACKENDS
 from etude.dialects.mmengine.live.visualization.backend import (
-    BaseVisBackend,
-    files_ending,
+    TrackerVisBackend,
     flattened,
     force_init_env,
     needed,
@@ -23,7 +22,7 @@ _ARTIFACTS = (".json", ".log", ".py", "yaml")
 
 
 @VISBACKENDS.register_module()
-class WandbVisBackend(BaseVisBackend):
+class WandbVisBackend(TrackerVisBackend):
     """``wandb.init(**init_kwargs)``. ``step`` is not passed on: rows of validations would go backwards and be lost."""
 
     def __init__(
@@ -70,25 +69,25 @@ class WandbVisBackend(BaseVisBackend):
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
-        self._wandb.log({name: self._wandb.Image(image)}, commit=self._commit)
+        self._outbox.put(self._wandb.log, {name: self._wandb.Image(image)}, commit=self._commit)
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        self._wandb.log({name: value}, commit=self._commit)
+        self._outbox.put(self._wandb.log, {name: value}, commit=self._commit)
 
     @force_init_env
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
     ) -> None:
-        self._wandb.log(scalar_dict, commit=self._commit)
+        self._outbox.put(self._wandb.log, dict(scalar_dict), commit=self._commit)
 
     def close(self) -> None:
         if hasattr(self, "_wandb"):
-            self._wandb.join() if hasattr(self._wandb, "join") else self._wandb.finish()
+            self._close(self._wandb.join if hasattr(self._wandb, "join") else self._wandb.finish)
 
 
 @VISBACKENDS.register_module()
-class MLflowVisBackend(BaseVisBackend):
+class MLflowVisBackend(TrackerVisBackend):
     """MLflow: scalars as metrics, the flattened config as parameters, text files as artifacts at the end."""
 
     def __init__(
@@ -117,6 +116,8 @@ class MLflowVisBackend(BaseVisBackend):
         if self._mlflow.get_experiment_by_name(name) is None:
             self._mlflow.create_experiment(name, artifact_location=self._artifact_location)
         self._mlflow.set_experiment(name)
+        # A thread does not see the run that another one has begun; it needs the name.
+        self._run_id = (self._mlflow.active_run() or self._mlflow.start_run()).info.run_id
         if self._run_name is not None:
             self._mlflow.set_tag("mlflow.runName", self._run_name)
         if self._tags is not None:
@@ -144,12 +145,12 @@ class MLflowVisBackend(BaseVisBackend):
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
-        self._mlflow.log_image(image, name)
+        self._outbox.put(self._mlflow.MlflowClient().log_image, self._run_id, image.copy(), name)
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
         if isinstance(value, (int, float, torch.Tensor, np.ndarray, np.number)):
-            self._mlflow.log_metric(name, number(value), step)
+            self._outbox.put(self._mlflow.log_metric, name, number(value), step, run_id=self._run_id)
 
     @force_init_env
     def add_scalars(
@@ -158,13 +159,14 @@ class MLflowVisBackend(BaseVisBackend):
         assert isinstance(scalar_dict, dict)
         assert "step" not in scalar_dict, "Please set it directly through the step parameter"
         numbers = {name: number(value) for name, value in scalar_dict.items()}
-        self._mlflow.log_metrics({name: float(v) for name, v in numbers.items() if isinstance(v, (int, float))}, step)
+        wanted = {name: float(v) for name, v in numbers.items() if isinstance(v, (int, float))}
+        self._outbox.put(self._mlflow.log_metrics, wanted, step, run_id=self._run_id)
 
     def close(self) -> None:
-        if not hasattr(self, "_mlflow"):
-            return
-        folder = self.cfg.work_dir if hasattr(self, "cfg") and "work_dir" in self.cfg else self._save_dir
-        for path in files_ending(folder, self._artifact_suffix):
-            inside = os.path.relpath(os.path.dirname(path), folder)
-            self._mlflow.log_artifact(path, None if inside == os.curdir else inside)
-        self._mlflow.end_run()
+        if hasattr(self, "_mlflow"):
+            self._close(lambda: None, self._artifact_suffix)
+            self._mlflow.end_run()  # the run of this thread
+
+    def _send_file(self, path: str, folder: str) -> None:
+        inside = os.path.relpath(os.path.dirname(path), folder)
+        self._mlflow.log_artifact(path, None if inside == os.curdir else inside, run_id=self._run_id)
