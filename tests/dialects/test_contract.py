@@ -47,11 +47,11 @@ def test_the_file_of_a_dialect_is_told_from_those_of_all_others(name: str) -> No
 
 @pytest.mark.parametrize("name", ["native", "mmcv1", "mmengine", "mcquic"])
 def test_checking_a_config_imports_no_other_dialect(name: str) -> None:
-    loaded = modules_of_dialects("from etude.cli.check import inspect; inspect(sys.argv[1])", EXAMPLES[name])
+    loaded = modules_of_dialects("from etude.cli.configs.check import inspect; inspect(sys.argv[1])", EXAMPLES[name])
     light = modules_of_dialects("from etude import dialects; dialects.built_in()")
     heavy = {"native", "mmcv1", "mmengine", "libai", "mcquic"} - {name}
     code = (
-        "from etude.cli.check import inspect; inspect(sys.argv[1])\n"
+        "from etude.cli.configs.check import inspect; inspect(sys.argv[1])\n"
         "names = [m for m in sys.modules if m.startswith('etude.dialects.')]\n"
         f"other = [m for m in names if m.split('.')[2] in {sorted(heavy)!r} and m.count('.') > 2]\n"
         "allowed = ('dialect', 'names', 'known_keys', 'overlay')\n"
@@ -62,7 +62,7 @@ def test_checking_a_config_imports_no_other_dialect(name: str) -> None:
 
 
 def test_a_native_config_imports_nothing_of_the_others() -> None:
-    code = "from etude.cli.check import inspect; inspect(sys.argv[1])"
+    code = "from etude.cli.configs.check import inspect; inspect(sys.argv[1])"
     assert modules_of_dialects(code, EXAMPLES["native"]) <= {"base", "native"}
 
 

@@ -1,0 +1,1 @@
+"""Verbs about configs: check, plan, config, list, schema, init, convert."""

@@ -1,0 +1,1 @@
+"""Verbs that search for settings: sweep, lr-find, fit-batch."""
