@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from etude.hooks.stops import Signals
+
 PARTS = """\
 import time, etude
 
@@ -45,3 +47,17 @@ def test_a_step_that_does_not_end_is_left_after_the_grace(workdir: Path):
     assert child.returncode == 143, said
     assert "not done 1 s after SIGTERM" in said
     assert saved.is_dir()
+
+
+def test_a_signal_at_the_end_of_a_run_does_not_end_the_program_later():
+    """The thread that starts the clock may hear of the signal only after the run has ended."""
+    child = os.fork()
+    if child == 0:
+        for _ in range(100):
+            signals = Signals(grace=0.2)
+            signals.install()
+            os.kill(os.getpid(), signal.SIGTERM)
+            signals.restore()
+        time.sleep(1.0)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -80,6 +80,7 @@ class Signals:
         self.grace = grace
         self._before: dict[int, Any] = {}
         self._timer: threading.Timer | None = None
+        self._over = False
         self._lock = threading.Lock()
         self._bell: socket.socket | None = None
         self._bell_before = -1
@@ -88,6 +89,7 @@ class Signals:
         """Only the main thread may; elsewhere the program's own handlers stay."""
         if threading.current_thread() is not threading.main_thread():
             return
+        self._over = False
         self._listen()
         for name in SIGNALS:
             number = getattr(signal, name, None)
@@ -116,8 +118,9 @@ class Signals:
                         self._start_clock(name)
 
     def _start_clock(self, name: str) -> None:
+        """The other thread may hear of a signal only when the run is over: nothing is left to be ended then."""
         with self._lock:
-            if self._timer is None:
+            if self._timer is None and not self._over:
                 self._timer = threading.Timer(self.grace, self._give_up, [name])
                 self._timer.daemon = True
                 self._timer.start()
@@ -128,8 +131,10 @@ class Signals:
             _bells.discard(self._bell)
             self._bell.close()
             self._bell = None
-        if self._timer is not None:
-            self._timer.cancel()
+        with self._lock:
+            self._over = True
+            if self._timer is not None:
+                self._timer.cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}
