@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,8 @@ def load_plan(
     >>> plan.optimizers[""].spec.args["lr"], plan.train.epochs
     (0.05, 2)
     """
+    if isinstance(overrides, str | Mapping):
+        raise UserError('overrides is a list: ["train.epochs=3", "optim.lr=0.1"]')
     registry.load_builtins()
     if Path(config).is_dir() and (Path(config) / "plan.yaml").is_file():
         return _plan_of_run(Path(config), overrides, dialect)
@@ -103,6 +105,7 @@ def train(
     """
     from etude.build import Options, build
     from etude.core.loop import train as train_run
+    from etude.core.unsaved import warn_of_unsaved_state
     from etude.session.session import open_session
 
     options = options or Options()
@@ -129,6 +132,8 @@ def train(
     if trial is not None and trial.fast_dev_run:
         spoken.shorten_run(run)
     require_real(run, options, quiet=quiet)
+    if any(hook.spec.name == "Checkpoint" for hook in plan.hooks):
+        warn_of_unsaved_state(run)
     lasting = not _is_passing(trial, options)
     with open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh):
         train_run(run)

@@ -131,6 +131,11 @@ class HookPlan:
     essential: bool = True
 
 
+#: What ``train.precision`` and ``train.nonfinite`` may be.
+PRECISIONS = ("fp32", "bf16", "fp16")
+NONFINITE = ("stop", "skip", "rollback")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """How long, in which numbers, on what."""

@@ -23,6 +23,9 @@ gradient_clip_val max_grad_norm clip_grad_norm clip_grad grad_clip max_norm grad
 check_val_every_n_epoch val_check_interval eval_steps eval_strategy evaluation_strategy eval_interval = validate
 amp fp16 bf16 mixed_precision use_amp = precision
 torch_compile = compile
+bf16-mixed bf16-true bfloat16 = bf16
+16-mixed 16 16-true float16 half = fp16
+32 32-true float32 full = fp32
 accelerator devices gpus no_cuda use_cpu = device
 seed_everything random_seed manual_seed = seed
 limit_train_batches limit_val_batches = limit_batches

@@ -20,12 +20,11 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler
@@ -33,29 +32,56 @@ from torch.optim.lr_scheduler import LRScheduler
 from etude.build import Options, meet, parallel_of, peers_of, pick_device, seed_everything, unite, wrap_for
 from etude.core import loop as loops
 from etude.core.evaluation import Evaluation, metric_name, require_metric
-from etude.core.hook import FunctionHook, Hook, HookTable, require_points
+from etude.core.hook import FunctionHook, Hook, HookTable, require_call, require_points
 from etude.core.outputs import fitted
 from etude.core.predict import predict
-from etude.core.run import Part, Run
+from etude.core.run import Run
+from etude.core.unsaved import warn_of_unsaved_state
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader, is_stream
 from etude.data.resume import Replay
 from etude.data.seeds import seed_rank
 from etude.data.sliced import Sliced
 from etude.dist.world import World
-from etude.errors import UserError
+from etude.errors import ConfigError, UserError, nearest, suggest
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
 from etude.hooks.schedule import Schedule
 from etude.hooks.timer import Timer
 from etude.hooks.torch_schedule import TorchSchedule
-from etude.plan import Parallel, Training
+from etude.plan import NONFINITE, PRECISIONS, Parallel, Training
 from etude.schedules.phases import schedules_from
 from etude.session.session import Session
 from etude.units import Amount, parse
 
 Data = Iterable[Any] | Any
 F = TypeVar("F", bound=Callable[[Run], Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _suggesting(function: Callable[P, R]) -> Callable[P, R]:
+    """Answer a keyword that ``function`` does not have with the one that was probably meant."""
+    own = inspect.signature(function).parameters
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in own:
+                raise TypeError(f"{function.__qualname__} has no parameter {name!r}; {_meant(name, own)}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _meant(name: str, own: Collection[str]) -> str:
+    """Return the hint for an unknown keyword: one of ``own``, else one of ``fit`` or ``Trainer``."""
+    if nearest(name, list(own)) is None:
+        for place, function in (("trainer.fit", Trainer.fit), ("Trainer", Trainer.__init__)):
+            near = nearest(name, list(inspect.signature(function).parameters))
+            if near is not None:
+                return f"did you mean {place}({near}=…)?"
+    return suggest(name, [one for one in own if one != "self"], most=30)
 
 
 class Trainer:
@@ -74,6 +100,7 @@ class Trainer:
     "wrap": ["Block"]}``), and ``batch_size`` is that of all of them.
     """
 
+    @_suggesting
     def __init__(
         self,
         model: torch.nn.Module,
@@ -97,6 +124,10 @@ class Trainer:
         quiet: bool = False,
         parallel: str | Mapping[str, Any] | Parallel = "auto",
     ) -> None:
+        _require_choice("precision", precision, PRECISIONS)
+        _require_choice("nonfinite", nonfinite, NONFINITE)
+        if loop is not None:
+            require_call(loop, "loop", "run")
         self.world = World.from_environment()
         self.device = pick_device(device, self.world)
         meet(self.world, self.device)
@@ -120,7 +151,7 @@ class Trainer:
         self.update = self.step if update is None else _own_update(update, self.step)
         self.loop = loop
         self.metrics = {metric_name(metric): require_metric(metric) for metric in metrics}
-        self.hooks = [_as_hook(hook) for hook in [*hooks, *_schedule_hooks(schedule, schedule_by)]]
+        self.hooks = [_as_hook(hook) for hook in [*hooks, *_schedule_hooks(schedule, schedule_by, self.optimizers)]]
         self.parts = dict(parts or {})
         self.folder, self.seed, self.quiet = folder, seed, quiet
 
@@ -141,6 +172,7 @@ class Trainer:
 
         return add
 
+    @_suggesting
     def fit(
         self,
         train: Data,
@@ -153,24 +185,31 @@ class Trainer:
         validate: str = "1ep",
         log: str = "50step",
         checkpoint: str | Hook | None = None,
+        best: str = "",
         resume: bool = False,
     ) -> Run:
-        """Train on a dataset (made into batches here) or on anything that gives batches, for epochs or steps."""
+        """Train on a dataset (made into batches here) or on anything that gives batches, for epochs or steps.
+
+        ``checkpoint="1ep"`` saves into the trainer's folder, and ``best="accuracy"`` keeps the best one too. ``resume``
+        continues from the newest checkpoint in the folder, or begins if there is none.
+        """
         if (epochs is None) == (steps is None):
             raise UserError("say either epochs or steps: trainer.fit(data, epochs=10)")
         if self.folder is None and (checkpoint is not None or resume):
             asked = "resume" if checkpoint is None else "checkpoint"
             raise UserError(f"{asked} needs a folder to keep checkpoints in: Trainer(…, folder='runs/mine')")
+        if best and not isinstance(checkpoint, str):
+            raise UserError(f"best={best!r} goes with checkpoint='1ep'; a Checkpoint hook has its own `best`")
         if self.seed is not None:
             seed_everything(Training(seed=self.seed))
         run = self._run(train, val, batch_size=batch_size, workers=workers, epochs=epochs, steps=steps)
-        for hook in self._own_hooks(validate if val is not None else None, log, checkpoint):
+        for hook in self._own_hooks(validate if val is not None else None, log, checkpoint, best):
             run.hooks.add(hook)
         for hook in run.hooks:
             if hasattr(hook, "attach"):
                 hook.attach(run)
         if checkpoint is not None:
-            _warn_of_unsaved_state(run)
+            warn_of_unsaved_state(run)
         options = Options(folder=self.folder, resume="" if resume else None, quiet=self.quiet)
         with Session(run, options, lasting=self.folder is not None):
             loops.train(run)
@@ -223,6 +262,7 @@ class Trainer:
     def _loader(self, data: Data, batch_size: int, *, shuffle: bool, workers: int = 0) -> Any:
         gives_samples = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
         stream = isinstance(data, torch.utils.data.IterableDataset)
+        _require_data(data)
         if isinstance(data, Loader | torch.utils.data.DataLoader) or not (gives_samples or stream):
             own = data if hasattr(data, "load_state_dict") else Replay(data)
             return Sliced(own, self.world.shard) if self.world.is_many and not _deals_out(data) else own
@@ -236,7 +276,7 @@ class Trainer:
             shard=self.world.shard,
         )
 
-    def _own_hooks(self, validate: str | None, log: str, checkpoint: str | Hook | None) -> list[Hook]:
+    def _own_hooks(self, validate: str | None, log: str, checkpoint: str | Hook | None, best: str) -> list[Hook]:
         logging = Log()
         logging.every = parse(log)
         hooks: list[Hook] = [Timer(), logging]
@@ -249,32 +289,41 @@ class Trainer:
         elif checkpoint is not None:
             from etude.hooks.checkpoint import Checkpoint
 
-            saving = Checkpoint()
+            saving = Checkpoint(best=best)
             saving.every = parse(checkpoint)
             hooks.append(saving)
         return hooks
 
 
 def _as_hook(given: Hook | Callable[[Run], Any]) -> Hook:
-    hook = given if isinstance(given, Hook) else FunctionHook(given, "after_step")
-    require_points(hook)
-    return hook
+    if isinstance(given, type):
+        raise UserError(f"hooks: {given.__name__} is a class; make an object of it: {given.__name__}()")
+    if isinstance(given, Hook):
+        require_points(given)
+        return given
+    if not callable(given):
+        name = type(given).__name__
+        raise UserError(f"hooks: {name} is neither a function nor a hook; write class {name}(etude.Hook)")
+    return FunctionHook(given, "after_step")
 
 
-def _schedule_hooks(schedule: Any, by: str) -> list[Hook]:
+def _schedule_hooks(schedule: Any, by: str, optimizers: Mapping[str, torch.optim.Optimizer]) -> list[Hook]:
     if schedule is None:
         return []
-    if isinstance(schedule, LRScheduler):
-        return [TorchSchedule(schedule, by)]
+    several = list(schedule.values()) if isinstance(schedule, Mapping) else schedule
+    several = several if isinstance(several, list | tuple) else [several]
+    if several and all(isinstance(one, LRScheduler) for one in several):
+        return [TorchSchedule(one, by, among=optimizers.values()) for one in several]
     if by:
         raise UserError("schedule_by is for schedulers of torch; phases say themselves how long they last")
     return [Schedule(schedules_from(schedule))]
 
 
 def _own_update(update: Callable[..., Any], step: Step) -> Any:
-    """The user's update, with the engine's step if it takes one; what it would ignore is refused."""
-    if "step" in inspect.signature(update).parameters:
+    """Return a user-defined update, with the engine's step if it takes one; refuse options that it would ignore."""
+    if "step" in _parameters(update):
         return partial(update, step=step)
+    require_call(update, "update", "run", "batch")
     ignored = {"accumulate": step.accumulate != 1, "precision": step.precision != "fp32", "clip_norm": step.clip_norm}
     for name, given in ignored.items():
         if given:
@@ -282,34 +331,24 @@ def _own_update(update: Callable[..., Any], step: Step) -> Any:
     return update
 
 
-def _warn_of_unsaved_state(run: Run) -> None:
-    """Warn about stateful objects that hooks use and no checkpoint holds: a resumed run would begin with new ones."""
-    saved = [run.model, run.update, run.loop, run.events, *run.optimizers.values(), *run.data.values()]
-    saved += [*run.extra_parts.values(), *run.model.modules(), *getattr(run.evaluation, "metrics", {}).values()]
-    for hook in run.hooks:
-        for name, used in _used_by(hook).items():
-            if isinstance(used, Part) and not any(used is one for one in saved):
-                warnings.warn(
-                    f"hook {hook.name} uses {name} ({type(used).__name__}), whose state is in no checkpoint: a resumed "
-                    f"run would begin with a fresh one. Pass Trainer(parts={{{name!r}: {name}}}), or use schedule=",
-                    stacklevel=3,
-                )
-
-
-def _used_by(hook: Hook) -> dict[str, Any]:
-    """The objects that a function or a hook without a state of its own refers to, by name."""
-    if not isinstance(hook, FunctionHook):
-        own = type(hook).__module__.startswith("etude.") or isinstance(hook, Part)
-        return {} if own else {name: value for name, value in vars(hook).items() if not isinstance(value, type)}
-    owner = getattr(hook.function, "__self__", None)
-    if owner is not None and not inspect.ismodule(owner):
-        return {type(owner).__name__: owner}
+def _parameters(function: Callable[..., Any]) -> Collection[str]:
     try:
-        found = inspect.getclosurevars(hook.function)
-    except TypeError:
-        return {}
-    both = {**found.globals, **found.nonlocals}
-    return {name: value for name, value in both.items() if not isinstance(value, type)}
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return ()
+
+
+def _require_choice(name: str, given: str, known: Sequence[str]) -> None:
+    if given not in known:
+        raise ConfigError(f"{name}: {given!r} is not one of {', '.join(known)}", hint=suggest(str(given), known))
+
+
+def _require_data(data: Data) -> None:
+    """Refuse what would be taken for batches and is none."""
+    if isinstance(data, tuple) and len(data) > 1 and all(isinstance(one, torch.Tensor) for one in data):
+        raise UserError("a tuple of tensors is not a dataset; wrap it: torch.utils.data.TensorDataset(inputs, targets)")
+    if isinstance(data, torch.utils.data.Dataset) and not hasattr(data, "__len__") and not is_stream(data):
+        raise UserError(f"the dataset {type(data).__name__} has no __len__; a stream has __iter__ instead")
 
 
 def _deals_out(data: Any) -> bool:

@@ -74,7 +74,7 @@ def test_a_model_is_loaded_with_the_weights_that_were_measured(runs: Commands):
     assert not torch.equal(average(inputs), weights(inputs))
     with pytest.raises(UserError, match="no average"):
         etude.load("plain", ema=True)
-    with pytest.raises(UserError, match="no such"):
+    with pytest.raises(UserError, match="no checkpoint of step 5"):
         etude.load("plain", step=5)
 
 

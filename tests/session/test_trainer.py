@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
+import torchmetrics
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -192,6 +194,103 @@ def test_methods_that_would_never_be_called_are_found(method, meant):
         make(hooks=[hook])
 
 
+class Careless(etude.Hook):
+    def after_step(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"hooks": [Careless]}, "Careless is a class; make an object of it"),
+        ({"hooks": [Careless()]}, r"Careless.after_step is called with the run; write def after_step\(self, run\)"),
+        ({"hooks": [object()]}, "object is neither a function nor a hook"),
+        ({"hooks": [lambda: None]}, "is called with the run"),
+        ({"update": lambda run: None}, "is called with the run and the batch"),
+        ({"loop": lambda: None}, "is called with the run"),
+        ({"precision": "bf16-mixed"}, "'bf16-mixed' is not one of fp32, bf16, fp16; did you mean 'bf16'"),
+        ({"nonfinite": "sotp"}, "did you mean 'stop'"),
+    ],
+)
+def test_what_would_fail_or_be_misread_later_is_refused_at_once(given, message):
+    with pytest.raises(UserError, match=message):
+        make(**given)
+
+
+def test_words_of_other_trainers_are_answered_with_ours():
+    with pytest.raises(TypeError, match="no parameter 'callbacks'; did you mean 'hooks'"):
+        make(callbacks=[])
+    with pytest.raises(TypeError, match=r"no parameter 'max_epochs'; did you mean trainer.fit\(epochs=…\)"):
+        make(max_epochs=3)
+    with pytest.raises(TypeError, match="no parameter 'max_epochs'; did you mean 'epochs'"):
+        make().fit(data(), max_epochs=3)
+    with pytest.raises(ConfigError, match="no point is called 'on_train_epoch_end'; did you mean 'after_epoch'"):
+        make().on("on_train_epoch_end")(print)
+    with pytest.raises(ConfigError, match="'2 foo' is not an amount"):
+        make().on("after_epoch", every="2 foo")(print)
+    with pytest.raises(UserError, match="overrides is a list"):
+        etude.load_plan("c.yaml", "train.epochs=1")
+
+
+def test_data_that_is_no_data_is_refused():
+    class Endless(torch.utils.data.Dataset):
+        def __getitem__(self, index):
+            return torch.zeros(64), 0
+
+    with pytest.raises(UserError, match="Endless has no __len__"):
+        make().fit(Endless(), epochs=1)
+    with pytest.raises(UserError, match=r"wrap it: torch.utils.data.TensorDataset"):
+        make().fit((torch.zeros(4, 64), torch.zeros(4)), epochs=1)
+
+
+def test_a_scheduler_that_would_never_act_is_refused():
+    with pytest.raises(ConfigError, match="needs the metric that it watches"):
+        trainer = make()
+        optimizer = trainer.optimizers[""]
+        make(optimizer=optimizer, schedule=lr_scheduler.ReduceLROnPlateau(optimizer, mode="max"))
+    with pytest.raises(ConfigError, match="there is no validation data"):
+        make(optimizer=optimizer, schedule=lr_scheduler.ReduceLROnPlateau(optimizer)).fit(data(), epochs=1)
+    with pytest.raises(ConfigError, match="drives an optimizer that is not the trainer's"):
+        make(schedule=lr_scheduler.StepLR(optimizer, 1))
+
+
+def test_each_of_several_optimizers_has_a_scheduler():
+    model = nn.ModuleDict({"a": nn.Linear(64, 10), "b": nn.Linear(64, 10)})
+    optimizers = {name: torch.optim.SGD(part.parameters(), lr=0.1) for name, part in model.items()}
+
+    def update(run, batch, step):
+        for name, part in run.model.items():
+            step.only(name).learn(run, nn.functional.cross_entropy(part(batch[0]), batch[1]))
+
+    schedules = {"a": lr_scheduler.StepLR(optimizers["a"], 1, 0.5), "b": lr_scheduler.StepLR(optimizers["b"], 1, 0.1)}
+    trainer = etude.Trainer(model, optimizer=optimizers, update=update, schedule=schedules, quiet=True)
+    trainer.fit(data(), epochs=2, batch_size=20)
+    assert [round(one.param_groups[0]["lr"], 4) for one in optimizers.values()] == [0.025, 0.001]
+
+
+def test_an_update_without_a_loss_is_evaluated_by_metrics():
+    def update(run, batch, step):
+        step.learn(run, nn.functional.cross_entropy(run.model(batch[0]), batch[1]))
+
+    run = make(update=update, loss=None).fit(data(), val=data(), epochs=1, batch_size=10)
+    assert set(run.metrics) == {"accuracy"}
+    assert repr(run).startswith("<Run: Sequential, step 4 of 4, accuracy 0.")
+
+
+def test_the_best_weights_of_a_trainer_are_loaded_into_a_model(tmp_path):
+    trainer = make(folder=tmp_path / "run", seed=0)
+    trainer.fit(data(), val=data(), epochs=3, batch_size=10, checkpoint="1ep", best="accuracy")
+    best = etude.load(tmp_path / "run", best=True, model=make().model)
+    accuracy = float((best(data().tensors[0]).argmax(1) == data().tensors[1]).double().mean())
+    assert accuracy == best.etude.metrics["accuracy"]
+    assert etude.load(tmp_path / "run", best=8, model=make().model).etude.step == 8
+    assert etude.load(tmp_path / "run", best="latest", model=make().model).etude.step == 12
+    with pytest.raises(UserError, match=r"was not trained from a config; etude.load\(folder, model=…\)"):
+        etude.load(tmp_path / "run")
+    with pytest.raises(UserError, match="goes with checkpoint='1ep'"):
+        trainer.fit(data(), val=data(), epochs=3, best="accuracy")
+
+
 def test_checkpoints_need_a_folder():
     for asked in ({"checkpoint": "1ep"}, {"resume": True}):
         with pytest.raises(UserError, match="needs a folder"):
@@ -208,6 +307,19 @@ def test_state_that_no_checkpoint_holds_is_told(tmp_path):
     trainer.on("after_epoch")(lambda run: scheduler.step())
     with pytest.warns(UserWarning, match="uses scheduler .StepLR., whose state is in no checkpoint"):
         trainer.fit(data(), epochs=1, checkpoint="1ep")
+
+    class Stepper(etude.Hook):
+        def __init__(self):
+            self.schedulers = [scheduler]
+
+    def update(run, batch, step):
+        step.learn(run, nn.functional.cross_entropy(run.model(batch[0]), batch[1]))
+        scheduler.step()
+
+    with pytest.warns(UserWarning, match="hook Stepper uses schedulers .StepLR."):
+        make(folder=tmp_path / "c", hooks=[Stepper()]).fit(data(), epochs=1, checkpoint="1ep")
+    with pytest.warns(UserWarning, match="the update update uses scheduler .StepLR."):
+        make(folder=tmp_path / "d", update=update).fit(data(), epochs=1, checkpoint="1ep")
     kept = make(folder=tmp_path / "b", parts={"scheduler": scheduler})
     kept.on("after_epoch")(lambda run: scheduler.step())
     with warnings.catch_warnings():
@@ -229,6 +341,17 @@ def test_an_output_in_a_column_fits_a_target_in_a_row():
         warnings.simplefilter("error")
         run = trainer.fit(TensorData(inputs, targets), val=TensorData(inputs, targets), epochs=10, batch_size=20)
     assert run.metrics["rmse"] < 0.01
+    for loss in (nn.functional.mse_loss, lambda output, target: ((output - target) ** 2).mean()):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        trainer = etude.Trainer(
+            model, optimizer=optimizer, loss=loss, metrics=[torchmetrics.MeanSquaredError()], quiet=True
+        )
+        known = loss is nn.functional.mse_loss
+        with nullcontext() if known else pytest.warns(UserWarning, match=r"output of shape \(20, 1\) and a target"):
+            run = trainer.fit(TensorData(inputs, targets), val=TensorData(inputs, targets), epochs=10, batch_size=20)
+        assert (run.metrics["mean_squared_error"] < 1e-4) == known
     wrong = nn.Linear(3, 2)
     trainer = etude.Trainer(wrong, optimizer=torch.optim.SGD(wrong.parameters(), lr=0.1), loss=nn.MSELoss(), quiet=True)
     before = wrong.weight.detach().clone()

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from etude.core.loop import evaluate
-from etude.core.outputs import scores, takes_tensor
+from etude.core.outputs import differ_by_ones, scores, takes_tensor
 from etude.core.run import Run
-from etude.core.update import Forward, named_losses
+from etude.core.update import Forward, is_call_mistake, named_losses
 from etude.dist import collect, group
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of
@@ -59,8 +59,9 @@ class Evaluation:
 
     def _measure(self, run: Run, name: str, metric: Any, output: Any, target: Any) -> None:
         try:
-            plain = isinstance(output, torch.Tensor) or not takes_tensor(metric)
-            metric.update(output if plain else scores(output), target)
+            if takes_tensor(metric):
+                output = _aligned(scores(output), target)
+            metric.update(output, target)
         except Exception as error:
             shapes = " and ".join(_shape(value) for value in (output, target))
             said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"
@@ -95,11 +96,20 @@ class Evaluation:
     def _forward(self, batch: Any) -> tuple[dict[str, Any], Any, Any]:
         if self.forward.losses:
             return self.forward(batch)
-        output = self.forward.call(batch)
+        output = self._answer(batch)
         try:
             return named_losses(output), output, self.forward.target(batch)
         except UserCodeError:
             return {}, output, self.forward.target(batch)
+
+    def _answer(self, batch: Any) -> Any:
+        """Call a model without a loss with the whole batch; one with an update of its own may take the inputs alone."""
+        try:
+            return self.forward.call(batch)
+        except TypeError as error:
+            if not is_call_mistake(error) or self.forward.target(batch) is None:
+                raise
+            return self.forward.call(self.forward.split(batch)[0])
 
 
 def require_metric(metric: Any, *, at: str = "") -> Any:
@@ -120,6 +130,14 @@ def metric_name(metric: Any) -> str:
     if isinstance(given, str):
         return given
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(metric).__name__).lower()
+
+
+def _aligned(output: Any, target: Any) -> Any:
+    """Return ``output`` in the shape of a target of numbers; metrics would broadcast (N, 1) against (N,) or refuse."""
+    both = isinstance(output, torch.Tensor) and isinstance(target, torch.Tensor)
+    if both and output.shape != target.shape and target.is_floating_point() and differ_by_ones(output, target):
+        return output.reshape(target.shape)
+    return output
 
 
 def _shape(value: Any) -> str:

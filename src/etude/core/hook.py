@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude.core.kept import POINTS as KEPT_POINTS
 from etude.core.kept import Kept, keeps_state
-from etude.errors import ConfigError, Finding, nearest, printable
+from etude.errors import ConfigError, Finding, nearest, printable, suggest
 from etude.units import Amount, parse
 
 if TYPE_CHECKING:
@@ -133,7 +133,13 @@ class FunctionHook(Hook):
         self, function: Call, point: str, *, every: str | int | Amount | None = None, priority: int = 50
     ) -> None:
         if point not in POINTS:
-            raise ConfigError(f"no point is called {point!r}", hint=f"did you mean {nearest(point, POINTS)!r}?")
+            meant = FOREIGN_POINTS.get(point, point)
+            raise ConfigError(
+                f"no point is called {point!r}",
+                hint=f"did you mean {meant!r}?" if meant in POINTS else suggest(point, POINTS, most=len(POINTS)),
+            )
+        require_call(function, "hook", "run")
+        every = None if every is None else parse(every)
         self.function, self.point, self.every, self.priority = function, point, every, priority
 
     def calls(self) -> Mapping[str, Call]:
@@ -430,7 +436,7 @@ def misspelt_points(hook: Hook) -> dict[str, str]:
 
 
 def require_points(hook: Hook, *, at: str = "") -> None:
-    """Raise a :class:`~etude.errors.ConfigError` for every method that looks like a point but would never be called."""
+    """Raise a :class:`~etude.errors.ConfigError` for methods that would never be called, or not with the run alone."""
     wrong = misspelt_points(hook)
     if wrong:
         raise ConfigError(
@@ -439,6 +445,23 @@ def require_points(hook: Hook, *, at: str = "") -> None:
                 for name, near in wrong.items()
             ]
         )
+    for point in POINTS:
+        if _overrides(hook, point):
+            require_call(getattr(hook, point), "the method", "run", at=at)
+
+
+def require_call(function: Call, what: str, *words: str, at: str = "") -> None:
+    """Raise a :class:`~etude.errors.ConfigError` for a function that cannot be called with ``words``."""
+    try:
+        inspect.signature(function).bind(*words)
+    except TypeError:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        called = f"is called with {' and '.join(f'the {word}' for word in words)}"
+        written = ", ".join(("self", *words) if inspect.ismethod(function) else words)
+        short = name.rpartition(".")[2].strip("<>")
+        raise ConfigError(f"{what} {name} {called}", at=at, hint=f"write def {short}({written})") from None
+    except ValueError:  # one that is written in C tells nothing about its parameters
+        return
 
 
 def number_of(run: Run, point: str) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,6 +17,10 @@ SCORE_KEYS = ("logits", "scores", "output", "prediction", "predictions", "preds"
 #: Losses that compare element by element. torch broadcasts (N, 1) against (N,) to (N, N), and nothing is learnt.
 ELEMENTWISE = (
     nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss, nn.PoissonNLLLoss,
+)  # fmt: skip
+_ELEMENTWISE_FUNCTIONS = (
+    nn.functional.mse_loss, nn.functional.l1_loss, nn.functional.smooth_l1_loss, nn.functional.huber_loss,
+    nn.functional.binary_cross_entropy, nn.functional.binary_cross_entropy_with_logits, nn.functional.poisson_nll_loss,
 )  # fmt: skip
 
 
@@ -55,9 +61,9 @@ def takes_tensor(part: Any) -> bool:
 class Fitted:
     """A loss of torch that is given tensors of the same shape, and mappings' scores."""
 
-    def __init__(self, loss: nn.Module) -> None:
+    def __init__(self, loss: Callable[..., Any]) -> None:
         self.loss = loss
-        self._elementwise = isinstance(loss, ELEMENTWISE)
+        self._elementwise = isinstance(loss, ELEMENTWISE) or _plain(loss) in _ELEMENTWISE_FUNCTIONS
 
     def __call__(self, output: Any, target: Any) -> Tensor:
         if not isinstance(output, Tensor):
@@ -69,16 +75,59 @@ class Fitted:
 
     def _aligned(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         if output.shape != target.shape:
-            if output.squeeze().shape != target.squeeze().shape:
+            if not differ_by_ones(output, target):
                 raise UserCodeError(
                     f"the model's output has shape {tuple(output.shape)} and the target {tuple(target.shape)}: "
-                    f"{type(self.loss).__name__} compares them element by element"
+                    f"{_name(self.loss)} compares them element by element"
                 )
             output = output.reshape(target.shape)
         return output, target if target.is_floating_point() else target.to(output.dtype)
 
 
+class Watched:
+    """A user-defined loss. Warns at the first batch if output and target would broadcast, (N, 1) against (N,)."""
+
+    def __init__(self, loss: Callable[..., Any]) -> None:
+        self.loss = loss
+        self._looked = False
+
+    def __call__(self, output: Any, target: Any) -> Any:
+        if not self._looked:
+            self._looked = True
+            self._look(output, target)
+        return self.loss(output, target)
+
+    def _look(self, output: Any, target: Any) -> None:
+        both = isinstance(output, Tensor) and isinstance(target, Tensor)
+        if both and target.is_floating_point() and output.shape != target.shape and differ_by_ones(output, target):
+            warnings.warn(
+                f"the loss {_name(self.loss)} gets an output of shape {tuple(output.shape)} and a target of shape "
+                f"{tuple(target.shape)}: an operation between them broadcasts, and nothing is learnt. Reshape one of "
+                "them in the loss, or use a loss of torch, which Étude aligns",
+                stacklevel=4,
+            )
+
+
+def differ_by_ones(output: Tensor, target: Tensor) -> bool:
+    """Return whether the shapes are the same but for dimensions of length one.
+
+    >>> import torch
+    >>> differ_by_ones(torch.ones(4, 1), torch.ones(4)), differ_by_ones(torch.ones(4, 2), torch.ones(4))
+    (True, False)
+    """
+    return output.squeeze().shape == target.squeeze().shape
+
+
+def _plain(loss: Callable[..., Any]) -> Any:
+    return loss.func if isinstance(loss, partial) else loss
+
+
+def _name(loss: Callable[..., Any]) -> str:
+    return getattr(_plain(loss), "__name__", type(loss).__name__)
+
+
 def fitted(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``loss``, wrapped if it is one of torch's; a loss of the user's own gets whatever the model returns."""
-    own = isinstance(loss, nn.Module) and type(loss).__module__.startswith("torch.")
-    return Fitted(loss) if own else loss  # type: ignore[arg-type]
+    """Return ``loss``, wrapped so that shapes are looked at. A user-defined loss gets whatever the model returns."""
+    plain = _plain(loss)
+    module = getattr(plain, "__module__", None) if not isinstance(plain, nn.Module) else type(plain).__module__
+    return Fitted(loss) if str(module).startswith("torch.") or plain in _ELEMENTWISE_FUNCTIONS else Watched(loss)

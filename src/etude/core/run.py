@@ -27,7 +27,7 @@ class Part(Protocol):
     def load_state_dict(self, state: Any, /) -> Any: ...
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """State and ``stop()``; the verbs live in ``core.loop``.
 
@@ -102,6 +102,12 @@ class Run:
     def _history(self) -> dict[str, list[tuple[float, float]]]:
         writers = self.events.writers
         return next((writer.curves for writer in writers if hasattr(writer, "curves")), {})
+
+    def __repr__(self) -> str:
+        whole = f" of {self.total_steps}" if self.total_steps else ""
+        words = [type(self.model).__name__, f"step {self.step}{whole}"]
+        words += [f"{name} {value:.4g}" for name, value in self.metrics.items()]
+        return f"<Run: {', '.join(words)}{f', {self.folder}' if self.folder is not None else ''}>"
 
     def _repr_html_(self) -> str:
         from etude.preview.notebook import table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import lr_scheduler
@@ -26,13 +26,26 @@ class TorchSchedule(Hook):
 
     priority = 65  # after the step is logged with the rate it had, before it is saved
 
-    def __init__(self, scheduler: Any, by: str = "") -> None:
+    def __init__(self, scheduler: Any, by: str = "", *, among: Iterable[Any] = ()) -> None:
+        name, own = type(scheduler).__name__, list(among)
+        if own and not any(scheduler.optimizer is one for one in own):
+            raise ConfigError(f"schedule: the {name} drives an optimizer that is not the trainer's")
         self.scheduler = scheduler
         self._waits = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau)
         usual = "loss" if self._waits else "step" if isinstance(scheduler, _BY_STEP) else "epoch"
         self.by = by or usual
         if not self._waits and self.by not in ("step", "epoch"):
-            raise ConfigError(f"a scheduler is stepped by step or by epoch, not by {self.by!r}")
+            raise ConfigError(f"schedule_by: a {name} is stepped by 'step' or by 'epoch', not by {self.by!r}")
+        if self._waits and not by and scheduler.mode == "max":
+            hint = "name it: schedule_by='accuracy'"
+            raise ConfigError(
+                "schedule: a ReduceLROnPlateau with mode='max' needs the metric that it watches", hint=hint
+            )
+
+    def attach(self, run: Run) -> None:
+        """Find a missing evaluation before training; without one a ReduceLROnPlateau would never be stepped."""
+        if self._waits and "val" not in run.data:
+            raise ConfigError(f"schedule: ReduceLROnPlateau watches {self.by!r}, and there is no validation data")
 
     def calls(self) -> Mapping[str, Call]:
         point = "after_eval" if self._waits else "after_step" if self.by == "step" else "after_epoch"

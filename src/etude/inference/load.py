@@ -48,13 +48,20 @@ class Origin:
 
 
 def load(
-    run: str | Path, *, best: bool | str = False, step: int | None = None, ema: bool | None = None, device: str = "cpu"
+    run: str | Path,
+    *,
+    best: bool | str | int = False,
+    step: int | None = None,
+    ema: bool | None = None,
+    device: str = "cpu",
+    model: torch.nn.Module | None = None,
 ) -> torch.nn.Module:
     """Return the model of a run with its weights, in eval mode; ``model.etude`` says where they come from.
 
-    The newest checkpoint is taken, or that of ``step``, or the ``best`` one (by the config's ``checkpoint.best``, or by
-    the metric that is named). ``ema`` says whether to take the average of an EMA or SWA hook; without it, the weights
-    are those that the run's results were measured with. Weights have to fit exactly.
+    ``best`` chooses the checkpoint: ``True`` is the best one by ``checkpoint.best`` of the config; or name a metric,
+    ``"latest"``, or a step (``step=120`` says the same). Without it you get the newest. ``ema`` says whether to take
+    the average of an EMA or SWA hook; without it, you get the weights that the run's results were measured with.
+    The weights have to fit exactly. The folder of a :class:`~etude.Trainer` has no config: pass the ``model`` to fill.
 
     >>> import etude
     >>> from pathlib import Path
@@ -70,16 +77,21 @@ def load(
     >>> model.training, model.etude.step
     (False, 3)
     """
-    plan = _native_plan(run)
+    plan = None if model is not None else _native_plan(run)
     path = _checkpoint(run, best=best, step=step)
-    import_modules(plan)
-    model: torch.nn.Module = make(plan.model)
+    if plan is not None:
+        import_modules(plan)
+        model = make(plan.model)
+    assert model is not None
     origin = _take(model, plan, path, ema)
     model.etude = origin  # type: ignore[assignment]
     return model.to(pick_device(device)).eval()
 
 
 def _native_plan(run: str | Path) -> Plan:
+    if _is_of_trainer(Path(run)):
+        hint = "etude.load(folder, model=…) puts the weights into a model that you make"
+        raise UserError(f"{printable(str(run))} was not trained from a config; {hint}")
     plan, _ = load_plan(run)
     if dialects.of(plan).drives_itself:
         hint = "`etude ckpt convert` reads its weights"
@@ -87,10 +99,18 @@ def _native_plan(run: str | Path) -> Plan:
     return require_sound(plan)
 
 
-def _checkpoint(run: str | Path, *, best: bool | str = False, step: int | None = None) -> str:
+def _is_of_trainer(run: Path) -> bool:
+    """Return whether a folder has checkpoints and no config, as that of a :class:`~etude.Trainer` does."""
+    plan = run / "plan.yaml"
+    return (run / FOLDER).is_dir() and (not plan.is_file() or plan.read_text(encoding="utf-8").strip() in ("", "{}"))
+
+
+def _checkpoint(run: str | Path, *, best: bool | str | int = False, step: int | None = None) -> str:
+    if isinstance(best, int) and not isinstance(best, bool):
+        best, step = False, best
     try:
-        if best:
-            return find_best(str(run), "" if best is True else best)
+        if best and best != "latest":
+            return find_best(str(run), "" if best is True else str(best))
         return find(str(run)) if step is None else _at_step(Path(run), step)
     except NoCheckpoint as error:
         raise UserError(str(error)) from None
@@ -101,12 +121,12 @@ def _at_step(run: Path, step: int) -> str:
     found = [entry.path for entry in entries if entry.step == step]
     if not found:
         there = ", ".join(str(entry.step) for entry in entries) or "none"
-        raise NoCheckpoint(f"{printable(str(run))} has no such checkpoint as of step {step}; there are {there}")
+        raise NoCheckpoint(f"{printable(str(run))} has no checkpoint of step {step}; there are {there}")
     return found[-1]
 
 
-def _take(model: torch.nn.Module, plan: Plan, path: str, ema: bool | None) -> Origin:
-    transform = _transform(plan)
+def _take(model: torch.nn.Module, plan: Plan | None, path: str, ema: bool | None) -> Origin:
+    transform = _transform(plan) if plan is not None else None
     if not os.path.isfile(os.path.join(path, manifest.NAME)):
         if ema:
             raise UserError(f"{printable(path)} holds weights only, and no average")
@@ -124,10 +144,10 @@ def _take(model: torch.nn.Module, plan: Plan, path: str, ema: bool | None) -> Or
     return Origin(checkpoint=path, step=made.step, metrics=made.metrics, averaged=averaged, transform=transform)
 
 
-def _average(state: Mapping[str, Any], plan: Plan) -> dict[str, Tensor]:
+def _average(state: Mapping[str, Any], plan: Plan | None) -> dict[str, Tensor]:
     """The average that evaluations of the run used; of several the one with ``evaluate``."""
     kept = [part for name, part in state.items() if name.startswith(("hook.Ema", "hook.Swa"))]
-    specs = [hook.spec for hook in plan.hooks if hook.spec.name in ("EMA", "SWA")]
+    specs = [hook.spec for hook in plan.hooks if hook.spec.name in ("EMA", "SWA")] if plan is not None else []
     used = [part for part, spec in zip(kept, specs, strict=False) if spec.args.get("evaluate", True)]
     return dict((used or kept)[0]["average"]) if used or kept else {}
 

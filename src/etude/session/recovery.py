@@ -247,6 +247,8 @@ class Recovery:
         self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
         if run.total_steps is not None and run.step > run.total_steps:
             self.say(f"the plan ends after {counted(run.total_steps, 'step')}, so there is nothing left to do")
+        elif run.stopping is not None:
+            self.say(f"the run had ended there ({run.stopping}), so there is nothing left to do")
 
     def _restore_generators(self, state: Mapping[str, Any]) -> None:
         """Each rank's own; one that the checkpoint has none of begins a stream of its own."""

@@ -11,7 +11,20 @@ from etude.config import read as read_files
 from etude.config.reader import Fields, spec_at, watch
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding, nearest, suggest
-from etude.plan import Group, HookPlan, Loader, Optimizer, Parallel, Phase, Plan, Schedule, Spec, Training
+from etude.plan import (
+    NONFINITE,
+    PRECISIONS,
+    Group,
+    HookPlan,
+    Loader,
+    Optimizer,
+    Parallel,
+    Phase,
+    Plan,
+    Schedule,
+    Spec,
+    Training,
+)
 from etude.units import Amount, parse
 
 SECTIONS = (
@@ -21,7 +34,6 @@ SECTIONS = (
 #: Keys that every config file may have beside the sections; reading has used them up.
 READING_KEYS = ("_base_", "defaults", "env", "extra")
 SPLITS = ("train", "val", "test")
-PRECISIONS = ("fp32", "bf16", "fp16")
 STRATEGIES = ("auto", "none", "ddp", "fsdp", "hsdp")
 #: Which strategies look at which keys of ``parallel``; all of them at the others.
 STRATEGY_KEYS = {
@@ -120,7 +132,7 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
         steps=steps,
         accumulate=fields.take_positive("accumulate", default=1) or 1,
         precision=fields.take("precision", str, default="fp32", choices=PRECISIONS),
-        nonfinite=fields.take("nonfinite", str, default="stop", choices=("stop", "skip", "rollback")),
+        nonfinite=fields.take("nonfinite", str, default="stop", choices=NONFINITE),
         nonfinite_limit=fields.take_positive("nonfinite_limit", default=3),
         seed=fields.take("seed", int, default=0),
         deterministic=fields.take("deterministic", bool, default=False),
