@@ -7,8 +7,11 @@ beginning with the dialect's name. Asking for a file claims it; ``test_claims.py
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,27 @@ def cases(dialect: str, stem: str) -> list[dict[str, Any]]:
 def params(dialect: str, stem: str, *, key: str = "id") -> list[Any]:
     """The cases of one file as ``pytest.param``; ids read ``<dialect>-<stem>-<case[key]>``."""
     return [pytest.param(case, id=f"{dialect}-{stem}-{case[key]}") for case in cases(dialect, stem)]
+
+
+def options_for(function: Callable[..., Any], case: dict[str, Any]) -> dict[str, Any]:
+    """Return what a case says about the arguments of ``function``: under their own names, or together in a mapping that
+    is named after the function (``fromfile``, ``fromfile_kwargs``, ``fromfile_options``)."""
+    name, known = function.__name__, inspect.signature(function).parameters
+    named = [case.get(key) for key in (name, f"{name}_kwargs", f"{name}_options")]
+    together = next((found for found in named if isinstance(found, dict)), {})
+    return {**{key: value for key, value in case.items() if key in known}, **untag(together)}
+
+
+def equal(got: Any, wanted: Any) -> bool:
+    """Return whether two values are equal where NaN equals NaN; as with ``==``, types of containers count."""
+    if isinstance(got, dict) and isinstance(wanted, dict):
+        return got.keys() == wanted.keys() and all(equal(got[key], wanted[key]) for key in wanted)
+    if isinstance(got, list | tuple) and isinstance(wanted, list | tuple):
+        same_kind = isinstance(got, tuple) == isinstance(wanted, tuple)
+        return same_kind and len(got) == len(wanted) and all(map(equal, got, wanted))
+    if isinstance(got, float) and isinstance(wanted, float) and math.isnan(wanted):
+        return math.isnan(got)
+    return bool(got == wanted)
 
 
 def untag(value: Any) -> Any:

@@ -34,7 +34,7 @@ def test_a_run_leaves_the_recorded_files(case: dict[str, Any], tmp_path: Path) -
         config = _placed(case["checkpoint_config"], OUT=out)
         tools.register(runner, optimizer_config={}, checkpoint_config=config)
         stage.append("run")
-        tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), fixtures.loader(2, offset=3))
+        tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), tools.val_loader(case))
     if "error" in case:
         return
     target = out / "exp" if "@OUT" in str(case["checkpoint_config"]) else folder
@@ -75,7 +75,7 @@ def test_the_best_checkpoint_is_the_recorded_one(case: dict[str, Any], tmp_path:
         hook = tools.Recorder(dataset, test_fn=lambda model, loader: [], after=note, **settings)
         runner.register_hook(hook, priority="LOW")
         stage.append("run")
-        tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), fixtures.loader(2, offset=3))
+        tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), tools.val_loader(case))
     if case.get("lenient"):
         return
     assert tools.close(evals, case["evals"])
@@ -142,7 +142,7 @@ class Session:
 
     def run(self) -> Session:
         loader = fixtures.loader(self.case["iters_per_epoch"])
-        tools.run(self.runner, self.case, loader, fixtures.loader(self.case.get("val_iters", 2), offset=3))
+        tools.run(self.runner, self.case, loader, tools.val_loader(self.case))
         return self
 
     def after_resume(self) -> dict[str, Any]:

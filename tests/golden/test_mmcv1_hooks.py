@@ -74,7 +74,7 @@ def test_training_goes_on_in_training_mode(case: dict[str, Any], tmp_path: Path)
     runner, _ = tools.make_runner(case, tmp_path, net=net)
     evaluation = EvalHook(fixtures.loader(3, results=[{"acc": 1.0}]), **untag(case["evaluation"]))
     runner.register_hook(evaluation, priority="LOW")
-    tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), fixtures.loader(2))
+    tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), tools.val_loader(case))
     # Departure: mmcv trains on in eval mode after some evaluations; here the mode is put back.
     assert modes == [True] * len(case["training"])
 

@@ -36,7 +36,7 @@ def test_every_iteration_sees_the_recorded_rates(case: dict[str, Any], tmp_path:
         tools.register(runner, lr_config=case["lr_config"], momentum_config=case["momentum_config"])
         stage.append("run")
         train = fixtures.loader(case["iters_per_epoch"])
-        tools.run(runner, case, train, fixtures.loader(case.get("val_iters_per_epoch", 1), offset=3))
+        tools.run(runner, case, train, tools.val_loader(case, 1))
     if "error" in case:
         before = case["partial_lr"]
         assert case.get("lenient") or tools.close(rates[: len(before)], before)

@@ -31,7 +31,7 @@ def test_weights_follow_the_recorded_path(case: dict[str, Any], tmp_path: Path) 
         tools.register(runner, optimizer_config=case["optimizer_config"])
         runner.register_hook(tools.Last(look), priority="LOWEST")
         stage.append("run")
-        tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), fixtures.loader(2, offset=3))
+        tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), tools.val_loader(case))
     if "error" in case:
         return
     assert tools.close(path, {key: case[key] for key in path})
@@ -66,7 +66,7 @@ def test_moving_averages_follow_the_recorded_path(case: dict[str, Any], tmp_path
         )
         runner.register_hook(tools.Last(lambda r: rows.append(_columns(r.model.state_dict()))), priority="LOWEST")
         stage.append("run")
-        val = fixtures.loader(case.get("val_iters", 2), offset=3)
+        val = tools.val_loader(case)
         tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), val)
     if "error" in case:
         return
@@ -108,7 +108,7 @@ def test_log_lines_are_the_recorded_ones(case: dict[str, Any], tmp_path: Path) -
         dataset = fixtures.loader(3, results=case.get("results"))
         runner.register_hook(EvalHook(dataset, **untag(case["evaluation"])), priority="LOW")
     train = fixtures.loader(case["iters_per_epoch"], n=case.get("n_samples"))
-    tools.run(runner, case, train, fixtures.loader(case.get("val_iters", 1), offset=3))
+    tools.run(runner, case, train, tools.val_loader(case, 1))
     written = sorted(tmp_path.glob("*.log.json"))
     lines = [line for path in written for line in path.read_text().splitlines()]
     assert lines == case["json_lines"]
@@ -143,6 +143,6 @@ def test_scalar_back_ends_get_the_recorded_tags(case: dict[str, Any], tmp_path: 
     if case.get("evaluation") is not None:
         dataset = fixtures.loader(3, results=case["results"])
         runner.register_hook(EvalHook(dataset, **untag(case["evaluation"])), priority="LOW")
-    tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), fixtures.loader(2, offset=3))
+    tools.run(runner, case, fixtures.loader(case["iters_per_epoch"]), tools.val_loader(case))
     assert tools.close(records, case["records"])
     assert [list(got[4]) for got in records] == [list(wanted[4]) for wanted in case["records"]]

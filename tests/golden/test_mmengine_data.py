@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.golden.goldens import params
+from tests.golden.goldens import options_for, params
 from tests.golden.mmengine import toys
 
 import mmengine.registry  # isort: skip  # served by toys' import
@@ -45,7 +45,7 @@ def _check_sampler(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Non
     for expected in case["expect"]:
         info = (expected["rank"], case["world_size"])
         monkeypatch.setattr("etude.dialects.mmengine.live.data.sampler.get_dist_info", lambda info=info: info)
-        sampler = kind(range(case["dataset_len"]), **case["kwargs"])
+        sampler = kind(range(case["dataset_len"]), **case.get("kwargs", {}), **options_for(kind, case))
         assert len(sampler) == expected["len"]
         if "first" in expected:
             assert list(itertools.islice(sampler, case["take"])) == expected["first"]
@@ -62,8 +62,9 @@ def _check_run(case: dict[str, Any], folder: Path) -> None:
         model=toys.ToyNet(),
         train_dataloader={**given["train_dataloader"], "dataset": toys.ToyData(given["dataset_len"])},
         train_cfg=toys.train_cfg(given["train_cfg"]),
+        **{key: given[key] for key in ("val_cfg", "auto_scale_lr") if key in given},
         optim_wrapper={"optimizer": {"type": "SGD", "lr": 0.01}},
-        randomness={"seed": given["seed"]},
+        randomness=given.get("randomness", {"seed": given.get("seed", 11)}),
     )
     runner.register_hook(batches)
     runner.train()
@@ -72,12 +73,43 @@ def _check_run(case: dict[str, Any], folder: Path) -> None:
 
 
 def _check_wrapper(case: dict[str, Any]) -> None:
-    assert case["dataset"] == "ClassBalancedDataset", f"a wrapper that nobody replays: {case['dataset']}"
-    cats = [[int(number) for number in re.findall(r"\d+", one)] for one in case["cats"].split(",")]
-    kind = mmengine.registry.DATASETS.get(case["dataset"])
-    dataset = kind(Classes(cats), case["oversample_thr"])
-    assert dataset.repeat_indices == case["expect"]["repeat_indices"]
-    assert len(dataset) == case["expect"]["len"]
+    kind, expect = mmengine.registry.DATASETS.get(case["dataset"]), case["expect"]
+    given = options_for(kind, case)
+    if case["dataset"] == "ConcatDataset":
+        lengths = case.get("lens") or case.get("lengths") or case["dataset_lens"]
+        wrapped: Any = [_numbered(length) for length in lengths]
+        given.pop("datasets", None)
+    else:
+        wrapped = (
+            Classes(_classes(case["cats"])) if "cats" in case else _numbered(case.get("dataset_len", case.get("n", 3)))
+        )
+        given.pop("dataset", None)
+    if "error" in expect:
+        with pytest.raises(Exception):
+            kind(wrapped, **given)
+        return
+    dataset = kind(wrapped, **given)
+    for name, value in expect.items():
+        assert _shown(dataset, name, value) == value, name
+
+
+def _classes(cats: str | list[Any]) -> list[list[int]]:
+    texts = cats.split(",") if isinstance(cats, str) else [str(one) for one in cats]
+    return [[int(number) for number in re.findall(r"\d+", one)] for one in texts]
+
+
+def _numbered(length: int) -> Classes:
+    return Classes([[number] for number in range(length)])
+
+
+def _shown(dataset: Any, name: str, value: Any) -> Any:
+    """What a recording calls a property of a wrapper: its length, an attribute, or the samples in their order."""
+    if name == "len":
+        return len(dataset)
+    if hasattr(dataset, name):
+        return getattr(dataset, name)
+    assert isinstance(value, list), f"nobody replays {name!r} of a wrapper"
+    return [dataset.get_data_info(index)["cats"][0] for index in range(len(value))]
 
 
 @pytest.mark.parametrize("case", params("mmengine", "data"))

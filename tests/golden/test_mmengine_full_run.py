@@ -47,7 +47,7 @@ def test_a_run_logs_what_was_recorded(case: dict[str, Any], tmp_path: Path) -> N
     for row, recorded in zip(rows, expect["scalars"], strict=True):
         assert list(row) == list(recorded)
         for key, value in recorded.items():
-            assert value == "*" or row[key] == pytest.approx(value, rel=1e-5), key
+            assert value == "*" or row[key] == pytest.approx(value, rel=1e-5, nan_ok=True), key
     assert _lines(runner, tmp_path) == expect["log"]
 
 

@@ -26,20 +26,20 @@ def parse_losses(case: dict[str, Any]) -> None:
         return torch.tensor(value["t"]) if "t" in value else [torch.tensor(item) for item in value["list"]]
 
     loss, log_vars = toys.ToyNet().parse_losses({name: tensors(value) for name, value in case["losses"].items()})
-    assert float(loss) == pytest.approx(case["expect"]["loss"], rel=1e-5)
+    assert float(loss) == pytest.approx(case["expect"]["loss"], rel=1e-5, nan_ok=True)
     assert list(log_vars) == [name for name, _ in case["expect"]["log_vars"]]
     assert [float(value) for value in log_vars.values()] == pytest.approx(
-        [value for _, value in case["expect"]["log_vars"]], rel=1e-5
+        [value for _, value in case["expect"]["log_vars"]], rel=1e-5, nan_ok=True
     )
 
 
 def history_buffer(case: dict[str, Any]) -> None:
-    buffer = HistoryBuffer()
+    buffer = HistoryBuffer(**case.get("buffer", {}))
     for value, count in zip(case["values"], case["counts"], strict=True):
         buffer.update(value, count)
     for (method, window), expected in zip(case["queries"], case["expect"], strict=True):
         arguments = () if window is None else (window,)
-        assert buffer.statistics(method, *arguments) == pytest.approx(expected, rel=1e-9), (method, window)
+        assert buffer.statistics(method, *arguments) == pytest.approx(expected, rel=1e-9, nan_ok=True), (method, window)
 
 
 def log_processor(case: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def log_processor(case: dict[str, Any]) -> None:
         assert text == expected["text"]
         assert list(tag) == [name for name, _ in expected["tag"]]
         for name, value in expected["tag"]:
-            assert tag[name] == pytest.approx(value, rel=1e-9), name
+            assert tag[name] == pytest.approx(value, rel=1e-9, nan_ok=True), name
 
 
 KINDS = {"parse_losses": parse_losses, "history_buffer": history_buffer, "log_processor": log_processor}

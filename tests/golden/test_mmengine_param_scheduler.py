@@ -54,13 +54,13 @@ def _runner(case: dict[str, Any], folder: Path) -> Any:
         nets.TwoOptimizers() if case.get("multi") else toys.TwoPart() if case.get("paramwise_cfg") else toys.ToyNet()
     )
     loop = dict(case["loop"])
-    validation = toys.validation(case["metrics"]) if case.get("metrics") else {}
+    validation = toys.validation(case["metrics"], batches=case.get("val_batches", 1)) if case.get("metrics") else {}
     if "val_interval" in case:
         loop["val_interval"] = case["val_interval"]
     return toys.runner(
         folder,
         model=model,
-        train_dataloader=toys.loader(toys.ToyData(10)),
+        train_dataloader=toys.loader(toys.ToyData(2 * case.get("iters_per_epoch", 5))),
         train_cfg=toys.train_cfg(loop),
         optim_wrapper=_optim_wrapper(case, model),
         param_scheduler=case["param_scheduler"],

@@ -40,13 +40,21 @@ class Watch(Hook):
             raise KeyboardInterrupt
 
 
+def _loader(settings: dict[str, Any]) -> dict[str, Any]:
+    """Eight samples, shuffled; a case may say more about the loader and its sampler."""
+    made = toys.loader(toys.ToyData(settings.get("dataset_len", 8)), shuffle=True)
+    given = settings.get("train_dataloader", {})
+    sampler = {**made["sampler"], **given.get("sampler", {}), **settings.get("sampler", {})}
+    return {**made, **given, "sampler": sampler}
+
+
 def _runner(folder: Path, settings: dict[str, Any], watch: Watch, **more: Any) -> Any:
     settings = copy.deepcopy(settings)
     arguments = toys.validation(settings["metrics"]) if "metrics" in settings else {}
     runner = toys.runner(
         folder,
         model=toys.ToyNet(),
-        train_dataloader=toys.loader(toys.ToyData(8), shuffle=True),
+        train_dataloader=_loader(settings),
         train_cfg=settings["train_cfg"],
         optim_wrapper=settings.get("optim_wrapper", {"optimizer": {"type": "SGD", "lr": 0.1, "momentum": 0.9}}),
         param_scheduler=settings.get("param_scheduler"),

@@ -116,6 +116,11 @@ def run(runner: Any, case: dict[str, Any], train: Any, val: Any = None) -> None:
     runner.run([train if mode == "train" else val if val is not None else train for mode, _ in flow], flow)
 
 
+def val_loader(case: dict[str, Any], default: int = 2) -> Any:
+    """The validation data of a case, as long as it says."""
+    return fixtures.loader(case.get("val_iters", case.get("val_iters_per_epoch", default)), offset=3)
+
+
 class Recorder(EvalHook):
     """An evaluation that tells when it happened."""
 
