@@ -20,7 +20,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "etude"
 #: Questions that only code which knows of several dialects asks.
-_KNOWS = re.compile(r"drives_itself|plan\.dialect\s*[!=]=|\.face\b|dialect(?:s\.of\(.*\))?\.name\s*[!=]=|== \"native\"")
+_KNOWS = re.compile(
+    r"drives_itself|plan\.dialect\s*[!=]=|run\.runner\b|dialect(?:s\.of\(.*\))?\.name\s*[!=]=|== \"native\""
+)
 
 
 def names_of(files: list[Path]) -> dict[Path, str]:

@@ -105,8 +105,8 @@ def train(
     """
     from etude.build import Options, build
     from etude.core.loop import train as train_run
-    from etude.core.unsaved import warn_of_unsaved_state
     from etude.session.session import open_session
+    from etude.session.unsaved import warn_of_unsaved_state
 
     options = options or Options()
     tree: Tree | None = None

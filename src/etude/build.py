@@ -22,7 +22,6 @@ from etude.checkpoint.changes import facts
 from etude.config.imports import is_folder
 from etude.core.evaluation import Evaluation, metric_name, require_metric
 from etude.core.hook import FunctionHook, Hook, HookTable, require_points
-from etude.core.outputs import fitted
 from etude.core.run import Run
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader, is_stream
@@ -34,6 +33,7 @@ from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import is_timing
 from etude.inspection.check.paths import located
+from etude.losses.outputs import fitted
 from etude.models.placement import channels_last, recompute
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training

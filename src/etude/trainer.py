@@ -33,10 +33,8 @@ from etude.build import Options, meet, parallel_of, peers_of, pick_device, seed_
 from etude.core import loop as loops
 from etude.core.evaluation import Evaluation, metric_name, require_metric
 from etude.core.hook import FunctionHook, Hook, HookTable, require_call, require_points
-from etude.core.outputs import fitted
 from etude.core.predict import predict
 from etude.core.run import Run
-from etude.core.unsaved import warn_of_unsaved_state
 from etude.core.update import Forward, Step
 from etude.data.loader import Loader, is_stream
 from etude.data.resume import Replay
@@ -49,9 +47,11 @@ from etude.hooks.log import Log
 from etude.hooks.schedule import Schedule
 from etude.hooks.timer import Timer
 from etude.hooks.torch_schedule import TorchSchedule
+from etude.losses.outputs import fitted
 from etude.plan import NONFINITE, PRECISIONS, Parallel, Training
 from etude.schedules.phases import schedules_from
 from etude.session.session import Session
+from etude.session.unsaved import warn_of_unsaved_state
 from etude.units import Amount, parse
 
 Data = Iterable[Any] | Any

@@ -27,7 +27,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _train(folder: Path, **extras: Any) -> Any:
-    return etude.train(CONFIG, options=Options(folder=folder, quiet=True, extras=extras)).face
+    return etude.train(CONFIG, options=Options(folder=folder, quiet=True, extras=extras)).runner
 
 
 def test_the_digits_are_learnt_and_a_resumed_run_ends_in_the_same_bits(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_masked_autoencoder_learns_to_paint(tmp_path: Path) -> None:
     losses = [row["loss"] for row in rows if "loss" in row]
     assert losses[-1] < 0.6 * losses[0]
     assert rows[-1]["probe/accuracy"] > 0.9
-    groups = run.face.optim_wrapper.optimizer.param_groups
+    groups = run.runner.optim_wrapper.optimizer.param_groups
     named = dict(run.model.named_parameters())
     decays = {
         name: next(g["weight_decay"] for g in groups if any(p is q for q in g["params"])) for name, p in named.items()

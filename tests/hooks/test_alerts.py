@@ -24,7 +24,7 @@ def told(hook: Alerts, losses: list[float], folder: Path) -> list[dict[str, obje
     hook.before_train(run)
     for step, loss in enumerate(losses, 1):
         hook.before_step(run)
-        run.done = step
+        run.step, run.stage = step - 1, "after_step"
         run.events.write({"loss": loss}, step=step, epoch=0, split="train")
         hook.after_step(run)
     run.events.close()

@@ -10,7 +10,7 @@ import torch
 
 from etude.build import Options
 from etude.checkpoint.store import Store
-from etude.core import cut, loop
+from etude.core import loop
 from etude.core.evaluation import Evaluation
 from etude.core.hook import Hook, HookTable
 from etude.core.run import Run
@@ -22,6 +22,7 @@ from etude.errors import ConfigError, Diverged, ResumeError, UserCodeError
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
+from etude.session.interrupted import step_before
 from etude.session.session import Session
 
 SCORES = [0.5, 0.9, float("nan"), 0.0, 0.7]
@@ -145,8 +146,8 @@ def test_of_a_step_that_is_cut_off_what_can_be_kept_of_batch_and_outputs_is() ->
     run = make_run(hook)
     run.batch = [torch.ones(4, 2), object()]
     run.outputs = {"loss": torch.ones(()), "output": torch.ones(9, 9), "own": object(), object(): 1}
-    assert list(cut.before(run, hook)["outputs"]) == ["loss", "output"]
-    kept = cut.before(run, hook, most=100)
+    assert list(step_before(run, hook)["outputs"]) == ["loss", "output"]
+    kept = step_before(run, hook, most=100)
     assert list(kept["outputs"]) == ["loss"] and kept["batch"] is None
 
 

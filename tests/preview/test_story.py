@@ -18,9 +18,10 @@ from etude.core.hook import POINTS, Hook
 from etude.core.loop import fit
 from etude.core.run import named_hooks
 from etude.dialects.native.lower import lower
-from etude.hooks.checkpoint import Checkpoint, Saver
+from etude.hooks.checkpoint import Checkpoint
 from etude.preview.explain import Act, done_at, story, timelines
 from etude.session.lengths import facts_of
+from etude.session.saver import Saver
 
 
 class Watcher(Hook):
@@ -132,7 +133,7 @@ def test_the_story_of_a_plan_is_what_the_run_does(drawn):
 
     run.hooks.add(Rates())
     with tempfile.TemporaryDirectory() as folder:
-        run.store = Saver(Store(folder), print)
+        run.store = Saver(run, Store(folder), print)
         fit(run)
         run.store.close()
         kept = saved_steps(folder)

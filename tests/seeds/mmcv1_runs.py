@@ -100,7 +100,7 @@ class Project:
         for seen in (parts.KWARGS, parts.RATES, parts.MOMENTA) if parts else ():
             seen.clear()
         options = Options(folder=self.folder / folder, quiet=True, extras=extras)
-        return train(self.config(snippet, child=child), options=options).face
+        return train(self.config(snippet, child=child), options=options).runner
 
     @property
     def parts(self) -> Any:

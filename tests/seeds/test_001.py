@@ -165,7 +165,7 @@ def train(folder: Path, *pieces: str) -> Any:
     """Train the config made of these pieces by the same way as the command line."""
     config = folder / "config.py"
     config.write_text(textwrap.dedent(REST + "\n".join(pieces)))
-    return etude.train(config, options=Options(folder=folder / "work", quiet=True)).face
+    return etude.train(config, options=Options(folder=folder / "work", quiet=True)).runner
 
 
 def decays(runner: Any) -> dict[str, dict[str, Any]]:

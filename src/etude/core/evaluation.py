@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from etude.core.loop import evaluate
-from etude.core.outputs import differ_by_ones, scores, takes_tensor
 from etude.core.run import Run
 from etude.core.update import Forward, is_call_mistake, named_losses
 from etude.dist import collect, group
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of
+from etude.losses.outputs import differ_by_ones, scores, takes_tensor
 
 
 class Evaluation:
@@ -90,7 +90,7 @@ class Evaluation:
     def losses(self, run: Run, loader: Iterable[Any]) -> dict[str, float]:
         """A validation epoch of a workflow: everything as in an evaluation, recorded at once."""
         values = evaluate(run, loader, self)
-        run.events.write(values, step=run.done, epoch=run.epoch_of_record, split="val")
+        run.events.write(values, step=run.done, epoch=run.last_epoch, split="val")
         return values
 
     def _forward(self, batch: Any) -> tuple[dict[str, Any], Any, Any]:

@@ -21,15 +21,11 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import takewhile
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from etude.core.kept import POINTS as KEPT_POINTS
-from etude.core.kept import Kept, keeps_state
 from etude.errors import ConfigError, Finding, nearest, printable, suggest
 from etude.units import Amount, parse
 
@@ -162,7 +158,7 @@ class Periodic(Hook):
     """
 
     at_end = True
-    _acted_at = _acted_before = -1
+    _acted_at = -1
 
     @abstractmethod
     def act(self, run: Run) -> None:
@@ -175,19 +171,8 @@ class Periodic(Hook):
         return {**super().calls(), point: self._act, **({"after_train": self._finish} if ends else {})}
 
     def _act(self, run: Run) -> None:
-        self._acted_before, self._acted_at = self._acted_at, run.done
-        run.acting = self
+        self._acted_at = run.done
         self.act(run)
-        run.acting = None
-
-    @contextmanager
-    def undone(self) -> Iterator[None]:
-        """As if it had not begun yet, for a copy of the state that is taken while it acts."""
-        now, self._acted_at = self._acted_at, self._acted_before
-        try:
-            yield
-        finally:
-            self._acted_at = now
 
     def _finish(self, run: Run) -> None:
         self.after_train(run)
@@ -278,18 +263,6 @@ class PointCalls:
         if first is not None:
             raise first
 
-    def rest(self, run: Run, acted: Collection[Hook]) -> None:
-        """The end of a point that was cut off: those that are due and whose hooks are not among ``acted``."""
-        skipped = [call for hook, call in self._entries if any(hook is one for one in acted)]
-        call: Call | None = None
-        try:
-            for call in self._due(run.epoch if self._counts_epochs else run.step):
-                if call not in skipped:
-                    call(run)
-        except Exception as error:
-            self._annotate(error, call, run)
-            raise
-
     def words_for(self, call: Call | None) -> str:
         """Whose ``call`` is, and at which point, as the hook's author calls it: ``hook Ema at after_step``."""
         owner = self._owner_of(call)
@@ -302,14 +275,6 @@ class PointCalls:
     def hooks(self) -> list[Hook]:
         """Who acts here, in order."""
         return [hook for hook, _ in self._entries]
-
-    def until(self, hook: Hook) -> list[Hook]:
-        """The hooks that act here before ``hook`` does."""
-        return list(takewhile(lambda other: other is not hook, self.hooks))
-
-    def kept(self, hook: Hook) -> Kept | None:
-        """The call of ``hook`` that keeps its state, if it does."""
-        return next((call for one, call in self._entries if one is hook and isinstance(call, Kept)), None)
 
     def _due(self, number: int) -> list[Call]:
         """The calls of step or epoch ``number``; sets when to ask again."""
@@ -384,9 +349,12 @@ class HookTable:
         *,
         steps_per_epoch: int | None = None,
         clock: Callable[[], float] = monotonic,
+        wrap: Callable[[Hook, str, Call], Call] | None = None,
     ) -> None:
         self._hooks: list[Hook] = list(hooks)
         self.steps_per_epoch, self.clock = steps_per_epoch, clock
+        #: Returns what is called instead of a hook's call at a point, for those who watch a run.
+        self.wrap = wrap
         self.compile()
 
     def __iter__(self) -> Any:
@@ -416,8 +384,7 @@ class HookTable:
                 raise ConfigError(f"hook {hook.name} ({hook.origin}) has an attribute `calls`", hint=hint)
             for point, call in hook.calls().items():
                 safe = call if hook.essential else _forgiven(hook, point, call)
-                kept = point in KEPT_POINTS and keeps_state(hook)
-                entries[point].append((hook, Kept(hook, safe) if kept else safe))
+                entries[point].append((hook, safe if self.wrap is None else self.wrap(hook, point, safe)))
         for point in POINTS:
             setattr(self, point, PointCalls(point, entries[point], self.steps_per_epoch, self.clock))
 
@@ -467,6 +434,11 @@ def require_call(function: Call, what: str, *words: str, at: str = "") -> None:
 def number_of(run: Run, point: str) -> int:
     """The step that is meant at ``point``, counted as log lines and ``--chaos`` do: the first one is 1."""
     return run.step + (point in STEP_POINTS)
+
+
+def is_builtin(hook: object) -> bool:
+    """Return whether ``hook`` is one of Étude's own."""
+    return type(hook).__module__.startswith("etude.")
 
 
 def origin_of(target: Any) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from etude.core import cut
 from etude.core.run import Run
 from etude.core.update import settle
 from etude.errors import ConfigError, Stopped
@@ -37,7 +36,6 @@ def fit(run: Run) -> None:
         optimizer.train()
     try:
         hooks.before_train(run)
-        cut.finish(run)
         run.loop(run)
         settle(run)
     except BaseException as error:
@@ -100,7 +98,7 @@ class Workflow:
 
     def state_dict(self) -> dict[str, Any]:
         """The turn to go on with; one that a save at ``after_epoch`` sees finished is not taken again."""
-        finished = self._run is not None and self._run.epochs_done > self._run.epoch
+        finished = self._run is not None and self._run.stage == "after_epoch"
         return {"position": self.position + int(finished)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -115,28 +113,30 @@ def train_epoch(run: Run, loader: Iterable[Any]) -> None:
     run.model.train()
     if run.step_in_epoch == 0:
         run.hooks.before_epoch(run)
+    run.stage = "data"
     for batch in () if _complete(run) or _owes_end(run) else batches(run, loader):
         train_step(run, batch)
         if run.stopping or _complete(run):
             break
     if run.stopping and run.step_in_epoch != run.steps_per_epoch:
+        run.stage = ""
         return
-    run.epochs_done = run.epoch + 1
+    run.stage = "after_epoch"
     run.hooks.after_epoch(run)
-    run.epoch += 1
-    run.step_in_epoch = 0
+    run.epoch, run.step_in_epoch, run.stage = run.epoch + 1, 0, ""
 
 
 def train_step(run: Run, batch: Any) -> None:
     """One batch through the update, with the hooks around it."""
-    run.batch = batch
+    run.batch, run.stage = batch, "step"
     hooks = run.hooks
     hooks.before_step(run)
     run.outputs = run.update(run, batch)
-    run.done = run.step + 1
+    run.stage = "after_step"
     hooks.after_step(run)
     run.step += 1
     run.step_in_epoch += 1
+    run.stage = "data"
 
 
 def batches(run: Run, loader: Iterable[Any]) -> Iterator[Any]:
@@ -178,7 +178,7 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
         run.model.train(training)
         for optimizer in switched(run) if training else ():
             optimizer.train()
-    if cut.within_step(run):
+    if run.stage == "after_step":
         run.batch, run.outputs = own  # the hooks that come after it look at the step, not at the evaluation
     return run.metrics
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude.core.outputs import as_mapping
 from etude.core.update import Forward, is_call_mistake
 from etude.data.move import move
 from etude.errors import UserCodeError
+from etude.losses.outputs import as_mapping
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from etude.core.hook import Hook, HookTable, Periodic
+from etude.core.hook import Hook, HookTable
 from etude.dist.world import World
 from etude.events.record import Events
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Part(Protocol):
-    """What a checkpoint holds: anything that can tell its state and take it back."""
+    """Has a state that a checkpoint holds."""
 
     def state_dict(self) -> Mapping[str, Any]: ...
     def load_state_dict(self, state: Any, /) -> Any: ...
@@ -31,9 +31,10 @@ class Part(Protocol):
 class Run:
     """State and ``stop()``; the verbs live in ``core.loop``.
 
-    ``step`` and ``epoch`` count what is finished; ``step_in_epoch`` is the position within the epoch. ``total_steps``
-    and ``steps_per_epoch`` are None where the data has no length. ``outputs`` is what the update returned for the
-    last batch, ``metrics`` what the last evaluation gave.
+    ``step`` and ``epoch`` move on after the hooks of ``after_step`` and ``after_epoch``, so that these see the number
+    they belong to; ``done`` and ``epochs_done`` count the current one there. ``step_in_epoch`` is the position within
+    the epoch. ``total_steps`` and ``steps_per_epoch`` are None where the data has no length. ``outputs`` is what the
+    update returned for the last batch, ``metrics`` what the last evaluation gave.
     """
 
     model: torch.nn.Module
@@ -52,13 +53,16 @@ class Run:
     clock: Callable[[], float] = monotonic
     plan: Plan | None = None
     folder: Path | None = None
-    face: Any = None
+    #: The runner or trainer of another system that this run belongs to.
+    runner: Any = None
     #: What trains this run from ``before_run`` to ``after_run``; None: :func:`etude.core.loop.fit`.
     drive: Callable[[Run], None] | None = None
 
     step: int = 0
     epoch: int = 0
     step_in_epoch: int = 0
+    #: Where the loop is: ``data`` (it gets the next batch), ``step``, ``after_step``, ``after_epoch``, or empty.
+    stage: str = ""
     total_steps: int | None = None
     max_epochs: int | None = None
     steps_per_epoch: int | None = None
@@ -66,17 +70,10 @@ class Run:
     batch: Any = None
     outputs: Any = None
     metrics: dict[str, float] = field(default_factory=dict)
-    #: Steps that are finished as a hook sees it: at ``after_step`` the current one counts.
-    done: int = 0
-    #: The same for epochs: at ``after_epoch`` the current one counts.
-    epochs_done: int = 0
     stopping: str | None = None
     exit_code: int = 0
     #: What ended the run, when it did not end in good order; set before ``on_error`` and ``after_train``.
     error: BaseException | None = None
-    #: The periodic hook that is at work, and the step that a checkpoint left in the middle of its hooks: core.cut.
-    acting: Periodic | None = None
-    cut: Mapping[str, Any] | None = None
     #: Further parts of a checkpoint, by name (a dialect's, a user's); see :meth:`parts`.
     extra_parts: dict[str, Part] = field(default_factory=dict)
 
@@ -86,9 +83,19 @@ class Run:
             self.stopping, self.exit_code = reason, exit_code
 
     @property
-    def epoch_of_record(self) -> int:
+    def done(self) -> int:
+        """Finished steps; at ``after_step`` the current one counts."""
+        return self.step + 1 if self.stage == "after_step" else self.step
+
+    @property
+    def epochs_done(self) -> int:
+        """Finished epochs; at ``after_epoch`` the current one counts."""
+        return self.epoch + 1 if self.stage == "after_epoch" else self.epoch
+
+    @property
+    def last_epoch(self) -> int:
         """The epoch of the last finished step, from 0: what a record of that step says, whenever it is written."""
-        between = self.step_in_epoch == 0 and self.done == self.step
+        between = self.step_in_epoch == 0 and self.stage != "after_step"
         return max(0, self.epoch - 1) if between else self.epoch
 
     def plot(self, *names: str) -> Any:
@@ -140,13 +147,12 @@ class Counters:
 
     def state_dict(self) -> dict[str, Any]:
         run = self.run
-        within = 0 if run.epochs_done > run.epoch else run.step_in_epoch + run.done - run.step
-        epoch = max(run.epoch, run.epochs_done)
+        within = 0 if run.stage == "after_epoch" else run.step_in_epoch + run.done - run.step
         # A run that a hook ended is over; one that a signal ended goes on.
         ended = run.stopping if run.exit_code == 0 else None
         return {
             "step": run.done,
-            "epoch": epoch,
+            "epoch": run.epochs_done,
             "step_in_epoch": within,
             "metrics": dict(run.metrics),
             "ended": ended,
@@ -154,8 +160,7 @@ class Counters:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         run = self.run
-        run.step = run.done = int(state["step"])
-        run.epoch = run.epochs_done = int(state["epoch"])
+        run.step, run.epoch, run.stage = int(state["step"]), int(state["epoch"]), ""
         run.step_in_epoch = int(state["step_in_epoch"])
         run.metrics = dict(state.get("metrics", {}))
         run.stopping = state.get("ended")

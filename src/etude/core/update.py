@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from etude.core.finite import Unread, takes_found_inf
-from etude.core.outputs import as_mapping
 from etude.core.run import Run
 from etude.dist.shards import whole
 from etude.errors import ConfigError, Diverged, UserCodeError, suggest
+from etude.losses.outputs import as_mapping
+from etude.optim.finite import Unread, takes_found_inf
 
 _log = logging.getLogger("etude.core")
 Losses = dict[str, Tensor]
@@ -132,7 +132,7 @@ class Step:
     the group and goes on, ``rollback`` goes back to the newest checkpoint and past this batch, both at most
     ``nonfinite_limit`` times in a row.
 
-    On an accelerator, fused optimizers are told on the device (see :class:`~etude.core.finite.Unread`), and the run
+    On an accelerator, fused optimizers are told on the device (see :class:`~etude.optim.finite.Unread`), and the run
     learns of it with the next log line or save; elsewhere each loss is read before it is learnt from.
     """
 

@@ -64,7 +64,7 @@ class Alerts(Hook):
             warnings.warn(
                 f"the loss has jumped to {loss:.4g} at step {run.done}; {self.mean:.4g} was usual", stacklevel=2
             )
-            run.events.write({"loss_spike": loss}, step=run.done, epoch=run.epoch_of_record, split="event")
+            run.events.write({"loss_spike": loss}, step=run.done, epoch=run.last_epoch, split="event")
         if math.isfinite(loss):
             share = max(_SHARE, 1 / (self.seen + 1))
             self.variance = (1 - share) * (self.variance + share * (loss - self.mean) ** 2)
@@ -75,7 +75,7 @@ class Alerts(Hook):
         if self._steps >= self.settle and seconds > max(1.0, self.times * self._usual_seconds):
             usual = self._usual_seconds
             warnings.warn(f"step {run.done} took {seconds:.3g} s; {usual:.3g} s were usual", stacklevel=2)
-            run.events.write({"time/slow_step": seconds}, step=run.done, epoch=run.epoch_of_record, split="event")
+            run.events.write({"time/slow_step": seconds}, step=run.done, epoch=run.last_epoch, split="event")
             return
         self._usual_seconds += max(_SHARE, 1 / (self._steps + 1)) * (seconds - self._usual_seconds)
         self._steps += 1

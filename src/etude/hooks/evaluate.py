@@ -37,7 +37,7 @@ class Evaluate(Periodic):
         if rewind is not None:
             rewind()
         values = evaluate(run, loader, run.evaluation)
-        run.events.write(values, step=run.done, epoch=run.epoch_of_record, split=self.split)
+        run.events.write(values, step=run.done, epoch=run.last_epoch, split=self.split)
         for name, value in values.items():
             best = self.best[name][0] if name in self.best else None
             if improves(value, best, lower=lower_is_better(name, self.mode)):

@@ -20,4 +20,4 @@ class Log(Periodic):
         settle(run)
         for name, optimizer in run.optimizers.items():
             run.events.put(f"lr/{name}" if name else "lr", optimizer.param_groups[0]["lr"], last=True)
-        run.events.flush(step=run.done, epoch=run.epoch_of_record)
+        run.events.flush(step=run.done, epoch=run.last_epoch)

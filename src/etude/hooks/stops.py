@@ -12,10 +12,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from etude.core import cut
 from etude.core.hook import Hook
 from etude.errors import SaveError, Stopped
-from etude.hooks.checkpoint import FAILED, Checkpoint
+from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.log import Log
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ class Stops(Hook):
         self._on_start: Callable[[], None] | None = None
         self._judges: list[Checkpoint] = []
         self._prepared = self._holds = False
-        #: Told the number of finished steps after each one: it matters where a run dies.
+        #: Called with the number of finished steps after each one, so that it is known where a run dies.
         self.note: Callable[[int], None] | None = None
 
     def on_start(self, call: Callable[[], None]) -> None:
@@ -235,7 +234,7 @@ class Stops(Hook):
         try:
             run.store.save_what_is_left(run, run.error)
             if isinstance(run.error, Exception) and any(h.debug for h in run.hooks if isinstance(h, Checkpoint)):
-                run.store.save(run, tag=FAILED, batch=run.batch, **cut.handed_back(run))
+                run.store.save_failed(run)
             run.store.close()
         except Exception as error:
             print(f"etude: the state could not be saved: {error}", file=sys.stderr)

@@ -19,16 +19,16 @@ from etude.api import load_plan, require_sound
 from etude.build import import_modules, make, pick_device
 from etude.checkpoint import manifest
 from etude.checkpoint.find import FOLDER, find, find_best
+from etude.checkpoint.state import check_weights
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm import init_from
-from etude.core.outputs import SCORE_KEYS
 from etude.core.predict import inputs_of, predict
-from etude.core.state import check_weights
 from etude.core.update import Forward
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
 from etude.errors import ConfigError, NoCheckpoint, UserError, printable, suggest
 from etude.inspection.check.paths import located
+from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec
 
 FORMATS = (".csv", ".npz", ".jsonl")

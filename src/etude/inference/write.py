@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude.core.outputs import as_mapping
 from etude.errors import MissingExtra, UserCodeError, UserError, printable
+from etude.losses.outputs import as_mapping
 
 SUFFIXES = (".pt2", ".onnx", ".safetensors")
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]

@@ -12,12 +12,12 @@ import torch
 from etude import dialects
 from etude.build import Options, build
 from etude.checkpoint import manifest
+from etude.checkpoint.state import check_weights
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm import init_from
 from etude.core.hook import HookTable
 from etude.core.loop import evaluate
 from etude.core.run import Run, named_hooks
-from etude.core.state import check_weights
 from etude.plan import Plan
 
 

@@ -20,29 +20,46 @@ from etude.checkpoint.find import FOLDER, find
 from etude.checkpoint.formats.folders import is_of_parts
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.lock import Lock
+from etude.checkpoint.state import INTERRUPTED, Generators, generators_for, needed, restore
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.places import local_path
 from etude.checkpoint.store import Store
 from etude.checkpoint.together import Follower, Leader
 from etude.checkpoint.warm import describe, init_from
 from etude.checkpoint.write import DIVERGED
+from etude.core.hook import Hook
 from etude.core.run import Run
-from etude.core.state import Generators, generators_for, needed, restore
 from etude.data.seeds import seed_rank
 from etude.dist import group
 from etude.errors import ConfigError, ResumeError, UserError, printable
-from etude.hooks.checkpoint import FAILED, Checkpoint, Saver
+from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.faults import Faults
 from etude.hooks.schedule import Schedule
 from etude.hooks.stops import Signals, Stops
 from etude.hooks.watchdog import Watchdog
 from etude.plan import NOWHERE
+from etude.session.interrupted import finish_step
+from etude.session.saver import FAILED, Saver
 from etude.units import counted
 
 #: Flags of other systems that mean the same.
 _RESUMING = ("auto_resume", "resume_from")
 _RECORDS = ("metrics.jsonl", "timing.jsonl")
 _LENGTHS = ("train.epochs", "train.steps")
+
+
+class AtStart(Hook):
+    """Calls something right before the first step, after everything else at ``before_train``."""
+
+    priority = sys.maxsize
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def before_train(self, run: Run) -> None:
+        if self._call is not None:
+            call, self._call = self._call, None
+            call()
 
 
 class Recovery:
@@ -135,7 +152,7 @@ class Recovery:
             say=self.say,
         )
         if hook is not None:
-            self.run.store = Saver(store, self.say)
+            self.run.store = Saver(self.run, store, self.say)
         return store, place
 
     def _open_own_store(self, folder: Path, kind: type[Store]) -> str | None:
@@ -237,11 +254,9 @@ class Recovery:
             _apply_settings(run, kept)
         if run.hooks.after_load:
             run.hooks.after_load(run)
-        self.stops.on_start(lambda: self._restore_generators(state))
+        run.hooks.add(AtStart(lambda: self._start_from(state)))
         if run.store is not None:
-            run.store.went_on_from(run, loaded)
-            if run.cut is None:
-                run.store.store.prune()  # what a life that ended inside its pruning has left
+            run.store.resumed_from(run, loaded)
         lost = reached - run.step
         repeated = f", {counted(lost, 'step')} {'is' if lost == 1 else 'are'} repeated" if lost > 0 else ""
         self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
@@ -249,6 +264,12 @@ class Recovery:
             self.say(f"the plan ends after {counted(run.total_steps, 'step')}, so there is nothing left to do")
         elif run.stopping is not None:
             self.say(f"the run had ended there ({run.stopping}), so there is nothing left to do")
+
+    def _start_from(self, state: Mapping[str, Any]) -> None:
+        """Right before the first step: take the generators back, and end the step that was interrupted."""
+        self._restore_generators(state)
+        if INTERRUPTED in state:
+            finish_step(self.run, state[INTERRUPTED])
 
     def _restore_generators(self, state: Mapping[str, Any]) -> None:
         """Each rank's own; one that the checkpoint has none of begins a stream of its own."""

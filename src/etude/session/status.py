@@ -104,9 +104,7 @@ class Status:
             "time": {name: round(seconds, 3) for name, seconds in self._time.items()},
             "warnings": self._warnings,
         }
-        if (
-            not self._resumed and run.face is None
-        ):  # else the records of the earlier part count too; readers take them from the file
+        if run.runner is None and not self._resumed:  # else readers take what was recorded elsewhere from its files
             content |= {"step": run.done, "last": _finite(self._last), "best": self._best}
         if error is not None:
             content["error"] = printable(f"{type(error).__name__}: {error}")[:2000]

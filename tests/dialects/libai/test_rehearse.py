@@ -116,7 +116,7 @@ def _trained(overrides: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Rec
     """The same record, taken from the run itself; and the names of the checkpoints that it leaves."""
     folder = Path(f"run{next(NUMBER)}")
     run = _built(overrides, folder)
-    trainer, record = run.face, Record(run)
+    trainer, record = run.runner, Record(run)
     step = trainer.run_step
     trainer.run_step = lambda: (record.update(), step())
     evaluation = next((hook for hook in trainer._hooks if hasattr(hook, "_func")), None)

@@ -53,7 +53,7 @@ def _built(folder: str):
 def _trained(folder: str) -> Record:
     """The same record, taken from the run itself: its update, its validations and its files."""
     run = _built(folder)
-    record, trainer = Record(run), run.face
+    record, trainer = Record(run), run.runner
     update, validate, save = run.update, trainer.validator, trainer.saver.save
 
     def noted_update(run, batch):

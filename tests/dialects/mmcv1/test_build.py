@@ -178,7 +178,7 @@ def test_a_run_leaves_what_mmclassification_leaves(config: Any, tmp_path: Path) 
     assert {"env_info", "seed", "mmcls_version", "config", "CLASSES"} <= set(lines[0])
     assert [line["mode"] for line in lines[1:]] == ["train", "train", "val"] * 2
     assert "Epoch [2][6/6]" in log.with_suffix("").read_text()
-    assert run.face.meta["seed"] == 5
+    assert run.runner.meta["seed"] == 5
 
 
 def test_a_run_opens_with_the_lines_of_the_train_script(config: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -260,7 +260,7 @@ def test_an_evaluation_that_fails_costs_nothing_that_was_trained(
 ) -> None:
     """A wrong ``save_best``, which only the results can tell."""
     rare = "checkpoint_config = dict(interval=5)\n"
-    undisturbed = weights(_train(config(rare), folder="whole").face)
+    undisturbed = weights(_train(config(rare), folder="whole").runner)
     path = config(rare + "evaluation = dict(interval=1, save_best='acc_x')\n")
     assert main(["train", str(path), "--work-dir", "out", "-q"]) == 2
     told = capsys.readouterr().err
@@ -276,16 +276,16 @@ def test_an_evaluation_that_fails_costs_nothing_that_was_trained(
 def test_workers_that_outlive_an_epoch_are_resumed_exactly(config: Any, file: str) -> None:
     """They give what workers give that are started anew each epoch, also after a resume in the middle of one."""
     lasting = "data['workers_per_gpu'] = 2\ndata['persistent_workers'] = True\nrunner['max_epochs'] = 3\n"
-    whole = weights(_train(config(lasting), folder="whole").face)
+    whole = weights(_train(config(lasting), folder="whole").runner)
     anew = _train(config(lasting.replace("True", "False")), folder="anew")
-    assert_same_bits(whole, weights(anew.face))
+    assert_same_bits(whole, weights(anew.runner))
     if file == "iter_8":
         stopped = config(lasting + "custom_hooks = [dict(type='SignalHook')]\n")
         assert _train(stopped, folder="parts").exit_code == 143
         file = "stopped_iter_9.pth"
     else:
         _train(config(lasting.replace("3", "2")), folder="parts")
-    assert_same_bits(whole, weights(_train(config(lasting), folder="rest", resume_from=f"parts/{file}").face))
+    assert_same_bits(whole, weights(_train(config(lasting), folder="rest", resume_from=f"parts/{file}").runner))
 
 
 @pytest.mark.parametrize(
@@ -452,8 +452,8 @@ def test_hooks_stand_as_mmtracking_registers_them(config: Any) -> None:
     assert (
         order.index("CheckpointHook") < order.index("EvalHook") < order.index("SeenHook") < order.index("IterTimerHook")
     )
-    assert run.face.epoch == 2
-    assert type(run.face.model).__name__ == "MMDataParallel"
+    assert run.runner.epoch == 2
+    assert type(run.runner.model).__name__ == "MMDataParallel"
     assert torch.load("out/epoch_2.pth", weights_only=False)["meta"]["mmtrack_version"] == "0.14.0"
 
 
@@ -482,9 +482,9 @@ def test_without_a_folder_the_config_names_it(config: Any, tmp_path: Path) -> No
 def test_the_same_seed_gives_the_same_run_and_a_resume_goes_on(config: Any) -> None:
     path = config("custom_hooks = [dict(type='EMAHook', momentum=0.1, warm_up=2, priority='ABOVE_NORMAL')]")
     whole, same = _train(path, "whole"), _train(path, "same")
-    assert_same_bits(weights(whole.face), weights(same.face))
+    assert_same_bits(weights(whole.runner), weights(same.runner))
     again = _train(path, "again", resume_from="whole/epoch_1.pth")
-    assert_same_bits(weights(whole.face), weights(again.face))
+    assert_same_bits(weights(whole.runner), weights(again.runner))
 
 
 def test_a_resume_evaluates_only_where_the_whole_run_does(config: Any) -> None:
@@ -492,8 +492,8 @@ def test_a_resume_evaluates_only_where_the_whole_run_does(config: Any) -> None:
     path = config("evaluation = dict(interval=1, start=0, metric='accuracy', save_best='auto')")
     whole = _train(path, "whole")
     again = _train(path, "again", resume_from="whole/epoch_1.pth")
-    assert_same_bits(weights(whole.face), weights(again.face))
-    assert whole.face.meta["hook_msgs"]["best_score"] == again.face.meta["hook_msgs"]["best_score"]
+    assert_same_bits(weights(whole.runner), weights(again.runner))
+    assert whole.runner.meta["hook_msgs"]["best_score"] == again.runner.meta["hook_msgs"]["best_score"]
 
 
 def test_a_signal_ends_the_run_after_a_save_and_nothing_is_lost(config: Any) -> None:
@@ -503,7 +503,7 @@ def test_a_signal_ends_the_run_after_a_save_and_nothing_is_lost(config: Any) -> 
     assert main(["train", "killed.py", "--work-dir", "killed", "-q"]) == 143
     assert Path("killed/latest.pth").readlink() == Path("stopped_iter_9.pth")
     again = _train(path, "killed", auto_resume=True)
-    assert_same_bits(weights(whole.face), weights(again.face))
+    assert_same_bits(weights(whole.runner), weights(again.runner))
 
 
 def test_a_workflow_with_validation_uses_the_val_data(config: Any) -> None:
@@ -511,7 +511,7 @@ def test_a_workflow_with_validation_uses_the_val_data(config: Any) -> None:
     log = next(Path("out").glob("*.log.json"))
     losses = [json.loads(line) for line in log.read_text().splitlines() if '"val"' in line and "loss" in line]
     assert len(losses) == 2
-    assert run.face.epoch == 2
+    assert run.runner.epoch == 2
 
 
 def test_a_short_trial_leaves_nothing(config: Any, tmp_path: Path) -> None:

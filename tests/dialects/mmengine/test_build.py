@@ -47,12 +47,12 @@ def test_the_command_line_way_trains_and_leaves_the_dialects_files(config: Path,
     assert (run.epoch, run.step, run.exit_code) == (2, 8, 0)
     left = {path.name for path in (tmp_path / "work").iterdir()}
     assert {"epoch_1.pth", "epoch_2.pth", "last_checkpoint", "net.py"} <= left
-    assert run.face.experiment_name.startswith("net_")
+    assert run.runner.experiment_name.startswith("net_")
 
 
 def test_flags_of_the_train_scripts_reach_the_runner(config: Path, tmp_path: Path) -> None:
     run = train(config, tmp_path / "work", amp=True, auto_scale_lr=True, seed=7, cfg_options=["train_cfg.max_epochs=1"])
-    runner = run.face
+    runner = run.runner
     assert type(runner.optim_wrapper).__name__ == "AmpOptimWrapper" and runner.seed == 7 and runner.max_epochs == 1
     assert runner.optim_wrapper.optimizer.param_groups[0]["initial_lr"] == pytest.approx(0.1 * 2 / 16)
 
@@ -187,7 +187,7 @@ def test_a_flag_of_another_system_is_refused(config: Path, flag: str, capsys: py
 
 def test_a_test_after_training_keeps_the_trained_average(config: Path, tmp_path: Path) -> None:
     config.write_text(textwrap.dedent(CONFIG) + "custom_hooks = [dict(type='EMAHook', momentum=0.1)]\n")
-    runner = train(config, tmp_path / "work").face
+    runner = train(config, tmp_path / "work").runner
     hook = next(hook for hook in runner.hooks if type(hook).__name__ == "EMAHook")
     trained = {name: value.clone() for name, value in hook.ema_model.state_dict().items()}
     runner.call_hook("before_run")

@@ -327,7 +327,7 @@ def test_validation_averages_and_patience_come_along(folder: Path, variant: str)
     assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
     old, new = trained("old.py", folder / "a"), trained("new.yaml", folder / "b")
     require_equal(old.model.state_dict(), new.model.state_dict())
-    assert old.face.message_hub.get_scalar("val/toy/error").data[0].tolist() == [
+    assert old.runner.message_hub.get_scalar("val/toy/error").data[0].tolist() == [
         row["toy/error"] for row in rows(folder / "b") if "toy/error" in row
     ]
     assert old.step == new.step
@@ -335,7 +335,7 @@ def test_validation_averages_and_patience_come_along(folder: Path, variant: str)
     averages = [hook for hook in new.hooks if isinstance(hook, Ema)]
     assert len(averages) == variant.startswith("a")
     for hook in averages:
-        own = next(hook for hook in old.face.hooks if type(hook).__name__ == "EMAHook")
+        own = next(hook for hook in old.runner.hooks if type(hook).__name__ == "EMAHook")
         require_equal(own.ema_model.state_dict(), hook.average.state_dict())
 
 

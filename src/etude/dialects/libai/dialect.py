@@ -65,7 +65,7 @@ class LiBai(Hosted):
         raise UserError(f"`etude test` does not measure {self.name} configs; {instead}")
 
     def bytes_beside(self, run: Run) -> int:
-        return int(run.face.bytes_beside)
+        return int(run.runner.bytes_beside)
 
     def listing(self) -> dict[str, dict[str, str]]:
         from etude.dialects.libai.listing import tables

@@ -21,7 +21,7 @@ _POINTS = ("before_train", "before_step", "after_step", "after_train")
 def rehearse(run: Run, record: Record) -> None:
     """The scheduler steps for real, and the hooks that save, evaluate and write are asked by their own rules; what they
     would do is noted. User-defined hooks are noted where they act."""
-    trainer: TrainerBase = run.face
+    trainer: TrainerBase = run.runner
     trainer._hooks = [_rehearsed(hook, record) for hook in trainer._hooks]
     trainer.run_step = record.update  # type: ignore[method-assign]
     for name in ("_data_loader_iter", "_data_loader_iter_obj"):

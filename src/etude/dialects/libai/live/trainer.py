@@ -86,12 +86,12 @@ class TrainerBase:
 
     @property
     def engine(self) -> Run:
-        """The run that this trainer is the face of."""
+        """The run of this trainer."""
         made: Run | None = self.__dict__.get("_engine")
         if made is None:
             model = getattr(self, "model", None)
             made = Run(model=torch.nn.Identity() if model is None else model, update=self._update, loop=iterations)
-            made.face = self
+            made.runner = self
             made.hooks = HookTable([FaceHook(self)])
             self.__dict__["_engine"] = made
         return made
@@ -202,11 +202,11 @@ def _no_hook(given: Any, trainer: TrainerBase, caller: FrameType) -> AssertionEr
 
 def iterations(run: Run) -> None:
     """The loop of a trainer: its own step brings its own data, so a batch is nothing but a tick."""
-    face, total = run.face, run.total_steps or 0
+    trainer, total = run.runner, run.total_steps or 0
     while run.step < total and not run.stopping:
         train_step(run, None)
-    if run.step > face.start_iter or not face._only_finishes:
-        face.iter += 1
+    if run.step > trainer.start_iter or not trainer._only_finishes:
+        trainer.iter += 1
 
 
 class FaceHook(Hook):

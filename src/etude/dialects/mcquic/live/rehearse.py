@@ -21,7 +21,7 @@ OWN = ("validate", "log", "_stepFinishHook")
 
 def rehearse(run: Run, record: Record) -> None:
     """The scheduler steps for real; validation, pictures and saves are noted when McQuic's own rules call them."""
-    trainer: Trainer = run.face
+    trainer: Trainer = run.runner
     bridge = next(hook for hook in run.hooks if isinstance(hook, Bridge))
     chains = {f"{name[0].lower()}{name[1:]}Hook": _noting(record, point, bridge.chains[name])
               for name, point in _POINTS.items()}  # fmt: skip

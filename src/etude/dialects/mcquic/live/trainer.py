@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from etude.checkpoint.formats.single import Patience
+from etude.checkpoint.state import Generators, check_weights
 from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import epochs, fit
 from etude.core.run import Counters, Part, Run
-from etude.core.state import Generators, check_weights
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Restorable, Saver
 from etude.dialects.mcquic.live.formats import Decibel, EMATracker, prettyStep, totalParameters
@@ -64,7 +64,7 @@ class Trainer(Restorable):
         saver.debug("[%s] Model size: %s", prettyStep(0), totalParameters(model))
         optim, schdr = config.Train.Optim, config.Train.Schdr
         self.run = Run(model, self._update, epochs, max_epochs=config.Train.Epoch)
-        self.run.face = self
+        self.run.runner = self
         self._optimizer = self._told("optimizer", "Optimizer", lambda: optimFn(model.parameters(), **optim.Params))
         self._scheduler = self._told("LR scheduler", "LR scheduler", lambda: schdrFn(self._optimizer, **schdr.Params))
         self.run.optimizers = {"": self._optimizer}
@@ -147,8 +147,7 @@ class Trainer(Restorable):
         rates = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
         self._model.load_state_dict(state["_model"])
         self._optimizer.load_state_dict(state["_optimizer"])
-        self.run.step = self.run.done = int(state["_step"])
-        self.run.epoch = self.run.epochs_done = int(state["_epoch"])
+        self.run.step, self.run.epoch, self.run.stage = int(state["_step"]), int(state["_epoch"]), ""
         if fresh_rates:
             self._begin_rates(rates)
         else:

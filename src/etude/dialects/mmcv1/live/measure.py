@@ -24,7 +24,7 @@ def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mappin
     if f"{split}_dataloader" in data:
         data["val_dataloader"] = data[f"{split}_dataloader"]
     source |= {"load_from": checkpoint, "resume_from": None}
-    runner: Any = build(dataclasses.replace(plan, source=source), options).face
+    runner: Any = build(dataclasses.replace(plan, source=source), options).runner
     hook = next((hook for hook in runner.hooks if isinstance(hook, EvalHook)), None)
     if hook is None:
         raise ConfigError("the config has no `evaluation`, which says what to measure", at=str(plan.model.at))

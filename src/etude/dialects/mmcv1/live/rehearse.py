@@ -35,7 +35,7 @@ _UNDERSTOOD = (*_SCHEDULES, CheckpointHook, EvalHook, LoggerHook, IterTimerHook,
 def rehearse(run: Run, record: Record) -> None:
     """The workflow runs on blanks. Policies are followed for real; the hooks that evaluate, save and log are asked by
     their own rules, and what they would do is noted. All others are noted where they act."""
-    runner, training = run.face, run.loop
+    runner, training = run.runner, run.loop
     wired = training.wired  # type: ignore[attr-defined]
     for stops in [hook for hook in run.hooks if isinstance(hook, Stops)]:
         run.hooks.remove(stops)
@@ -104,7 +104,7 @@ class _Stage:
     def _call_hook(self, name: str) -> None:
         """A stage, or a generic method, of every hook: for runners that call it by themselves."""
         run = self.record.run
-        run.done = run.step + int(name == "after_train_iter")
+        run.stage = "after_step" if name == "after_train_iter" else ""
         for hook in list(self.runner.hooks):
             if not _acts_at(hook, name):
                 continue

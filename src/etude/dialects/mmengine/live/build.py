@@ -96,12 +96,12 @@ class _Stops(Stops):
 
     def _is_agreed(self, run: Run) -> bool:
         if self._agreement is None:
-            apart = getattr(run.face.optim_wrapper, "_accumulative_counts", 1)
+            apart = getattr(run.runner.optim_wrapper, "_accumulative_counts", 1)
             self._agreement = Agreement(run.world.rank, run.world.size, apart)
         return self._agreement.is_due(run.done)
 
     def before_eval_step(self, run: Run) -> None:
-        validates = getattr(run.face._train_loop, "generators", None) is not None
+        validates = getattr(run.runner._train_loop, "generators", None) is not None
         if self.signals.received is not None and validates and run.world.size == 1:
             reason, code = SIGNALS[self.signals.received]
             raise Stopped(f"{reason} in the validation after step {run.done}", code)

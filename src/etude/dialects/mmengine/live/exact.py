@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.core.state import Generators
+from etude.checkpoint.state import Generators
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 
 KEY = "etude"

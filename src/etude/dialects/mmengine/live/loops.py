@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from etude.checkpoint.state import Generators
 from etude.core.loop import evaluate, train_step
 from etude.core.run import Run
-from etude.core.state import Generators
 from etude.dialects.mmengine.live.amp import autocast
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.passes import Passes, _InfiniteDataloaderIterator, seed_for_workers
@@ -82,7 +82,7 @@ class _TrainLoop(BaseLoop):
 
     @_iter.setter
     def _iter(self, value: int) -> None:
-        self.core.step = self.core.done = value
+        self.core.step, self.core.stage = value, ""
 
     @property
     def _epoch(self) -> int:

@@ -25,5 +25,5 @@ def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mappin
         }
     source |= {"load_from": checkpoint, "resume": False}
     run = build(dataclasses.replace(plan, source=source), options)
-    runner: Any = run.face
+    runner: Any = run.runner
     return runner.test()  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from etude.core.state import Generators
+from etude.checkpoint.state import Generators
 from etude.data.seeds import kept_generators
 from etude.dialects.mmengine.live import position
 from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch

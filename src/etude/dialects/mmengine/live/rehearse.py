@@ -38,7 +38,7 @@ Acts = Mapping[str, Callable[..., Any]]
 
 def prepare(run: Run) -> None:
     """Build what ``train()`` would build first, so that lengths and groups are known."""
-    runner: Any = run.face
+    runner: Any = run.runner
     if run.optimizers or runner._train_loop is None:
         return
     runner._build_for_training()
@@ -49,7 +49,7 @@ def prepare(run: Run) -> None:
 def rehearse(run: Run, record: Record) -> None:
     """The train loop runs on blanks. Schedulers step for real; the hooks that save and log are asked by their own rules
     and what they would do is noted, as are validations. User-defined hooks are noted where they act."""
-    runner: Any = run.face
+    runner: Any = run.runner
     if runner._train_loop is None:
         record.note("the config has no train_cfg: nothing is trained")
         return
@@ -104,7 +104,7 @@ class _Stage:
         """Stands for the model's; a user-defined loop may count by itself."""
         self.run.step = int(self.runner.iter)
         self.record.update()
-        self.run.done = self.run.step + 1
+        self.run.stage = "after_step"
         return {}
 
     def _validate(self) -> dict[str, float]:

@@ -276,7 +276,7 @@ class Evaluation:
         run.model.train(training)
         seen.average()
         values = {name: float(value) for name, value in seen.output.items()}
-        run.events.write(values, step=run.done, epoch=run.epoch_of_record, split="val")
+        run.events.write(values, step=run.done, epoch=run.last_epoch, split="val")
         return values
 
 
@@ -314,7 +314,7 @@ class Starting(Evaluate):
         return count >= self.start and (count - self.start) % self.interval == 0
 
     def act(self, run: Run) -> None:
-        if self._is_due(run.epochs_done if run.epochs_done > run.epoch else run.done):
+        if self._is_due(run.epochs_done if run.stage == "after_epoch" else run.done):
             super().act(run)
 
     def calls(self) -> Mapping[str, Callable[[Run], Any]]:

@@ -57,7 +57,7 @@ class Turns(EngineHook):
         model.train()
         seen.average()
         values = {name: float(value) for name, value in seen.output.items()}
-        run.events.write(values, step=run.done, epoch=run.epoch_of_record, split="val")
+        run.events.write(values, step=run.done, epoch=run.last_epoch, split="val")
 
     def state_dict(self) -> dict[str, Any]:
         return {"position": self._batches.state_dict() if self._batches is not None else None}

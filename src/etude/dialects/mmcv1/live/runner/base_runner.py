@@ -99,7 +99,7 @@ class BaseRunner(Resuming, Registration):
             loop=self._loop,
             optimizers=optimizer if isinstance(optimizer, dict) else {"": optimizer} if optimizer else {},
             world=World(rank=self._rank, size=self._world_size),
-            face=self,
+            runner=self,
         )
         self._adapted: list[Hook] = []
         self._acting: list[EngineHook] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from etude.core.kept import is_own
+from etude.core.hook import is_builtin
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.hooks.optimizer_hook import OptimizerHook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
@@ -78,7 +78,7 @@ def _parts(runner: BaseRunner, error: Exception) -> dict[str, Any] | str:
         return ""
     if site.point not in _STAGES:
         return "the next batch was drawn already" if site.point == "before_step" else _UPDATE
-    if hasattr(hook, "state_dict") and not is_own(hook):
+    if hasattr(hook, "state_dict") and not is_builtin(hook):
         return f"{type(hook).__name__} keeps a state of its own that may have changed"
     place = runner._hooks.index(hook)
     if site.point == "before_epoch":

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from etude.checkpoint.formats import foreign
+from etude.checkpoint.state import Generators
 from etude.checkpoint.storage import disk
-from etude.core.state import Generators
 from etude.errors import ResumeError
 
 KEY = "etude"

@@ -112,7 +112,7 @@ class Resuming:
 
     def _stage(self) -> str:
         """The stage that is being called; empty while a subclass drives the loop in its own way."""
-        over = self._position.stage == "after_train_iter" and self.engine.epochs_done > self.engine.epoch
+        over = self._position.stage == "after_train_iter" and self.engine.stage == "after_epoch"
         return "after_train_epoch" if over else self._position.stage
 
     def _hook_states(self, *, later: bool = False) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Resuming:
             return
         note = exact.read_note(path, state["id"])
         self.engine.epoch, self.engine.step = int(state["epoch"]), int(state["iter"])
-        self.engine.epochs_done, self._position.saved = self.engine.epoch, (path, self.engine.step)
+        self.engine.stage, self._position.saved = "", (path, self.engine.step)
         averages = {k: v for k, v in checkpoint.get("state_dict", {}).items() if k.startswith("ema_")}
         self._restored = Restored(state, note, averages)
         if self._rank != 0:

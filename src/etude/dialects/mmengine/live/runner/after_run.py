@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from etude.core.state import Generators
+from etude.checkpoint.state import Generators
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.dist.collectives import gather_object

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.core.state import Generators
+from etude.checkpoint.state import Generators
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.amp import default_device

@@ -66,7 +66,7 @@ class FlexibleRunner(Runner):
             model = {"data_preprocessor": data_preprocessor, **model}
         self.strategy = self.build_strategy(self._strategy_cfg)
         made = self.build_model(model)
-        self.core_run = Run(model=made, update=TrainStep(self), loop=self._train_run, face=self)
+        self.core_run = Run(model=made, update=TrainStep(self), loop=self._train_run, runner=self)
         self._model_name = type(made).__name__
 
     def build_strategy(self, strategy: BaseStrategy | dict[str, Any] | None = None) -> BaseStrategy:

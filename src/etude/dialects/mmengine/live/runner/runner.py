@@ -176,7 +176,7 @@ class Runner(Building, Checkpoints, Hooking):
         if isinstance(model, dict) and data_preprocessor is not None:
             model = {"data_preprocessor": data_preprocessor, **model}
         made = self.wrap_model(self.cfg.get("model_wrapper_cfg"), self.build_model(model))
-        self.core_run = Run(model=made, update=TrainStep(self), loop=self._train_run, face=self)
+        self.core_run = Run(model=made, update=TrainStep(self), loop=self._train_run, runner=self)
         self._model_name = type(self._bare_model()).__name__
 
     def _train_run(self, run: Run) -> None:

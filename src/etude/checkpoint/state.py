@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from etude.checkpoint.changes import facts
 from etude.checkpoint.warm import compare, describe
-from etude.core.run import Run
 from etude.data.resume import Snapshot
 from etude.dist import group
 from etude.dist.shards import scattered, whole
 from etude.errors import ResumeError, printable
 
+if TYPE_CHECKING:
+    from etude.core.run import Run
+
 #: Parts without which nothing is resumed.
 ESSENTIAL = ("model", "counters", "generators")
 #: The part with what every rank has of its own.
 RANKS = "ranks"
+#: The part of a step that some of its hooks did not come to: see :mod:`etude.session.interrupted`.
+INTERRUPTED = "interrupted"
 
 
 class Generators:
@@ -73,12 +77,11 @@ def restore(run: Run, state: Mapping[str, Any], *, say: Callable[[str], Any], al
     for name in fresh:
         say(f"{printable(name)} was not part of the run before and starts fresh")
     for name in state:
-        if name not in parts and name not in ("plan", "generators", "cut", "batch", RANKS):
+        if name not in parts and name not in ("plan", "generators", INTERRUPTED, "batch", RANKS):
             say(f"the stored state of {printable(name)} is not used: the run has no such part any more")
     for name, part in parts.items():
         if name in state:
             _load(name, part, state[name])
-    run.cut = state.get("cut")
 
 
 def check_weights(model: torch.nn.Module, weights: Mapping[str, Any]) -> None:
