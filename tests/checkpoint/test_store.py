@@ -208,7 +208,7 @@ def test_what_a_newer_version_or_another_user_saved_is_not_gone_back_behind(
     newer = Path(save(store, 2)) / "manifest.json"
     good = newer.read_text()
     newer.write_text(good.replace('"format": 1', '"format": 99'))
-    with pytest.raises(ResumeError, match=r"step-000000002: .*newer etude .*; --resume PATH goes on from an older one"):
+    with pytest.raises(ResumeError, match=r"step-000000002: .*newer etude .*; --resume PATH resumes from an older one"):
         Store(store.folder).resume()
     newer.write_text(good)
     uid = os.geteuid()

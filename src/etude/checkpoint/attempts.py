@@ -77,7 +77,7 @@ class Attempts:
             f"{LIMIT} failures at step {step}, giving up; see {printable(str(log if log.exists() else log.parent))}\n"
             f"  the last one: {printable(str(last['how']))}\n"
             f"  every start from step {last['base']} ends there. When the cause is mended, --retry goes on; "
-            "--resume PATH goes on from an older checkpoint"
+            "--resume PATH resumes from an older checkpoint"
         )
 
     def _read(self, step: int) -> list[dict[str, Any]]:

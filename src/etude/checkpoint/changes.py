@@ -79,8 +79,8 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
     for key in keys:
         if before.get(key) != after.get(key):
             whole = next((name for name in lone if key.startswith(f"{name}.")), "")
-            told = f"{whole}.type" if whole else key
-            found[whole or key] = Change(whole or key, before.get(told), after.get(told))
+            name = f"{whole}.type" if whole else key
+            found[whole or key] = Change(whole or key, before.get(name), after.get(name))
     return list(found.values())
 
 

@@ -291,7 +291,7 @@ class Store:
                 loaded = self.load(name, need=need)
             except ResumeError as error:
                 if isinstance(error.__cause__, Withheld):
-                    raise ResumeError(f"{error}; --resume PATH goes on from an older one") from error
+                    raise ResumeError(f"{error}; --resume PATH resumes from an older one") from error
                 reasons.append(str(error))
                 self.say(f"skipped {error}")
                 if isinstance(error.__cause__, Damaged):

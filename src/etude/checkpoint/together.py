@@ -20,7 +20,7 @@ class Leader(Store):
         return group.first(lambda: super(Leader, self).is_free(within))
 
     def resume(self, *, need: Collection[str] = ()) -> Loaded | None:
-        """The newest usable checkpoint, which the others are told to read too."""
+        """The newest usable checkpoint, which the other ranks read too."""
         found: list[Loaded | None] = []
 
         def find() -> str | None:

@@ -169,10 +169,10 @@ def guarded(args: argparse.Namespace) -> int:
 def _report_any(error: Exception) -> int:
     """Say what was raised, as a mistake of the config, of user-defined code, of the data or of ours; its exit code."""
     if isinstance(error, EtudeError):
-        return _report(getattr(error, "etude_told", error))
-    told = getattr(error, "etude_told", None) or lost_worker(error)
-    if told is not None:
-        return _report(told)
+        return _report(getattr(error, "etude_reported", error))
+    reported = getattr(error, "etude_reported", None) or lost_worker(error)
+    if reported is not None:
+        return _report(reported)
     site = getattr(error, "etude_site", None)
     if site is None and hasattr(error, "etude_where"):
         message = f"{error.etude_where}: {type(error).__name__}: {error}"

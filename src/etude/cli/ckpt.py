@@ -154,7 +154,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", help="the file to write; with --to etude the folder to write weights-N into")
     parser.add_argument(
         "--to", default="", metavar="LAYOUT",
-        help="safetensors, state_dict, mmcv, mmengine or etude (default: told by the ending .safetensors or .pth)",
+        help="safetensors, state_dict, mmcv, mmengine or etude (default: by the ending .safetensors or .pth)",
     )  # fmt: skip
     parser.add_argument("--optimizer", action="store_true", help="with the optimizer's state (mmcv, mmengine, etude)")
     _add_key(parser)

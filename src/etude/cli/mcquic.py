@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None, *, train: Train | None = None) -> in
     training = commands.add_parser("train", help="train a model")
     training.add_argument("-D", "--debug", action="store_true", help="print all registries and every message")
     training.add_argument("-q", "--quiet", action="store_true", help="print nothing but what is critical")
-    training.add_argument("-r", "--resume", metavar="FILE", help="go on from this checkpoint")
+    training.add_argument("-r", "--resume", metavar="FILE", help="resume from this checkpoint")
     training.add_argument("config", nargs="?", metavar="CONFIG")
     try:
         args = parser.parse_args(sys.argv[1:] if argv is None else list(argv))

@@ -182,8 +182,8 @@ def _launcher_of(args: argparse.Namespace) -> list[str]:
     """What a dialect's own runner wants to be reported when it runs in several processes."""
     from etude import dialects
 
-    told = getattr(args, "launcher", "none") != "none"
-    return [] if told else list(dialects.detect(args.config, args.dialect).launched_flags)
+    launched = getattr(args, "launcher", "none") != "none"
+    return [] if launched else list(dialects.detect(args.config, args.dialect).launched_flags)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -82,7 +82,7 @@ def _verify(args: argparse.Namespace, root: Path, forks: Forks) -> int:
         print(f"NOT the same: {found}")
         return 1
     if not resumed:
-        print(f"this proves nothing: up to step {last} there was no checkpoint to go on from; save more often")
+        print(f"this proves nothing: up to step {last} there was no checkpoint to resume from; save more often")
         return 1
     print(f"the same bits after {total} steps and {counted(resumed, 'resume')}")
     return 0

@@ -22,7 +22,7 @@ _SPECIAL = ("_base_",)
 
 
 def parse_python(text: str, file: str) -> Tree:
-    """Run ``text`` and keep what it assigns; a config that raises is told with its own line, not with a traceback."""
+    """Run ``text`` and keep what it assigns. A config that raises is reported with its own line, not a traceback."""
     module = _syntax(text, file)
     scope: dict[str, Any] = {"__file__": os.path.abspath(file), "__name__": "__etude_config__"}
     folder = os.path.dirname(os.path.abspath(file))

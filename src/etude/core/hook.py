@@ -456,16 +456,16 @@ def _overrides(hook: Hook, point: str) -> bool:
 
 
 def _forgiven(hook: Hook, point: str, call: Call) -> Call:
-    """``call`` whose failures are told, each kind of them once, and do not end the run."""
-    told: set[type[Exception]] = set()
+    """``call`` whose failures are reported, each kind once, and do not end the run."""
+    reported: set[type[Exception]] = set()
 
     def guarded(run: Run) -> None:
         try:
             call(run)
         except Exception as error:
-            if type(error) not in told:
-                told.add(type(error))
-                _remark(hook, point, number_of(run, point), error, why=", is not essential and goes on (told once)")
+            if type(error) not in reported:
+                reported.add(type(error))
+                _remark(hook, point, number_of(run, point), error, why=", is not essential and goes on (reported once)")
 
     return guarded
 

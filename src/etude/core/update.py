@@ -132,7 +132,7 @@ class Step:
     the group and goes on, ``rollback`` goes back to the newest checkpoint and past this batch, both at most
     ``nonfinite_limit`` times in a row.
 
-    On an accelerator, fused optimizers are told on the device (see :class:`~etude.optim.finite.Unread`), and the run
+    On an accelerator, fused optimizers get a flag on the device (see :class:`~etude.optim.finite.Unread`), and the run
     learns of it with the next log line or save; elsewhere each loss is read before it is learnt from.
     """
 
@@ -346,10 +346,10 @@ class Step:
                 run.events.put(f"loss/{name}", value.detach() if weight == 1 else value.detach() * weight)
 
     def _refuse(self, run: Run, losses: Losses) -> None:
-        told = ", ".join(f"{name} {float(value.detach())}" for name, value in losses.items())
-        told = f"({told}){_batch_ids(run)}"
+        values = ", ".join(f"{name} {float(value.detach())}" for name, value in losses.items())
+        values = f"({values}){_batch_ids(run)}"
         if run.peers is not None:
-            told = run.peers.told_by_bad(told, not self.is_finite(_sum(losses)))
+            values = run.peers.from_bad_ranks(values, not self.is_finite(_sum(losses)))
         self.bad += 1
         self.pending = 0
         for optimizer in self.optimizers:
@@ -358,7 +358,7 @@ class Step:
         if self.nonfinite == "stop" or self.bad > self.nonfinite_limit:
             where = _last_good(run)
             times = "" if self.nonfinite == "stop" else f", {self.bad} times in a row"
-            raise Diverged(f"the loss is not finite at step {run.step + 1} {told}{times}; {where}")
+            raise Diverged(f"the loss is not finite at step {run.step + 1} {values}{times}; {where}")
         if self.nonfinite == "rollback" and run.store is not None:
             run.store.rollback(run)
 

@@ -329,6 +329,6 @@ def _said(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     """As Python shows it, without the way here."""
-    told = traceback.TracebackException.from_exception(error)
-    told.stack = traceback.StackSummary.from_list([f for f in told.stack if not f.filename.startswith(_HERE)])
-    return "".join(told.format())
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list([f for f in shown.stack if not f.filename.startswith(_HERE)])
+    return "".join(shown.format())

@@ -132,7 +132,7 @@ class Dialect(Protocol):
 
     def explain(self, error: BaseException, plan: Plan | None) -> EtudeError | None:
         """Return the error to report instead of an exception that the config caused; None where it did not."""
-        return getattr(error, "etude_told", None)
+        return getattr(error, "etude_reported", None)
 
     # -- looking ---------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ REFUSALS = (TypeError, ValueError, AssertionError, KeyError, AttributeError, Run
 
 def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     """The error to report instead, or None where the exception is not about a config."""
-    known: EtudeError | None = getattr(error, "etude_told", None)
+    known: EtudeError | None = getattr(error, "etude_reported", None)
     if known is not None:
         return known
     if plan is None:
@@ -41,8 +41,8 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     if isinstance(error, FileNotFoundError) and re.search(r"\.(pth|pt|ckpt|bin|safetensors)\b|checkpoint", message):
         return ResumeError(message)
     made = next((_kind(given) for given in _being_made(error)), None)
-    told = f"{made} cannot be made: {message}" if made else f"{type(error).__name__}: {message}"
-    return ConfigError(told, at=_place_of(error, plan) or (display(plan.files[0]) if plan.files else ""))
+    text = f"{made} cannot be made: {message}" if made else f"{type(error).__name__}: {message}"
+    return ConfigError(text, at=_place_of(error, plan) or (display(plan.files[0]) if plan.files else ""))
 
 
 def _being_made(error: BaseException) -> Iterator[dict[str, Any]]:

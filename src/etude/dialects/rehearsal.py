@@ -179,7 +179,9 @@ def rehearse(run: Run, *, points: int = 1000, keep_acts: bool = False) -> Record
             warnings.simplefilter("ignore")
             rehearsed = dialect.rehearse(run, record)
         if not rehearsed:
-            record.note("values, evaluations and saves are decided while it runs, and are not told")
+            record.note("values, evaluations and saves are decided while it runs, and are not predicted")
     except Exception as error:
-        record.note(f"told only up to step {record.steps}: without data the run raises {type(error).__name__}: {error}")
+        record.note(
+            f"shown only up to step {record.steps}: without data the run raises {type(error).__name__}: {error}"
+        )
     return record

@@ -156,8 +156,8 @@ def together(call: Callable[[], T], what: str) -> T:
         result = call()
     except EtudeError as raised:
         error = raised
-    told = None if error is None else (socket.gethostname(), str(error), error.exit_code)
-    failed = [(rank, told) for rank, told in enumerate(gather(told)) if told is not None]
+    failure = None if error is None else (socket.gethostname(), str(error), error.exit_code)
+    failed = [(rank, failure) for rank, failure in enumerate(gather(failure)) if failure is not None]
     if not failed:
         return result  # type: ignore[no-any-return]
     rank, (host, message, code) = failed[0]

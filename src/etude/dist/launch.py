@@ -1,4 +1,4 @@
-"""``etude train CONFIG --nproc 2``: torch's elastic agent starts the processes, and what became of them is told once.
+"""``etude train CONFIG --nproc 2``: torch's elastic agent starts the processes, and their outcome is reported once.
 
 .. code-block:: text
 

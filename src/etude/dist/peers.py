@@ -86,10 +86,10 @@ class Peers:
         for buffer in model.buffers():
             distributed.broadcast(buffer, src=0)
 
-    def told_by_bad(self, words: str, bad: bool) -> str:
+    def from_bad_ranks(self, words: str, bad: bool) -> str:
         """What the ranks whose loss is not finite say about it."""
-        told = group.gather(words if bad else "")
-        return "; ".join(f"on rank {rank} {said}" for rank, said in enumerate(told) if said)
+        gathered = group.gather(words if bad else "")
+        return "; ".join(f"on rank {rank} {said}" for rank, said in enumerate(gathered) if said)
 
     def exchange(self) -> None:
         """An exchange at once, outside of steps."""

@@ -39,7 +39,7 @@ class Console:
 
     def write(self, record: Record) -> None:
         if record.split == "event" and all(name.startswith(TIMING_PREFIXES) for name in record.values):
-            return  # a warning has told it
+            return  # a warning has said it
         where = dict(self._read()) if self._read else {}
         self.say(format_record(record, where))
 

@@ -12,7 +12,7 @@ from etude.events.tracker import Job, Tracker
 class Wandb(Tracker):
     """A run in ``project``. ``mode: offline`` writes below the run's folder; ``wandb sync`` sends it later.
 
-    W&B is told the plan, the git commit and the values, but not the command line, which may hold secrets.
+    W&B gets the plan, the git commit and the values, but not the command line, which may hold secrets.
     """
 
     package = name = "wandb"

@@ -35,13 +35,13 @@ class Watchdog:
         self._over.set()
 
     def _watch(self) -> None:
-        seen, since, told = self._mark(), time.monotonic(), False
+        seen, since, reported = self._mark(), time.monotonic(), False
         while not self._over.wait(self.patience / 10):
             now = self._mark()
             if now != seen:
-                seen, since, told = now, time.monotonic(), False
-            elif not told and time.monotonic() - since >= self.patience:
-                told = True
+                seen, since, reported = now, time.monotonic(), False
+            elif not reported and time.monotonic() - since >= self.patience:
+                reported = True
                 self._tell()
 
     def _mark(self) -> tuple[int, ...]:

@@ -113,13 +113,13 @@ def describe(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows for a table: name, tensors, numbers, and the options that differ between groups or matter most."""
     listed = list(groups)
     options = [key for key in (listed[0] if listed else {}) if key not in ("params", "name")]
-    told = [key for key in options if key in ("lr", "weight_decay") or len({str(g.get(key)) for g in listed}) > 1]
+    shown = [key for key in options if key in ("lr", "weight_decay") or len({str(g.get(key)) for g in listed}) > 1]
     return [
         {
             "name": group.get("name", "all"),
             "tensors": len(group["params"]),
             "numbers": sum(parameter.numel() for parameter in group["params"]),
-            **{key: group.get(key) for key in told},
+            **{key: group.get(key) for key in shown},
         }
         for group in listed
     ]

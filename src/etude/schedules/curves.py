@@ -2,7 +2,7 @@
 
 A curve gives a *factor* of the base value (of an ``lr`` of 0.1, a factor of 0.5 makes 0.05). Most are a function of the
 share of their phase that has passed, from 0 to 1. Those that count in steps or epochs (``every: 10ep``) have a method
-``prepare`` instead, which is told about the phase once and returns a function of the step within it.
+``prepare`` instead, which gets the phase once and returns a function of the step within it.
 
 ``from`` is a word of Python's own: in a config it is ``from``, in Python ``from_``.
 """

@@ -134,7 +134,7 @@ class Recovery:
         if not self.run.world.is_main:
             store = self._make_store(folder, Follower)[0]
             if path is not None:
-                self._loaded = group.together(lambda: store.load(path), "the checkpoint to go on from")
+                self._loaded = group.together(lambda: store.load(path), "the checkpoint to resume from")
         elif path is not None:
             group.together(lambda: None, "")
 
@@ -195,7 +195,7 @@ class Recovery:
         text = found if "://" in found else os.path.abspath(found)
         if os.path.isfile(text) or is_of_parts(text):
             raise ResumeError(
-                f"{printable(path)} is no checkpoint of Étude to go on from; to start from its weights write "
+                f"{printable(path)} is no checkpoint of Étude to resume from; to start from its weights write "
                 f"`init_from: {printable(os.path.relpath(text))}`"
             )
         whole, _, name = text.rpartition("/")
@@ -213,7 +213,7 @@ class Recovery:
     def _look_at_tag(self, name: str, loaded: Loaded) -> None:
         """Checkpoints apart: what is in their name is no state that an undisturbed run would have had."""
         if name.startswith(DIVERGED):
-            raise ResumeError(f"{printable(name)}: its weights are not finite: there is nothing to go on from")
+            raise ResumeError(f"{printable(name)}: its weights are not finite: there is nothing to resume from")
         if loaded.manifest.tag == FAILED:
             self.say(
                 f"{printable(name)} was saved inside the step that failed: that step is done anew, with random numbers "

@@ -25,7 +25,7 @@ DATA, FORWARD, UPDATE, EVALUATION, CHECKPOINT, WAITING, OTHER = (
     "data", "forward/backward", "update", "evaluation", "checkpoint", "waiting for other processes", "other",
 )  # fmt: skip
 _HOOK = "hook "
-#: From how much of the time on a run is told what to do about its data.
+#: Share of the time spent waiting for data from which a run prints advice.
 SLOW_DATA = 0.2
 _EVALUATES = {"evaluate", "run_val", "val", "_do_test", "test_net", "inference_on_dataset"}
 _STEPS = {"train_step", "run_iter", "run_step"}

@@ -52,7 +52,7 @@ def test_weights_behind_an_address_are_fetched_once(tmp_path: Path, monkeypatch:
         with pytest.raises(OSError, match="404") as lacking:
             DetectionCheckpointer(loaded).load(url.replace("weights", "other"))
         server.shutdown()
-    assert str(lacking.value.etude_told).startswith("MODEL.WEIGHTS")  # type: ignore[attr-defined]
+    assert str(lacking.value.etude_reported).startswith("MODEL.WEIGHTS")  # type: ignore[attr-defined]
     assert asked == ["/zoo/weights.pth", "/zoo/other.pth"]
     assert torch.equal(saved.weight, loaded.weight)
     assert [path.name for path in (tmp_path / "cache").rglob("*.pth")] == ["weights.pth"]

@@ -154,7 +154,7 @@ def _series(values: Any, target: str = "") -> list[list[tuple[int, float]]]:
 
 
 def _compare(record: Record, seen: Seen, kept: list[str]) -> None:
-    assert not [note for note in record.notes if "told only" in note]
+    assert not [note for note in record.notes if "shown only" in note]
     assert record.steps == seen.steps
     assert _series(record.values) == _series(seen.values)
     assert record.done.get(EVALUATION, []) == seen.done.get("evaluation", [])
@@ -310,7 +310,7 @@ def test_a_runner_of_the_users_is_told_by_its_own_loop(both: Any) -> None:
     Path("planned.py").write_text(text)
     record = _rehearsed("planned.py")
     assert record.notes[0].startswith("best_")
-    assert not any("told only" in note for note in record.notes), record.notes
+    assert not any("shown only" in note for note in record.notes), record.notes
     assert record.steps == 18
     assert record.saves == [(6, "mine_1.pth"), (12, "mine_2.pth"), (18, "mine_3.pth")]
     assert [value for _, value in _series(record.values, "lr")[0]] == pytest.approx([0.05] * 6 + [0.005] * 12)

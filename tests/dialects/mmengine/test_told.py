@@ -85,7 +85,7 @@ def test_a_transform_that_gives_nothing_is_told_with_its_place() -> None:
     data.data_list, data._fully_initialized = [{"x": 1}], True
     with pytest.raises(Exception, match="Cannot find valid image") as caught:
         data[0]
-    assert re.search(rf"its transform nothing \(.*{place(mistaken.nothing)}\)", str(caught.value.etude_told))
+    assert re.search(rf"its transform nothing \(.*{place(mistaken.nothing)}\)", str(caught.value.etude_reported))
 
 
 def test_a_module_that_is_no_python_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,7 @@ def compare(left: Content, right: Content) -> Comparison:
 
 
 def differences(left: Any, right: Any) -> list[Difference]:
-    """All leaves that differ, except for what the clock says; tensors are compared bit by bit and told by their
+    """All leaves that differ, except for what the clock says; tensors are compared bit by bit and reported by their
     largest difference."""
     first, second = (
         {path: value for path, value in leaves(tree) if not path.endswith(TIMING_OFFSET)} for tree in (left, right)

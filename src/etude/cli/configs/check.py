@@ -14,7 +14,7 @@ def add_parser(subparsers: Any) -> None:
         "check",
         help="find every mistake in a config; nothing is built",
         description="Find every mistake in one or several configs: unknown keys and names, parameters that a component "
-        "does not take, wrong types, contradictions. Each is told on a line of its own with file and line. Nothing is "
+        "does not take, wrong types, contradictions. Each is one line with file and line number. Nothing is "
         "built, no code but that of a Python config is run.",
         epilog="exit code: 0 when nothing is wrong (warnings may be printed), 2 when something is",
     )
@@ -57,8 +57,8 @@ def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: 
         print(printable(str(finding)))
     errors = sum(finding.severity == "error" for finding in findings)
     warnings = len(findings) - errors
-    told = [_count(errors, "mistake"), _count(warnings, "warning")]
-    print(f"{config}: {', '.join(filter(None, told)) or 'no mistakes found'}")
+    counts = [_count(errors, "mistake"), _count(warnings, "warning")]
+    print(f"{config}: {', '.join(filter(None, counts)) or 'no mistakes found'}")
     return 2 if errors else 0
 
 

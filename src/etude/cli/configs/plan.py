@@ -61,21 +61,21 @@ def run(args: argparse.Namespace) -> int:
     plan = require_sound(plan)
     count = args.nproc * args.nodes
     driven = dialects.of(plan).drives_itself
-    told = _rehearsed(plan, keep_acts=args.acts) if driven else _foretold(plan, count)
-    told.blocks[1:1] = [lines for lines in (_failures(args),) if lines]
+    story = _rehearsed(plan, keep_acts=args.acts) if driven else _predicted(plan, count)
+    story.blocks[1:1] = [lines for lines in (_failures(args),) if lines]
     if args.acts:
-        for act in told.acts:
+        for act in story.acts:
             print(f"epoch {act.epoch}  step {act.step}  {act.point:<16} {act.who}")
     else:
-        for block in told.blocks:
+        for block in story.blocks:
             print("\n".join(block) + "\n")
-        _print_curves(told.curves)
-        for note in told.notes:
+        _print_curves(story.curves)
+        for note in story.notes:
             print(f"note       {note}")
     if args.plot:
         from etude.preview.draw import save_plot
 
-        save_plot(told.curves, args.plot, title=plan.name)
+        save_plot(story.curves, args.plot, title=plan.name)
         print(f"drawn into {args.plot}")
     return 0
 
@@ -90,7 +90,7 @@ class Told:
     notes: Sequence[str] = ()
 
 
-def _foretold(plan: Plan, count: int = 1) -> Told:
+def _predicted(plan: Plan, count: int = 1) -> Told:
     """A native plan tells its own story; only lengths and groups are read off the built run."""
     from etude.build import build, for_world
     from etude.dist.world import World

@@ -31,7 +31,7 @@ def detectron2_argument_parser(epilog: str | None = None) -> argparse.ArgumentPa
 def _parser(epilog: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config-file", default="", metavar="FILE", help="path to config file")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint of the output folder")
+    parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint of the output folder")
     parser.add_argument("--eval-only", action="store_true", help="perform evaluation only")
     return parser
 

@@ -51,12 +51,12 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 
 
 def _model(tree: Tree) -> dict[str, Any]:
-    """The model as the default trainer makes it: one that can be told of mixed precision is told that there is none."""
+    """The model as the default trainer makes it: ``amp_enabled`` is switched off where the model has it."""
     model: dict[str, Any] = plain(tree, ("model",))
     inner = model.get("cfg")
-    told = inner if isinstance(inner, dict) and inner.get("amp_enabled") is not None else model
-    if told.get("amp_enabled") is not None:
-        told["amp_enabled"] = False
+    target = inner if isinstance(inner, dict) and inner.get("amp_enabled") is not None else model
+    if target.get("amp_enabled") is not None:
+        target["amp_enabled"] = False
     return model
 
 

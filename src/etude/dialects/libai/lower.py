@@ -16,7 +16,7 @@ from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.origins import key_of, way_of
-from etude.dialects.libai.lazy.read_errors import told
+from etude.dialects.libai.lazy.read_errors import as_config_error
 from etude.dialects.libai.lazy.relative import sketched
 from etude.dialects.libai.lazy.sketches import by_name
 from etude.dialects.libai.lazy.targets import name_of
@@ -56,7 +56,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
             config = DetectronLazyConfig.load(path)
         LazyConfig.apply_overrides(config, list(overrides))
     except Exception as error:
-        raise told(error) from error
+        raise as_config_error(error) from error
     finally:
         sketched.reset(asleep)
     values = by_name(without_tuples(omegaconf().OmegaConf.to_container(config, resolve=False)))

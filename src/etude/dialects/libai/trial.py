@@ -31,8 +31,8 @@ def _multiplier(tree: Tree) -> list[Finding]:
     try:
         instantiate(dict_config(dict(tree.values)).lr_multiplier)
     except Exception as error:
-        told = getattr(error, "etude_told", None)
-        return list(told.findings) if isinstance(told, ConfigError) else []
+        reported = getattr(error, "etude_reported", None)
+        return list(reported.findings) if isinstance(reported, ConfigError) else []
     finally:
         quiet.disabled = before
     return []

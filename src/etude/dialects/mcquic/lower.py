@@ -1,4 +1,4 @@
-"""A McQuic config → Plan. The table of :mod:`.config` says what may stand where; mistakes are told with their place."""
+"""A McQuic config → Plan. The table of :mod:`.config` says what may stand where; mistakes have a place."""
 
 from __future__ import annotations
 

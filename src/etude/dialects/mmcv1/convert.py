@@ -179,7 +179,7 @@ def _note_the_rest(tree: Tree, data: Data, notes: list[str]) -> None:
     if tree.get("resume_from"):
         notes.append("resume_from is left out: a checkpoint of mmcv can start weights (`init_from`), not go on")
     if tree.get("auto_resume"):
-        notes.append("auto_resume is left out: `etude train --resume` goes on from the newest checkpoint")
+        notes.append("auto_resume is left out: `etude train --resume` resumes from the newest checkpoint")
 
 
 def _plain(value: Any) -> Any:

@@ -33,8 +33,8 @@ class Mmcv1(Hosted):
     idle_flags = ("allow_change",)
     launched_flags = ("--launcher", "pytorch")
     flags = (
-        Flag("--resume-from", "go on from this checkpoint", {"metavar": "FILE"}, instead="--resume FILE does"),
-        Flag("--auto-resume", "go on from the newest checkpoint", {"action": "store_true"}, instead="--resume does"),
+        Flag("--resume-from", "resume from this checkpoint", {"metavar": "FILE"}, instead="--resume FILE does"),
+        Flag("--auto-resume", "resume from the newest checkpoint", {"action": "store_true"}, instead="--resume does"),
         flags.LOAD_FROM,
         Flag("--no-validate", "do not evaluate while training", {"action": "store_true"}),
         Flag("--deterministic", "deterministic kernels of cuDNN", {"action": "store_true"}),

@@ -130,8 +130,8 @@ _WORKFLOW = {
 _SCRIPT: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "_base_": (one_or_many(TEXT), "config files that this one builds on"),
     "load_from": (or_null(TEXT), "weights to start from"),
-    "resume_from": (or_null(TEXT), "a checkpoint to go on from"),
-    "auto_resume": (FLAG, "go on from the newest checkpoint of the work_dir"),
+    "resume_from": (or_null(TEXT), "a checkpoint to resume from"),
+    "auto_resume": (FLAG, "resume from the newest checkpoint of the work_dir"),
     "work_dir": (or_null(TEXT), "where everything of the run is written; default work_dirs/<name of the config>"),
     "seed": (or_null(INT), "of all generators"),
     "deterministic": (FLAG, "deterministic kernels"),

@@ -143,7 +143,7 @@ def _ends(low: Lowering) -> None:
 
 
 def _two_lengths(low: Lowering) -> None:
-    """MMTracking's own rule is told where its configs are."""
+    """Leave MMTracking's own rule to the module of its configs."""
     runner, length = low.tree.get("runner"), low.tree.get("total_epochs")
     if not isinstance(runner, Mapping) or length is None or tracks(low):
         return

@@ -1,4 +1,4 @@
-"""Values that the classes of MMEngine refuse when they are made, or that leave them idle, told before anything is."""
+"""Finds values that the classes of MMEngine refuse or ignore, before anything is made."""
 
 from __future__ import annotations
 
@@ -141,13 +141,13 @@ def _epochs_among_iterations(low: Lowering) -> None:
 def _counts_epochs(low: Lowering, path: Path, given: Given) -> None:
     name = given.get("type", "CheckpointHook" if path == ("default_hooks", "checkpoint") else "")
     bare = name.rpartition(".")[2] if isinstance(name, str) else ""
-    told = f"{dotted(path)} counts epochs in a run by iterations, which has one epoch only"
+    message = f"{dotted(path)} counts epochs in a run by iterations, which has one epoch only"
     if path[0] == "param_scheduler" and bare and given.get("by_epoch", True) and not bare.startswith("ReduceOnPlateau"):
         hint = "give by_epoch=False, and begin, end and lengths in iterations"
         if given.get("convert_to_iter_based"):
-            told = f"{dotted(path)} counts epochs in a run by iterations: each is a pass over the data"
-        low.warning(low.place(*path), told, hint)
+            message = f"{dotted(path)} counts epochs in a run by iterations: each is a pass over the data"
+        low.warning(low.place(*path), message, hint)
     elif bare == "CheckpointHook" and given.get("by_epoch", True) and _POSITIVE.fits(given.get("interval", -1)):
-        low.warning(low.place(*path), told, "give by_epoch=False and an interval in iterations")
+        low.warning(low.place(*path), message, "give by_epoch=False and an interval in iterations")
     elif bare == "EMAHook" and given.get("begin_epoch"):
-        low.warning(low.place(*path, "begin_epoch"), told, "give begin_iter")
+        low.warning(low.place(*path, "begin_epoch"), message, "give begin_iter")

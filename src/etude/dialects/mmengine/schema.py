@@ -117,8 +117,8 @@ KEYS: Mapping[str, tuple[Mapping[str, Any], str]] = {
         "the six hooks of every run; None leaves one out, a dict takes its place",
     ),
     "custom_hooks": (or_null({"type": "array", "items": _use("HOOKS")}), "further hooks"),
-    "load_from": (or_null(TEXT), "weights to begin with, or with resume the checkpoint to go on from"),
-    "resume": (FLAG, "go on from load_from, or from the newest checkpoint"),
+    "load_from": (or_null(TEXT), "weights to begin with, or with resume the checkpoint to resume from"),
+    "resume": (FLAG, "resume from load_from, or from the newest checkpoint"),
     "launcher": ({"enum": ["none", "pytorch", "slurm", "mpi"]}, "who starts the processes"),
     "env_cfg": (
         mapping(

@@ -61,7 +61,7 @@ def _schedulers_by_name(low: Lowering) -> None:
 
 
 def _statistics(low: Lowering) -> None:
-    """What a log line is to say of a value; scripts may register statistics of their own, so only slips are told."""
+    """Check the statistics of log lines. Scripts may register their own, so only misspelt names are reported."""
     given = low.tree.get("log_processor", "custom_cfg")
     for index, entry in enumerate(given if isinstance(given, list | tuple) else ()):
         name = entry.get("method_name") if isinstance(entry, Mapping) else None
@@ -92,7 +92,7 @@ def _direction(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
     keys = [_listed(given.get(f"{word}_keys"), usual) for word, usual in _usual()]
     for name in _listed(given.get(key), ()):
         if name != "auto" and guess(name, *keys) is None and not low.has_error((*path, key)):
-            text = f"{dotted((*path, key))}: whether more or less of {name!r} is better cannot be told by its name"
+            text = f"{dotted((*path, key))}: whether more or less of {name!r} is better does not follow from its name"
             low.error(low.place(*path, key), text, "give rule='greater' or rule='less'")
 
 

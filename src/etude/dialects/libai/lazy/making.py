@@ -20,7 +20,7 @@ _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 
 def tell_making(arriving: Exception, error: Exception, cfg: Any, target: Any, label: str) -> None:
     """Put on the exception that ``arrives`` what the call of ``target`` raised: the user's own code, or its refusal."""
-    if hasattr(error, "etude_told"):
+    if hasattr(error, "etude_reported"):
         return
     way = way_in(cfg)
     if isinstance(error, EtudeError):

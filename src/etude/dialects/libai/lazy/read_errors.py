@@ -1,7 +1,7 @@
 """What went wrong while a config was read, reported with the line that a person has to look at.
 
 Exceptions pass on as the originals raise them, since scripts catch those; what the command line says instead of one is
-put on it as ``etude_told``.
+put on it as ``etude_reported``.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.
 _NO_NAME = re.compile(r"cannot import name '(\w+)'")
 
 
-def told(error: Exception) -> EtudeError:
+def as_config_error(error: Exception) -> EtudeError:
     """What to say instead of ``error``; itself where nobody knows better."""
-    known = getattr(error, "etude_told", None)
+    known = getattr(error, "etude_reported", None)
     return known if known is not None else error if isinstance(error, EtudeError) else ConfigError(says(error))
 
 
 def tell_reading(error: Exception, path: str) -> None:
-    """Put the place on an exception that came while ``path`` was read: the innermost line of the user's."""
-    if hasattr(error, "etude_told") or isinstance(error, ConfigError):
+    """Put the place on an exception that came while ``path`` was read: the innermost line of user code."""
+    if hasattr(error, "etude_reported") or isinstance(error, ConfigError):
         return
     if isinstance(error, FileNotFoundError) and error.filename == path:
         beside = [os.path.basename(file) for file in glob(os.path.join(os.path.dirname(path), "*.*"))]
@@ -51,7 +51,7 @@ def tell_reading(error: Exception, path: str) -> None:
 def put_on(error: Exception, instead: EtudeError) -> None:
     """Let the command line say ``instead`` where ``error`` arrives there."""
     instead.__cause__ = error
-    error.etude_told = instead  # type: ignore[attr-defined]
+    error.etude_reported = instead  # type: ignore[attr-defined]
 
 
 def hinted(error: Exception, hint: str) -> Exception:

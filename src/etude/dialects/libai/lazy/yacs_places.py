@@ -32,7 +32,7 @@ def telling(node: Mapping[str, Any], *, file: str = "", pairs: Sequence[Any] = (
             put_on(error, ConfigError(f"{BASE} names {error.filename}, which is not there", at=named, hint=hint))
         elif isinstance(error, OSError | yaml.YAMLError):
             tell_reading(error, file)
-        elif not hasattr(error, "etude_told"):
+        elif not hasattr(error, "etude_reported"):
             put_on(error, _told(error, node, file, pairs))
         raise
 

@@ -80,7 +80,7 @@ def _told_in_words() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        instead: EtudeError | None = getattr(error, "etude_told", None)
+        instead: EtudeError | None = getattr(error, "etude_reported", None)
         if instead is None:
             raise
         raise instead from instead.__cause__

@@ -51,7 +51,7 @@ def explain(error: Exception, cfg: Any) -> None:
         tree = tree_of(cfg)
         placed = [replace(each, at=str(tree.place(*_spoken_of(tree, each.message)))) for each in error.findings]
         put_on(error, ConfigError(placed))
-    if hasattr(error, "etude_told") or isinstance(error, EtudeError) or not isinstance(error, _REFUSALS):
+    if hasattr(error, "etude_reported") or isinstance(error, EtudeError) or not isinstance(error, _REFUSALS):
         return
     if any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
         return
@@ -99,6 +99,6 @@ def require_sound(cfg: Any, args: Any, logger: logging.Logger) -> None:
     wrong = [finding for finding in findings if finding.severity == "error"]
     if wrong:
         raise ConfigError(wrong)
-    told = {finding.at for finding in added}
-    for finding in [*findings, *(each for each in lower.unknown(tree) if each.at not in told)]:
+    reported = {finding.at for finding in added}
+    for finding in [*findings, *(each for each in lower.unknown(tree) if each.at not in reported)]:
         logger.warning(f"{finding.at}: {finding.message}" + (f"; {finding.hint}" if finding.hint else ""))

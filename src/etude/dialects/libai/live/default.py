@@ -87,8 +87,8 @@ class DefaultTrainer(TrainerBase):
         consumed = int(seen["batches"]) * cfg.train.train_micro_batch_size * dist.get_data_parallel_size()
         cfg.dataloader.consumed_samples = consumed
         loader = try_get_key(cfg, "dataloader.train")  # absent where build_train_loader is overridden
-        seen["told"] = loader is not None and _accepts(loader, "consumed_samples")
-        if seen["told"]:
+        seen["positioned"] = loader is not None and _accepts(loader, "consumed_samples")
+        if seen["positioned"]:
             loader.consumed_samples = consumed
         self.train_loader, val, test = self.build_train_loader(cfg, self.tokenizer)
         self.test_loader = [loader for loader in (val, test) if loader is not None]

@@ -55,7 +55,7 @@ def _rehearsed(hook: Any, record: Record) -> HookBase:
         really = False
     made = Rehearsed(hook, record, really=really)
     if not really and isinstance(hook, hooks.LRScheduler):
-        record.note(f"{type(hook).__name__} is a scheduler of your own: the values that it sets are not told")
+        record.note(f"{type(hook).__name__} is a scheduler of your own: the values that it sets are not predicted")
     return made
 
 

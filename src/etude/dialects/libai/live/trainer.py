@@ -265,7 +265,7 @@ class FaceHook(Hook):
 
 def log_error(logger: logging.Logger, words: str, error: Exception) -> None:
     """An exception with its frames; a loss that is not finite comes from none of them, and is only named."""
-    diverged = isinstance(getattr(error, "etude_told", None), Diverged)
+    diverged = isinstance(getattr(error, "etude_reported", None), Diverged)
     logger.error(words, exc_info=(type(error), error, None if diverged else error.__traceback__))
 
 

@@ -18,7 +18,7 @@ def module_name(path: str | Path) -> str:
 
 
 def import_external(paths: Iterable[str]) -> list[str]:
-    """Import every file, in order; returns the names of the modules. What is no Python file is told and left out."""
+    """Import every file in order and return the names of the modules. Other files are reported and left out."""
     names = []
     for path in paths:
         name = module_name(path)

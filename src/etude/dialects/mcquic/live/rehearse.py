@@ -31,7 +31,7 @@ def rehearse(run: Run, record: Record) -> None:
     run.update, run.loop = _update(record), epochs
     if isinstance(trainer._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
         trainer._scheduler.step = lambda *_: None  # type: ignore[method-assign]
-        record.note("the learning rate follows the results (ReduceLROnPlateau): told as if it never fell")
+        record.note("the learning rate follows the results (ReduceLROnPlateau): shown as if it never fell")
     if isinstance(getattr(trainer._model, "Compressor", None), Compressor):
         record.note(STAND_IN)
     fit(run)

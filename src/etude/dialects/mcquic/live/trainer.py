@@ -183,8 +183,8 @@ class Trainer(Restorable):
         self.run.total_steps = None if length is None else length * self.config.Train.Epoch
         full = {name: self._with_own(name, chains.get(_key(name))) for name in _POINTS}
         for name in ("BeforeRun", "AfterRun", "StepStart", "StepFinish", "EpochStart", "EpochFinish"):
-            told = f"<{name}Hook> is `{full[name]}`." if len(full[name]) else f"No <{name}Hook>."
-            self.saver.debug(told)
+            text = f"<{name}Hook> is `{full[name]}`." if len(full[name]) else f"No <{name}Hook>."
+            self.saver.debug(text)
         self.run.hooks = HookTable([Bridge(self, full)], steps_per_epoch=length)
         return self.run
 

@@ -115,8 +115,8 @@ class Training:
             self.wired.run()
         except Exception as error:
             self.log.note_end(error, f"ended by {type(error).__name__} at iteration {runner.iter}: {error}")
-            if hasattr(error, "etude_told"):
-                raise error.etude_told from error
+            if hasattr(error, "etude_reported"):
+                raise error.etude_reported from error
             raise
         finally:
             evaluated = [hook.dataloader for hook in runner.hooks if hasattr(hook, "dataloader")]
@@ -331,8 +331,8 @@ class LogFile:
 
     def note_end(self, error: Exception, text: str) -> None:
         """The error that ends the run, with its traceback, in the file alone: the console gets it from elsewhere."""
-        told = (type(error), error, error.__traceback__)
-        self._memory.handle(logging.LogRecord(self.logger.name, logging.ERROR, "", 0, text, None, told))
+        exc_info = (type(error), error, error.__traceback__)
+        self._memory.handle(logging.LogRecord(self.logger.name, logging.ERROR, "", 0, text, None, exc_info))
 
     def close(self) -> None:
         for handler, level in self._levels:

@@ -39,9 +39,9 @@ def tell_of_data(error: Exception, where: str) -> None:
     traced = re.findall(r'File "([^"]+)", line (\d+)', str(error))  # what a worker reports its traceback
     own = [f"{file}:{line}" for file, line in traced if _is_users(file)]
     place = raised_by_user(error) or next(iter(own[::-1]), ":".join(traced[-1]) if traced else "")
-    told = DataError(f"{where}: {kind}: {printable(said)}{f' ({place})' if place else ''}")
-    told.__cause__ = error
-    error.etude_told = told  # type: ignore[attr-defined]
+    reported = DataError(f"{where}: {kind}: {printable(said)}{f' ({place})' if place else ''}")
+    reported.__cause__ = error
+    error.etude_reported = reported  # type: ignore[attr-defined]
 
 
 def raised_by_user(error: BaseException) -> str | None:

@@ -173,7 +173,7 @@ class _Stage:
         self.record.did(SAVE, filename)
 
     def _save(self, out_dir: str, filename_tmpl: str = "", *args: Any, **kwargs: Any) -> None:
-        """Stands for a ``save_checkpoint`` of the user's, which may have a name of its own for the files."""
+        """Stands for a user-defined ``save_checkpoint``, which may have a name of its own for the files."""
         runner = self.runner
         unit, number = ("iter", runner.iter) if runner.unit == "iters" else ("epoch", runner.epoch)
         own = inspect.signature(type(runner).save_checkpoint).parameters.get("filename_tmpl")
@@ -203,7 +203,7 @@ def _note_what_is_not_told(runner: Any, record: Record) -> None:
             record.note(f"best_… is saved when the {what} is the best so far: that depends on results")
     yours = dict.fromkeys(type(hook).__name__ for hook in runner.hooks if _only_noted(hook))
     if yours:
-        record.note(f"hooks of your own are noted where they act, what they do is not told: {', '.join(yours)}")
+        record.note(f"hooks of your own are noted where they act, what they do is not predicted: {', '.join(yours)}")
     if runner.iter:
         record.note(f"the run is resumed: it goes on after epoch {runner.epoch}, iteration {runner.iter}")
 

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 def tell_of_step(error: Exception, runner: BaseRunner, batch: Any) -> None:
     """Let the command line say what the labels of ``batch`` have to do with ``error``."""
-    if isinstance(error, EtudeError) or hasattr(error, "etude_told"):
+    if isinstance(error, EtudeError) or hasattr(error, "etude_reported"):
         return
     heads = list(_heads(error))
     if not heads:
         return
     said = _missing(batch, runner) or next(filter(None, (_beyond(frame, runner) for frame in heads)), "")
     if said:
-        told = UserCodeError(f"model {runner.model_name}, step {runner.iter + 1}: {said}")
-        error.etude_told = told  # type: ignore[attr-defined]
+        reported = UserCodeError(f"model {runner.model_name}, step {runner.iter + 1}: {said}")
+        error.etude_reported = reported  # type: ignore[attr-defined]
 
 
 def _heads(error: Exception) -> Iterator[FrameType]:

@@ -1,4 +1,4 @@
-"""Several processes that were told to stop: they agree on the iteration they stop after, and hand over what each knows.
+"""Stops several processes: they agree on the iteration they stop after, and hand over what each knows.
 
 A signal reaches the processes of a run at different moments, between different iterations. Each writes down how far it
 was. The iteration that all stop after is the next one, behind the farthest of them, in which they have to wait for one

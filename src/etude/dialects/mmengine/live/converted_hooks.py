@@ -8,8 +8,7 @@ from typing import Any
 from etude.core.hook import Call, origin_of
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
-from etude.dialects.mmengine.live import registry
-from etude.dialects.mmengine.live import user_errors as told
+from etude.dialects.mmengine.live import registry, user_errors
 from etude.dialects.mmengine.live.converted_data import initialise
 from etude.dialects.mmengine.live.converted_view import View, view_of
 from etude.dialects.mmengine.live.hooks.hook import acts_at
@@ -94,7 +93,7 @@ class Hook(EngineHook):
         try:
             method(self._view, **arguments)
         except TypeError as error:
-            told.of_call(error, method)
+            user_errors.of_call(error, method)
             raise
 
     def _in_turn(self, *stages: str) -> Call:

@@ -19,10 +19,10 @@ from etude.hooks.evaluate import Evaluate
 
 
 class View:
-    """Counters, parts and places of a run under MMEngine's names; what there is not is told when it is asked for."""
+    """Counters, parts and places of a run under MMEngine's names; what is missing is an error when you ask for it."""
 
     launcher = "none"
-    #: The native store brings everything back by itself, so whoever asks is told that the run is resumed.
+    #: The native store brings everything back by itself, so the answer is always that the run is resumed.
     _resume = True
 
     def __init__(self, run: Run) -> None:

@@ -154,14 +154,14 @@ def _note_what_depends(runner: Any, record: Record) -> None:
         if isinstance(hook, EarlyStoppingHook):
             record.note(f"EarlyStoppingHook may end the run before: that depends on {hook.monitor}")
         if isinstance(hook, ParamSchedulerHook | CheckpointHook | LoggerHook | SimSiamHook) and not own:
-            record.note(f"{type(hook).__name__} is a hook of your own: what it would do is not told")
+            record.note(f"{type(hook).__name__} is a hook of your own: what it would do is not predicted")
     for scheduler in _schedulers(runner):
         if getattr(scheduler, "need_val_args", False):
             record.note(
-                f"{scheduler.param_name} follows the results ({type(scheduler).__name__}): told as if it never fell"
+                f"{scheduler.param_name} follows the results ({type(scheduler).__name__}): shown as if it never fell"
             )
     if runner._resume:
-        record.note("the run would be resumed; it is told from the beginning")
+        record.note("the run would be resumed; it is shown from the beginning")
 
 
 class _Endless:

@@ -1,7 +1,7 @@
-"""What a model, metric or hook of the user's gave or takes wrongly, in words that lead there.
+"""Turns wrong results of user-defined models, metrics and hooks into messages that name them.
 
 The exceptions stay those that MMEngine's users know, for scripts that catch them; what the command line says instead is
-put on them as ``etude_told``. All of this happens only once something has been raised: a step pays nothing for it.
+put on them as ``etude_reported``. All of this happens only once something has been raised: a step pays nothing for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from etude.errors import DataError, UserCodeError, printable
 def tell(error: BaseException, owner: type, method: str, what: str) -> None:
     """Let ``error`` be reported as ``what`` is wrong with ``method`` of user-defined class ``owner``."""
     origin = origin_of(getattr(owner, method, owner))
-    error.etude_told = UserCodeError(f"{owner.__name__}.{method} ({origin}) {what}")  # type: ignore[attr-defined]
+    error.etude_reported = UserCodeError(f"{owner.__name__}.{method} ({origin}) {what}")  # type: ignore[attr-defined]
 
 
 def of_losses(error: BaseException, model: Any, losses: Any) -> None:
@@ -76,7 +76,7 @@ def of_pipeline(error: Exception, dataset: Any, idx: int) -> None:
         owner = transform if inspect.isroutine(transform) else type(transform)
         where = f"{getattr(owner, '__name__', owner)} ({origin_of(owner)})"
         text = f"{type(dataset).__name__} has no sample to give: its transform {where} returned None for each"
-        error.etude_told = DataError(text)  # type: ignore[attr-defined]
+        error.etude_reported = DataError(text)  # type: ignore[attr-defined]
 
 
 def of_metrics(error: BaseException, metric: Any, computed: Any) -> None:

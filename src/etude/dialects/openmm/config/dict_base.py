@@ -36,7 +36,7 @@ class AttributeDict(dict[Any, Any]):
 
     @classmethod
     def _hook(cls, value: Any) -> Any:
-        """Dicts of Python's own kinds as this class; a dict class of the user's stays what it is."""
+        """Dicts of Python's own kinds as this class; a user-defined dict class stays what it is."""
         if type(value) in (dict, OrderedDict) or (isinstance(value, AttributeDict) and type(value) is not cls):
             return cls(value)
         if type(value) in (list, tuple):

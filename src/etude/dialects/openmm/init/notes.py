@@ -32,7 +32,7 @@ def notes_of(module: nn.Module, logger: logging.Logger) -> Iterator[None]:
 
 @contextmanager
 def untold() -> Iterator[None]:
-    """Within the block nobody is told the notes: there is no log that they belong into."""
+    """Drop the notes within the block: there is no log for them."""
     token = _UNTOLD.set(True)
     try:
         yield

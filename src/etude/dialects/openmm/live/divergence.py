@@ -32,7 +32,7 @@ def way_back(folders: Collection[str], lengths: Mapping[str, int], *, began: int
     kept = f", which max_keep_ckpts={most} will remove" if most > 0 else ""
     return (
         f"The newest checkpoint from before is {path} (iteration {done}){kept}: stop the run with Ctrl-C, "
-        f"and go on from there with {flag} {path}"
+        f"and resume from there with {flag} {path}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a child config keeps of its bases without meaning to: mistakes are told where they were made, in the child.
+"""What a child config keeps of its bases without meaning to: mistakes are reported where they were made, in the child.
 
 A child that gives a dict another ``type`` inherits the arguments of the old one, unless it says ``_delete_=True``.
 Nothing is wrong with the base then, although the argument that does not fit stands there.
@@ -27,7 +27,7 @@ def tell_inherited(low: Lowering) -> None:
     misspelt = {path for path, key in _misspelt_markers(low.tree) if _tell_marker(low, path, key)}
     for path, value in low.tree.walk():
         if isinstance(value, Mapping):
-            _blame_child(low, path, value, told=path in misspelt)
+            _blame_child(low, path, value, reported=path in misspelt)
             _tell_idle_delete(low, path, value)
 
 
@@ -69,7 +69,7 @@ def _tell_idle_delete(low: Lowering, path: Path, value: Mapping[Any, Any]) -> No
             low.findings[number] = replace(finding, message=message, hint="leave it out")
 
 
-def _blame_child(low: Lowering, path: Path, value: Mapping[Any, Any], *, told: bool) -> None:
+def _blame_child(low: Lowering, path: Path, value: Mapping[Any, Any], *, reported: bool) -> None:
     kind = next((word for word in KINDS if word in value), None)
     changed = _changed_by(low.tree, (*path, kind)) if kind else None
     if changed is None:
@@ -77,15 +77,15 @@ def _blame_child(low: Lowering, path: Path, value: Mapping[Any, Any], *, told: b
     for key in value:
         place = low.tree.places.get((*path, key))
         if place is not None and _is_older(low.tree, place, changed):
-            _move(low, (*path, key), changed, told=told)
+            _move(low, (*path, key), changed, reported=reported)
 
 
-def _move(low: Lowering, path: Path, to: Place, *, told: bool) -> None:
-    """The findings about an inherited key, told of the child; not at all where the child's mistake was told already."""
+def _move(low: Lowering, path: Path, to: Place, *, reported: bool) -> None:
+    """Move the findings about an inherited key to the child; drop them where the child's mistake is reported."""
     at = str(low.tree.places[path])
     about = [f for f in low.findings if f.at == at and repr(path[-1]) in f.message]
     low.findings[:] = [f for f in low.findings if f not in about]
-    for finding in about if not told else ():
+    for finding in about if not reported else ():
         drop = (
             f"`{dotted(path[:-1])}._delete_=True`"
             if to.file not in _shown(low.tree)

@@ -84,11 +84,11 @@ def _on_line_of(pattern: str, text: str, path: str) -> Iterator[None]:
     try:
         yield
     except ConfigKeyError as error:
-        told = error.findings[0]
+        first = error.findings[0]
         lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if re.search(pattern, line)]
-        words = told.message.partition(":")[0]
+        words = first.message.partition(":")[0]
         best = [number for number, line in lines if words in line] or [number for number, _ in lines]
-        raise ConfigKeyError(told.message, at=f"{path}:{best[0]}" if best else path, hint=told.hint) from None
+        raise ConfigKeyError(first.message, at=f"{path}:{best[0]}" if best else path, hint=first.hint) from None
 
 
 def _places_of(where: places.Places, path: str) -> Callable[[str], str]:

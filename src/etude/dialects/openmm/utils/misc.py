@@ -209,8 +209,8 @@ def deprecated_function(since: str, removed_in: str, instructions: str) -> Calla
 
         indent = "    "
         note = f".. deprecated:: {since}\n{indent}Deprecated and will be removed in version {removed_in}."
-        told = function.__doc__ or ""
-        text = textwrap.indent(inspect.cleandoc(told), indent) + ("\n" if "\n\n" in told else "")
+        docs = function.__doc__ or ""
+        text = textwrap.indent(inspect.cleandoc(docs), indent) + ("\n" if "\n\n" in docs else "")
         wrapper.__doc__ = f"{note}\n{indent}Please {instructions}.\n\n\n{text}"
         return wrapper  # type: ignore[return-value]
 

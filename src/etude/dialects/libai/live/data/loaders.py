@@ -118,7 +118,7 @@ def build_image_test_loader(
     collate_fn: Collate | None = None,
     **kwargs: Any,
 ) -> DataLoader[Any]:
-    """Unless told otherwise the order is shuffled, as LiBai does it."""
+    """Shuffle by default, as LiBai does."""
     sampler = _lazy_sampler(sampler, SingleRoundSampler, shuffle=True, drop_last=False)
     made = instantiate(dataset)
     return _loader(made, _sampler(sampler, made, test_batch_size, seed), num_workers, collate_fn, seed, **kwargs)

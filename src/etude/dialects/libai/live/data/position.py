@@ -19,12 +19,12 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 from etude.data.seeds import mix, seed_process
 from etude.dialects.libai.live.resume.generators import generators, restore_generators
 
-#: Loaders that were told where to begin (by identity; the loader is kept with it so that the identity stays its own).
+#: Loaders that know where to begin (by identity; the loader is kept with it so that the identity stays its own).
 _BEGIN: dict[int, tuple[Any, Mapping[str, Any]]] = {}
 
 
 def begin_at(loader: Any, state: Mapping[str, Any]) -> None:
-    """Let whoever iterates ``loader`` next begin where ``state`` stood. ``told``: the loader itself knows already."""
+    """Let whoever iterates ``loader`` next begin where ``state`` stood. ``positioned``: it knows already."""
     _BEGIN[id(loader)] = (loader, state)
 
 
@@ -52,8 +52,8 @@ class Batches:
         self._loader = loader
         _, state = _BEGIN.get(id(loader), (None, {}))
         self.batches = int(state.get("batches", 0))
-        self._told = bool(state.get("told"))
-        self._skip = 0 if self._told else self.batches
+        self._positioned = bool(state.get("positioned"))
+        self._skip = 0 if self._positioned else self.batches
         self._seed = int(state.get("seed", torch.initial_seed() & 0x7FFFFFFFFFFFFFFF))
         self._began, self._first, self._inner = state.get("began"), state.get("first"), state.get("inner")
         self._sampler = _remembering_sampler(loader)
@@ -92,7 +92,7 @@ class Batches:
         restore_generators(self._first or now)
         if numbered is self._loader:
             logging.getLogger("libai.engine.default").info(
-                f"Reading {self._skip} batches that were seen before: this loader cannot be told where to begin"
+                f"Reading {self._skip} batches that were seen before: this loader cannot start in the middle"
             )
             sum(1 for _ in islice(iterator, self._skip))
         elif numbered.num_workers == 0:
@@ -125,7 +125,7 @@ class Batches:
         if stop is not None:
             self._inner = self.state_dict()["inner"]
             stop()
-            self._iterator, self._skip = None, 0 if self._told else self.batches
+            self._iterator, self._skip = None, 0 if self._positioned else self.batches
 
     def state_dict(self) -> dict[str, Any]:
         """How many batches were handed out, and from which state of the generators the loader began."""

@@ -129,12 +129,12 @@ def _worker(
     try:
         called()
     except Exception as error:
-        told = getattr(error, "etude_told", error)
-        if not isinstance(told, EtudeError):
+        reported = getattr(error, "etude_reported", error)
+        if not isinstance(reported, EtudeError):
             raise
         if local_rank:  # what ends all processes is said by the first, which ends the others with it
             time.sleep(_FIRST_WORD)
-        print("\n".join(f"etude: error: {printable(line)}" for line in str(told).splitlines()), file=sys.stderr)
-        sys.exit(told.exit_code)
+        print("\n".join(f"etude: error: {printable(line)}" for line in str(reported).splitlines()), file=sys.stderr)
+        sys.exit(reported.exit_code)
     finally:
         torch.distributed.destroy_process_group()

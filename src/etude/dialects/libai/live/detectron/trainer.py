@@ -64,7 +64,7 @@ class TrainerBase(shared.TrainerBase):
             self._outer.after_backward()
 
     def surround(self, outer: TrainerBase) -> None:
-        """This trainer makes the steps of ``outer``, whose hooks are told about the backward pass."""
+        """This trainer makes the steps of ``outer``, whose hooks see the backward pass."""
         self._outer = weakref.proxy(outer)
 
     def settle(self) -> None:

@@ -36,7 +36,7 @@ class BestCheckpointer(HookBase):
 
     remembers = True
     #: Whether it was said that there is no such metric.
-    told = False
+    reported = False
     logger_name = "libai.engine.hooks"
     missing_message = (
         "Given val metric {metric} does not seem to be computed/stored. Will not be checkpointed based on that."
@@ -133,12 +133,12 @@ def tell_lacking(trainer: Any, names: Sequence[str]) -> None:
     """Say once that no model will be the best, where an evaluation gives other ``names`` than the metric's."""
     storage = getattr(trainer, "storage", None)
     best = next((hook for hook in trainer._hooks if isinstance(hook, BestCheckpointer)), None)
-    if storage is None or best is None or best.told or not names or not dist.is_main_process():
+    if storage is None or best is None or best.reported or not names or not dist.is_main_process():
         return
     wanted = best._val_metric
     if wanted in names or wanted in storage.latest():
         return
-    best.told = True
+    best.reported = True
     inside = [name for name in names if name.rpartition("/")[2] == wanted]
     near = inside[0] if inside else nearest(wanted, names)
     said = f"train.evaluation.eval_metric is {wanted!r}, and an evaluation gives {', '.join(names)}"

@@ -37,6 +37,6 @@ def _way_back(hooks: Iterable[Any], began: int) -> str:
     kept = f", which max_to_keep={hook.max_to_keep} will remove" if hook.max_to_keep else ""
     path = os.path.join(folder, older[-1].name)
     return (
-        f"The newest checkpoint from before is {path}{kept}: stop the run with Ctrl-C, and go on from there with "
+        f"The newest checkpoint from before is {path}{kept}: stop the run with Ctrl-C, and resume from there with "
         f"--resume {path}"
     )

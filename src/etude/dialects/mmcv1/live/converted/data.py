@@ -115,7 +115,7 @@ class Data(EngineHook):
 def _load_early(run: Run) -> None:
     """mmcv loads weights before its hooks begin, who look at them: an average starts with those.
 
-    A run that goes on needs no such file any more; one that needs it is told by the engine, which loads it once more.
+    A run that goes on needs no such file any more; if one needs it, the engine reports that when it loads it once more.
     """
     given = dict(run.plan.init_from) if run.plan is not None else {}
     with suppress(EtudeError, OSError):
@@ -191,7 +191,7 @@ class Results:
 class Batches:
     """Batches of one of torch's loaders, unpacked and on the model's device; at most ``limit`` of them.
 
-    The loader is made by ``make``, ``at_once`` or when it is used; ``results`` are told whose data they are of.
+    The loader is made by ``make``, ``at_once`` or when it is used; ``results`` learn whose data they belong to.
     """
 
     def __init__(

@@ -105,7 +105,7 @@ class EvalHook(Hook):
         if any(known in name for known in less):
             return "less"
         raise ValueError(
-            f"whether {key!r} should grow or shrink cannot be told from its name: give rule='greater' or 'less'"
+            f"whether {key!r} should grow or shrink does not follow from its name: give rule='greater' or 'less'"
         )
 
     def before_run(self, runner: BaseRunner) -> None:
@@ -317,11 +317,11 @@ class DistEvalHook(EvalHook):
         """The first rank knows whether this was the best; the others keep beside the file what only they know."""
         if not (dist.is_available() and dist.is_initialized()):
             return
-        told = [saved]
-        dist.broadcast_object_list(told, src=0)
-        if told[0] is not None and runner.rank != 0:
-            self.best_ckpt_path = told[0]
-            folder, name = os.path.split(told[0])
+        shared = [saved]
+        dist.broadcast_object_list(shared, src=0)
+        if shared[0] is not None and runner.rank != 0:
+            self.best_ckpt_path = shared[0]
+            folder, name = os.path.split(shared[0])
             runner.save_own_part(folder, filename_tmpl=name, create_symlink=False)
 
 

@@ -1,4 +1,4 @@
-"""Hooks of mmcv that Étude does not serve; a config that names one is told so."""
+"""Hooks of mmcv that Étude does not serve; a config that names one gets an error."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _parts(runner: BaseRunner, error: Exception) -> dict[str, Any] | str:
         return "each process would have to save its own part"
     site = getattr(error, "etude_site", None)
     if site is None:
-        return _before_batch(runner) if isinstance(getattr(error, "etude_told", None), DataError) else _UPDATE
+        return _before_batch(runner) if isinstance(getattr(error, "etude_reported", None), DataError) else _UPDATE
     hook = getattr(site.actor, "hook", None)
     if isinstance(error, EtudeError) or hook not in runner._hooks:
         return ""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from torch.utils.data import Dataset
 
-from etude.dialects.mmengine.live import user_errors as told
+from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.data.compose import Compose
 from etude.dialects.mmengine.live.data.full_init import force_full_init, initialise
 from etude.dialects.openmm.file_io.fileio import list_from_file, load
@@ -79,7 +79,7 @@ class BaseDataset(Dataset[Any]):
 
     def _without_sample(self, text: str, idx: int) -> Exception:
         error = Exception(text)
-        told.of_pipeline(error, self, idx)
+        user_errors.of_pipeline(error, self, idx)
         return error
 
     def prepare_data(self, idx: int) -> Any:

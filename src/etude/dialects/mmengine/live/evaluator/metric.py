@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from etude.dialects.mmengine.live import user_errors as told
+from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.dist import broadcast_object_list, collect_results, is_main_process
 from etude.dialects.mmengine.live.registry import METRICS
 from etude.dialects.mmengine.live.structures import BaseDataElement
@@ -68,7 +68,7 @@ class BaseMetric(metaclass=ABCMeta):
             try:
                 metrics = [{self._named(name): value for name, value in computed.items()}]
             except AttributeError as error:
-                told.of_metrics(error, self, computed)
+                user_errors.of_metrics(error, self, computed)
                 raise
         broadcast_object_list(metrics)
         self.results.clear()

@@ -214,9 +214,9 @@ class CheckpointHook(BestRules):
         old = self.best_ckpt_path_dict.get(name) if len(self.key_indicators) > 1 else self.best_ckpt_path
         file = f"best_{name}_{self.filename_tmpl.format(now)}".replace("/", "_")
         path = os.path.join(self.out_dir, file)
-        told = {self._info("best_score", name): score, self._info("best_ckpt", name): path}
-        before = {key: hub.runtime_info.get(key) for key in told}
-        hub.update_info_dict(told)
+        infos = {self._info("best_score", name): score, self._info("best_ckpt", name): path}
+        before = {key: hub.runtime_info.get(key) for key in infos}
+        hub.update_info_dict(infos)
         self._set_best_path(name, path)
         try:
             self._save(runner, file, meta, save_optimizer=False, save_param_scheduler=False, by_epoch=False)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from etude.dialects.mmengine.live import user_errors as told
+from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.model.preprocessor import BaseDataPreprocessor
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.registry import MODELS
@@ -47,7 +47,7 @@ class BaseModel(BaseModule):
             loss, log_vars = self.parse_losses(losses)
             optim_wrapper.update_params(loss)
         except Exception as error:
-            told.of_losses(error, self, losses)
+            user_errors.of_losses(error, self, losses)
             raise
         return log_vars
 
@@ -74,7 +74,7 @@ class BaseModel(BaseModule):
             if isinstance(data, list | tuple):
                 return self(*data, mode=mode)
         except TypeError as error:
-            told.of_forward(error, self, data)
+            user_errors.of_forward(error, self, data)
             raise
         raise TypeError(f"Output of `data_preprocessor` should be list, tuple or dict, but got {type(data)}")
 
@@ -94,7 +94,7 @@ class BaseModel(BaseModule):
             log_vars["loss"] = 0 if total is None else total
         return (0 if total is None else total), log_vars  # type: ignore[return-value]
 
-    # -- the device: preprocessors are told where the model is ----------------------------------------------------
+    # -- the device: preprocessors follow the model ----------------------------------------------------
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
         device = torch._C._nn._parse_to(*args, **kwargs)[0]

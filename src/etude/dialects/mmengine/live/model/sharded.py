@@ -16,7 +16,7 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
 )
 
-from etude.dialects.mmengine.live import user_errors as told
+from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.registry import FUNCTIONS
 from etude.dialects.openmm.wrappers import add_wrapper
@@ -68,7 +68,7 @@ class MMFullyShardedDataParallel(FullyShardedDataParallel):
             loss, log_vars = model.parse_losses(losses)
             optim_wrapper.update_params(loss)
         except Exception as error:
-            told.of_losses(error, model, losses)
+            user_errors.of_losses(error, model, losses)
             raise
         return log_vars
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from etude.dialects.mmengine.live import user_errors as told
+from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.model.utils import detect_anomalous_params
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.registry import MODEL_WRAPPERS
@@ -36,7 +36,7 @@ class MMDistributedDataParallel(DistributedDataParallel):
             loss, log_vars = model.parse_losses(losses)
             optim_wrapper.update_params(loss)
         except Exception as error:
-            told.of_losses(error, model, losses)
+            user_errors.of_losses(error, model, losses)
             raise
         if self.detect_anomalous_params:
             detect_anomalous_params(loss, model=self)

@@ -9,7 +9,7 @@ from etude.errors import OutOfScope
 
 
 class ApexOptimWrapper(OptimWrapper):
-    """Known by name only, so that a config that asks for it is told what to write instead."""
+    """Known by name only, so that an error can say what to write instead."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise OutOfScope("apex is no longer maintained; use type='AmpOptimWrapper', which takes the same loss_scale")

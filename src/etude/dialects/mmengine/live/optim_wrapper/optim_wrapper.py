@@ -142,7 +142,7 @@ class OptimWrapper(BaseOptimWrapper):
         if self._max_counts != -1 and self._inner_count >= self._max_counts - self._remainder_counts:
             factor = self._remainder_counts
             assert factor > 0, (
-                "loss_factor should be larger than zero: more iterations than initialize_count_status was told of"
+                "loss_factor should be larger than zero: more iterations than initialize_count_status was given"
             )
         return loss / factor
 

@@ -11,7 +11,7 @@ from typing import Any
 from etude.core.hook import Call, HookTable, origin_of
 from etude.core.hook import Hook as CoreHook
 from etude.core.run import Run
-from etude.dialects.mmengine.live import user_errors as told
+from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
 from etude.dialects.mmengine.live.priority import Priority, get_priority
 from etude.dialects.mmengine.live.registry import HOOKS
@@ -78,7 +78,7 @@ def _plain(method: Callable[..., Any], runner: Any) -> Call:
         try:
             method(runner)
         except TypeError as error:
-            told.of_call(error, method)
+            user_errors.of_call(error, method)
             raise
 
     return call
@@ -89,7 +89,7 @@ def _before_iter(method: Callable[..., Any], runner: Any) -> Call:
         try:
             method(runner, batch_idx=run.step_in_epoch, data_batch=run.batch)
         except TypeError as error:
-            told.of_call(error, method)
+            user_errors.of_call(error, method)
             raise
 
     return call
@@ -100,7 +100,7 @@ def _after_iter(method: Callable[..., Any], runner: Any) -> Call:
         try:
             method(runner, batch_idx=run.step_in_epoch, data_batch=run.batch, outputs=run.outputs)
         except TypeError as error:
-            told.of_call(error, method)
+            user_errors.of_call(error, method)
             raise
 
     return call
@@ -182,7 +182,7 @@ class Hooking(Views):
                 getattr(hook, fn_name)(self, **kwargs)
             except Exception as error:
                 if isinstance(error, TypeError):
-                    told.of_call(error, getattr(hook, fn_name))
+                    user_errors.of_call(error, getattr(hook, fn_name))
                 error.add_note(f"in {type(hook).__name__}.{fn_name} ({origin_of(type(hook))})")
                 raise
 
