@@ -20,6 +20,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+DIGITS = Path(__file__).parents[2] / "examples" / "native" / "digits.yaml"
+
+
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["config", *words]) == 0
     return capsys.readouterr().out
@@ -78,11 +81,15 @@ def test_a_known_key_that_is_absent_needs_no_plus(capsys: pytest.CaptureFixture[
     assert "compile: true\n  from override 'train.compile=true'" in told(
         capsys, "b.yaml", "train.compile=true", "train.compile"
     )
-    Path("c.yaml").write_text("optim: {type: SGD, lr: 1}\n")
-    assert main(["config", "c.yaml", "optim.learning_rate=1"]) == 2
-    assert "did you mean 'optim.lr'?" in capsys.readouterr().err
-    assert main(["config", "b.yaml", "train.compil=true"]) == 2
-    assert "did you mean 'train.compile'?" in capsys.readouterr().err
+    new = ["train.compile.mode=default", "optim.betas=[0.8, 0.9]", "checkpoint.keep=2", "schedule.lr=Cosine"]
+    new += ["model.dropout=0.1", "data.val.dataset.type=Digits", "data.val.dataset.split=val"]
+    assert main(["check", str(DIGITS), *new]) == 0
+    typos = ["train.compil=true", "optim.learning_rate=1", "model.drpout=0.1", "max_epochs=3", "extra.note=hello"]
+    assert main(["check", str(DIGITS), *typos[:-1]]) == 2
+    said = capsys.readouterr()
+    for meant in ("'compile'?", "'lr'?", "'dropout'?", "write train.epochs"):
+        assert meant in said.out + said.err
+    assert main(["check", str(DIGITS), typos[-1]]) == 2, "nothing would find a misspelt key under extra"
 
 
 def test_two_configs_are_compared_value_by_value(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,4 +98,6 @@ def test_two_configs_are_compared_value_by_value(capsys: pytest.CaptureFixture[s
     assert told(capsys, "one.yaml", "--diff", "two.yaml").splitlines() == [
         "optim.lr", "  - 1  (one.yaml:1)", "  + 2  (two.yaml:2)", "optim.momentum", "  + 0.9  (two.yaml:4)",
     ]  # fmt: skip
+    assert told(capsys, "--diff", "one.yaml", "two.yaml") == told(capsys, "one.yaml", "--diff", "two.yaml")
+    assert "  - 5  (override 'optim.lr=5')\n  + 1" in told(capsys, "one.yaml", "optim.lr=5", "--diff", "one.yaml")
     assert told(capsys, "one.yaml", "--diff", "one.yaml") == "the two configs say the same\n"

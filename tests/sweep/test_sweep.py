@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("optuna", reason="etude sweep needs the extra [sweep]")
+
 from etude.cli import main
 from etude.errors import ConfigError
 from etude.sweep.space import parse_space
@@ -54,6 +56,9 @@ def test_a_grid_trains_every_combination_and_names_the_best(tmp_path: Path) -> N
     assert results[0]["value"] > results[1]["value"]
     values = [value for _, value in read_metric(Path(results[0]["folder"], "metrics.jsonl"), "accuracy")]
     assert results[0]["value"] == max(values)
+    assert main(["report", "runs/small/sweep", "-o", "sweep.html"]) == 0
+    page = Path("sweep.html").read_text()
+    assert "trials in order" in page and "<td>optim.lr=0.5</td>" in page and "<script src=" not in page
     again = sweep("optim.lr=1e-5,0.5", "train.epochs=1", "--json")
     assert json.loads(again.stdout) == results, "a finished sweep is not trained again"
     other = sweep("optim.lr=1e-5,0.6", "train.epochs=1")
@@ -71,14 +76,21 @@ def test_a_sweep_that_was_stopped_goes_on_with_its_trials(tmp_path: Path) -> Non
         time.sleep(0.05)
     os.kill(first.pid, signal.SIGTERM)
     out, err = first.communicate()
-    assert (first.returncode, "the same command goes on" in out) == (143, True), err
+    assert (first.returncode, "the same command resumes it" in out) == (143, True), err
     before = len(read_metric(metrics, "accuracy"))
     assert 0 < before < 200
     again = sweep(*words, "--trials", "1")
     assert again.returncode == 0, again.stderr
-    assert "going on with 1 trials" in again.stdout
+    assert "resuming 1 trial that was cut off" in again.stdout
     assert "resumed from step" in (tmp_path / "runs/small/sweep/trial-000/log.txt").read_text()
     assert len(read_metric(metrics, "accuracy")) == 200
+
+
+def test_a_sweep_ends_when_trials_bring_nothing_better(tmp_path: Path) -> None:
+    done = sweep("optim.lr=0.5,1e-6,1e-7,1e-8", "train.epochs=1", "--patience", "1", "--seed", "1")
+    assert done.returncode == 0, done.stderr
+    assert "1 trial in a row brought nothing better" in done.stdout
+    assert sum(line.startswith("trial   ") for line in done.stdout.splitlines()) < 4
 
 
 def test_a_config_that_is_wrong_ends_the_sweep_at_once(capfd: pytest.CaptureFixture[str]) -> None:

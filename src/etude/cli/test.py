@@ -46,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if checkpoint is not None and "=" in checkpoint and not Path(checkpoint).exists():
         args.overrides.insert(0, checkpoint)
         checkpoint = None
+    if not Path(args.config).exists():
+        raise UserError(f"{printable(args.config)}: no such run or config")
     if checkpoint is None and not Path(args.config).is_dir():
         raise UserError("say which checkpoint: etude test CONFIG CHECKPOINT, or etude test RUN")
     compat.install()

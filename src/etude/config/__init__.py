@@ -15,12 +15,12 @@ def read(
     *,
     python: bool = True,
     environment: Mapping[str, str] | None = None,
-    known: Callable[[Tree], Iterable[Path]] | None = None,
+    may_be_new: Callable[[str], bool] | None = None,
 ) -> Tree:
     """Read config files, the later over the earlier, apply the overrides, then resolve choices and references.
 
-    ``python=False`` refuses Python configs, which run code. ``environment`` stands in for ``os.environ``. ``known``
-    returns the paths that an override may set although the config does not write them.
+    ``python=False`` refuses Python configs, which run code. ``environment`` stands in for ``os.environ``.
+    ``may_be_new`` says whether an override may set a key that the config does not write without a ``+``.
     """
     from etude.config.choices import resolve_choices, split_groups
     from etude.config.merge import finish, load, merge
@@ -33,7 +33,7 @@ def read(
         tree = merge(tree, load(path, python=python, choices=groups))
     finish(tree)
     tree.values = copied(tree.values)
-    override(tree, rest, known=known)
+    override(tree, rest, may_be_new=may_be_new)
     resolve_choices(tree)
     resolve_references(tree, environment)
     return tree

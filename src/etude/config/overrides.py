@@ -1,6 +1,6 @@
 """Changes from the command line: ``key=value``, ``+key=value`` for a new key, ``~key`` to remove one.
 
-A key that the config does not write, but that its language knows (``train.compile=true``), needs no ``+``.
+A key that the config does not write needs no ``+`` where its language checks every key (``train.compile=true``).
 
 Keys go down through mappings and lists (``hooks.0.momentum=0.1``); values are YAML (``sizes=[64, 10]``).
 """
@@ -8,7 +8,6 @@ Keys go down through mappings and lists (``hooks.0.momentum=0.1``); values are Y
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from etude.config.dump import public_override
@@ -29,32 +28,19 @@ class _Deleted:
 DELETED = _Deleted()
 
 
-def override(tree: Tree, overrides: Iterable[str], *, known: Callable[[Tree], Iterable[Path]] | None = None) -> None:
+def override(tree: Tree, overrides: Iterable[str], *, may_be_new: Callable[[str], bool] | None = None) -> None:
     """Apply ``overrides`` to ``tree`` in order; report all that cannot be applied at once.
 
-    ``known`` returns the paths that the config's language knows; it is asked only when an override names a new key.
+    ``may_be_new`` says whether a key that the config does not write needs no ``+``.
     """
     findings: list[Finding] = []
     for text in overrides:
         try:
-            _apply(tree, text)
+            _apply(tree, text, new=may_be_new is not None and may_be_new(text.partition("=")[0]))
         except ConfigError as error:
-            paths = {dotted(path) for path in known(tree)} if known is not None else set()
-            key = text.partition("=")[0]
-            if key in paths:
-                _apply(tree, text, new=True)
-            else:
-                findings.extend(replace(finding, hint=_hint(key, paths) or finding.hint) for finding in error.findings)
+            findings.extend(error.findings)
     if findings:
         raise ConfigError(findings)
-
-
-def _hint(key: str, paths: set[str]) -> str:
-    """Suggest a key beside the one that was written; likeness of whole paths would only show the same section."""
-    above, _, last = key.rpartition(".")
-    beside = {path.rpartition(".")[2]: path for path in sorted(paths) if path.rpartition(".")[0] == above}
-    meant = nearest(last, list(beside))
-    return f"did you mean {beside[meant]!r}? (+{key}=… adds a new key)" if meant else ""
 
 
 def _apply(tree: Tree, text: str, *, new: bool = False) -> None:

@@ -97,7 +97,7 @@ class Ema(Hook):
 
     def summary(self) -> str:
         """Say which weights the reported results belong to."""
-        return "of      the averaged weights (etude.load gives them)" if self.evaluate and self.average else ""
+        return "weights averaged by this hook; etude.load gives them" if self.evaluate and self.average else ""
 
     def averaged_state_dict(self, model: torch.nn.Module) -> dict[str, Any]:
         """The state of ``model`` with the average in place of its weights, for an export."""

@@ -37,7 +37,11 @@ _MOST_IMAGES = 24
 
 def write_report(folders: Sequence[Path], target: Path) -> None:
     """Write the page about ``folders`` to ``target``, whole or not at all."""
-    text = page(folders)
+    write_page(page(folders), target)
+
+
+def write_page(text: str, target: Path) -> None:
+    """Write ``text`` to ``target``, whole or not at all."""
     part = target.with_name(f".{target.name}.part")
     try:
         part.write_text(text, encoding="utf-8")

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from etude.errors import ConfigError, MissingExtra, UserCodeError
-from etude.sweep.space import Choices, Space, draw, written
+from etude.sweep.space import Choices, Range, Space, draw, written
 from etude.sweep.trials import TrialProcess
+from etude.units import counted
 
-SETTINGS = "sweep.json"
+#: What the folder of a sweep holds: what it was asked for, and what `etude report` draws.
+SETTINGS, RESULTS = "sweep.json", "results.json"
 #: Trials that fail one after the other, from the first on, before the sweep gives up.
 _HOPELESS = 3
 
@@ -55,9 +57,17 @@ class Sweep:
     """A search over a space; :meth:`run` trains until ``trials`` are done."""
 
     def __init__(
-        self, settings: Settings, space: Space, folder: Path, *, prune: bool = True, say: Callable[[str], Any] = print
+        self,
+        settings: Settings,
+        space: Space,
+        folder: Path,
+        *,
+        prune: bool = True,
+        patience: int | None = None,
+        say: Callable[[str], Any] = print,
     ) -> None:
         self.settings, self.space, self.folder, self.say = settings, space, folder, say
+        self._patience, self._told_settled = patience, False
         self._optuna = _optuna()
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -80,7 +90,7 @@ class Sweep:
         """Train until ``trials`` are finished, ``jobs`` at a time, and return all results, best first."""
         waiting = [self._optuna.trial.Trial(self.study, one._trial_id) for one in self._running()]
         if waiting:
-            self.say(f"going on with {len(waiting)} trials that were cut off")
+            self.say(f"resuming {counted(len(waiting), 'trial')} that {'was' if len(waiting) == 1 else 'were'} cut off")
         with ThreadPoolExecutor(jobs) as pool:
             for job in [pool.submit(self._work, waiting, trials) for _ in range(jobs)]:
                 job.result()
@@ -92,7 +102,7 @@ class Sweep:
             with self._lock:
                 if waiting:
                     trial = waiting.pop(0)
-                elif len(self._started()) < trials and not self._is_exhausted():
+                elif len(self._started()) < trials and not self._is_exhausted() and not self._is_settled():
                     trial = self.study.ask()
                 else:
                     return
@@ -123,6 +133,23 @@ class Sweep:
                 self.study.tell(trial, state=states.FAIL)
                 self._note(trial, overrides, f"failed with exit code {code}; see {process.log}")
                 self._judge(code, process, best)
+            self._write_results()
+
+    def _write_results(self) -> None:
+        """Write down what ``etude report`` draws; it needs no Optuna."""
+        log = [one.key for one in self.space.dimensions if isinstance(one, Range) and one.log]
+        trials = [
+            {
+                "number": one.number,
+                "state": one.state,
+                "value": one.value,
+                "values": {key: _number(text) for key, _, text in (word.partition("=") for word in one.overrides)},
+                "log": log,
+                "folder": one.folder,
+            }
+            for one in self.results()
+        ]
+        _replace(self.folder / RESULTS, {"metric": self.settings.metric, "trials": trials})
 
     def _judge(self, code: int, process: TrialProcess, best: float | None) -> None:
         """Give the sweep up when the config itself is wrong, or when nothing but failures comes."""
@@ -188,6 +215,18 @@ class Sweep:
         size = self.space.grid_size if self.settings.sampler == "grid" else None
         return size is not None and len(self._started()) >= size
 
+    def _is_settled(self) -> bool:
+        """Return whether ``patience`` trials in a row, in the order they ended, brought nothing better."""
+        ended = [one for one in self.study.get_trials(deepcopy=False) if one.state.is_finished()]
+        ended.sort(key=lambda one: one.datetime_complete)
+        if self._patience is None or not self._completed():
+            return False
+        settled = len(ended) - 1 - ended.index(self.study.best_trial) >= self._patience
+        if settled and not self._told_settled:
+            self._told_settled = True
+            self.say(f"{counted(self._patience, 'trial')} in a row brought nothing better")
+        return settled
+
     def _started(self) -> list[Any]:
         return [one for one in self.study.get_trials(deepcopy=False) if one.state.name != "WAITING"]
 
@@ -202,15 +241,27 @@ class Sweep:
         path = self.folder / SETTINGS
         asked = json.loads(json.dumps(asdict(self.settings)))
         if not path.exists():
-            unfinished = path.with_suffix(".part")
-            unfinished.write_text(json.dumps(asked, indent=1) + "\n")
-            os.replace(unfinished, path)
+            _replace(path, asked)
             return
         before = json.loads(path.read_text())
         changed = [key for key in asked if asked[key] != before.get(key)]
         if changed:
             text = "; ".join(f"{key} was {before.get(key)!r} and is {asked[key]!r}" for key in changed)
             raise ConfigError(f"{self.folder} holds another sweep: {text}", hint="give another --folder")
+
+
+def _replace(path: Path, content: Any) -> None:
+    """Write JSON, whole or not at all."""
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(unfinished, path)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _text(value: float | None) -> str:

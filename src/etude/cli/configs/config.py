@@ -21,10 +21,21 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("config", metavar="CONFIG")
     parser.add_argument("words", metavar="KEY", nargs="*", help="a key to explain, and key=value to change a value")
-    parser.add_argument("--diff", metavar="OTHER", help="what differs in this other config, with the lines of both")
+    parser.add_argument(
+        "--diff", metavar="OTHER", action=_Other, help="what differs in this other config, with the lines of both"
+    )
     parser.add_argument("--dialect", default="", metavar="D", help="read the config as this dialect, not as guessed")
     parser.add_argument("--no-python-config", action="store_true", help="refuse configs in Python, which run code")
-    parser.set_defaults(run=run, overrides=[])
+    parser.set_defaults(run=run, overrides=[], swapped=False)
+
+
+class _Other(argparse.Action):
+    """Lets ``--diff A B`` mean the same as ``A --diff B``: from the first file to the second."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        namespace.diff, namespace.swapped = values, getattr(namespace, "config", None) is None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,8 +48,9 @@ def run(args: argparse.Namespace) -> int:
     options = {"no_python_config": args.no_python_config}
     _, tree = dialects.read(args.config, [*changes, *args.overrides], dialect=args.dialect, options=options)
     if args.diff:
-        _, other = dialects.read(args.diff, [*changes, *args.overrides], dialect=args.dialect, options=options)
-        print("\n".join(differences(tree, other)) or "the two configs say the same")
+        _, other = dialects.read(args.diff, dialect=args.dialect, options=options)
+        first, second = (other, tree) if args.swapped else (tree, other)
+        print("\n".join(differences(first, second)) or "the two configs say the same")
         return 0
     if not keys:
         print(config.snapshot(tree), end="")

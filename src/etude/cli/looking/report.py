@@ -13,7 +13,12 @@ def add_parser(subparsers: Any) -> None:
         description="Write runs into one HTML file that needs no network: curves with zoom and smoothing, times, "
         "groups, hooks, plan, environment, warnings, images. Needs the extra [report]; --png needs [plot].",
     )
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders; of a folder above, the newest run")
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="run folders, or the folder of a sweep; of a folder above, the newest run",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="the page (default: named after the run)")
     parser.add_argument("--png", metavar="FILE", help="draw a picture instead (.png, .svg, .pdf)")
     parser.add_argument("--metric", "-m", action="append", default=[], metavar="NAME", help="with --png: which curves")
@@ -25,7 +30,15 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from etude.report.runs import find_run
+    from etude.report.sweep import is_sweep, sweep_page
 
+    if is_sweep(Path(args.runs[0])) and not args.png:
+        from etude.report.page import write_page
+
+        target = Path(args.output or f"{Path(args.runs[0]).resolve().parent.name}-sweep.html")
+        write_page(sweep_page(Path(args.runs[0])), target)
+        print(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB)")
+        return 0
     folders = list(dict.fromkeys(find_run(given) for given in args.runs))
     if args.png:
         from etude.report.picture import write_picture

@@ -25,7 +25,8 @@ Train CONFIG once per trial, with values drawn from what you give:
   etude sweep digits.yaml optim.lr=0.1,0.01 model.dropout=0,0.1 --sampler grid
 
 LOW..HIGH is a range (:log for a log scale), A,B are choices, and one value is the same in every trial. Trials that fall
-behind the others are stopped early (--no-prune lets them finish). The same command again goes on after a kill.
+behind the others are stopped early (--no-prune lets them finish). The same command again resumes a
+sweep that was killed.
 """
 _CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -45,6 +46,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--metric", default="", help="what to compare (default: checkpoint.best, else the loss)")
     parser.add_argument("--mode", choices=["min", "max"], default="", help="which way is better (default: by its name)")
     parser.add_argument("--no-prune", action="store_true", help="let every trial finish")
+    parser.add_argument("--patience", type=positive, metavar="N", help="stop after N trials that bring nothing better")
     parser.add_argument("--seed", type=int, default=0, help="of the sampler")
     parser.add_argument("--folder", metavar="DIR", help="where the trials go (default runs/NAME/sweep)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -76,12 +78,14 @@ def run(args: argparse.Namespace) -> int:
     )
     folder = Path(args.folder) if args.folder else Path(plan.folder, plan.name, "sweep")
     say = (lambda text: None) if args.json else (lambda text: print(printable(text), flush=True))
-    sweep = Sweep(settings, space, folder, prune=not args.no_prune, say=say)
+    sweep = Sweep(settings, space, folder, prune=not args.no_prune, patience=args.patience, say=say)
     with _signals(sweep) as received:
         results = sweep.run(args.trials or space.grid_size or 20, args.jobs)
     print(json.dumps([asdict(one) for one in results], indent=1) if args.json else table(results, metric))
+    if results and not args.json:
+        print(f"plots: etude report {folder} -o sweep.html")
     if received:
-        print(f"stopped by {received[0].name}; the same command goes on")
+        print(f"stopped by {received[0].name}; the same command resumes it")
         return _CODES[received[0]]
     return 0
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config import read as read_files
-from etude.config.reader import Fields, spec_at, watch
+from etude.config.reader import Fields, spec_at
 from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import (
@@ -49,15 +49,18 @@ PRIORITY = {"Schedule": 10, "Timer": 20, "Log": 60, "Evaluate": 70, "Checkpoint"
 END = "end"
 
 
+#: The modes of ``torch.compile``.
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
-    return read_files([path], overrides, python=not (options or {}).get("no_python_config", False), known=_known_paths)
+    python = not (options or {}).get("no_python_config", False)
+    return read_files([path], overrides, python=python, may_be_new=_is_checked)
 
 
-def _known_paths(tree: Tree) -> set[Path]:
-    """Return every path that the lowering of ``tree`` asks for, whether or not the config writes it."""
-    with watch() as asked:
-        survey(tree)
-    return {(*one.path, one.key) for one in asked} | {(section,) for section in SECTIONS}
+def _is_checked(key: str) -> bool:
+    """Return whether the lowering or a signature finds a misspelt ``key``; only what stands under ``extra`` is free."""
+    return key.partition(".")[0] != "extra"
 
 
 def lower(tree: Tree) -> Plan:
@@ -196,7 +199,9 @@ def _compile(fields: Fields) -> bool | dict[str, Any]:
     if not isinstance(value, Mapping):
         return bool(value)
     inner = Fields(fields.tree, (*fields.path, "compile"), fields.findings)
-    given = _taken(inner, {"mode": str, "fullgraph": bool, "dynamic": bool, "backend": str})
+    given = _taken(inner, {"fullgraph": bool, "dynamic": bool, "backend": str})
+    mode = inner.take("mode", str, default=None, choices=COMPILE_MODES)
+    given |= {"mode": mode} if mode is not None else {}
     inner.done()
     return given or True
 

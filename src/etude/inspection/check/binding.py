@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -51,7 +52,20 @@ class Binder:
             table = self._any_table(spec.name)
         origin = self._origin(spec, table)
         signature = self.index.signature(origin) if origin else None
+        if spec.kind == "metric" and origin:
+            self._check_metric(spec, origin)
         return inner if signature is None else self._matched(inner, signature)
+
+    def _check_metric(self, spec: Spec, origin: str) -> None:
+        """A class without parents has the methods of a metric, or it cannot be one."""
+        found = scan.class_of(origin, folders=self.index.folders)
+        if found is None or found[1].bases:
+            return
+        own = {node.name for node in found[1].body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        missing = [name for name in ("update", "compute", "reset") if name not in own]
+        if missing and not found[1].decorator_list[1:]:
+            hint = "a metric has update(output, target), compute() and reset()"
+            self._tell(spec.at, f"metric {spec.name} has no method {missing[0]!r}", hint)
 
     def check_groups(self, plan: Plan) -> None:
         """Options of group rules, and what schedules drive, are words of the optimizer."""
