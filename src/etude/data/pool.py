@@ -11,7 +11,6 @@ import contextlib
 import faulthandler
 import os
 import pickle
-import queue
 import selectors
 import signal
 import sys
@@ -32,6 +31,8 @@ from etude.data.shared import Area, Receiver, Sender
 from etude.errors import DataError
 
 Make = Callable[[Task], Fetched]
+#: A pipe takes several messages of so many bytes before anybody reads them.
+_ROOM = 1 << 15
 
 
 class Worker:
@@ -55,6 +56,7 @@ class Worker:
         self.process.start()
         theirs.close()
         self._selector = _watch(self.connection, self.process.sentinel)
+        self._writing: threading.Thread | None = None
 
     def give(self, task: Task) -> None:
         self.pending.append(task)
@@ -64,7 +66,23 @@ class Worker:
         if isinstance(task.indices, Tensor):  # many small numbers: a list is sent sooner than shared memory
             task = replace(task, indices=task.indices.tolist())
         with contextlib.suppress(OSError):  # a dead worker is noticed, and named, where its answer is awaited
-            self.connection.send_bytes(pickle.dumps((self._received.freed(), task)))
+            self._write(pickle.dumps((self._received.freed(), task)))
+
+    def _write(self, message: bytes) -> None:
+        """Send without waiting for the worker, which may itself be waiting to hand over an answer.
+
+        The pipe takes the messages of all tasks that are given ahead, unless a batch has very many samples. Such a
+        message is written by a thread. (A thread in the worker that takes messages from the pipe would be simpler. It
+        halves the speed: it needs the interpreter four times a message, and each time waits for the sample being made.)
+        """
+        if self._writing is not None:
+            self._writing.join()
+            self._writing = None
+        if len(message) <= _ROOM:
+            self.connection.send_bytes(message)
+            return
+        self._writing = threading.Thread(target=_quietly, args=(self.connection.send_bytes, message), daemon=True)
+        self._writing.start()
 
     def take(self, deadline: float) -> Fetched | None:
         """The answer to the oldest task; None if the process died. Raises TimeoutError after ``deadline`` seconds."""
@@ -188,6 +206,11 @@ def _died(worker: Worker, task: Task) -> str:
     return f"data worker {worker.number} (pid {worker.process.pid}) {fate} while making {task.place}; {hint}"
 
 
+def _quietly(send: Callable[[bytes], None], message: bytes) -> None:
+    with contextlib.suppress(OSError):  # as above
+        send(message)
+
+
 def _watch(connection: Connection, sentinel: Any) -> selectors.BaseSelector:
     """Waits for a message or for the end of a process."""
     selector: selectors.BaseSelector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
@@ -203,10 +226,12 @@ def _serve(number: int, make: Make, connection: Connection, area: Area) -> None:
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
     torch.set_num_threads(1)
     sender = Sender(area)
-    inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
-    while (message := inbox.get()) is not None:
-        freed, task = pickle.loads(message)
+    threading.Thread(target=_end_with_the_run, daemon=True).start()
+    while True:
+        try:
+            freed, task = pickle.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            return
         if task is None:
             return
         sender.free(freed)
@@ -222,16 +247,9 @@ def _serve(number: int, make: Make, connection: Connection, area: Area) -> None:
             return
 
 
-def _listen(connection: Connection, inbox: queue.SimpleQueue[bytes | None]) -> None:
-    """Take tasks from the pipe as they come, so that the run never waits to give one; end with the run."""
+def _end_with_the_run() -> None:
+    """Wait for the process of the run, in a thread that needs the interpreter only then."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    selector = _watch(connection, parent.sentinel)
-    while True:
-        try:
-            if any(key.fileobj == parent.sentinel for key, _ in selector.select()):
-                os._exit(0)
-            inbox.put(connection.recv_bytes())
-        except (EOFError, OSError):
-            inbox.put(None)
-            return
+    parent.join()
+    os._exit(0)

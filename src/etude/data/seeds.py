@@ -40,16 +40,19 @@ def mix_each(numbers: Sequence[int], last: Sequence[int]) -> list[int]:
     >>> mix_each((1, 2), [3, -4]) == [mix(1, 2, 3), mix(1, 2, -4)]
     True
     """
-    value = np.array([number & _MASK for number in last], dtype=np.uint64) + np.uint64(
-        (mix(*numbers) + _GOLDEN) & _MASK
-    )
+    value = np.array(last, dtype=np.int64).view(np.uint64) + np.uint64((mix(*numbers) + _GOLDEN) & _MASK)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(_FIRST)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(_SECOND)
     return (value ^ (value >> np.uint64(31))).tolist()  # type: ignore[no-any-return]
 
 
 def seed_python(number: int) -> None:
-    random.seed(number)
+    """Do what ``random.seed(number)`` does with an integer, without asking what ``number`` is."""
+    _seed_twister(number)
+    random._inst.gauss_next = None  # type: ignore[attr-defined]
+
+
+_seed_twister = super(random.Random, random._inst).seed
 
 
 def seed_numpy(number: int) -> None:
@@ -117,7 +120,11 @@ class PythonGenerator(Generator):
         return random.getstate()
 
     def _put(self) -> None:
-        random.setstate(self._state)
+        if _python_look is not _python_peek:
+            random.setstate(self._state)
+            return
+        memory, random._inst.gauss_next = self._look  # type: ignore[attr-defined]
+        ctypes.memmove(id(random._inst) + object.__basicsize__, memory, _TWISTER)  # setstate takes 20 times as long
 
 
 class NumpyGenerator(Generator):
