@@ -17,7 +17,7 @@ from etude.data.datasets.tar import Tar
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
 from etude.data.samplers import LengthGrouped, RepeatedAugmentation, Weighted
-from etude.errors import ConfigError
+from etude.errors import ConfigError, DataError
 from etude.metrics import AUROC, R2, AveragePrecision, IoU, Perplexity
 
 ROWS = [{"a": x / 10, "b": float(x % 3), "y": x / 5 - x % 3, "name": f"n{x % 2}", "ids": [x, x + 1]} for x in range(23)]
@@ -36,6 +36,9 @@ def write_parquet(path: Path) -> Path:
     table = pa.Table.from_pylist(ROWS)
     if path.suffix == ".parquet":
         pyarrow.parquet.write_table(table, path)
+    elif path.stem == "stream":  # the format of Hugging Face's caches
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
     else:
         pyarrow.feather.write_feather(table, str(path), compression="uncompressed")
     return path
@@ -43,7 +46,12 @@ def write_parquet(path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("kind", "name", "write"),
-    [(Jsonl, "t.jsonl", write_jsonl), (Parquet, "t.parquet", write_parquet), (Parquet, "t.arrow", write_parquet)],
+    [
+        (Jsonl, "t.jsonl", write_jsonl),
+        (Parquet, "t.parquet", write_parquet),
+        (Parquet, "t.arrow", write_parquet),
+        (Parquet, "stream.arrow", write_parquet),
+    ],
 )
 def test_rows_are_samples_in_any_format(kind, name, write, tmp_path):
     path = str(write(tmp_path / name))
@@ -211,6 +219,31 @@ def test_a_stream_is_validated_on(tmp_path):
         for name in ("stream", "plain")
     ]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_sample_that_does_not_fit_its_batch_is_named(workers, stream):
+    rows = [torch.zeros(3 if number == 5 else 2) for number in range(8)]
+    loader = Loader(iter_of(rows) if stream else rows, batch_size=4, workers=workers)
+    with pytest.raises(DataError, match=r"epoch 1, batch 2 .* sample 5 is 3, others are 2; collate: Pad"):
+        list(loader)
+    loader.close()
+
+
+def iter_of(rows):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(rows)
+
+    return Stream()
+
+
+def test_a_stream_without_samples_ends_the_run(caplog):
+    with pytest.raises(DataError, match="Stream gave no batch in epoch 1"):
+        list(Loader(iter_of([]), batch_size=4))
+    Loader(TensorData(torch.arange(3)), batch_size=4, shuffle=True)
+    assert "TensorData has 3 samples, fewer than one batch of 4" in caplog.text
 
 
 def test_augmented_images_stay_images(tmp_path):

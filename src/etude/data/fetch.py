@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -130,11 +130,12 @@ class Fetcher:
         self._seeders = tuple(generator.seed for generator in self._generators if generator in self._drawn)
 
     def _watch(self, number: int) -> None:
-        """Seed everything, and remember how it then looks."""
+        """Seed everything, and remember how it then looks, for so many samples."""
         self._look()
         seed_process(number)
         self._watched += 1
-        self._looks = [generator.look() for generator in self._generators]
+        if self._watched <= _WATCHED:
+            self._looks = [generator.look() for generator in self._generators]
 
     def _look(self) -> None:
         """Find out what was drawn from since the last seeding."""
@@ -199,12 +200,13 @@ class Fetcher:
 
     def _numbers(self, epoch: int, indices: list[Any]) -> list[int]:
         """What each sample is seeded with."""
-        return mix_each((self.seed, epoch), [_number(index) for index in indices])
+        plain = {type(index) for index in indices} == {int}
+        return mix_each((self.seed, epoch), indices if plain else [_signed(_number(index)) for index in indices])
 
     def _collated(self, task: Task, samples: list[Any]) -> Any:
         if self.collate is not stack:  # which draws nothing
             self._seed(task.epoch, _COLLATE, task.batch)
-        return self.collate(samples)
+        return collated(self.collate, samples, _plain(task.indices), task.place)
 
     # -- a bad sample --------------------------------------------------------------------------------------------
 
@@ -271,6 +273,9 @@ class StreamFetcher:
             if task.state is not None:
                 self._begin(task)
             return self._next(task)
+        except _Refused as refused:
+            error = refused.__cause__ or refused
+            return Fetched(failure=str(refused), details=_traceback(error), error=error)
         except Exception as error:
             position = task.batch * self.batch_size
             failure = f"samples from {position} ({task.place}): {_said(error)}"
@@ -309,7 +314,41 @@ class StreamFetcher:
         state = self.dataset.state_dict() if self.stateful else None
         state = state if len(samples) == self.batch_size else (OVER, state)
         mine, weight = share_of(samples, self.shard)  # every rank reads all of a stream and takes its share
-        return Fetched(self.collate(mine), state=state, weight=weight)
+        first = task.batch * self.batch_size + self.shard[0] * len(samples) // self.shard[1]
+        batch = collated(self.collate, mine, range(first, first + len(mine)), task.place)
+        return Fetched(batch, state=state, weight=weight)
+
+
+def collated(collate: Collate, samples: list[Any], indices: Sequence[Any], place: str) -> Any:
+    """Make a batch of ``samples``. Where they do not fit together, say which sample is the odd one."""
+    try:
+        return collate(samples)
+    except Exception as error:
+        forms = [_form(sample) for sample in samples]
+        usual = max(forms, key=forms.count)
+        odd = next((number for number, form in enumerate(forms) if form != usual), None)
+        if odd is None or len(indices) != len(samples):
+            raise
+        raise _Refused(
+            f"the samples of {place} do not make a batch: sample {indices[odd]} is {forms[odd]}, "
+            f"others are {usual}; collate: Pad fills up sequences, collate: Lists keeps samples apart"
+        ) from error
+
+
+def _form(sample: Any) -> str:
+    """Type and shape, for people.
+
+    >>> _form((torch.zeros(2, 3), 1)), _form({"ids": torch.zeros(4)}), _form(None)
+    ('(2×3, int)', '{ids: 4}', 'None')
+    """
+    if isinstance(sample, Mapping):
+        return "{" + ", ".join(f"{key}: {_form(value)}" for key, value in sample.items()) + "}"
+    if isinstance(sample, tuple | list):
+        return "(" + ", ".join(_form(value) for value in sample[:8]) + (", …)" if len(sample) > 8 else ")")
+    shape = getattr(sample, "shape", None)
+    if shape is not None and len(shape):
+        return "×".join(str(size) for size in shape)
+    return "None" if sample is None else "a number" if shape is not None else type(sample).__name__
 
 
 def _plain(indices: Any) -> list[Any]:
@@ -321,6 +360,11 @@ def _number(index: Any) -> int:
     if type(index) is Again:
         return mix(int(index), index.count)
     return index if isinstance(index, int) else mix(*repr(index).encode())
+
+
+def _signed(number: int) -> int:
+    """The same 64 bits as a signed number."""
+    return number - (1 << 64) if number >> 63 else number
 
 
 def _said(error: BaseException) -> str:

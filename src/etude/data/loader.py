@@ -117,6 +117,10 @@ class Loader:
         )
         size = len(self.dataset)
         self._require(size > 0, f"the dataset {type(self.dataset).__name__} is empty")
+        if shuffle and size < self.batch_size:
+            _log.warning(
+                "%s has %d samples, fewer than one batch of %d", type(self.dataset).__name__, size, self.batch_size
+            )
         source = Shuffled(size, self.batch_size, shuffle, drop_last, self.seed)
         self._require(
             len(source) > 0, f"drop_last leaves no batch: {size} samples do not fill one batch of {self.batch_size}"
@@ -146,12 +150,18 @@ class Loader:
         results = self._results(self._tasks(start, state))
         for fetched in results if self.device is None else ahead(results, self._moved):
             if fetched.end:
+                self._require_a_batch()
                 break
             self._batch += 1
             self._stream_state, self.weight = fetched.state, fetched.weight
             yield fetched.batch
         self.epoch += 1
         self._batch, self._stream_state = 0, None
+
+    def _require_a_batch(self) -> None:
+        """A stream that gives nothing would let a run end at once, as if it were done."""
+        if self._batch == 0:
+            raise DataError(f"the dataset {type(self.dataset).__name__} gave no batch in epoch {self.epoch + 1}")
 
     def _tasks(self, start: int, state: Any) -> Iterator[Task]:
         tasks = self._source.tasks(self.epoch, start, state)

@@ -117,7 +117,7 @@ class Jsonl(Rows):
 
 
 class Parquet(Rows):
-    """Files of Parquet or Arrow (``.arrow``, ``.feather``); Arrow files are mapped into memory, not read.
+    """Files of Parquet or Arrow (``.arrow``, ``.feather``, ``.ipc``). Arrow files are mapped into memory, not read.
 
     See :class:`Rows` for what a sample is. Needs ``pip install 'etude[table]'``.
     """
@@ -173,33 +173,45 @@ def paths_of(files: str | Sequence[str], who: str) -> list[Path]:
 
 def _arrow_names(file: Path) -> list[str]:
     """The columns of a file, without its rows."""
-    pa, feather, parquet = _pyarrow()
+    pa, parquet = _pyarrow()
     try:
         if file.suffix in ARROW:
-            return list(feather.read_table(str(file), memory_map=True).column_names)
+            return list(_open_arrow(file).schema.names)
         return list(parquet.read_schema(str(file)).names)
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigError(f"Parquet: {file} cannot be read: {error}") from error
 
 
 def _read_arrow(files: Sequence[Path], columns: list[str] | None) -> Any:
-    pa, feather, parquet = _pyarrow()
-    return pa.concat_tables(
-        feather.read_table(str(file), columns=columns, memory_map=True)
-        if file.suffix in ARROW
-        else parquet.read_table(str(file), columns=columns)
-        for file in files
-    )
+    pa, parquet = _pyarrow()
+    tables = []
+    for file in files:
+        if file.suffix in ARROW:
+            table = _open_arrow(file).read_all()
+            tables.append(table if columns is None else table.select(columns))
+        else:
+            tables.append(parquet.read_table(str(file), columns=columns))
+    return pa.concat_tables(tables)
 
 
-def _pyarrow() -> tuple[Any, Any, Any]:
+def _open_arrow(file: Path) -> Any:
+    """A reader of either format of Arrow: that of files (Feather too), or that of streams (Hugging Face's caches)."""
+    pa, _ = _pyarrow()
+    memory = pa.memory_map(str(file))
+    try:
+        return pa.ipc.open_file(memory)
+    except pa.ArrowInvalid:
+        memory.seek(0)
+        return pa.ipc.open_stream(memory)
+
+
+def _pyarrow() -> tuple[Any, Any]:
     try:
         import pyarrow
-        import pyarrow.feather
         import pyarrow.parquet
     except ImportError:
         raise MissingExtra("pyarrow", "table", "reading Parquet and Arrow files") from None
-    return pyarrow, pyarrow.feather, pyarrow.parquet
+    return pyarrow, pyarrow.parquet
 
 
 def _line_starts(file: Path) -> list[int]:
