@@ -59,7 +59,11 @@ def test_open_search_overlay_compare_and_keys(browser, root):
         expect(chart(page, "train/loss").locator(".scatterlayer .trace")).to_have_count(1, timeout=LONG)
         page.locator("#runs li[aria-selected=false]").click()
         expect(chart(page, "train/loss").locator(".scatterlayer .trace")).to_have_count(2, timeout=LONG)
-        page.keyboard.press("3")
+        page.keyboard.press("2")
+        expect(page.locator("#table tbody tr")).to_have_count(2, timeout=LONG)
+        page.locator("#table th", has_text="val/accuracy").click()
+        expect(page.locator("#table tbody tr").first).to_contain_text("a/20261116-100000", timeout=LONG)
+        page.keyboard.press("4")
         expect(page.locator("#compare")).to_contain_text("optim.lr", timeout=LONG)
         page.keyboard.press("1")
         page.keyboard.press("/")
@@ -138,8 +142,11 @@ def test_dark_light_and_phone_width(browser, root):
     with serving(root) as address, opened(browser, address, **phone) as page:
         expect(chart(page, "train/loss")).to_be_visible(timeout=LONG)
         colour = "() => getComputedStyle(document.body).backgroundColor"
-        assert page.evaluate(colour) == "rgb(21, 24, 27)"
+        assert page.evaluate(colour) == "rgb(15, 18, 22)"
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+        page.locator("#menu").click()
+        expect(page.locator("#runs li")).to_have_count(2, timeout=LONG)
+        page.locator("#menu").click()
         page.keyboard.press("t")
         assert page.evaluate(colour) == "rgb(255, 255, 255)"
 

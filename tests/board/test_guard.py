@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from contextlib import ExitStack
@@ -101,12 +102,27 @@ def test_a_hundred_streams_and_one_that_never_reads(board, root):
         assert len(board.get("/api/runs").json()["runs"]) == 2
         make_run(root, "c/20261116-120000")
         seen, deadline = b"", time.time() + 120
-        while b"data: 2" not in seen and time.time() < deadline:
+        while not re.search(rb"data: \w+ 2\n", seen) and time.time() < deadline:
             seen += sockets[0].recv(4096)
-        assert b"data: 2" in seen
+        assert re.search(rb"data: \w+ 2\n", seen)
+        first = board.get("/api/runs", params={"board": board.get("/api/runs").json()["board"], "since": 1}).json()
+        assert "b/20261116-110000" not in [run["name"] for run in first["runs"]]  # it has not changed
         while len(board.get("/api/runs").json()["runs"]) < 3:
             assert time.time() < deadline
             time.sleep(0.2)
+
+
+def test_a_range_of_a_large_file_is_read_whole(board, root):
+    make_run(root, "long/20261116-140000", steps=200_000)
+    deadline = time.time() + 120
+    while not (found := board.get("/api/curves", params={"run": "long/20261116-140000"}).json()):
+        assert time.time() < deadline
+        board.get("/api/runs")
+        time.sleep(0.2)
+    assert found["long/20261116-140000"]["sampled"]
+    part = board.get("/api/curves", params={"run": "long/20261116-140000", "low": 150_000.5, "high": 150_300}).json()
+    part = part["long/20261116-140000"]
+    assert not part["sampled"] and part["curves"]["train/loss"]["x"] == list(range(150_001, 150_301))
 
 
 def test_strange_numbers_and_cut_files_are_served(board, root):

@@ -80,7 +80,7 @@ def test_a_tracker_that_hangs_is_left_behind(tmp_path, monkeypatch):
     hanging = Collect(tmp_path, gate)
     for step in range(1, 6):
         hanging.write(record(step))
-    with pytest.warns(UserWarning, match="collect does not answer; . records were not sent"):
+    with pytest.warns(UserWarning, match="collect does not answer; 4 records were not sent"):
         hanging.close()
     gate.set()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -53,25 +55,34 @@ class Board:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._plotly = _plotly()
+        self._plotly = _plotly().encode()
         self._refreshing: asyncio.Lock = asyncio.Lock()
-        self._refreshed = -_PAUSE
+        self._next = 0.0
+        #: Tells pages that the server was started again, so that their version counts for nothing.
+        self.id = secrets.token_hex(4)
 
     async def page(self, request: Request) -> Response:
-        return Response(_file("etude.board", "board.html"), media_type="text/html; charset=utf-8")
+        page = _file("etude.board", "board.html").replace("{plotly}", version("plotly"))
+        return Response(page, media_type="text/html; charset=utf-8")
 
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name == "plotly.min.js":
-            return Response(self._plotly, media_type="text/javascript")
+            # The library has its version in its address, so that a browser may keep it.
+            kept = {"Cache-Control": "private, max-age=31536000, immutable"}
+            return Response(self._plotly, media_type="text/javascript", headers=kept)
         if name not in _STATIC:
             return PlainTextResponse("no such file\n", status_code=404)
         package, kind = _STATIC[name]
         return Response(_file(package, name), media_type=kind)
 
     async def runs(self, request: Request) -> Response:
-        version = await self._refresh()
-        return _json({"version": version, "root": str(self.index.root), "runs": self.index.runs()})
+        """All runs, or with ``since`` those that changed; ``since`` of another server's life counts for nothing."""
+        query = request.query_params
+        since = _number(query.get("since")) if query.get("board") == self.id else None
+        await self._refresh()
+        found = await run_in_threadpool(self.index.runs, int(since or 0))
+        return _json({"board": self.id, **found})
 
     async def curves(self, request: Request) -> Response:
         query = request.query_params
@@ -101,20 +112,22 @@ class Board:
         """Yield the version whenever it changes; nothing is queued, so that a slow reader costs no memory."""
         loop, seen, said = asyncio.get_running_loop(), -1, 0.0
         while not await request.is_disconnected():
-            version = await self._refresh()
-            if version != seen or loop.time() - said > _HEARTBEAT:
-                seen, said = version, loop.time()
-                yield f"data: {version}\n\n"
+            now = await self._refresh()
+            if now != seen or loop.time() - said > _HEARTBEAT:
+                seen, said = now, loop.time()
+                yield f"data: {self.id} {now}\n\n"
             await asyncio.sleep(_PAUSE)
 
     async def _refresh(self) -> int:
         """Look for changes, however many ask, at most once a pause."""
         async with self._refreshing:
-            now = asyncio.get_running_loop().time()
-            if now - self._refreshed >= _PAUSE:
+            clock = asyncio.get_running_loop().time
+            began = clock()
+            if began >= self._next:
                 with suppress(UserError):  # the folder is gone for now
                     await run_in_threadpool(self.index.refresh)
-                self._refreshed = asyncio.get_running_loop().time()
+                # On a slow disk look less often, so that looking takes at most a tenth of the time.
+                self._next = clock() + max(_PAUSE, 10 * (clock() - began))
             return self.index.version
 
 

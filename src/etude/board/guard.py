@@ -39,7 +39,9 @@ class Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
+                own = {name for name, _ in message["headers"]}
                 pairs = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                pairs = [pair for pair in pairs if pair[0] not in own]
                 message = {**message, "headers": [*message["headers"], *pairs]}
             await send(message)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from etude.report.compare import compare, plan_of
 from etude.report.records import Records, record_files
-from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise
+from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
 from etude.report.status import read_json
 from etude.report.text import checkpoints, log_tail, spent_time
 from etude.report.thin import thin
@@ -33,9 +33,12 @@ class Index:
         self._lock = threading.RLock()
         self._folders: dict[str, Path] = {}
         self._infos: dict[str, tuple[tuple[Any, ...], RunInfo]] = {}
-        self._records: OrderedDict[str, Records] = OrderedDict()
+        self._lines: dict[str, dict[str, Any]] = {}
+        #: The version at which a run's line changed last, or at which the run went away.
+        self._changed: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
+        self._records: OrderedDict[str, tuple[threading.Lock, Records]] = OrderedDict()
         self._searched = -_SEARCH
-        self._changed: dict[Path, dict[str, Any]] = {}
 
     def refresh(self) -> int:
         """Look for new and changed runs; return the version."""
@@ -56,41 +59,49 @@ class Index:
                     self._infos[name] = mark, info
             if changed:
                 self.version += 1
-                self._changed = changed_keys([info for _, info in self._infos.values()])
+                self._list(changed)
             return self.version
 
-    def runs(self) -> list[dict[str, Any]]:
-        """Return every run in a line, the newest first."""
-        with self._lock:
-            infos = sorted((info for _, info in self._infos.values()), key=lambda info: -(info.began or 0))
-            return [self._line(info) for info in infos]
+    def _list(self, written: Sequence[str]) -> None:
+        """Make the lines again, and note which differ from before or belong to a run that has ``written``."""
+        infos = [info for _, info in self._infos.values()]
+        differing = changed_keys(infos)
+        unusual = unusual_keys(differing)
+        lines = {info.name: _line(info, differing[info.path], unusual[info.path]) for info in infos}
+        for name in self._lines.keys() - lines.keys():
+            self._gone[name] = self.version
+            del self._changed[name]
+        for name, line in lines.items():
+            if line != self._lines.get(name) or name in written:
+                self._changed[name] = self.version
+                self._gone.pop(name, None)
+        self._lines = lines
 
-    def _line(self, info: RunInfo) -> dict[str, Any]:
-        best = info.best.get(info.main_metric)
-        return {
-            "name": info.name,
-            "state": info.state,
-            "step": info.step,
-            "total": info.total,
-            "began": info.began,
-            "seconds": info.seconds,
-            "dialect": info.dialect,
-            "metric": info.main_metric,
-            "best": best[0] if best else None,
-            "changed": {key: str(value) for key, value in self._changed.get(info.path, {}).items()},
-        }
+    def runs(self, since: int = 0) -> dict[str, Any]:
+        """Return the runs that changed after the version ``since``, a line each, and those that are gone."""
+        with self._lock:
+            return {
+                "version": self.version,
+                "root": str(self.root),
+                "runs": [line for name, line in self._lines.items() if self._changed[name] > since],
+                "gone": [name for name, version in self._gone.items() if version > since],
+            }
 
     def curves(self, names: Sequence[str], *, points: int, low: float | None, high: float | None) -> dict[str, Any]:
         """Return all curves of the runs, thinned for drawing."""
         found = {}
         for name in names:
-            with self._lock:
-                records = self._open(name)
-                if records is None:
-                    continue
+            opened = self._open(name)
+            if opened is None:
+                continue
+            lock, records = opened
+            with lock:  # of this run alone: reading a large file holds nobody else up
                 records.update()
-                curves = {key: thin(curve, points, low=low, high=high) for key, curve in records.curves.items()}
-                found[name] = {"curves": curves, "sampled": records.sampled, "bad": records.bad_lines}
+                shown = records
+                if records.sampled and low is not None and high is not None:
+                    shown = records.between(low, high)
+                curves = {key: thin(curve, points, low=low, high=high) for key, curve in shown.curves.items()}
+                found[name] = {"curves": curves, "sampled": shown.sampled, "bad": records.bad_lines}
         return found
 
     def details(self, name: str) -> dict[str, Any] | None:
@@ -103,8 +114,8 @@ class Index:
         status, info = read_json(path / "status.json"), known[1]
         warned = status.get("warnings")
         return {
-            **self._line(info),
-            "best_values": {key: {"value": value, "step": step} for key, (value, step) in info.best.items()},
+            **self._lines.get(name, {}),
+            "best_steps": {key: step for key, (_, step) in info.best.items()},
             "error": status.get("error"),
             "warnings": [str(text) for text in warned] if isinstance(warned, list) else [],
             "time": spent_time(status),
@@ -122,16 +133,33 @@ class Index:
             return None
         return [{"kind": d.kind, "key": d.key, "a": _shown(d.a), "b": _shown(d.b)} for d in compare(one, two)]
 
-    def _open(self, name: str) -> Records | None:
-        path = self._folders.get(name)
-        if path is None:
-            return None
-        if name not in self._records:
-            self._records[name] = Records(path, whole=_WHOLE)
-        self._records.move_to_end(name)
-        while len(self._records) > _MOST_OPEN:
-            self._records.popitem(last=False)
-        return self._records[name]
+    def _open(self, name: str) -> tuple[threading.Lock, Records] | None:
+        with self._lock:
+            path = self._folders.get(name)
+            if path is None:
+                return None
+            if name not in self._records:
+                self._records[name] = threading.Lock(), Records(path, whole=_WHOLE)
+            self._records.move_to_end(name)
+            while len(self._records) > _MOST_OPEN:
+                self._records.popitem(last=False)
+            return self._records[name]
+
+
+def _line(info: RunInfo, differing: Mapping[str, Any], unusual: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "state": info.state,
+        "step": info.step,
+        "total": info.total,
+        "began": info.began,
+        "seconds": info.seconds,
+        "dialect": info.dialect,
+        "metric": info.main_metric,
+        "best": {name: value for name, (value, _) in info.best.items()},
+        "changed": {key: _shown(value) for key, value in differing.items()},
+        "unusual": list(unusual),
+    }
 
 
 def _shown(value: Any) -> str:

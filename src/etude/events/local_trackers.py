@@ -3,7 +3,7 @@ trackio."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ class Aim(Tracker):
         folder: str | Path,
         repo: str = "",
         experiment: str = "etude",
+        tags: Sequence[str] = (),
         checkpoint: bool = False,
         system: bool = True,
     ) -> None:
         super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.repo, self.experiment = repo, experiment
+        self.repo, self.experiment, self.tags = repo, experiment, list(tags)
 
     def open(self, job: Job) -> str:
         import aim
@@ -42,6 +43,8 @@ class Aim(Tracker):
         if not job.known_as:
             self._run["plan"] = dict(job.plan)
             self._run["git_commit"] = job.commit
+            for tag in self.tags:
+                self._run.add_tag(tag)
         return str(self._run.hash)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
@@ -56,6 +59,9 @@ class Aim(Tracker):
 
     def text(self, name: str, value: str, step: int) -> None:
         self._run.track(self._aim.Text(value), name=name, step=step)
+
+    def artifact(self, name: str, path: Path) -> None:
+        self._run[f"artifact_{name}"] = str(path.absolute())  # Aim keeps files in a store of its own; this needs none
 
     def finish(self) -> None:
         self._run.close()
@@ -74,7 +80,7 @@ class DvcLive(Tracker):
             dir=str(home), resume=bool(job.known_as), save_dvc_exp=False, dvcyaml=None, report=None, cache_images=False
         )
         if not job.known_as:
-            self._live.log_params({key: str(value) for key, value in job.plan.items()})
+            self._live.log_params({**{key: str(value) for key, value in job.plan.items()}, "git_commit": job.commit})
         return str(home)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
@@ -100,11 +106,12 @@ class SwanLab(Tracker):
         folder: str | Path,
         project: str = "etude",
         mode: str = "offline",
+        tags: Sequence[str] = (),
         checkpoint: bool = False,
         system: bool = True,
     ) -> None:
         super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.project, self.mode = project, mode
+        self.project, self.mode, self.tags = project, mode, list(tags)
 
     def open(self, job: Job) -> str:
         import swanlab
@@ -116,6 +123,7 @@ class SwanLab(Tracker):
             experiment_name=job.name,
             config={**job.plan, "git_commit": job.commit},
             mode=self.mode,
+            tags=self.tags,
             logdir=str(job.folder / "swanlog"),
             **same,
         )
@@ -152,12 +160,27 @@ class Trackio(Tracker):
         name = job.known_as or job.name
         self._trackio = trackio
         trackio.init(
-            project=self.project, name=name, config=dict(job.plan), **({"resume": "must"} if job.known_as else {})
+            project=self.project,
+            name=name,
+            config={**job.plan, "git_commit": job.commit},
+            resume="must" if job.known_as else "never",
+            embed=False,
+            auto_log_cpu=False,
+            auto_log_gpu=False,
         )
         return name
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        self._trackio.log({**finite(values), "step": step})
+        self._trackio.log(finite(values), step=step)
+
+    def image(self, name: str, value: Any, step: int) -> None:
+        self._trackio.log({name: self._trackio.Image(value)}, step=step)
+
+    def text(self, name: str, value: str, step: int) -> None:
+        self._trackio.log({name: self._trackio.Markdown(value)}, step=step)
+
+    def histogram(self, name: str, value: Any, step: int) -> None:
+        self._trackio.log({name: self._trackio.Histogram(value.reshape(-1))}, step=step)
 
     def finish(self) -> None:
         self._trackio.finish()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from etude.errors import MissingExtra
 from etude.events.record import Record
-from etude.events.tracker import as_array
+from etude.events.tracker import as_picture
 
 
 class Media:
@@ -33,13 +33,7 @@ class Media:
     def close(self) -> None: ...
 
     def _save(self, name: str, step: int, value: object) -> None:
-        array = as_array(value)
-        if array.dtype.kind == "f":
-            array = (array.clip(0, 1) * 255).round()
-        array = array.astype("uint8")
         self.folder.mkdir(exist_ok=True)
-        self._image.fromarray(array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array).save(
-            self.folder / f"{name}-{step:09}.png"
-        )
+        self._image.fromarray(as_picture(value)).save(self.folder / f"{name}-{step:09}.png")
         for old in sorted(self.folder.glob(f"{name}-*.png"))[: -self.keep]:
             old.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,12 @@ class Neptune(Tracker):
         folder: str | Path,
         project: str | None = None,
         mode: str = "async",
+        tags: Sequence[str] = (),
         checkpoint: bool = False,
         system: bool = True,
     ) -> None:
         super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.project, self.mode = project, mode
+        self.project, self.mode, self.tags = project, mode, list(tags)
 
     def open(self, job: Job) -> str:
         import neptune
@@ -33,6 +34,7 @@ class Neptune(Tracker):
             project=self.project,
             mode=self.mode,
             name=job.name,
+            tags=self.tags,
             source_files=[],
             capture_stdout=False,
             capture_stderr=False,
@@ -48,6 +50,11 @@ class Neptune(Tracker):
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         for name, value in finite(values).items():
             self._run[name].append(value, step=step)
+
+    def image(self, name: str, value: Any, step: int) -> None:
+        from neptune.types import File
+
+        self._run[name].append(File.as_image(value / 255), step=step)
 
     def text(self, name: str, value: str, step: int) -> None:
         self._run[name].append(value, step=step)

@@ -14,7 +14,7 @@ from typing import Any
 from etude.errors import printable
 
 #: Calls that may wait, and seconds that the end of a run waits: for a service that answers nothing, and for its first
-#: answer, which may take a login.
+#: answer, which may take a login, or its last, which may be the upload of a checkpoint.
 WAITING, PATIENCE, OPENING = 1000, 10.0, 60.0
 _PAUSE = 15.0
 
@@ -32,7 +32,7 @@ class Outbox:
         self._last: Callable[[], object] | None = None
         self._failed = ""
         self._warned = False
-        self._answered = False
+        self._answered = self._ending = False
         self._moved = time.monotonic()
         self._thread = threading.Thread(target=self._serve, name=f"etude-{name}", daemon=True)
 
@@ -65,15 +65,16 @@ class Outbox:
                     asked = True
             self._thread.join(0.05)
         if self._thread.is_alive():
-            self.dropped += self._queue.qsize() - asked
-            warnings.warn(f"{self.name} does not answer; {self.dropped} records were not sent", stacklevel=3)
+            self.dropped += sum(call is not None for call in list(self._queue.queue))
+            lost = f"{self.dropped} records were not sent" if self.dropped else "its last call is left behind"
+            warnings.warn(f"{self.name} does not answer; {lost}", stacklevel=3)
         elif self._failed and not self._warned:
             warnings.warn(f"{self.name} failed: {self._failed}", stacklevel=3)
         elif self.dropped:
             warnings.warn(f"{self.name}: {self.dropped} records were dropped", stacklevel=3)
 
     def _is_stuck(self) -> bool:
-        return time.monotonic() - self._moved > (PATIENCE if self._answered else OPENING)
+        return time.monotonic() - self._moved > (PATIENCE if self._answered and not self._ending else OPENING)
 
     def _serve(self) -> None:
         try:
@@ -81,6 +82,7 @@ class Outbox:
                 call()
                 self._answered, self._moved = True, time.monotonic()
             if self._last is not None:
+                self._ending = True
                 self._last()
         except Exception as error:
             self._failed = printable(f"{type(error).__name__}: {error}")[:300]

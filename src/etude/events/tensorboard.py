@@ -8,6 +8,7 @@ from typing import Any
 
 from etude.errors import MissingExtra
 from etude.events.record import Record
+from etude.events.tracker import as_array, as_picture
 
 
 class TensorBoard:
@@ -40,9 +41,10 @@ class TensorBoard:
 
     def _add(self, kind: str, name: str, value: Any, step: int) -> None:
         if kind == "image":
-            self._board.add_image(name, value, step, dataformats="HWC" if value.ndim == 3 else "HW")
+            picture = as_picture(value)
+            self._board.add_image(name, picture, step, dataformats="HWC" if picture.ndim == 3 else "HW")
         elif kind == "histogram":
-            self._board.add_histogram(name, value, step)
+            self._board.add_histogram(name, as_array(value), step)
         elif kind == "text":
             self._board.add_text(name, str(value), step)
 

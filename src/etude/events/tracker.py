@@ -110,8 +110,10 @@ class Tracker:
         if values:
             self.scalars(values, record.step)
         for kind, name, value in record.media:
-            if kind in ("image", "histogram"):
-                getattr(self, kind)(name, as_array(value), record.step)
+            if kind == "image":
+                self.image(name, as_picture(value), record.step)
+            elif kind == "histogram":
+                self.histogram(name, as_array(value), record.step)
             elif kind == "text":
                 self.text(name, str(value), record.step)
             elif kind == "artifact":
@@ -128,6 +130,17 @@ def as_array(value: Any) -> Any:
     import numpy as np
 
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def as_picture(value: Any) -> Any:
+    """Return an image as bytes, H × W or H × W × C, from floats of 0 to 1 or bytes in either order of channels."""
+    array = as_array(value)
+    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
+        array = array.transpose(1, 2, 0)
+    if array.dtype.kind == "f":
+        array = (array.clip(0, 1) * 255).round()
+    array = array.astype("uint8")
+    return array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
 
 
 def read_job(folder: Path, tracker: str) -> Job:

@@ -28,6 +28,18 @@ class Lines:
         self.offset = self.bad = 0
         self.restarted = self.sampled = False
         self._tail = b""
+        self._end: int | None = None
+
+    def seek(self, key: str, low: float, high: float) -> None:
+        """Let :meth:`read` give the rows with ``key`` from ``low`` to ``high``; rows must be in its order."""
+        try:
+            with self.path.open("rb") as file:
+                self.offset = _bisect(file, key, low)
+                self._end = _bisect(file, key, high + 1)
+                file.seek(max(0, self.offset - 64))
+                self._tail = file.read(min(64, self.offset))
+        except OSError:
+            return
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Yield the records after those of the last call. A line that is cut off is left for the next call."""
@@ -37,7 +49,7 @@ class Lines:
         except OSError:
             return
         with file:
-            size = file.seek(0, 2)
+            size = file.seek(0, 2) if self._end is None else self._end
             if not self._is_continued(file, size):
                 self.restarted, self.offset, self.bad, self.sampled = self.offset > 0, 0, 0, False
             if size - self.offset > self.whole:
@@ -58,7 +70,7 @@ class Lines:
 
     def _rest(self, file: BinaryIO) -> Iterator[dict[str, Any]]:
         file.seek(self.offset)
-        while line := file.readline(LONGEST):
+        while (self._end is None or self.offset < self._end) and (line := file.readline(LONGEST)):
             ended = line.endswith(b"\n")
             record = decode(line)
             if not ended and len(line) < LONGEST and record is None:
@@ -85,6 +97,39 @@ def _line_start(file: BinaryIO, size: int) -> int:
     file.seek(max(0, size - (64 << 10)))
     file.readline(LONGEST)
     return min(file.tell(), size)
+
+
+def _bisect(file: BinaryIO, key: str, step: float) -> int:
+    """Return where the first line begins whose step is not less than ``step``."""
+    low, high = 0, file.seek(0, 2)
+    while low < high:
+        middle = (low + high) // 2
+        start, found = _step_after(file, middle, key)
+        if found is None or found >= step:
+            high = middle
+        else:
+            low = max(start, middle + 1)
+    file.seek(max(0, low - 1))
+    if low:
+        file.readline(LONGEST)
+    return file.tell()
+
+
+def _step_after(file: BinaryIO, offset: int, key: str) -> tuple[int, float | None]:
+    """Return the step of the first readable line that begins at ``offset`` or later, and where it begins."""
+    file.seek(max(0, offset - 1))
+    if offset:
+        file.readline(LONGEST)
+    for _ in range(100):
+        start = file.tell()
+        line = file.readline(LONGEST)
+        if not line:
+            return start, None
+        record = decode(line)
+        step = number(record.get(key)) if record is not None else None
+        if step is not None:
+            return start, step
+    return start, None
 
 
 def _line_length(file: BinaryIO) -> int:

@@ -14,25 +14,18 @@ from typing import Any
 from etude.errors import MissingExtra, UserError, printable
 from etude.report.compare import plan_of
 from etude.report.records import CLOCK, Records
-from etude.report.runs import RunInfo, name_of, summarise
+from etude.report.runs import RunInfo, changed_keys, name_of, summarise, unusual_keys
 from etude.report.status import read_json
 from etude.report.text import checkpoints, duration, spent_time
+from etude.report.thin import thin
 
 #: Points per curve in the page; more are not seen on a screen.
 POINTS = 2000
+#: As in ``charts.js``.
 _COLOURS = (
-    "#1f77b4",
-    "#ff7f0e",
-    "#2ca02c",
-    "#d62728",
-    "#9467bd",
-    "#8c564b",
-    "#e377c2",
-    "#17becf",
-    "#bcbd22",
-    "#7f7f7f",
-)
-_MOST_IMAGES = 24
+    "#4c78e0", "#f0883e", "#2fa36b", "#d9527a", "#9a6fe0", "#1ba7b8", "#c9a01c", "#8d6e5a", "#5f7d95", "#b5489b",
+)  # fmt: skip
+_MOST_IMAGES, _MOST_MARKS = 24, 2000
 
 
 def write_report(folders: Sequence[Path], target: Path) -> None:
@@ -57,21 +50,27 @@ def page(folders: Sequence[Path]) -> str:
     runs = [_Run(folder) for folder in folders]
     names = list(dict.fromkeys(name for run in runs for name in run.records.curves))
     title = ", ".join(run.info.name for run in runs)
-    body = [
-        _overview(runs),
-        _grid("Training and validation", [n for n in names if not _is_rate(n) and not n.startswith(CLOCK)]),
-        _grid("Learning rate and momentum", [n for n in names if _is_rate(n)]),
-        _grid("Throughput, time and memory", [n for n in names if n.startswith(CLOCK)]),
-        _times(runs),
-        '<h2>When things happened</h2><div class="chart"><div id="timeline" class="plot"></div></div>',
-        _images(runs),
-        *(part for run in runs for part in run.sections()),
-    ]
+    parts = {
+        "Overview": _overview(runs) + _notices(runs),
+        "Validation": _grid([n for n in names if not n.startswith(("train/", *CLOCK)) and not _is_rate(n)]),
+        "Training": _grid([n for n in names if n.startswith("train/") and not _is_rate(n)]),
+        "Learning rate and momentum": _grid([n for n in names if _is_rate(n)]),
+        "Throughput, time and memory": _grid([n for n in names if n.startswith(CLOCK)]),
+        "Where the time went": _times(runs),
+        "When hooks acted": _timeline(runs),
+        "Images": _images(runs),
+        "Plan": _merged(runs, [run.plan for run in runs], [run.places for run in runs]),
+        "Parameter groups": _folded(runs, [run.groups for run in runs]),
+        "Hooks": _folded(runs, [run.hooks for run in runs]),
+        "Environment": _merged(runs, [run.environment for run in runs], None),
+    }
+    shown = {head: body for head, body in parts.items() if body}
     content = json.dumps({"runs": [run.data() for run in runs]}, allow_nan=False).replace("<", "\\u003c")
     return _SHELL.format(
         title=escape(printable(title)),
         css=asset("page.css"),
-        body="\n".join(filter(None, body)),
+        links="".join(f'<a href="#{_anchor(head)}">{head}</a>' for head in shown),
+        body="\n".join(f'<h2 id="{_anchor(head)}">{head}</h2>{body}' for head, body in shown.items()),
         data=content,
         library=library,
         charts=asset("charts.js"),
@@ -101,95 +100,124 @@ class _Run:
         self.records.update()
         self.info: RunInfo = summarise(folder, records=self.records)
         self.status = read_json(folder / "status.json")
-        self.facts = read_json(folder / "facts.json")
+        facts = read_json(folder / "facts.json")
+        self.plan = plan_of(folder)
+        self.places = facts["places"] if isinstance(facts.get("places"), dict) else {}
+        self.groups, self._hooks = _rows(facts.get("groups")), _rows(facts.get("hooks"))
+        self.hooks = [{**hook, "points": ", ".join(map(str, hook.get("points", ())))} for hook in self._hooks]
+        self.environment = {
+            key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for key, value in read_json(folder / "env.json").items()
+        }
 
     def data(self) -> dict[str, Any]:
-        from etude.report.thin import thin
-
         curves = {name: thin(curve, POINTS) for name, curve in self.records.curves.items()}
-        return {"name": printable(self.info.name), "curves": curves, "timeline": self.timeline()}
+        name = printable(self.info.name)
+        return {"name": name, "curves": curves, "timeline": self.timeline(), "sampled": self.records.sampled}
 
     def timeline(self) -> dict[str, list[int]]:
-        """Return at which steps log lines, evaluations and saves came."""
-        steps: dict[str, set[int]] = {"log": set(), "evaluation": set()}
+        """Return at which steps each hook acted that does so at times, and which checkpoints are kept."""
+        marks: dict[str, set[int]] = {}
+        for hook in self._hooks:
+            every = hook.get("steps")
+            if isinstance(every, int) and every > 0:
+                last = self.info.step
+                marks[str(hook.get("name"))] = set(range(every, last + 1, max(every, last // _MOST_MARKS * every)))
         for name, curve in self.records.curves.items():
             if not name.startswith(CLOCK):
-                kind = "log" if name.startswith("train/") else "evaluation"
-                steps[kind] |= {int(step) for step in curve.steps[-2000:]}
-        saved = [name.removeprefix("step-") for name in checkpoints(self.folder)]
-        steps["checkpoint (kept)"] = {int(name) for name in saved if name.isdigit()}
-        return {name: sorted(found) for name, found in steps.items() if found}
+                kind = "Log" if name.startswith("train/") else "Evaluate"
+                marks.setdefault(kind, set()).update(int(step) for step in curve.steps[-_MOST_MARKS:])
+        saved = {name.removeprefix("step-") for name in checkpoints(self.folder)}
+        marks["checkpoints kept"] = {int(name) for name in saved if name.isdigit()}
+        return {name: sorted(found) for name, found in marks.items() if found}
 
-    def sections(self) -> list[str]:
-        name = escape(printable(self.info.name))
-        found = []
-        if self.status.get("error"):
-            found.append(f"<h2>Error · {name}</h2>{_pre(str(self.status['error']))}")
-        if isinstance(warned := self.status.get("warnings"), list) and warned:
-            found.append(f"<h2>Warnings · {name}</h2><ul>{''.join(f'<li>{_text(w)}</li>' for w in warned)}</ul>")
-        if isinstance(groups := self.facts.get("groups"), list) and groups:
-            found.append(f"<h2>Parameter groups · {name}</h2>{_table(groups)}")
-        if isinstance(hooks := self.facts.get("hooks"), list) and hooks:
-            rows = [dict(hook) | {"points": ", ".join(map(str, hook.get("points", ())))} for hook in hooks]
-            found.append(f"<h2>Hooks, in the order they act · {name}</h2>{_table(rows)}")
-        plan, places = plan_of(self.folder), self.facts.get("places")
-        if plan:
-            where = places if isinstance(places, dict) else {}
-            rows = [{"key": k, "value": v, "from": where.get(k, "")} for k, v in plan.items()]
-            found.append(f"<h2>Plan · {name}</h2>{_table(rows)}")
-        environment = read_json(self.folder / "env.json")
-        if environment:
-            rows = [{"": key, "value": json.dumps(value, ensure_ascii=False)} for key, value in environment.items()]
-            found.append(f"<h2>Environment · {name}</h2>{_table(rows)}")
-        return found
+
+def _rows(given: Any) -> list[dict[str, Any]]:
+    return [row for row in given if isinstance(row, dict)] if isinstance(given, list) else []
 
 
 def _overview(runs: list[_Run]) -> str:
+    metrics = list(dict.fromkeys(n for run in runs for n in run.info.best if not n.startswith("train/")))[:6]
+    changed = unusual_keys(changed_keys([run.info for run in runs]))
     rows = []
     for index, run in enumerate(runs):
         info = run.info
-        best = ", ".join(f"{n} {v:.5g} (step {s})" for n, (v, s) in info.best.items() if not n.startswith("train/"))
-        spent = duration(info.seconds) if info.seconds else "–"
-        whole = f"/{info.total}" if info.total else ""
-        swatch = f'<span class="swatch" style="background:{_COLOURS[index % len(_COLOURS)]}"></span>'
+        best = "".join(f'<td class="number">{_best(info, name)}</td>' for name in metrics)
+        whole = f" / {info.total}" if info.total else ""
+        chips = "".join(f'<span class="chip">{_text(f"{k}={v}")}</span>' for k, v in changed[run.folder].items())
         rows.append(
-            f'<tr><td>{swatch}{_text(info.name)}</td><td><span class="state {info.state}">{info.state}</span></td>'
-            f"<td>{info.step}{whole}</td><td>{spent}</td><td>{_text(info.dialect)}</td><td>{_text(best)}</td></tr>"
+            f'<tr><td class="key">{_swatch(index)}{_text(info.name)}</td>'
+            f'<td><span class="state {info.state}">{info.state}</span></td>{best}'
+            f'<td class="number">{info.step}{whole}</td>'
+            f'<td class="number">{duration(info.seconds) if info.seconds else "–"}</td>'
+            f'<td>{_text(info.dialect)}</td><td><div class="chips">{chips}</div></td></tr>'
         )
-    head = "<tr><th>run</th><th>state</th><th>step</th><th>time</th><th>system</th><th>best</th></tr>"
+    heads = "".join(f'<th class="number">best {_text(name)}</th>' for name in metrics)
+    head = (
+        f'<tr><th>run</th><th>state</th>{heads}<th class="number">step</th><th class="number">time</th>'
+        "<th>system</th><th>changed</th></tr>"
+    )
     return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
 
 
-def _grid(title: str, names: list[str]) -> str:
-    if not names:
-        return ""
-    return f"<h2>{title}</h2><div class='grid' data-curves=\"{escape(json.dumps(names), quote=True)}\"></div>"
+def _best(info: RunInfo, name: str) -> str:
+    if name not in info.best:
+        return "–"
+    value, step = info.best[name]
+    return f'<span title="step {step}">{value:.5g}</span>'
+
+
+def _notices(runs: list[_Run]) -> str:
+    """Return errors and warnings, each with the run that it is about."""
+    found = []
+    for run in runs:
+        warned = run.status.get("warnings")
+        texts = [("bad", str(run.status["error"]))] if run.status.get("error") else []
+        texts += [("", str(text)) for text in warned] if isinstance(warned, list) else []
+        name = _text(run.info.name)
+        found += [f'<div class="notice {kind}"><b>{name}</b> {_text(text)}</div>' for kind, text in texts]
+    return "".join(found)
+
+
+def _grid(names: list[str]) -> str:
+    return f'<div class="grid" data-curves="{escape(json.dumps(names), quote=True)}"></div>' if names else ""
 
 
 def _times(runs: list[_Run]) -> str:
-    found = []
-    for run in runs:
-        spent = spent_time(run.status)
-        whole = sum(spent.values())
-        if whole <= 0:
-            continue
-        rows = sorted(spent.items(), key=lambda row: -row[1])
+    """Return a bar per run; what the time was spent on has the same colour in all of them."""
+    spent = [(run, times, sum(times.values())) for run in runs if (times := spent_time(run.status))]
+    totals: dict[str, float] = {}
+    for _, times, _ in spent:
+        for name, seconds in times.items():
+            totals[name] = totals.get(name, 0.0) + seconds
+    names = sorted(totals, key=lambda name: -totals[name])
+    rows = []
+    for run, times, whole in spent:
+        pieces = [(index, name, times.get(name, 0.0)) for index, name in enumerate(names)]
         bar = "".join(
-            f'<i style="width:{100 * s / whole:.2f}%;background:{_COLOURS[i % len(_COLOURS)]}" title="{_text(n)}"></i>'
-            for i, (n, s) in enumerate(rows)
+            f'<i style="width:{100 * s / whole:.2f}%;background:{_COLOURS[i % len(_COLOURS)]}" '
+            f'title="{_text(n)}: {s:.1f} s, {s / whole:.0%}"></i>'
+            for i, n, s in pieces
+            if s > 0 and whole > 0
         )
-        cells = "".join(
-            f'<tr><td><span class="swatch" style="background:{_COLOURS[i % len(_COLOURS)]}"></span>{_text(n)}</td>'
-            f'<td class="number">{s:.1f} s</td><td class="number">{s / whole:.1%}</td></tr>'
-            for i, (n, s) in enumerate(rows)
+        cells = "".join(f'<td class="number">{s / whole if whole else 0:.1%}</td>' for _, _, s in pieces[:8])
+        rows.append(
+            f'<tr><td class="key">{_text(run.info.name)}</td><td><div class="bar">{bar}</div></td>'
+            f'<td class="number">{whole:.1f} s</td>{cells}</tr>'
         )
-        head = f"<h2>Where the time went · {_text(run.info.name)}</h2>"
-        found.append(f'{head}<div class="bar">{bar}</div><table>{cells}</table>')
-    return "\n".join(found)
+    if not rows:
+        return ""
+    heads = "".join(f'<th class="number">{_swatch(i)}{_text(n)}</th>' for i, n in enumerate(names[:8]))
+    head = f'<tr><th>run</th><th></th><th class="number">in all</th>{heads}</tr>'
+    return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
+
+
+def _timeline(runs: list[_Run]) -> str:
+    return '<div class="chart"><div id="timeline"></div></div>' if any(run.timeline() for run in runs) else ""
 
 
 def _images(runs: list[_Run]) -> str:
-    """Return the pictures that runs recorded with the writer ``files``."""
+    """Return the pictures that runs recorded with the writer ``media``."""
     found = []
     for run in runs:
         for path in sorted((run.folder / "media").glob("*.png"))[-_MOST_IMAGES:]:
@@ -197,38 +225,93 @@ def _images(runs: list[_Run]) -> str:
             label = _text(f"{path.stem} · {run.info.name}")
             caption = f'<figcaption class="soft">{label}</figcaption>'
             found.append(f'<figure><img alt="{label}" src="data:image/png;base64,{code}">{caption}</figure>')
-    return f'<h2>Images</h2><div class="images">{"".join(found)}</div>' if found else ""
+    return f'<div class="images">{"".join(found)}</div>' if found else ""
 
 
-def _table(rows: list[Any]) -> str:
-    plain = [row for row in rows if isinstance(row, dict)]
-    keys = list(dict.fromkeys(key for row in plain for key in row))
-    head = "".join(f"<th>{_text(key)}</th>" for key in keys)
-    body = "".join("<tr>" + "".join(f"<td>{_text(row.get(key, ''))}</td>" for key in keys) + "</tr>" for row in plain)
+def _merged(runs: list[_Run], values: list[dict[str, Any]], places: list[dict[str, Any]] | None) -> str:
+    """Return one table of all runs' values: a value that all share stands once, others side by side."""
+    keys = list(dict.fromkeys(key for own in values for key in own))
+    if not keys:
+        return ""
+    rows, differing = [], 0
+    for key in keys:
+        here = [own.get(key) for own in values]
+        same = all(value == here[0] for value in here)
+        differing += not same
+        cells = (
+            f'<td colspan="{len(runs)}">{_text(here[0])}</td>'
+            if same
+            else "".join(f"<td>{_text('–' if value is None else value)}</td>" for value in here)
+        )
+        origin = [str(own.get(key, "")) for own in places] if places is not None else []
+        where = f'<td class="soft key">{_text(", ".join(dict.fromkeys(filter(None, origin))))}</td>' if origin else ""
+        mark = "same" if same else "differs"
+        rows.append(f'<tr class="{mark}"><td class="key">{_text(key)}</td>{cells}{where}</tr>')
+    named = "".join(f"<th>{_swatch(i)}{_text(run.info.name)}</th>" for i, run in enumerate(runs))
+    head = f"<tr><th>key</th>{named}{'<th>from</th>' if places is not None else ''}</tr>"
+    choice = ""
+    if places is not None and len(runs) > 1:
+        choice = f'<p><label><input id="differences" type="checkbox"> only the {differing} differences</label></p>'
+    return f'{choice}<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
+
+
+def _folded(runs: list[_Run], tables: list[list[dict[str, Any]]]) -> str:
+    """Return each different table once, with the runs that it belongs to."""
+    owners: dict[str, list[str]] = {}
+    for run, rows in zip(runs, tables, strict=True):
+        if rows:
+            owners.setdefault(_table(rows), []).append(run.info.name)
+    if not owners:
+        return ""
+    single = len(owners) == 1
+    return "".join(
+        f"<details{' open' if single else ''}><summary>{_owners(names, runs)}</summary>{table}</details>"
+        for table, names in owners.items()
+    )
+
+
+def _owners(names: list[str], runs: list[_Run]) -> str:
+    return "all runs" if len(names) == len(runs) > 1 else _text(", ".join(names))
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    numeric = {key for key in keys if all(isinstance(row.get(key, 0), int | float) for row in rows)}
+    marks = {key: ' class="number"' if key in numeric else "" for key in keys}
+    head = "".join(f"<th{marks[key]}>{_text(key)}</th>" for key in keys)
+    body = "".join(
+        "<tr>" + "".join(f"<td{marks[key]}>{_text(row.get(key, ''))}</td>" for key in keys) + "</tr>" for row in rows
+    )
     return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
 
 
+def _swatch(index: int) -> str:
+    return f'<span class="swatch" style="background:{_COLOURS[index % len(_COLOURS)]}"></span>'
+
+
+def _anchor(head: str) -> str:
+    return head.lower().replace(",", "").replace(" ", "-")
+
+
 def _is_rate(name: str) -> bool:
-    return any(part in ("lr", "momentum") for part in name.split("/"))
+    return any(part in ("lr", "learning_rate", "momentum") for part in name.split("/"))
 
 
 def _text(value: Any) -> str:
     return escape(printable(f"{value:.6g}" if isinstance(value, float) else str(value)), quote=True)
 
 
-def _pre(text: str) -> str:
-    return f"<pre>{escape(text)}</pre>"
-
-
 _SHELL = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title><style>{css}</style></head><body>
-<header><h1>Étude report</h1><span class="soft grow">{title}</span>
-<label>smoothing <input id="smooth" type="range" min="0" max="0.99" step="0.01" value="0"></label>
-<label><input id="log" type="checkbox"> log scale</label><button id="theme" type="button">light / dark</button></header>
-<main>
+<header><h1><svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round"
+stroke-linejoin="round"><path d="M3 19c4 0 4-12 8-12s4 7 10 7"/></svg>Étude report</h1><span class="grow"></span>
+<label>smoothing <input id="smooth" type="range" min="0" max="0.99" step="0.01" value="0"><output id="weight"></output>
+</label><label title="l"><input id="log" type="checkbox"> log scale</label>
+<button id="theme" class="icon" type="button" title="light or dark (t)" aria-label="light or dark">◐</button></header>
+<div class="report"><nav aria-label="sections">{links}</nav><main>
 {body}
-</main>
+</main></div>
 <script type="application/json" id="data">{data}</script>
 <script>{library}</script>
 <script>{charts}</script>

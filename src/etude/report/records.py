@@ -31,6 +31,8 @@ class Curve:
 
 
 Point = tuple[float, str, float]
+#: Files whose rows say at which step of the run they were written.
+_STEPS = {"metrics.jsonl": "step", "timing.jsonl": "step", "metrics.json": "iteration"}
 
 
 class Records:
@@ -75,6 +77,17 @@ class Records:
     def step(self) -> int:
         """The last step that anything was recorded at."""
         return int(max((curve.steps[-1] for curve in self.curves.values() if curve.steps), default=0))
+
+    def between(self, low: float, high: float) -> Records:
+        """Return the records from step ``low`` to ``high``, read from large files whole if that part is not large."""
+        found = Records(self.folder, whole=self.whole)
+        found._open()
+        for source in found._sources:
+            key = _STEPS.get(source.lines.path.name)
+            if key is not None:
+                source.lines.seek(key, low, high)
+            found._add(list(source.read()))
+        return found
 
     def _open(self) -> None:
         known = {source.lines.path for source in self._sources}

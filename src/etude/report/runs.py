@@ -184,6 +184,18 @@ def changed_keys(runs: Sequence[RunInfo]) -> dict[Path, dict[str, Any]]:
     return {run.path: {key: run.plan[key] for key in differing if key in run.plan} for run in runs}
 
 
+def unusual_keys(changed: Mapping[Path, Mapping[str, Any]]) -> dict[Path, dict[str, Any]]:
+    """Return, of each run's changed keys, those whose value fewer than half of the runs share."""
+    values: dict[str, Counter[str]] = {}
+    for own in changed.values():
+        for key, value in own.items():
+            values.setdefault(key, Counter())[repr(value)] += 1
+    return {
+        path: {key: value for key, value in own.items() if 2 * values[key][repr(value)] <= len(changed)}
+        for path, own in changed.items()
+    }
+
+
 def sort_runs(runs: Iterable[RunInfo], by: str, *, reverse: bool = False) -> list[RunInfo]:
     """Sort by ``began`` (newest first), ``name``, ``state``, ``step``, ``seconds``, or by the best of a metric."""
     runs = list(runs)

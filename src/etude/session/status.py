@@ -16,9 +16,10 @@ from typing import Any
 from etude.config.dump import flat
 from etude.config.tree import Tree, dotted
 from etude.core.run import Run
-from etude.errors import Stopped, printable
+from etude.errors import ConfigError, Stopped, printable
 from etude.events.record import TIMING_PREFIXES, Record
 from etude.metrics.direction import improves, is_scored, lower_is_better
+from etude.units import Amount, parse
 
 NAME = "status.json"
 #: Seconds between two writes while the run goes on.
@@ -123,13 +124,27 @@ def write_facts(folder: Path, run: Run, tree: Tree | None) -> None:
             own = {"optimizer": name or type(optimizer).__name__, "name": str(group.get("name", index))}
             groups.append(own | {"tensors": len(parameters), "numbers": sum(p.numel() for p in parameters)} | numbers)
     hooks = [
-        {"name": hook.name, "priority": hook.priority, "every": str(hook.every or ""), "points": list(hook.calls())}
+        {
+            "name": hook.name,
+            "priority": hook.priority,
+            "every": str(hook.every or ""),
+            "steps": _steps(hook.every, run.steps_per_epoch),
+            "points": list(hook.calls()),
+        }
         for hook in run.hooks
     ]
     places = {dotted(path): str(tree.place(*path)) for path, _ in tree.walk()} if tree is not None else {}
     text = json.dumps({"groups": groups, "hooks": hooks, "places": places}, default=str)
     with suppress(OSError):
         (folder / "facts.json").write_text(text + "\n", encoding="utf-8", errors="replace")
+
+
+def _steps(every: str | int | Amount | None, steps_per_epoch: int | None) -> int | None:
+    """Return after how many steps a hook acts again; None for one that acts by the clock, or at points of its own."""
+    try:
+        return parse(every).steps(steps_per_epoch) if every is not None else None
+    except (ConfigError, ValueError):
+        return None
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | str]:

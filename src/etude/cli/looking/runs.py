@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from etude.errors import UserError, printable
-    from etude.report.runs import changed_keys, find_runs, metric_of, sort_runs, summarise
+    from etude.report.runs import changed_keys, find_runs, metric_of, sort_runs, summarise, unusual_keys
 
     _check_states(args.state)
     root = Path(args.folder)
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.csv:
         _print_csv(kept, changed)
     else:
-        _print_table(kept, changed, len(runs))
+        _print_table(kept, unusual_keys(changed), len(runs))
     return 0
 
 
@@ -104,7 +105,7 @@ def _print_csv(runs: list[RunInfo], changed: dict[Any, dict[str, Any]]) -> None:
         writer.writerow([one.name, one.state, one.step, one.began or "", one.seconds or "", *best, *own])
 
 
-def _print_table(runs: list[RunInfo], changed: dict[Any, dict[str, Any]], count: int) -> None:
+def _print_table(runs: list[RunInfo], unusual: dict[Any, dict[str, Any]], count: int) -> None:
     from etude.errors import printable
     from etude.report.text import duration
 
@@ -120,14 +121,21 @@ def _print_table(runs: list[RunInfo], changed: dict[Any, dict[str, Any]], count:
                 duration(one.seconds) if one.seconds else "–",
                 time.strftime("%m-%d %H:%M", time.localtime(one.began)) if one.began else "–",
                 f"{printable(one.main_metric)} {value[0]:.4g}" if value else "–",
-                printable(_changes(changed[one.path])) or "–",
+                printable(_changes(unusual[one.path])) or "–",
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    signs = "<<>><<"  # numbers to the right
+    room = max(30, shutil.get_terminal_size((200, 24)).columns - sum(widths) - 12)
     for row in rows:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row[:6], widths, strict=True)), row[6][:80], sep="  ")
+        cells = zip(row[:6], signs, widths, strict=True)
+        print("  ".join(f"{cell:{sign}{width}}" for cell, sign, width in cells), _cut(row[6], room), sep="  ")
     if len(runs) < count:
         print(f"({len(runs)} of {count} runs)")
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def _changes(changed: dict[str, Any]) -> str:

@@ -1,14 +1,22 @@
 // Curves with plotly: overlay, smoothing, logarithmic scale, light and dark. Shared by the report and the board.
 "use strict";
 const Charts = (() => {
-  const COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#7f7f7f"];
+  const COLOURS = ["#4c78e0", "#f0883e", "#2fa36b", "#d9527a", "#9a6fe0", "#1ba7b8", "#c9a01c", "#8d6e5a", "#5f7d95", "#b5489b"];
   const colour = index => COLOURS[index % COLOURS.length];
+  const CLOCK = /^(time|memory|throughput|system)\//, RATE = /(^|\/)(lr|learning_rate|momentum)(\/|$)/;
+  const GROUPS = ["Validation", "Training", "Learning rate and momentum", "Throughput, time and memory"];
+
+  function group(name) {
+    if (CLOCK.test(name)) return GROUPS[3];
+    if (RATE.test(name)) return GROUPS[2];
+    return name.startsWith("train/") ? GROUPS[1] : GROUPS[0];
+  }
 
   function smooth(values, weight) {
-    let last = null, mass = 0;
+    let last = 0, mass = 0;
     return values.map(value => {
       if (value === null) return null;
-      last = (last === null ? 0 : last) * weight + (1 - weight) * value;
+      last = last * weight + (1 - weight) * value;
       mass = mass * weight + (1 - weight);
       return last / mass;
     });
@@ -17,11 +25,11 @@ const Charts = (() => {
   function traces(curves, weight) {
     const found = [];
     for (const curve of curves) {
-      const few = curve.y.length < 3;
-      const line = { x: curve.x, y: curve.y, name: curve.name, type: "scatter", mode: few ? "markers+lines" : "lines",
-        line: { color: curve.colour, width: 1.6 }, hovertemplate: "%{y:.5g}<extra>%{fullData.name}</extra>" };
+      const line = { x: curve.x, y: curve.y, name: curve.name, type: "scatter", mode: curve.y.length < 3 ? "markers+lines" : "lines",
+        line: { color: curve.colour, width: curve.strong ? 3 : 1.7 }, marker: { color: curve.colour, size: 6 }, opacity: curve.faint ? 0.25 : 1,
+        hovertemplate: "%{y:.5g}<extra>%{fullData.name}</extra>" };
       if (weight > 0) {
-        found.push({ ...line, opacity: 0.25, hoverinfo: "skip", hovertemplate: null, showlegend: false });
+        found.push({ ...line, opacity: 0.22, hoverinfo: "skip", hovertemplate: null, showlegend: false });
         line.y = smooth(curve.y, weight);
       }
       found.push(line);
@@ -31,36 +39,50 @@ const Charts = (() => {
 
   function layout(options) {
     const style = getComputedStyle(document.documentElement), css = name => style.getPropertyValue(name).trim();
-    const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), color: css("--soft"), automargin: true };
-    return { margin: { l: 48, r: 12, t: 8, b: 34 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: css("--fg"), size: 11 }, showlegend: false, hovermode: "x unified", uirevision: options.key || "x",
-      hoverlabel: { bgcolor: css("--bg"), font: { color: css("--fg") } },
-      xaxis: { ...axis, title: { text: "step", standoff: 4 } },
-      yaxis: { ...axis, type: options.log ? "log" : "linear", exponentformat: "e" } };
+    const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), color: css("--soft"), automargin: true, nticks: 6, fixedrange: false };
+    return { margin: { l: 46, r: 14, t: 6, b: 26 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: css("--fg"), size: 11, family: getComputedStyle(document.body).fontFamily }, showlegend: false, hovermode: "x unified", uirevision: options.key || "x",
+      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",  // a finger scrolls the page
+      hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--line"), font: { color: css("--fg"), size: 11 }, namelength: 32 },
+      xaxis: { ...axis, showgrid: false, tickformat: "~s", hoverformat: ",d" },
+      yaxis: { ...axis, type: options.log ? "log" : "linear", exponentformat: "e", ...(options.log ? { dtick: null } : {}) } };
   }
 
   function draw(target, curves, options = {}) {
     return Plotly.react(target, traces(curves, options.smooth || 0), layout(options),
-      { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+      { displayModeBar: false, responsive: true, doubleClick: "reset+autosize" });
   }
 
+  // A box with a title, a plot of a fixed height, and a button that makes it large.
   function panel(parent, title) {
-    const box = document.createElement("section"), head = document.createElement("h3");
-    const plot = document.createElement("div"), note = document.createElement("p");
-    box.className = "chart"; plot.className = "plot"; note.className = "note"; note.hidden = true;
-    head.textContent = title; box.dataset.metric = title;
-    box.append(head, plot, note); parent.append(box);
+    const make = (tag, name, text) => { const node = document.createElement(tag); node.className = name; if (text) node.textContent = text; return node; };
+    const box = make("section", "chart"), head = make("div", "head"), name = make("h3", "", title), note = make("p", "note"), plot = make("div", "plot");
+    const large = make("button", "icon", "⤢");
+    name.title = title; note.hidden = true; box.dataset.metric = title;
+    large.type = "button"; large.title = "larger or smaller"; large.setAttribute("aria-label", `larger: ${title}`);
+    large.addEventListener("click", () => { box.classList.toggle("wide"); Plotly.Plots.resize(plot); });
+    head.append(name, note, large); box.append(head, plot); parent.append(box);
     return { box, plot, note };
   }
 
+  function say(panel, strange, sampled) {
+    const text = [strange ? `${strange} not finite` : "", sampled ? "sampled" : ""].filter(Boolean).join(" · ");
+    panel.note.hidden = !text;
+    panel.note.textContent = text;
+    panel.note.title = [strange ? `${strange} values are not finite and leave gaps` : "", sampled ? "the file is large: evenly spaced samples are drawn; zoom in for more" : ""].filter(Boolean).join("; ");
+  }
+
+  // The choice of light or dark is remembered where the browser lets a page do so.
   function themeButton(button, redraw) {
+    const root = document.documentElement;
+    try { const kept = localStorage.getItem("etude-theme"); if (kept) root.dataset.theme = kept; } catch { /* a file may have no storage */ }
     button.addEventListener("click", () => {
-      const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
-      const now = root.dataset.theme || (dark ? "dark" : "light");
+      const dark = matchMedia("(prefers-color-scheme: dark)").matches, now = root.dataset.theme || (dark ? "dark" : "light");
       root.dataset.theme = now === "dark" ? "light" : "dark";
+      try { localStorage.setItem("etude-theme", root.dataset.theme); } catch { /* as above */ }
       redraw();
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   }
-  return { colour, draw, panel, themeButton };
+  return { GROUPS, colour, group, draw, panel, say, themeButton };
 })();

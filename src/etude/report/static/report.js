@@ -1,35 +1,49 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
+const $ = id => document.getElementById(id);
 const panels = [];
-const smoothing = document.getElementById("smooth"), log = document.getElementById("log");
 
 function redraw() {
-  for (const { plot, note, name } of panels) {
+  $("weight").textContent = Number($("smooth").value).toFixed(2);
+  for (const panel of panels) {
     const curves = [];
     let strange = 0;
     data.runs.forEach((run, index) => {
-      const curve = run.curves[name];
+      const curve = run.curves[panel.name];
       if (curve) { curves.push({ name: run.name, x: curve.x, y: curve.y, colour: Charts.colour(index) }); strange += curve.strange; }
     });
-    Charts.draw(plot, curves, { log: log.checked, smooth: Number(smoothing.value), key: name });
-    note.hidden = strange === 0;
-    note.textContent = `${strange} values are not finite and leave gaps`;
+    Charts.draw(panel.plot, curves, { log: $("log").checked, smooth: Number($("smooth").value), key: panel.name });
+    Charts.say(panel, strange, data.runs.some(run => run.sampled));
   }
+  drawTimeline();
 }
+
+// A row per hook and run, a mark per step at which the hook acted.
+function drawTimeline() {
+  const target = $("timeline");
+  if (!target) return;
+  const style = getComputedStyle(document.documentElement), css = name => style.getPropertyValue(name).trim();
+  const rows = data.runs.flatMap((run, index) => Object.entries(run.timeline).map(([what, steps]) => ({
+    x: steps, y: steps.map(() => `${what}${data.runs.length > 1 ? " · " + run.name : ""}  `), type: "scatter", mode: "markers",
+    marker: { color: Charts.colour(index), symbol: "line-ns", size: 9, line: { width: 1.4, color: Charts.colour(index) } },
+    hovertemplate: "step %{x}<extra></extra>" })));
+  target.style.height = `${60 + 22 * rows.length}px`;
+  Plotly.react(target, rows, { margin: { l: 10, r: 14, t: 8, b: 30 }, showlegend: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: css("--soft"), size: 11, family: getComputedStyle(document.body).fontFamily }, uirevision: "x",
+    yaxis: { automargin: true, autorange: "reversed", gridcolor: css("--line") }, xaxis: { gridcolor: css("--line"), zeroline: false, tickformat: "~s" } },
+    { displayModeBar: false, responsive: true });
+}
+
 for (const grid of document.querySelectorAll("[data-curves]")) {
   for (const name of JSON.parse(grid.dataset.curves)) panels.push({ ...Charts.panel(grid, name), name });
 }
-const timeline = document.getElementById("timeline");
-if (timeline) {
-  const rows = data.runs.flatMap((run, index) => Object.entries(run.timeline).map(([what, steps]) => ({
-    x: steps, y: steps.map(() => `${what}${data.runs.length > 1 ? " · " + run.name : ""}`), type: "scatter", mode: "markers",
-    marker: { color: Charts.colour(index), symbol: "line-ns-open", size: 12 }, hovertemplate: "step %{x}<extra></extra>" })));
-  const style = getComputedStyle(document.documentElement);
-  Plotly.newPlot(timeline, rows, { margin: { l: 10, r: 10, t: 8, b: 34 }, showlegend: false, paper_bgcolor: "rgba(0,0,0,0)",
-    plot_bgcolor: "rgba(0,0,0,0)", font: { color: style.getPropertyValue("--soft").trim() },
-    yaxis: { automargin: true }, xaxis: { title: { text: "step" } } }, { displaylogo: false, responsive: true });
-}
-smoothing.addEventListener("input", redraw);
-log.addEventListener("change", redraw);
-Charts.themeButton(document.getElementById("theme"), redraw);
+$("smooth").addEventListener("input", redraw);
+$("log").addEventListener("change", redraw);
+$("differences")?.addEventListener("change", event => document.body.classList.toggle("only-differences", event.target.checked));
+Charts.themeButton($("theme"), redraw);
+document.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input")) return;
+  if (event.key === "l") $("log").click();
+  if (event.key === "t") $("theme").click();
+});
 redraw();
