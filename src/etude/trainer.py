@@ -44,9 +44,8 @@ from etude.dist.world import World
 from etude.errors import ConfigError, UserError, nearest, suggest
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
-from etude.hooks.schedule import Schedule
+from etude.hooks.schedule import Schedule, TorchSchedule
 from etude.hooks.timer import Timer
-from etude.hooks.torch_schedule import TorchSchedule
 from etude.losses.outputs import fitted
 from etude.plan import NONFINITE, PRECISIONS, Parallel, Training
 from etude.schedules.phases import schedules_from

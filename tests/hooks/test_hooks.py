@@ -11,18 +11,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from etude.core.hook import FunctionHook
 from etude.core.loop import fit
 from etude.errors import ConfigError
-from etude.hooks.early_stop import EarlyStop
 from etude.hooks.ema import Ema
-from etude.hooks.empty_cache import EmptyCache
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.freeze import Freeze
+from etude.hooks.limits import EarlyStop, TimeBudget
 from etude.hooks.log import Log
 from etude.hooks.profiler import Profiler
-from etude.hooks.sampler_seed import SamplerSeed
 from etude.hooks.statistics import Statistics
-from etude.hooks.sync_buffers import SyncBuffers
-from etude.hooks.time_budget import TimeBudget
 from etude.hooks.timer import Timer
+from etude.hooks.upkeep import EmptyCache, SamplerSeed, SyncBuffers
 from tests.hooks.conftest import Keep, small_run
 
 

@@ -245,11 +245,7 @@ def _step_of(error: Exception) -> str:
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     if not frames or frames[-1].f_code.co_filename.startswith(_PACKAGE):
         return ""
-    for frame in frames:
-        if frame.f_globals.get("__name__") == "etude.core.loop" and frame.f_code.co_name == "train_step":
-            run = frame.f_locals["run"]
-            return f"model {type(getattr(run.model, 'module', run.model)).__name__}, step {run.step + 1}"
-    return ""
+    return str(getattr(error, "etude_step", ""))
 
 
 def _print_user_frames(error: BaseException) -> None:

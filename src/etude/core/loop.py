@@ -131,7 +131,12 @@ def train_step(run: Run, batch: Any) -> None:
     run.batch, run.stage = batch, "step"
     hooks = run.hooks
     hooks.before_step(run)
-    run.outputs = run.update(run, batch)
+    try:
+        run.outputs = run.update(run, batch)
+    except Exception as error:
+        name = type(getattr(run.model, "module", run.model)).__name__
+        error.etude_step = f"model {name}, step {run.step + 1}"  # type: ignore[attr-defined]
+        raise
     run.stage = "after_step"
     hooks.after_step(run)
     run.step += 1

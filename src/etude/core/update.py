@@ -169,9 +169,8 @@ class Step:
         self._unread = self._deferred()
 
     def __call__(self, run: Run, batch: Any) -> dict[str, Any]:
-        group, peers = self._group_size(run), run.peers
-        if peers is not None:
-            peers.sync(self.pending + 1 >= group)
+        if run.peers is not None:
+            run.peers.sync(self.pending + 1 >= self._group_size(run))
         try:
             with self.autocast():
                 losses, output, target = self.forward(batch)
@@ -255,7 +254,8 @@ class Step:
             for optimizer in self.optimizers:
                 self.scaler.unscale_(optimizer)
         if self.clip_norm is not None:
-            run.events.put("grad_norm", whole(torch.nn.utils.clip_grad_norm_(self.params, self.clip_norm)))
+            norm = torch.nn.utils.clip_grad_norm_(self.params, self.clip_norm)
+            run.events.put("grad_norm", norm if run.peers is None else whole(norm))
         if self.clip_value is not None:
             if self.clip_norm is None:
                 grads = [param.grad for param in self.params if param.grad is not None]

@@ -251,7 +251,9 @@ class Stops(Hook):
 
     def _wished(self, run: Run) -> int:
         """The exit code that a signal asks for; with several ranks, what all of them have agreed on."""
-        return self._wish() if run.peers is None else int(run.peers.stop)
+        if run.peers is not None:
+            return int(run.peers.stop)
+        return 0 if self.signals.received is None else self._wish()
 
     def _save_best(self, run: Run) -> None:
         for hook in self._judges:

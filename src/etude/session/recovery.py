@@ -33,13 +33,13 @@ from etude.data.seeds import seed_rank
 from etude.dist import group
 from etude.errors import ConfigError, ResumeError, UserError, printable
 from etude.hooks.checkpoint import Checkpoint
-from etude.hooks.faults import Faults
 from etude.hooks.schedule import Schedule
 from etude.hooks.stops import Signals, Stops
-from etude.hooks.watchdog import Watchdog
 from etude.plan import NOWHERE
+from etude.session.faults import Faults
 from etude.session.interrupted import finish_step
 from etude.session.saver import FAILED, Saver
+from etude.session.watchdog import Watchdog
 from etude.units import counted
 
 #: Flags of other systems that mean the same.

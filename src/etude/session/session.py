@@ -26,13 +26,13 @@ from etude.errors import EtudeError, ResumeError, SaveError, Stopped, UserError
 from etude.events.console import Console, duration, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
-from etude.hooks.watchdog import pulse
 from etude.preview.notebook import in_notebook
 from etude.session import folder as folders
 from etude.session import sampler
 from etude.session.recovery import Recovery
 from etude.session.sampler import Sampler
 from etude.session.status import Status, write_facts
+from etude.session.watchdog import pulse
 from etude.units import counted
 
 

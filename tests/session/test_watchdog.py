@@ -9,7 +9,7 @@ import torch
 from etude.core import loop
 from etude.core.hook import Hook, HookTable
 from etude.core.run import Run
-from etude.hooks.watchdog import Watchdog
+from etude.session.watchdog import Watchdog
 
 
 class Blocking(Hook):

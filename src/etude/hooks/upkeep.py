@@ -1,0 +1,67 @@
+"""Small things between epochs: empty the cache, sync buffers over processes, set the epoch of samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import distributed
+
+from etude.core.hook import POINTS, Call, Hook
+from etude.errors import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from etude.core.run import Run
+
+
+class EmptyCache(Hook):
+    """Empties the cache of the accelerator's allocator at the given ``points``, if there is an accelerator."""
+
+    def __init__(self, points: Sequence[str] = ("after_epoch",)) -> None:
+        self.points = (points,) if isinstance(points, str) else tuple(points)
+        for point in self.points:
+            if point not in POINTS:
+                raise ConfigError(f"EmptyCache: no point is called {point!r}", hint=suggest(point, POINTS))
+
+    def calls(self) -> Mapping[str, Call]:
+        return dict.fromkeys(self.points, self.empty)
+
+    def empty(self, run: Run) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        elif torch.backends.mps.is_available():
+            torch.mps.empty_cache()
+
+
+class SyncBuffers(Hook):
+    """After every epoch, the mean over processes of floating-point buffers (statistics of batch norms).
+
+    A process alone has nothing to do.
+    """
+
+    @torch.no_grad()
+    def after_epoch(self, run: Run) -> None:
+        if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
+            return
+        buffers = [buffer for buffer in run.model.buffers() if buffer.is_floating_point()]
+        for buffer in buffers:
+            distributed.all_reduce(buffer)
+        torch._foreach_div_(buffers, float(distributed.get_world_size()))
+
+
+class SamplerSeed(Hook):
+    """Calls ``set_epoch`` on the sampler, or the batch sampler's, of the training data.
+
+    Étude's own loader needs no such help; a ``DistributedSampler`` repeats its order in every epoch without it.
+    """
+
+    priority = 10
+
+    def before_epoch(self, run: Run) -> None:
+        loader = run.data["train"]
+        for owner in (loader, getattr(loader, "batch_sampler", None)):
+            set_epoch = getattr(getattr(owner, "sampler", None), "set_epoch", None)
+            if set_epoch is not None:
+                set_epoch(run.epoch)
+                return
