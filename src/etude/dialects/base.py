@@ -163,8 +163,8 @@ class Dialect(Protocol):
 
     # -- catalogues ------------------------------------------------------------------------------------------------
 
-    def listing(self) -> dict[str, dict[str, str]]:
-        """Return what a config can name: table → name → a line about it."""
+    def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
+        """Return what a config can name: table → name → a line about it; with what the modules of ``tree`` add."""
         return {}
 
     @abstractmethod
@@ -215,7 +215,11 @@ class Hosted(Dialect, Protocol):
         found: list[Finding] = []
         if tree is not None and os.environ.get("RANK", "0") == "0":
             found = [one for one in self.lowering().survey(tree)[1] if one.severity == "warning"]
-        return plan, [*found, *(check_length(plan) if "train" in plan.data or not plan.data else ())]
+        return plan, [*found, *(check_length(plan) if self.trains(plan) else ())]
+
+    def trains(self, plan: Plan) -> bool:
+        """Return whether a plan is one of a training, which needs a length."""
+        return "train" in plan.data or not plan.data
 
     def shorten_plan(self, plan: Plan) -> Plan:
         return replace(plan, train=replace(plan.train, limit_batches=2, epochs=1, steps=None))

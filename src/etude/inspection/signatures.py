@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from keyword import iskeyword
@@ -59,6 +59,8 @@ class Signature:
     bases: tuple[str, ...] = ()
     is_class: bool = True
     doc: str = ""
+    #: Whether further arguments go to the next class in the order of inheritance, as those of a mixin do.
+    forwards: bool = False
 
     def __str__(self) -> str:
         shown = [_shown(parameter) for parameter in self.parameters]
@@ -259,10 +261,27 @@ class _Scan:
         if _is_dataclass(node):
             return replace(own, parameters=_fields(node, parents), open=None in parents.values())
         init = next((item for item in node.body if isinstance(item, _FUNCTIONS) and item.name == "__init__"), None)
-        parent = next((p for p in parents.values() if p is None or p.parameters or p.open), Signature())
+        parent = _united(parents.values())
         if init is not None:
             return _with_init(own, init, parent)
-        return replace(own, parameters=parent.parameters, open=parent.open) if parent else replace(own, open=True)
+        if parent is None:
+            return replace(own, open=True)
+        return replace(own, parameters=parent.parameters, open=parent.open, forwards=parent.forwards)
+
+
+def _united(parents: Iterable[Signature | None]) -> Signature | None:
+    """Return what the ``__init__`` of several parents takes: that of the first, and of the next ones as far as each
+    forwards what it does not know. None where a parent is not known."""
+    found = Signature(forwards=True)
+    for parent in parents:
+        if parent is None:
+            return None
+        taken = {parameter.name for parameter in found.parameters}
+        more = [parameter for parameter in parent.parameters if parameter.name not in taken]
+        found = Signature((*found.parameters, *more), open=parent.open, forwards=parent.forwards)
+        if not parent.forwards:
+            break
+    return found
 
 
 def _with_init(own: Signature, init: ast.FunctionDef | ast.AsyncFunctionDef, parent: Signature | None) -> Signature:
@@ -279,7 +298,7 @@ def _with_init(own: Signature, init: ast.FunctionDef | ast.AsyncFunctionDef, par
     given = [argument for argument in call.args if not isinstance(argument, ast.Starred)]
     by_position = len([argument for argument in given if ast.unparse(argument) != "self"])
     more = [p for p in parent.parameters[by_position:] if p.name not in taken and p.word]
-    return replace(own, parameters=(*parameters, *more), open=parent.open)
+    return replace(own, parameters=(*parameters, *more), open=parent.open, forwards=parent.forwards)
 
 
 def _is_decorated(node: ast.FunctionDef | ast.AsyncFunctionDef, names: Sequence[str]) -> bool:
@@ -317,6 +336,21 @@ def class_of(target: str, *, folders: Sequence[str] = ()) -> tuple[Source, ast.C
     return (source, node) if source is not None and isinstance(node, ast.ClassDef) else None
 
 
+@lru_cache(maxsize=1024)
+def words_in(target: str, *, folders: tuple[str, ...] = ()) -> frozenset[str]:
+    """Return the strings in the source of the class ``module:attr`` and of its bases in the same package."""
+    found = class_of(target, folders=folders)
+    if found is None:
+        return frozenset()
+    source, node = found
+    words = {item.value for item in ast.walk(node) if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+    scanned = _Scan((*folders, os.getcwd()), _nothing)
+    bases = [scanned.target_of(source, base) for base in node.bases if isinstance(base, ast.Name | ast.Attribute)]
+    package = source.module.partition(".")[0]
+    own = [base for base in bases if base.partition(".")[0] == package and base != target]
+    return frozenset(words).union(*(words_in(base, folders=folders) for base in own))
+
+
 def names_in(source: Source, folders: Sequence[str] = (), hops: int = 4) -> set[str]:
     """The top-level names of a module, those of its ``import *`` with them."""
     found = set(source.names)
@@ -328,7 +362,7 @@ def names_in(source: Source, folders: Sequence[str] = (), hops: int = 4) -> set[
 
 def forget() -> None:
     """Read every source anew from now on; for files that change while the process lives."""
-    for cache in (_signature, _find_source, parse):
+    for cache in (_signature, _find_source, parse, words_in):
         cache.cache_clear()
 
 
@@ -415,28 +449,45 @@ def registered(source: Source) -> Iterator[Registered]:
     for statement in statements(source.body):
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             for decorator in statement.decorator_list:
-                entry = _decorated(decorator, statement.name, source)
-                if entry is not None:
-                    target = f"{source.module}:{statement.name}"
-                    yield Registered(entry[0], entry[1], target, source.file, statement.lineno)
+                target = f"{source.module}:{statement.name}"
+                for table, name in _decorated(decorator, statement.name, source):
+                    yield Registered(table, name, target, source.file, statement.lineno)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             yield from _added(statement.value, source)
+        elif isinstance(statement, ast.For):
+            yield from _added_in_loop(statement, source)
 
 
-def _decorated(decorator: ast.expr, own_name: str, source: Source) -> tuple[str, str] | None:
-    """``@HOOKS.register``, ``@HOOKS.register("name")``, ``@HOOKS.register_module(name="name")`` → table and name."""
+def _decorated(decorator: ast.expr, own_name: str, source: Source) -> Iterator[tuple[str, str]]:
+    """``@HOOKS.register``, ``@HOOKS.register("name")``, ``@HOOKS.register_module(name=("name", "other"))`` → table and
+    name, for each name."""
     call = decorator if isinstance(decorator, ast.Call) else None
     method = call.func if call else decorator
     if not isinstance(method, ast.Attribute) or method.attr not in _REGISTERING:
-        return None
+        return
     given = [
         *(call.args[:1] if call else ()),
         *(word.value for word in (call.keywords if call else ()) if word.arg in _NAMING),
     ]
-    names = [_text(value, source) for value in given if not _is_none(value)]
-    if names and not names[-1]:
-        return None
-    return _table(method.value, source), names[-1] if names else own_name
+    written = [value for value in given if not _is_none(value)]
+    last = written[-1] if written else None
+    names = [_text(name, source) for name in (last.elts if isinstance(last, ast.Tuple | ast.List) else written[-1:])]
+    for name in names if written else [own_name]:
+        if name:
+            yield _table(method.value, source), name
+
+
+def _added_in_loop(loop: ast.For, source: Source) -> Iterator[Registered]:
+    """``for layer in [nn.ReLU, nn.Tanh]: MODELS.register_module(module=layer)``."""
+    items = loop.iter.elts if isinstance(loop.iter, ast.List | ast.Tuple) else []
+    for call in (item.value for item in loop.body if isinstance(item, ast.Expr) and isinstance(item.value, ast.Call)):
+        words = [*call.args, *(word.value for word in call.keywords)]
+        over = isinstance(loop.target, ast.Name) and [ast.unparse(word) for word in words] == [loop.target.id]
+        method = call.func
+        if over and isinstance(method, ast.Attribute) and method.attr in _REGISTERING:
+            for item in items:
+                target = f"{source.module}:{ast.unparse(item)}"
+                yield Registered(_table(method.value, source), _tail(item), target, source.file, call.lineno)
 
 
 def _added(call: ast.Call, source: Source) -> Iterator[Registered]:

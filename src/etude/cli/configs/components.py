@@ -19,24 +19,23 @@ def add_parser(subparsers: Any) -> None:
         "Nothing is imported. Any dotted path (my_pkg.nets.Tiny) works wherever a name does.",
     )
     parser.add_argument("kind", metavar="KIND", nargs="?", help="models, losses, optimizers, schedules, hooks, …")
-    parser.add_argument("--config", metavar="CONFIG", help="also what this config's imports would add")
-    parser.add_argument("--dialect", default="native", metavar="D", help="what configs of another system can name")
+    parser.add_argument("--config", metavar="CONFIG", help="also what this config's imports and its project add")
+    parser.add_argument("--dialect", default="", metavar="D", help="what configs of another system can name")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     from etude import dialects, registry
-    from etude.errors import UserError
     from etude.inspection.index import index_of, tables_asked
 
-    dialect = dialects.find(args.dialect)
-    listed = dialect.listing()
+    dialect, tree = dialects.find(args.dialect or "native"), None
+    if args.config:
+        dialect, tree = dialects.read(args.config, dialect=args.dialect)
+    listed = dialect.listing(tree)
     if listed:
-        if args.config:
-            raise UserError("--config adds what a native config imports; with --dialect it has no effect")
         return _listed(listed, dialect.name, args.kind)
     registry.load_builtins()
-    index = index_of(dialects.read(args.config)[1] if args.config else None)
+    index = index_of(tree)
     tables = tables_asked(args.kind)
     show = _table if sys.stdout.isatty() else _lines
     for word, table in tables.items():

@@ -67,7 +67,7 @@ class LiBai(Hosted):
     def bytes_beside(self, run: Run) -> int:
         return int(run.runner.bytes_beside)
 
-    def listing(self) -> dict[str, dict[str, str]]:
+    def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.libai.listing import tables
 
         return tables()

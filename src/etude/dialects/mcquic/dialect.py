@@ -51,7 +51,7 @@ class McQuic(Hosted):
         rehearse(run, record)
         return True
 
-    def listing(self) -> dict[str, dict[str, str]]:
+    def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.mcquic.listing import tables
 
         return tables()

@@ -69,7 +69,7 @@ class Mmcv1(Hosted):
 
         return own.measure(plan, options, checkpoint, split)
 
-    def listing(self) -> dict[str, dict[str, str]]:
+    def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.mmcv1.listing import tables
 
         return tables()

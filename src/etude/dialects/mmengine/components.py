@@ -13,6 +13,7 @@ from typing import Any
 from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects import imports
+from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.source_coverage import reads_all
@@ -65,6 +66,8 @@ class Components:
     def __init__(self, low: Lowering, words: Words, tables: Mapping[str, Mapping[str, str]]) -> None:
         averaged = {name: target for name, target in tables["MODELS"].items() if ".averaged:" in target}
         self.low, self.words, self.tables = low, words, {**tables, "AVERAGED": averaged}
+        self.project = scope_of(low.tree.values, low.tree.files)
+        self.projects = set(registered_by(self.project).values())
         self.complete = self._knows_all_names()
 
     def tell(self) -> None:
@@ -125,12 +128,17 @@ class Components:
             self._nameless(path, value, tables[0])
         if path[0] == "model" and path[-1] in _PARTS and isinstance(name, str):
             self._part((*path, "type"), name)
+            self._unheard_of((*path, "type"), name)
+        if "pipeline" in path and isinstance(path[-1], int) and isinstance(name, str):
+            self._unheard_of((*path, "type"), name)
         target = self.target(name, tables or ())
         signature = self._signature(target)
         if signature is None:
             return
-        self._values(path, value, signature, own=not target.startswith(("etude.", "torch.")))
-        if not bound and not signature.open:
+        if target not in self.projects:  # what they declare is not what they take everywhere
+            self._values(path, value, signature, own=not target.startswith(("etude.", "torch.")))
+        is_mixin = tables is None and not signature.parameters and not signature.bases
+        if not bound and not signature.open and not is_mixin:
             self._arguments(path, value, signature, str(name), tables)
             self._required(path, value, signature, str(name), tables)
 
@@ -139,6 +147,11 @@ class Components:
         by_constructor = table == "OPTIMIZERS" and "constructor" in (self.low.tree.get("optim_wrapper") or {})
         if table not in _TYPED or path[-1] == "data_preprocessor" or by_constructor or "metrics" in value:
             return
+        if path[-1] == "metrics" and _last(self.low.tree.get(*path[:-1], "type")) not in (
+            "",
+            *self.tables["EVALUATOR"],
+        ):
+            return  # an evaluator of the project may take its metrics in another form
         outer = self.low.tree.get(*(path[:-2] if isinstance(path[-1], int) else path[:-1]))
         if table == "DATASETS" and _last(outer.get("type")) not in ("", *self.tables["DATASETS"]):
             return  # what a user-defined wrapper makes of it is not known
@@ -178,6 +191,16 @@ class Components:
             word = _WORDS.get(tables[0]) or tables[0].lower().replace("_", " ").rstrip("s")
             hint = f"did you mean {near!r}?" if near else self._where_it_would_be(tables)
             self.low.error(self.low.place(*path), f"no {word} is called {name!r}", hint)
+        else:
+            self._unheard_of(path, name)
+
+    def _unheard_of(self, path: Path, name: str) -> None:
+        """Warn about a name that neither the installed project nor a module of the user registers, as sources show."""
+        known = {*self.words.names, *(entry for _, entry in self.low.registered)}
+        if not self.projects or self.low.has_unread_modules or not name.isidentifier() or name in known:
+            return
+        text = f"{dotted(path)}: neither {self.project} nor what this config imports registers {name!r}"
+        self.low.warning(self.low.place(*path), text, suggest(name, known) if nearest(name, list(known)) else "")
 
     def _is_scope(self, module: str) -> bool:
         """``mmdet.ResNet`` is a name in the registries of a package, not one of its attributes."""
@@ -222,12 +245,21 @@ class Components:
         for key in value:
             if key in takes or key in _BESIDE or not isinstance(key, str) or self.low.has_error((*path, key)):
                 continue
+            if tables is None and self._is_for_owner(path, key):
+                continue
             near = nearest(key, [word for word in takes if word not in value]) or nearest(key, [*takes, "_delete_"])
             sure = tables is not None or bool(near and is_slip(key, near))
             tell = self.low.error if sure else self.low.warning
             hint = f"did you mean {near!r}?" if near else suggest(key, takes) if takes else "it takes none"
             if key not in given:
                 tell(self.low.place(*path, key), f"{_bare(name)} has no parameter {key!r}", hint)
+
+    def _is_for_owner(self, path: Path, key: str) -> bool:
+        """Return whether a class that holds this part reads ``key`` itself, by its name, before it builds the part."""
+        owners = (self.low.tree.get(*path[:end]) for end in range(len(path) - 1, 0, -1))
+        names = [owner.get("type") for owner in owners if isinstance(owner, Mapping)]
+        targets = [target for target in map(self.target, names) if target]
+        return any(key in scan.words_in(target, folders=self.low.folders) for target in targets)
 
     def _required(
         self, path: Path, value: Mapping[Any, Any], signature: scan.Signature, name: str, tables: tuple[str, ...] | None

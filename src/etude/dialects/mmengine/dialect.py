@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Hosted, driven
+from etude.dialects.mmengine.projects import package_of
 from etude.dialects.openmm import flags
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 #: Keys that no other dialect has.
 _OWN_KEYS = {
     "optim_wrapper", "train_dataloader", "val_evaluator", "default_hooks", "default_scope", "param_scheduler",
-    "env_cfg", "randomness", "log_processor", "visualizer", "test_evaluator",
+    "env_cfg", "randomness", "log_processor", "visualizer", "test_evaluator", "data_preprocessor",
 }  # fmt: skip
+#: A base inside an installed package.
+_BASE_IN_PACKAGE = re.compile(r"""^_base_\s*=[^\n]*(\n[^\n=]*)*?["']\w+::""", re.MULTILINE)
 _IMPORTS = re.compile(r"^\s*(from|import)\s+mmengine\b|^with read_base\(\):", re.MULTILINE)
 
 
@@ -46,13 +49,17 @@ class MMEngine(Hosted):
         import."""
         if not path.endswith((".py", ".json", ".yaml", ".yml")):
             return False
-        imports = path.endswith(".py") and _IMPORTS.search(text)
-        return bool(imports) or bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
+        if path.endswith(".py") and (_IMPORTS.search(text) or _BASE_IN_PACKAGE.search(text) or package_of(path)):
+            return True
+        return bool(keys_in(texts_of(path, text)) & _OWN_KEYS)
 
     def lowering(self) -> Lowering:
         from etude.dialects.mmengine import lower
 
         return lower
+
+    def trains(self, plan: Plan) -> bool:
+        return "train" in plan.data and bool(plan.model.name)
 
     def build(self, plan: Plan, options: Options, assemble: Assemble) -> Run:
         from etude.dialects.mmengine.live.build import build
@@ -75,10 +82,10 @@ class MMEngine(Hosted):
 
         return own.measure(plan, options, checkpoint, split)
 
-    def listing(self) -> dict[str, dict[str, str]]:
+    def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.mmengine.listing import tables
 
-        return tables()
+        return tables(tree)
 
     def schema(self, tree: Tree | None = None) -> dict[str, Any]:
         from etude.dialects.mmengine.schema import json_schema

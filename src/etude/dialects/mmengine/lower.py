@@ -12,10 +12,10 @@ from etude.dialects.mmengine import names, names_engine, names_parts
 from etude.dialects.mmengine.bounds import tell_bounds
 from etude.dialects.mmengine.components import Components
 from etude.dialects.mmengine.hook_methods import tell_hook_methods
-from etude.dialects.mmengine.projects import registered_by
+from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.mmengine.results import tell_results
 from etude.dialects.mmengine.unused_values import tell_idle
-from etude.dialects.mmengine.values import tell_values
+from etude.dialects.mmengine.values import is_fragment, tell_values
 from etude.dialects.openmm.checks.lowering import Lowering, number
 from etude.dialects.openmm.checks.typos import Words, tell_slips
 from etude.dialects.openmm.config.config_v2 import read_source
@@ -132,7 +132,7 @@ def lower(tree: Tree) -> Plan:
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
     low = Lowering(tree)
-    low.registered = {**registered_by(tree.values), **low.registered}
+    low.registered = {**registered_by(scope_of(tree.values, tree.files)), **low.registered}
     loop = _loop(low)
     optimizers = _optimizers(low)
     _schedulers(low)
@@ -153,7 +153,8 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         source=tree.values,
         files=tuple(tree.files),
     )
-    low.unknown_keys(KNOWN_KEYS)
+    if not is_fragment(tree.values):
+        low.unknown_keys(KNOWN_KEYS)
     tell_late(low, _READ)
     tell_values(low)
     components = Components(low, WORDS, TABLES)
@@ -171,7 +172,11 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 def _model(low: Lowering) -> Spec:
     if "model" not in low.tree.values:
         near = nearest("model", [str(key) for key in low.tree.values])
-        low.error(low.place(), "the key `model` is missing", f"did you mean {near!r}?" if near else "")
+        text = "the key `model` is missing"
+        if near or not is_fragment(low.tree.values):
+            low.error(low.place(), text, f"did you mean {near!r}?" if near else "")
+        else:
+            low.warning(low.place(), f"{text}: this file is a part of a config, or one for another tool")
     return low.spec(("model",), "model")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from etude.config.tree import Tree
 from etude.dialects.mmengine import names_engine, names_parts
 from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, WORDS, _schedulers_by_name, _table
+from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.openmm.checks.schemas import (
     COUNT,
     DIALECT,
@@ -166,7 +167,7 @@ _DEFAULTS = {"OPTIM_WRAPPERS": "OptimWrapper", "LOG_PROCESSORS": "LogProcessor"}
 
 def json_schema(tree: Tree | None = None) -> dict[str, Any]:
     """The schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
-    own = Own.of(tree, WORDS)
+    own = _own(tree)
     return {
         "$schema": DIALECT,
         "title": "MMEngine config",
@@ -178,7 +179,7 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
 
 def markdown_schema(tree: Tree | None = None) -> str:
     """The same to read: keys, then classes by registry with what they take."""
-    own = Own.of(tree, WORDS)
+    own = _own(tree)
     lines = ["# Keys of MMEngine configs", "", "| key | |", "|---|---|"]
     lines += [f"| `{key}` | {text} |" for key, (_, text) in KEYS.items()]
     for table in _tables(own):
@@ -188,6 +189,10 @@ def markdown_schema(tree: Tree | None = None) -> str:
             shown = ", ".join(_shown(p) for p in signature.parameters if p.name not in _GIVEN) if signature else "…"
             lines.append(f"- `{name}({shown})` {signature.doc if signature else ''}".rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _own(tree: Tree | None) -> Own:
+    return Own.of(tree, WORDS, registered_by(scope_of(tree.values, tree.files)) if tree is not None else {})
 
 
 def _tables(own: Own) -> list[str]:

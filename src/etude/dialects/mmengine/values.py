@@ -64,7 +64,7 @@ def tell_values(low: Lowering) -> None:
     for key in (*_DICTS, *_DICTS_OR_LISTS):
         _kind(low, key)
     _former(low)
-    for keys in TOGETHER:
+    for keys in () if is_fragment(low.tree.values) else TOGETHER:
         _together(low, keys)
     for path, known in _CLOSED.items():
         _closed(low, path, known)
@@ -103,6 +103,12 @@ def _kind(low: Lowering, key: str) -> None:
         words = "a dict or a list of dicts" if key in _DICTS_OR_LISTS else "a dict"
         hint = f"write dict(type={value!r})" if isinstance(value, str) and key in _TYPED else ""
         low.error(low.place(key), f"{key} must be {words}, not {value!r}", hint)
+
+
+def is_fragment(values: Mapping[str, Any]) -> bool:
+    """Return whether a file has neither a model nor a loop: a base of others, or a config of a tool that does not
+    train."""
+    return not any(key in values for key in ("model", "train_cfg", "val_cfg", "test_cfg", "optim_wrapper"))
 
 
 def _former(low: Lowering) -> None:

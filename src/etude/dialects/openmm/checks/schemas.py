@@ -33,11 +33,12 @@ class Own:
     known: scan.Known = kept
 
     @classmethod
-    def of(cls, tree: Tree | None, words: Words) -> Own:
+    def of(cls, tree: Tree | None, words: Words, project: Mapping[tuple[str, str], str] | None = None) -> Own:
+        """Read the modules of ``tree``; ``project`` is what its installed project registers."""
         if tree is None:
             return cls()
         low = Lowering(tree)
-        return cls(low.registered, low.folders, words.known)
+        return cls({**(project or {}), **low.registered}, low.folders, words.known)
 
     def table(self, name: str) -> dict[str, str]:
         return {entry: target for (table, entry), target in self.registered.items() if table == name}
