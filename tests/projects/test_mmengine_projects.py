@@ -120,10 +120,10 @@ for package, step in (("mmpretrain", int(sys.argv[1])), ("mmselfsup", int(sys.ar
 print(json.dumps([found, "torch" in sys.modules, package in sys.modules]))
 """
 #: Mistakes of the releases themselves, at which the original stops, too: keys that the runner wants together, arguments
-#: that the class does not take, bases that are not there or of the other style. DeepSpeed is out of scope.
+#: that the class does not take, bases that are not there or of the other style.
 UPSTREAM = (
     "belong together", "'with_sobel'", "'top_k'", "'max_txt_len'", "which says what `by_epoch` would",
-    "DeepSpeedOptimWrapper", "which is not installed", "pure-Python style", "'test_pipeline'",
+    "which is not installed", "pure-Python style", "'test_pipeline'",
 )  # fmt: skip
 
 
@@ -161,3 +161,37 @@ def test_check_finds_mistakes_by_the_sources_of_the_project(tmp_path: Path) -> N
     assert "wrong.py:6: no transform is called 'RandomCropp'; did you mean 'RandomCrop'?" in run.stdout
     listed = projects.etude("list", "datasets", "--config", "configs/pretrain_resnet18_cifar.py").stdout
     assert "mmpretrain.datasets.cifar.CIFAR100" in listed and "tiny_cifar.TinyCIFAR10" in listed
+
+
+BESIDE_TRAINING = """\
+import etude.compat
+etude.compat.install()
+import torch
+from mmengine.analysis import FlopAnalyzer, get_model_complexity_info
+from mmengine.config import Config
+from mmengine.hub import get_config
+from mmengine.infer import BaseInferencer
+from mmengine.registry import OPTIM_WRAPPERS
+from mmengine.runner import Runner
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU())
+print(get_model_complexity_info(net, (3, 8, 8))["flops"], FlopAnalyzer.__module__, BaseInferencer.__module__)
+print(isinstance(get_config("mmpretrain::resnet/resnet18_8xb16_cifar10.py"), Config), Runner.__module__)
+print(OPTIM_WRAPPERS.get("DeepSpeedOptimWrapper").__module__)
+"""
+
+
+def test_what_is_no_part_of_training_comes_from_the_installed_mmengine(tmp_path: Path) -> None:
+    folders = fetched((*cases.PRETRAIN, *cases.ENGINE))
+    run = Projects(folders, tmp_path).run("-c", BESIDE_TRAINING)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "3888 mmengine.analysis.complexity_analysis mmengine.infer.infer",
+        "True etude.dialects.mmengine.live.runner.runner",
+        "mmengine._strategy.deepspeed",
+    ]
+
+
+def test_without_mmengine_an_import_says_what_to_install(tmp_path: Path) -> None:
+    code = "import etude.compat; etude.compat.install(); import mmengine.infer"
+    run = Projects((), tmp_path).run("-c", code)
+    assert "mmengine.infer is out of Étude's scope" in run.stderr and "pip install mmengine" in run.stderr

@@ -35,3 +35,5 @@ MODULES = _united([_imported(MODULES), MODULES])
 OUT_OF_SCOPE: dict[str, str] = {name: why for piece in _PIECES for name, why in piece.OUT_OF_SCOPE.items()}
 #: What Étude serves even where the original is installed.
 ENGINE = ("mmengine",)
+#: What finds the parts of it that Étude leaves to the original.
+OVERLAY = "etude.dialects.mmengine.overlay"

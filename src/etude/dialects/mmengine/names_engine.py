@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from etude.dialects import ownership
+
 _LIVE = "etude.dialects.mmengine.live"
 
 
 def _from(module: str, names: str) -> dict[str, str]:
     return {name: f"{_LIVE}.{module}:{name}" for name in names.split()}
+
+
+def _on_disk(module: str, name: str) -> dict[str, str]:
+    """A class that only the original has, where it is installed."""
+    return {name: f"mmengine.{module}:{name}"} if ownership.original("mmengine") is not None else {}
 
 
 _HOOK_FILES = {
@@ -71,12 +78,6 @@ _AMP = _from("amp", "autocast")
 _SEED = _from("runner.environment", "set_random_seed")
 _RECOMPUTE = _from("runner.features", "turn_on_activation_checkpointing")
 
-_COUNTS = _from(
-    "analysis",
-    "FlopAnalyzer ActivationAnalyzer flop_count activation_count parameter_count parameter_count_table",
-)
-_COMPLEXITY = _from("analysis", "get_model_complexity_info")
-
 MODULES: dict[str, dict[str, str]] = {
     **_HOOKS,
     "mmengine.hooks": {name: target for names in _HOOKS.values() for name, target in names.items() if name[0] != "S"}
@@ -105,19 +106,11 @@ MODULES: dict[str, dict[str, str]] = {
     **{f"mmengine.model.wrappers.{file}": names for file, names in _MODEL_WRAPPERS.items()},
     "mmengine._strategy": _STRATEGIES,
     **{f"mmengine._strategy.{file}": names for file, names in _STRATEGY_FILES.items()},
-    "mmengine.analysis": _COUNTS | _COMPLEXITY,
-    "mmengine.analysis.complexity_analysis": _COUNTS,
-    "mmengine.analysis.print_helper": _COMPLEXITY,
     "mmselfsup.models.utils.ema": _from("model.averaged", "CosineEMA"),
     "mmselfsup.models.utils": _from("model.averaged", "CosineEMA"),
 }
 
-OUT_OF_SCOPE: dict[str, str] = {
-    "mmengine.analysis": "counting by traced graphs; torch.utils.flop_counter takes formulas of your own",
-    "mmengine._strategy.deepspeed": "DeepSpeed; use FSDPStrategy, or the native config's sharding",
-    "mmengine._strategy.colossalai": "ColossalAI; use FSDPStrategy, or the native config's sharding",
-    "mmengine.optim.optimizer._deepspeed": "DeepSpeed; use FSDPStrategy",
-}
+OUT_OF_SCOPE: dict[str, str] = {}
 
 #: What the root registries know without being asked: registry → name → where it is.
 REGISTERED: dict[str, dict[str, str]] = {
@@ -130,11 +123,14 @@ REGISTERED: dict[str, dict[str, str]] = {
     },
     "OPTIM_WRAPPERS": _from("optim_wrapper.optim_wrapper", "OptimWrapper")
     | _from("optim_wrapper.amp", "AmpOptimWrapper")
-    | _from("optim_wrapper.apex", "ApexOptimWrapper"),
+    | _from("optim_wrapper.apex", "ApexOptimWrapper")
+    | _on_disk("_strategy.deepspeed", "DeepSpeedOptimWrapper"),
     "MODELS": _TTA
     | _from("model.averaged", "ExponentialMovingAverage MomentumAnnealingEMA StochasticWeightAverage CosineEMA"),
     "MODEL_WRAPPERS": {"DistributedDataParallel": "torch.nn.parallel:DistributedDataParallel"}
     | {"DataParallel": "torch.nn:DataParallel"}
     | {name: target for name, target in _ALL_WRAPPERS.items() if name != "is_model_wrapper"},
-    "STRATEGIES": {name: target for name, target in _STRATEGIES.items() if name != "BaseStrategy"},
+    "STRATEGIES": {name: target for name, target in _STRATEGIES.items() if name != "BaseStrategy"}
+    | _on_disk("_strategy.deepspeed", "DeepSpeedStrategy")
+    | _on_disk("_strategy.colossalai", "ColossalAIStrategy"),
 }

@@ -1,4 +1,4 @@
-"""Names of MMEngine: inferencers, configs of other packages, kinds of values for type hints, and small helpers."""
+"""Names of MMEngine: kinds of values for type hints, and small helpers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,9 @@ _DRAWING = _from(
     "tensor2ndarray value2list",
 )
 
-_INFERENCER = _from("inference", "BaseInferencer")
-_HUB = _from("hub", "get_config get_model")
 _CONV_BN = _from("model.conv_bn", "turn_on_efficient_conv_bn_eval")
 
 MODULES: dict[str, dict[str, str]] = {
-    "mmengine.infer": _INFERENCER,
-    "mmengine.infer.infer": _INFERENCER | _from("inference", "InferencerMeta"),
-    "mmengine.hub": _HUB,
-    "mmengine.hub.hub": _HUB,
     "mmengine.model.efficient_conv_bn_eval": _CONV_BN
     | _from(
         "model.conv_bn",

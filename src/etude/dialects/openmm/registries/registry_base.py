@@ -174,7 +174,10 @@ class RegistryTree:
 
 
 def _gives_way(taken: Any, module: Any) -> bool:
-    """Return whether ``taken`` is only Étude's stand-in for what an original project registers now."""
+    """Return whether ``taken`` is only Étude's stand-in for what an original project registers now, or the entry by
+    which that very class was to be found."""
+    if taken == f"{getattr(module, '__module__', '')}:{getattr(module, '__name__', '')}":
+        return True
     at = taken if isinstance(taken, str) else str(getattr(taken, "__module__", ""))
     package = str(getattr(module, "__module__", "")).partition(".")[0]
     return at.startswith("etude.") and package in ownership.MARKS and ownership.original(package) is not None
