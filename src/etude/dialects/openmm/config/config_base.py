@@ -267,10 +267,20 @@ def import_custom(values: dict[Any, Any], at: str) -> None:
     except ConfigTypeError as error:
         raise ConfigTypeError(error.findings[0].message, at=at) from None
     except ImportError as error:
+        text = f"Failed to import custom modules from {dict(wanted)}: {error}"
+        if not _is_lost(wanted.get("imports"), error):  # it is there, and fails inside
+            raise ConfigImportError(text, at=at) from error
         raise ConfigImportError(
-            f"Failed to import custom modules from {dict(wanted)}: {error}; the current sys.path is: {sys.path}", at=at,
+            f"{text}; the current sys.path is: {sys.path}", at=at,
             hint="set PYTHONPATH to the folder that holds the module",
         ) from error  # fmt: skip
+
+
+def _is_lost(imports: Any, error: ImportError) -> bool:
+    """Return whether a module of ``imports``, or a package above it, is what could not be found."""
+    names = [imports] if isinstance(imports, str) else list(imports or ())
+    above = [".".join(name.split(".")[:end]) for name in names for end in range(1, name.count(".") + 2)]
+    return any(f"No module named {name!r}" in str(error) for name in above)
 
 
 def add_args(parser: ArgumentParser, values: dict[Any, Any], prefix: str = "--") -> ArgumentParser:
