@@ -309,6 +309,8 @@ def _modules() -> dict[str, Mapping[str, str]]:
 def _twin(module: str) -> str:
     """Return the module that has what the tables of ``module`` lack (torch's for OneFlow's); empty for none."""
     _modules()
+    if module in _fallback:
+        return _fallback[module]
     package, dot, rest = module.partition(".")
     if package not in _fallback:
         return ""

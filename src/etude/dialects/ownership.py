@@ -29,6 +29,7 @@ MARKS: dict[str, tuple[str, ...]] = {
     "mmtrack": ("__init__.py", "version.py"),
     "mmselfsup": ("__init__.py", "version.py"),
     "mmpretrain": ("__init__.py", "version.py"),
+    "detectron2": ("__init__.py", "modeling/meta_arch/build.py"),
     "libai": ("__init__.py", "models/vision_transformer.py"),
     "mcquic": ("__init__.py", "modules/compressor.py"),
 }

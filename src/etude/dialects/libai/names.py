@@ -127,6 +127,9 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.data.build": _LOADERS | _from(f"{_LIVE}.data.loaders", "trivial_batch_collator"),
     "libai.data.structures": _STRUCTURES,
     "libai.data.data_utils": {},
+    "libai.data.data_utils.helpers": _from(
+        f"{_LIVE}.data.helpers", "build_mapping build_blocks_mapping build_sample_idx build_blending_indices"
+    ),
     "libai.data.samplers": _SAMPLERS,
     "libai.data.samplers.samplers": _SAMPLERS,
     "libai.models": {},
@@ -324,9 +327,24 @@ _DETECTRON2: dict[str, dict[str, str]] = {
 
 MODULES: dict[str, dict[str, str]] = {**_LIBAI, **names_oneflow.MODULES, **_DETECTRON2}
 FALLBACK = names_oneflow.FALLBACK
+#: Compiled modules of the original that Étude has a stand-in for where they were not built.
+COMPILED = ("libai.data.data_utils.helpers",)
 #: What Étude serves even where the original is installed or checked out; models, layers, data sets and tokenizers are
 #: the original's.
 ENGINE = (
+    "detectron2.checkpoint.detection_checkpoint",
+    "detectron2.config",
+    "detectron2.data.build",
+    "detectron2.data.common",
+    "detectron2.data.samplers",
+    "detectron2.engine",
+    "detectron2.evaluation.evaluator",
+    "detectron2.evaluation.testing",
+    "detectron2.solver",
+    "detectron2.utils.comm",
+    "detectron2.utils.events",
+    "fvcore.common.checkpoint",
+    "fvcore.nn.precise_bn",
     "oneflow",
     "libai.config",
     "libai.data.build",

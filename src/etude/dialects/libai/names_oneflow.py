@@ -98,16 +98,8 @@ _MOCK = _from(f"{_LIVE}.oneflow.runtime", "enable disable is_enabled")
 MODULES: dict[str, dict[str, str]] = {
     "oneflow": {name: f"{_FLOW}:{name}" for name in (*_FUNCTIONS, *_TYPES, *_SETTINGS, *_OURS)}
     | _from(_FLOW, "Tensor matmul to_global to_local save load normal __version__"),
-    "oneflow._C": _from(
-        f"{_LIVE}.oneflow.kernels",
-        "amp_black_identity amp_white_identity cross_entropy fused_bias_add_dropout fused_bias_add_gelu "
-        "fused_bias_add_scale_mask_softmax_dropout fused_fast_gelu_mul fused_multi_head_attention_inference_v2 "
-        "fused_scale_mask_softmax fused_scale_mask_softmax_dropout fused_scale_tril_softmax_mask_scale "
-        "fused_self_attention gather "
-        "global_arange layer_norm layer_norm_affine matmul quick_gelu relu rms_norm sparse_softmax_cross_entropy "
-        "transpose",
-    ),
-    "oneflow._oneflow_internal": _from(f"{_LIVE}.oneflow.runtime", "cpu_broadcast"),
+    "oneflow._C": {},
+    "oneflow._oneflow_internal": _from(f"{_LIVE}.oneflow.runtime", "cpu_broadcast") | _from("torch", "Tensor"),
     "oneflow.amp": _from(f"{_LIVE}.oneflow.runtime", "GradScaler"),
     "oneflow.boxing": {},
     "oneflow.boxing.nccl": _NCCL,
@@ -185,8 +177,8 @@ MODULES |= {
     "flowvision.transforms.transforms": _TRANSFORMS,
 }
 
-#: Where names and modules that the tables above do not have come from: these packages follow the other's names.
-FALLBACK = {"oneflow": "torch", "flowvision": "torchvision"}
+#: Package or module → the one that has what the tables above lack; both use the same names.
+FALLBACK = {"oneflow": "torch", "oneflow._C": f"{_LIVE}.oneflow.kernels", "flowvision": "torchvision"}
 
 OUT_OF_SCOPE = {
     "oneflow.distributed": "start processes with torchrun",

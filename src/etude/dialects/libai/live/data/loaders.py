@@ -37,14 +37,17 @@ def build_nlp_train_val_test_loader(
     collate_fn: Collate | None = None,
     dataset_mixer: Callable[..., Any] = ConcatDataset,
 ) -> tuple[DataLoader[Any], DataLoader[Any], DataLoader[Any]]:
-    """Each data set cut into three parts by ``splits``; the parts of all data sets together, mixed by ``weights``."""
-    parts: list[list[Any]] = [[], [], []]
-    for item, split in zip(_as_list(dataset), splits, strict=True):
-        made = instantiate(item)
-        for part, subset in zip(parts, _split(made, split), strict=True):
-            part.append(subset)
+    """Cut each data set into parts for training, validation and test, in the proportion of its ``splits``.
+
+    ``weights`` has no effect, as in LiBai. A data set over indexed documents (``indexed_dataset``) is made three times,
+    each time over other documents; any other one is made once, and its samples are divided.
+    """
     counts = list(train_val_test_num_samples) if train_val_test_num_samples is not None else [None] * 3
-    mixed = [_mixed(dataset_mixer, part, weights, count) for part, count in zip(parts, counts, strict=True)]
+    cut = [
+        _by_documents(item, split, counts) if _has(item, "indexed_dataset") else _by_samples(instantiate(item), split)
+        for item, split in zip(_as_list(dataset), splits, strict=True)
+    ]
+    mixed = [dataset_mixer(list(parts)) if len(parts) > 1 else parts[0] for parts in zip(*cut, strict=True)]
     train, _, _ = build_nlp_train_loader(
         mixed[0], train_batch_size, None, train_sampler, num_workers, consumed_samples, seed, collate_fn
     )
@@ -168,21 +171,34 @@ def _as_list(value: Any) -> list[Any]:
     return [value]
 
 
-def _split(dataset: Any, shares: Sequence[float]) -> list[Any]:
-    """Contiguous parts in the proportion of ``shares``; a data set may cut itself (``dataset.split``)."""
-    total, size = float(sum(shares)), len(dataset)
+def _has(item: Any, key: str) -> bool:
+    return not isinstance(item, torch.utils.data.Dataset) and key in item
+
+
+def _by_documents(dataset: Any, shares: Sequence[float], counts: Sequence[int | None]) -> list[Any]:
+    documents = instantiate(dataset.indexed_dataset)
+    every, parts = documents.get_doc_idx(), []
+    for (begin, end), count in zip(itertools.pairwise(_borders(len(every) - 1, shares)), counts, strict=True):
+        # A part shares the documents with the others, and reads its own list of them while it is made.
+        documents.set_doc_idx(every[begin : end + 1])
+        dataset.indexed_dataset, dataset.max_num_samples = documents, count
+        parts.append(instantiate(dataset))
+        documents.set_doc_idx(every)
+    return parts
+
+
+def _by_samples(dataset: Any, shares: Sequence[float]) -> list[Any]:
+    return [Subset(dataset, range(*pair)) for pair in itertools.pairwise(_borders(len(dataset), shares))]
+
+
+def _borders(size: int, shares: Sequence[float]) -> list[int]:
+    """Return where each of three parts begins and the last one ends; LiBai shifts all but the first by what
+    rounding has added."""
+    shares = [*shares, 0.0, 0.0][:3]
     borders = [0]
     for share in shares:
-        borders.append(borders[-1] + round(share / total * size))
-    excess = borders[-1] - size
-    borders = [0, *(border - excess if border else 0 for border in borders[1:])]
-    return [Subset(dataset, range(begin, end)) for begin, end in itertools.pairwise(borders)]
-
-
-def _mixed(mixer: Callable[..., Any], parts: list[Any], weights: Any, count: int | None) -> Any:
-    if mixer is ConcatDataset or len(parts) == 1:
-        return parts[0] if len(parts) == 1 else ConcatDataset(parts)
-    return mixer(parts, weights=list(weights), max_num_samples=count)
+        borders.append(borders[-1] + round(share / sum(shares) * size))
+    return [0, *(border - (borders[-1] - size) for border in borders[1:])]
 
 
 def _loader(

@@ -15,10 +15,17 @@ from torch import Tensor
 from etude.dialects.libai.live.oneflow import flow
 
 
+def cast(x: Tensor, dtype: torch.dtype, pin_memory: bool = False) -> Tensor:
+    return x.to(dtype)
+
+
 def __getattr__(name: str) -> Any:
     for home in (F, torch):
         if not name.startswith("__") and hasattr(home, name):
             return getattr(home, name)
+    other = {"binary_cross_entropy_with_logits_loss": F.binary_cross_entropy_with_logits}
+    if name in other:
+        return other[name]
     raise AttributeError(f"oneflow._C.{name} has no counterpart in torch; use torch.nn.functional")
 
 
