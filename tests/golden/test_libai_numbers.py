@@ -128,6 +128,7 @@ def test_auto_scaling(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", params("libai", "auto_scale_workers"))
 def test_scaling_for_other_numbers_of_workers(case: dict[str, Any]) -> None:
+    pytest.importorskip("fvcore.common.config", reason="pip install 'etude[detectron2]'", exc_type=ImportError)
     node = served("detectron2", "config").CfgNode
     given = case["in"]
     config = node(

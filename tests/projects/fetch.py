@@ -40,7 +40,10 @@ PINS: dict[str, tuple[str, ...]] = {
     # What the original engine imports; only for recording with it.
     "mmengine-needs": ("platformdirs==4.14.5", "setuptools==79.0.1", "termcolor==3.3.0", "yapf==0.43.0"),
     "mmengine-0.10.7": ("mmengine==0.10.7",),
-    "libai-needs": ("termcolor==3.3.0", "tabulate==0.10.0", "regex==2026.11.9", "sentencepiece==0.2.2"),
+    "libai-needs": (
+        "termcolor==3.3.0", "tabulate==0.10.0", "regex==2026.11.9", "sentencepiece==0.2.2", "portalocker==4.4.2",
+        "tqdm==4.70.1",
+    ),
     "mcquic-needs": ("marshmallow==3.26.2", "msgpack==1.2.4"),
     "opencv": ("opencv-python-headless==4.13.0.92",),
     # MMTracking imports it. This release is the newest whose Python part can be used without its compiled ops, which are

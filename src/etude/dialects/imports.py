@@ -141,7 +141,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if on_disk is not None or ownership.is_users(fullname):
             return on_disk
         reason = _out_of_scope(fullname)
-        if reason:
+        if reason and (path is None or importlib.machinery.PathFinder.find_spec(fullname, path) is None):
             raise OutOfScope(_refusal(fullname, reason), name=fullname)
         if _twin(fullname):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)

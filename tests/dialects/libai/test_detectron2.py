@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 import torch
-from detectron2.checkpoint import DetectionCheckpointer
+from detectron2.checkpoint import Checkpointer, DetectionCheckpointer
 from detectron2.config import CfgNode, LazyCall, LazyConfig, configurable, instantiate
 from detectron2.engine import AMPTrainer, DefaultTrainer, SimpleTrainer, hooks
 from detectron2.evaluation import DatasetEvaluator, inference_on_dataset
 from detectron2.layers import ShapeSpec
 from detectron2.solver import LRMultiplier, WarmupParamScheduler, build_lr_scheduler
 from detectron2.utils.events import CommonMetricPrinter, JSONWriter
-from fvcore.common.checkpoint import Checkpointer
 from fvcore.common.param_scheduler import CosineParamScheduler, MultiStepParamScheduler
 from torch import nn
 

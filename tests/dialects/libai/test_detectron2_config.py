@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from detectron2.checkpoint import Checkpointer
 from detectron2.config import CfgNode, configurable, downgrade_config, get_cfg, instantiate, upgrade_config
 from detectron2.config import LazyCall as L
 from detectron2.data import (
-    DatasetCatalog,
     MapDataset,
-    MetadataCatalog,
     build_detection_test_loader,
     build_detection_train_loader,
 )
@@ -25,7 +24,6 @@ from detectron2.engine import DefaultTrainer
 from detectron2.model_zoo import get_config
 from detectron2.modeling import META_ARCH_REGISTRY, build_model
 from detectron2.utils.testing import reload_lazy_config
-from fvcore.common.checkpoint import Checkpointer
 from torch import nn
 from yaml import YAMLError
 
@@ -181,46 +179,6 @@ def test_loaders_map_group_and_pass_over_what_a_mapper_refuses() -> None:
     assert list(whole) == [[0, 1, 2, 3], [4, 5]]
     odd = MapDataset(list(range(6)), lambda n: n if n % 2 else None)
     assert all(odd[n] % 2 for n in (1, 3, 5))
-
-
-def test_loaders_take_the_data_sets_that_a_config_names() -> None:
-    crowd = {"annotations": [{"category_id": 0, "iscrowd": 1}], "number": 9}
-    DatasetCatalog.register(
-        "six", lambda: [{"annotations": [{"category_id": 0}], "number": n} for n in range(6)] + [crowd]
-    )
-    MetadataCatalog.get("six").set(thing_classes=["all"])
-    try:
-        cfg = get_cfg()
-        cfg.DATASETS.TRAIN, cfg.SOLVER.IMS_PER_BATCH = ("six",), 3
-        cfg.DATALOADER.ASPECT_RATIO_GROUPING, cfg.DATALOADER.NUM_WORKERS = False, 0
-        loader = build_detection_train_loader(cfg, mapper=lambda sample: sample["number"])
-        first, second = itertools.islice(loader, 2)
-        assert sorted(first + second) == list(range(6))
-        tested = build_detection_test_loader(cfg, "six", mapper=lambda sample: sample["number"], batch_size=4)
-        assert list(tested) == [[0, 1, 2, 3], [4, 5, 9]]
-        with pytest.raises(OutOfScope, match="mapper"):
-            build_detection_train_loader(cfg)
-        cfg.DATALOADER.SAMPLER_TRAIN = "Mine"
-        with pytest.raises(ValueError, match="Unknown training sampler: Mine"):
-            build_detection_train_loader(cfg, mapper=lambda sample: sample)
-    finally:
-        DatasetCatalog.remove("six")
-        MetadataCatalog.remove("six")
-
-
-def test_catalogs_keep_what_they_know() -> None:
-    with pytest.raises(KeyError, match="Dataset 'nowhere' is not registered"):
-        DatasetCatalog.get("nowhere")
-    known = MetadataCatalog.get("mine").set(classes=["a"])
-    try:
-        assert (MetadataCatalog.get("mine").classes, known.get("colors", 3)) == (["a"], 3)
-        with pytest.raises(AssertionError, match="cannot be set to a different value"):
-            known.classes = ["b"]
-        with pytest.raises(AttributeError, match="Available keys are name, classes"):
-            _ = known.colors
-        assert known.as_dict() == {"name": "mine", "classes": ["a"]}
-    finally:
-        MetadataCatalog.remove("mine")
 
 
 def test_a_checkpointer_lets_its_subclasses_change_what_is_loaded(tmp_path: Path) -> None:

@@ -22,8 +22,7 @@ import oneflow.unittest
 import pytest
 import torch
 from detectron2 import model_zoo
-from detectron2.checkpoint import DetectionCheckpointer
-from detectron2.checkpoint.c2_model_loading import align_and_update_state_dicts
+from detectron2.checkpoint import Checkpointer, DetectionCheckpointer
 from detectron2.config import CfgNode, LazyConfig, get_cfg
 from detectron2.config.instantiate import dump_dataclass
 from detectron2.data.common import DatasetFromList, MapDataset, set_default_dataset_from_list_serialize_method
@@ -40,13 +39,13 @@ from detectron2.solver.lr_scheduler import _get_warmup_factor_at_iter
 from detectron2.utils import events
 from detectron2.utils.env import TORCH_VERSION
 from detectron2.utils.events import CommonMetricPrinter, EventStorage, JSONWriter
-from fvcore.common.checkpoint import Checkpointer, get_missing_parameters_message
-from fvcore.nn import update_bn_stats
-from iopath.common.file_io import LazyPath, NativePathHandler, PathHandler, PathManager
+from fvcore.common.checkpoint import get_missing_parameters_message
 from libai.data.samplers import CyclicSampler
 from libai.data.structures import DistTensorData
 from libai.engine.trainer import EagerTrainer, TrainerBase
 from torch import nn
+
+from etude.errors import UserError
 
 
 class Simple(nn.Module):
@@ -136,81 +135,34 @@ def test_the_time_that_is_left_can_be_asked_for() -> None:
 # -- checkpoints and paths ---------------------------------------------------------------------------------------------
 
 
-class InFolder(PathHandler):
-    """``test://name`` is ``name`` in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def _get_supported_prefixes(self) -> list[str]:
-        return ["test://"]
-
-    def _get_local_path(self, path: str, **kwargs: Any) -> str:
-        return str(self.folder / path.removeprefix("test://"))
-
-    def _open(self, path: str, mode: str = "r", buffering: int = -1, **kwargs: Any) -> Any:
-        return open(self._get_local_path(path), mode, buffering, **kwargs)
-
-    def _exists(self, path: str, **kwargs: Any) -> bool:
-        return Path(self._get_local_path(path)).exists()
-
-
-def a_deep_model() -> nn.Module:
-    model = nn.Module()
-    model.block = nn.Module()
-    model.block.layer1 = nn.Linear(2, 3)
-    model.layer2 = nn.Linear(3, 2)
-    model.res = nn.Module()
-    model.res.layer2 = nn.Linear(3, 2)
-    return model
-
-
-def weights_by_short_names() -> dict[str, torch.Tensor]:
-    shapes = {"layer1": (3, 2), "layer2": (2, 3), "res.layer2": (2, 3)}
-    made = {f"{name}.weight": torch.rand(shape) for name, shape in shapes.items()}
-    return made | {f"{name}.bias": torch.rand(shape[0]) for name, shape in shapes.items()}
-
-
-@pytest.mark.parametrize("wrap", [lambda model: model, nn.DataParallel])
-def test_weights_find_their_place_by_the_ends_of_their_names(wrap: Any) -> None:
-    model, weights = wrap(a_deep_model()), weights_by_short_names()
-    model.load_state_dict(align_and_update_state_dicts(model.state_dict(), weights))
-    inner = getattr(model, "module", model)
-    assert torch.equal(inner.block.layer1.weight, weights["layer1.weight"])
-    assert torch.equal(inner.res.layer2.bias, weights["res.layer2.bias"])
-
-
-def test_weights_that_fit_two_places_are_refused() -> None:
-    model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
-    with pytest.raises(ValueError, match=r"Ambiguity found for weight .* \(b.weight and a.weight\)"):
-        align_and_update_state_dicts(model.state_dict(), {"weight": torch.rand(2, 2)})
-
-
-def test_a_path_may_ask_for_matching_by_names(tmp_path: Path) -> None:
-    model, weights = a_deep_model(), weights_by_short_names()
-    path = tmp_path / "checkpoint.pth"
-    torch.save({"model": weights}, path)
-    before = model.block.layer1.weight.clone()
-    checkpointer = DetectionCheckpointer(model, str(tmp_path))
-    checkpointer.load(str(path))
-    assert torch.equal(model.block.layer1.weight, before)
-    checkpointer.load(f"{path}?matching_heuristics=True")
-    assert torch.equal(model.block.layer1.weight, weights["layer1.weight"])
+def test_a_path_may_ask_for_matching_by_names_and_for_nothing_else(tmp_path: Path) -> None:
+    path, model = tmp_path / "checkpoint.pth", nn.Linear(1, 1)
+    torch.save({"model": nn.Linear(1, 1).state_dict()}, path)
+    with pytest.raises(UserError, match="matching_heuristics=True needs detectron2"):
+        DetectionCheckpointer(model).load(f"{path}?matching_heuristics=True")
     with pytest.raises(ValueError, match="Unsupported query"):
-        checkpointer.load(f"{path}?matching=True")
+        DetectionCheckpointer(model).load(f"{path}?matching=True")
 
 
 def test_checkpoints_go_through_a_path_manager_of_ones_own(tmp_path: Path) -> None:
-    manager = PathManager()
-    manager.register_handler(InFolder(tmp_path))
-    with pytest.raises(KeyError, match="already registered"):
-        manager.register_handler(InFolder(tmp_path), allow_override=False)
-    manager.register_handler(InFolder(tmp_path))
-    with pytest.raises(AssertionError):
-        manager.register_handler(object())
-    with pytest.raises(ValueError, match="registered by default"):
-        manager.register_handler(NativePathHandler(), allow_override=False)
-    saved, loaded = a_deep_model(), a_deep_model()
+    file_io = pytest.importorskip("iopath.common.file_io", reason="pip install 'etude[detectron2]'")
+
+    class InFolder(file_io.PathHandler):  # type: ignore[name-defined,misc]
+        def _get_supported_prefixes(self) -> list[str]:
+            return ["test://"]
+
+        def _get_local_path(self, path: str, **kwargs: Any) -> str:
+            return str(tmp_path / path.removeprefix("test://"))
+
+        def _open(self, path: str, mode: str = "r", buffering: int = -1, **kwargs: Any) -> Any:
+            return open(self._get_local_path(path), mode, buffering, **kwargs)
+
+        def _exists(self, path: str, **kwargs: Any) -> bool:
+            return Path(self._get_local_path(path)).exists()
+
+    manager = file_io.PathManager()
+    manager.register_handler(InFolder())
+    saved, loaded = nn.Linear(2, 2), nn.Linear(2, 2)
     for model in (saved, loaded):
         checkpointer = DetectionCheckpointer(model, "test://")
         checkpointer.path_manager = manager
@@ -219,39 +171,7 @@ def test_checkpoints_go_through_a_path_manager_of_ones_own(tmp_path: Path) -> No
     assert checkpointer.has_checkpoint()
     assert checkpointer.get_checkpoint_file() == "test://first.pth"
     assert checkpointer.resume_or_load("", resume=True) == {"iteration": 4}
-    assert torch.equal(saved.layer2.weight, loaded.layer2.weight)
-
-
-def test_paths_of_this_machine(tmp_path: Path) -> None:
-    path, other = str(tmp_path / "a"), str(tmp_path / "b")
-    manager = PathManager()
-    with manager.open(path, "w", encoding="utf-8") as file:
-        file.write("text")
-    assert manager.copy(path, other) and not manager.copy(path, other)
-    assert manager.mv(other, str(tmp_path / "c")) and not manager.exists(other)
-    assert manager.symlink(path, other) and manager.isfile(other)
-    manager.rm(other)
-    manager.mkdirs(str(tmp_path / "d" / "e"))
-    assert (sorted(manager.ls(str(tmp_path))), manager.isdir(str(tmp_path / "d"))) == (["a", "c", "d"], True)
-    assert manager.get_local_path(path, force=True) == path
-    with pytest.raises(ValueError, match="Unused arguments"):
-        manager.exists(path, foo=1)
-    manager.set_strict_kwargs_checking(False)
-    assert manager.exists(path, foo=1)
-    manager.set_cwd(str(tmp_path))
-    assert manager.isfile("a")
-    with pytest.raises(ValueError, match="not a valid directory"):
-        manager.set_cwd(str(tmp_path / "nowhere"))
-
-
-def test_a_lazy_path_is_worked_out_when_it_is_used() -> None:
-    asked: list[int] = []
-    path = LazyPath(lambda: asked.append(1) or "where/it/is")
-    with pytest.raises(AttributeError):
-        _ = path.startswith
-    assert not asked
-    assert (os.fspath(path), os.fspath(path), len(asked)) == ("where/it/is", "where/it/is", 1)
-    assert path.startswith("where") and path[0] == "w" and str(path) == "where/it/is"
+    assert torch.equal(saved.weight, loaded.weight)
 
 
 def test_what_observes_for_quantization_takes_its_shape_from_the_checkpoint(tmp_path: Path) -> None:
@@ -264,26 +184,6 @@ def test_what_observes_for_quantization_takes_its_shape_from_the_checkpoint(tmp_
     checkpointer = Checkpointer(fresh, str(tmp_path))
     checkpointer.load(checkpointer.get_checkpoint_file())
     assert torch.equal(fresh[1].min_val, seen[1].min_val)
-
-
-# -- batch norm --------------------------------------------------------------------------------------------------------
-
-
-def test_precise_statistics_are_those_of_all_samples_whatever_the_batches(caplog: pytest.LogCaptureFixture) -> None:
-    data = [torch.randn(size, 3) * size for size in (2, 3, 7)]
-    layer = nn.BatchNorm1d(3)
-    update_bn_stats(layer, data, 3)
-    everything = torch.cat(data)
-    assert torch.allclose(layer.running_mean, everything.mean(0), atol=1e-5)
-    assert torch.allclose(layer.running_var, everything.var(0, unbiased=False), rtol=1e-4)
-    assert (layer.momentum, len(layer._forward_pre_hooks)) == (0.1, 0)
-
-
-def test_a_batch_norm_that_is_used_twice_is_refused() -> None:
-    layer = nn.BatchNorm1d(3)
-    with pytest.raises(AssertionError, match="reused"):
-        update_bn_stats(nn.Sequential(layer, layer), [torch.rand(4, 3)], 1)
-    assert (layer.momentum, len(layer._forward_pre_hooks)) == (0.1, 0)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -437,12 +337,12 @@ def test_what_the_model_zoo_does_not_have_is_said() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["detectron2.evaluation.COCOEvaluator", "detectron2.layers.Conv2d", "fvcore.nn.FlopCountAnalysis",
+    ["detectron2.evaluation.COCOEvaluator", "detectron2.layers.Conv2d",
      "detectron2.utils.visualizer.Visualizer"],
 )  # fmt: skip
 def test_what_belongs_to_detection_is_refused_with_the_reason(name: str) -> None:
     module, _, attribute = name.rpartition(".")
-    with pytest.raises(ImportError, match="not part of the engine|is part of the engine"):
+    with pytest.raises(ImportError, match="not part of the engine"):
         exec(f"from {module} import {attribute}")
 
 
@@ -480,16 +380,6 @@ def test_a_curve_of_an_installed_fvcore_is_one_too() -> None:
     assert rates == [1.0, 1.5, 1.0, 0.5]
     with pytest.raises(ValueError, match="must be an instance of fvcore ParamScheduler"):
         LRMultiplier(optimizer, lambda where: where, 4)
-
-
-def test_a_node_of_an_installed_yacs_becomes_one_of_ours() -> None:
-    foreign = type("CfgNode", (dict,), {})
-    cfg = get_cfg()
-    cfg.MINE = foreign({"A": 1, "B": foreign({"C": 2})})
-    cfg.merge_from_list(["MINE.B.C", "3"])
-    assert (cfg.MINE.B.C, type(cfg.MINE.B)) == (3, CfgNode)
-    with pytest.raises(AssertionError, match="Invalid type"):
-        cfg.MORE = {"A": 1}
 
 
 def test_the_errors_of_an_installed_hydra_are_raised(tmp_path: Path) -> None:

@@ -214,3 +214,42 @@ def test_a_text_data_set_is_cut_into_three_parts() -> None:
     )
     assert [len(loader.dataset) for loader in (train, val, test)] == [80, 15, 5]
     assert torch.cat([batch[0] for batch in test]).tolist() == [95, 96, 97, 98, 99]
+
+
+class Documents:
+    """Indexed documents, as LiBai's ``MMapIndexedDataset`` gives them: ``doc_idx`` says where each begins."""
+
+    def __init__(self) -> None:
+        self.doc_idx = list(range(61))
+
+    def get_doc_idx(self) -> list[int]:
+        return self.doc_idx
+
+    def set_doc_idx(self, doc_idx: list[int]) -> None:
+        self.doc_idx = doc_idx
+
+
+class Texts(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    def __init__(self, indexed_dataset: Documents, max_num_samples: int) -> None:
+        self.first, self.last = indexed_dataset.doc_idx[0], indexed_dataset.doc_idx[-1]
+        self.count = max_num_samples
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(self.first + index)
+
+
+def test_a_data_set_over_indexed_documents_is_cut_by_documents() -> None:
+    from libai.config import LazyCall
+    from libai.data import build_nlp_train_val_test_loader
+
+    lazy = LazyCall(Texts)(indexed_dataset=LazyCall(Documents)())
+    loaders = build_nlp_train_val_test_loader(
+        [lazy, lazy], splits=[[949.0, 50.0, 1.0], [1.0, 1.0]], weights=[1.0, 1.0],
+        train_val_test_num_samples=[6, 4, 2], train_batch_size=4, test_batch_size=5, num_workers=0,
+    )  # fmt: skip
+    parts = [[(texts.first, texts.last) for texts in loader.dataset.datasets] for loader in loaders]
+    assert parts == [[(0, 57), (0, 30)], [(57, 60), (30, 60)], [(60, 60), (60, 60)]]
+    assert [len(loader.dataset) for loader in loaders] == [12, 8, 4]

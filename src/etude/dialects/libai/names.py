@@ -75,9 +75,6 @@ _EVALUATION = (
     | _EVALUATORS
 )
 _GRAPH = _from(f"{_LIVE}.oneflow.graph", "GraphBase")
-_PATHS = _from(f"{_D2}.utils.paths", "LazyPath NativePathHandler PathHandler") | _from(
-    f"{_D2}.utils.paths_remote", "HTTPURLHandler OneDrivePathHandler file_lock get_cache_dir"
-)
 
 _LIBAI: dict[str, dict[str, str]] = {
     "libai": _as(__version__=f"{_ORIGINALS}:LIBAI"),
@@ -103,9 +100,6 @@ _LIBAI: dict[str, dict[str, str]] = {
     "libai.utils.history_buffer": _from(f"{_LIVE}.events.history", "HistoryBuffer"),
     "libai.utils.checkpoint": _CHECKPOINT | _MISFITS,
     "libai.utils.distributed": _DIST,
-    "libai.utils.file_io": _PATHS
-    | _from(f"{_D2}.utils.paths", "PathManagerFactory g_pathmgr")
-    | _as(PathManager=f"{_D2}.utils.paths_remote:LIBAI", PathManagerBase=f"{_D2}.utils.paths:PathManager"),
     "libai.utils.file_utils": _from(f"{_LIVE}.downloads", "cached_path download_file get_data_from_cache get_md5"),
     "libai.utils.logger": _LOGGER,
     "libai.utils.timer": _from(f"{_LIVE}.events.timer", "Timer"),
@@ -195,7 +189,6 @@ _PARAM_SCHEDULERS = _from(
 #: Modules that others of the originals import, and that tests replace parts of where they are used.
 _D2_COMM = _as(comm="detectron2.utils.comm")
 _ZOO = _from(f"{_D2}.default", "get get_checkpoint_url get_config get_config_file")
-_PRECISE_BN = _from(f"{_D2}.hooks.precise_bn", "get_bn_modules update_bn_stats")
 _D2_CHECKPOINT = _from(f"{_D2}.checkpoint", "DetectionCheckpointer PeriodicCheckpointer")
 
 _D2_DATASETS = _from(
@@ -207,22 +200,18 @@ _D2_LOADERS = _from(
     "build_batch_data_loader build_detection_train_loader build_detection_test_loader trivial_batch_collator "
     "worker_init_reset_seed",
 )
-_D2_CATALOGS = _from(f"{_D2}.data.catalog", "DatasetCatalog MetadataCatalog Metadata")
 _D2_LAUNCH = _from(f"{_D2}.launch", "launch DEFAULT_TIMEOUT")
 #: What the defaults are made of, and code takes from there.
 _D2_LOADED = (
     _from(f"{_D2}.checkpoint", "DetectionCheckpointer")
     | _from(f"{_D2}.data.loaders", "build_detection_train_loader build_detection_test_loader")
-    | _from(f"{_D2}.data.catalog", "MetadataCatalog")
-    | _from(f"{_D2}.config.defaults", "build_model")
+    | _from(f"{_D2}.config.registry", "build_model")
     | _from(f"{_D2}.optim", "build_optimizer build_lr_scheduler")
     | _from(f"{_D2}.evaluation", "DatasetEvaluator inference_on_dataset")
     | _from(f"{_D2}.results", "print_csv_format verify_results")
     | _from(f"{_D2}.hooks.writers", "CommonMetricPrinter JSONWriter TensorboardXWriter")
     | _from(f"{_D2}.utils.logger", "setup_logger")
-    | _PRECISE_BN
 )
-_D2_DICTS = _from(f"{_D2}.data.catalog", "get_detection_dataset_dicts")
 _D2_SAMPLERS = _from(
     f"{_D2}.data.samplers",
     "TrainingSampler RandomSubsetTrainingSampler RepeatFactorTrainingSampler InferenceSampler GroupedBatchSampler",
@@ -249,29 +238,26 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     | _from(f"{_D2}.hooks.events", "EventStorage get_event_storage"),
     "detectron2.engine.launch": _D2_LAUNCH,
     "detectron2.engine.hooks": _D2_HOOKS
-    | _PRECISE_BN
     | _from(f"{_D2}.hooks.events", "EventStorage")
     | _from(f"{_D2}.hooks.writers", "EventWriter")
     | _from(f"{_D2}.results", "flatten_results_dict")
     | _D2_COMM,
-    "detectron2.layers": _from(f"{_D2}.utils.shapes", "ShapeSpec"),
-    "detectron2.layers.shape_spec": _from(f"{_D2}.utils.shapes", "ShapeSpec"),
+    "detectron2.layers": _from(f"{_D2}.utils.helpers", "ShapeSpec"),
+    "detectron2.layers.shape_spec": _from(f"{_D2}.utils.helpers", "ShapeSpec"),
     "detectron2.model_zoo": _ZOO,
     "detectron2.model_zoo.model_zoo": _ZOO,
     "detectron2.solver": _D2_LR | _D2_BUILD,
     "detectron2.solver.build": _D2_BUILD | _D2_LR | _PARAM_SCHEDULERS,
     "detectron2.solver.lr_scheduler": _D2_LR | _from(f"{_D2}.schedule", "_get_warmup_factor_at_iter"),
     "detectron2.checkpoint": _from(f"{_D2}.checkpoint", "Checkpointer") | _D2_CHECKPOINT,
-    "detectron2.checkpoint.c2_model_loading": _from(f"{_D2}.matching", "align_and_update_state_dicts"),
     "detectron2.checkpoint.detection_checkpoint": _from(f"{_D2}.checkpoint", "DetectionCheckpointer"),
     "detectron2.evaluation": _D2_EVAL,
     "detectron2.evaluation.evaluator": _from(
         f"{_D2}.evaluation", "DatasetEvaluator DatasetEvaluators inference_on_dataset inference_context"
     ),
     "detectron2.evaluation.testing": _from(f"{_D2}.results", "flatten_results_dict print_csv_format verify_results"),
-    "detectron2.data": _D2_LOADERS | _D2_DATASETS | _D2_CATALOGS | _D2_DICTS,
-    "detectron2.data.build": _D2_LOADERS | _D2_DICTS,
-    "detectron2.data.catalog": _D2_CATALOGS,
+    "detectron2.data": _D2_LOADERS | _D2_DATASETS,
+    "detectron2.data.build": _D2_LOADERS,
     "detectron2.data.common": _D2_DATASETS
     | _from(f"{_D2}.data.loaders", "set_default_dataset_from_list_serialize_method"),
     "detectron2.data.samplers": _D2_SAMPLERS,
@@ -290,16 +276,13 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     "detectron2.utils.memory": _from(f"{_D2}.utils.helpers", "retry_if_cuda_oom"),
     "detectron2.utils.env": _from(f"{_D2}.default", "seed_all_rng TORCH_VERSION")
     | _from(f"{_D2}.utils.helpers", "setup_environment"),
-    "detectron2.utils.file_io": _PATHS
-    | _from(f"{_D2}.utils.paths_remote", "Detectron2Handler")
-    | _as(PathManager=f"{_D2}.utils.paths_remote:DETECTRON2", PathManagerBase=f"{_D2}.utils.paths:PathManager"),
     "detectron2.utils.serialize": _from(f"{_D2}.data.loaders", "PicklableWrapper"),
-    "detectron2.utils.testing": _from(f"{_D2}.utils.testing", "reload_lazy_config"),
+    "detectron2.utils.testing": _from(f"{_D2}.utils.helpers", "reload_lazy_config"),
     "detectron2.utils.registry": _from(f"{_D2}.config.registry", "Registry locate")
     | _from(f"{_LAZY}.targets", "_convert_target_to_string"),
-    "detectron2.modeling": _from(f"{_D2}.config.defaults", "META_ARCH_REGISTRY build_model"),
-    "detectron2.modeling.meta_arch": _from(f"{_D2}.config.defaults", "META_ARCH_REGISTRY build_model"),
-    "detectron2.modeling.meta_arch.build": _from(f"{_D2}.config.defaults", "META_ARCH_REGISTRY build_model"),
+    "detectron2.modeling": _from(f"{_D2}.config.registry", "META_ARCH_REGISTRY build_model"),
+    "detectron2.modeling.meta_arch": _from(f"{_D2}.config.registry", "META_ARCH_REGISTRY build_model"),
+    "detectron2.modeling.meta_arch.build": _from(f"{_D2}.config.registry", "META_ARCH_REGISTRY build_model"),
     "fvcore": _as(__version__=f"{_ORIGINALS}:FVCORE"),
     "fvcore.common": {},
     "fvcore.common.param_scheduler": _PARAM_SCHEDULERS,
@@ -308,17 +291,7 @@ _DETECTRON2: dict[str, dict[str, str]] = {
     | _MISFITS,
     "fvcore.common.history_buffer": _from(f"{_LIVE}.events.history", "HistoryBuffer"),
     "fvcore.common.timer": _from(f"{_LIVE}.events.timer", "Timer"),
-    "fvcore.common.config": _from(f"{_LAZY}.nodes", "CfgNode"),
-    "fvcore.common.file_io": _PATHS
-    | _as(PathManager=f"{_D2}.utils.paths_remote:FVCORE", PathManagerBase=f"{_D2}.utils.paths:PathManager"),
     "fvcore.common.registry": _from(f"{_D2}.config.registry", "Registry"),
-    "fvcore.nn": _PRECISE_BN,
-    "fvcore.nn.precise_bn": _PRECISE_BN,
-    "iopath": {},
-    "iopath.common": {},
-    "iopath.common.file_io": _PATHS | _from(f"{_D2}.utils.paths", "PathManager PathManagerFactory g_pathmgr"),
-    "yacs": {},
-    "yacs.config": _from(f"{_LAZY}.nodes", "CfgNode load_cfg"),
     "hydra": {},
     "hydra.errors": _from(
         f"{_LAZY}.errors", "HydraException CompactHydraException OverrideParseException InstantiationException"
@@ -332,19 +305,14 @@ COMPILED = ("libai.data.data_utils.helpers",)
 #: What Étude serves even where the original is installed or checked out; models, layers, data sets and tokenizers are
 #: the original's.
 ENGINE = (
-    "detectron2.checkpoint.detection_checkpoint",
+    "detectron2.checkpoint",
     "detectron2.config",
-    "detectron2.data.build",
-    "detectron2.data.common",
-    "detectron2.data.samplers",
     "detectron2.engine",
     "detectron2.evaluation.evaluator",
     "detectron2.evaluation.testing",
     "detectron2.solver",
     "detectron2.utils.comm",
     "detectron2.utils.events",
-    "fvcore.common.checkpoint",
-    "fvcore.nn.precise_bn",
     "oneflow",
     "libai.config",
     "libai.data.build",
@@ -358,7 +326,6 @@ ENGINE = (
     "libai.utils.checkpoint",
     "libai.utils.distributed",
     "libai.utils.events",
-    "libai.utils.file_io",
     "libai.utils.file_utils",
     "libai.utils.history_buffer",
     "libai.utils.logger",
@@ -366,6 +333,8 @@ ENGINE = (
 )
 
 _BRING = "bring the class as a file of your own and import it from there"
+_INSTALL = "it is a package of its own: pip install 'etude[detectron2]'"
+_ORIGINAL = "it comes with detectron2, which is not installed here"
 OUT_OF_SCOPE: dict[str, str] = {
     **names_oneflow.OUT_OF_SCOPE,
     "libai.models": f"models of LiBai are written for OneFlow; {_BRING}",
@@ -397,9 +366,14 @@ OUT_OF_SCOPE: dict[str, str] = {
             "SemSegEvaluator",
         )
     },
-    "fvcore.nn": f"of fvcore's layers and counts only precise_bn is part of the engine; {_BRING}",
-    "fvcore.common.benchmark": "use torch.utils.benchmark",
-    "fvcore.common.download": "iopath's PathManager fetches what is behind an address: get_local_path(url)",
-    "fvcore.transforms": "use torchvision.transforms",
+    "fvcore": _INSTALL,
+    "iopath": _INSTALL,
+    "yacs": _INSTALL,
+    "libai.utils.file_io": "it comes with a checkout of LiBai; iopath has the same names: pip install iopath",
+    "detectron2.utils.file_io": _ORIGINAL,
+    "detectron2.checkpoint.c2_model_loading": _ORIGINAL,
+    "detectron2.data.DatasetCatalog": _ORIGINAL,
+    "detectron2.data.MetadataCatalog": _ORIGINAL,
+    "detectron2.data.get_detection_dataset_dicts": _ORIGINAL,
     "detectron2.projects": f"projects of detectron2 are not part of the engine; {_BRING}",
 }

@@ -9,15 +9,13 @@ import urllib.request
 from typing import Any
 from urllib.parse import urlparse
 
-from etude.dialects.libai.live.detectron.utils import paths, paths_remote
-
 
 def cached_path(url_or_filename: Any, cache_dir: Any = None, force_download: bool = False, proxies: Any = None) -> str:
     """Return a path that can be opened: the file itself, or a copy of what is behind an address."""
     name: str = os.fspath(url_or_filename)
     if urlparse(name).scheme in ("http", "https", "ftp"):
-        kept = paths_remote.get_cache_dir(None if cache_dir is None else os.fspath(cache_dir))
-        return paths.LIBAI.get_local_path(name, force=force_download, cache_dir=kept)
+        kept = os.fspath(cache_dir) if cache_dir is not None else os.path.expanduser("~/.cache/libai")
+        return get_data_from_cache(name, kept, force_download)
     if os.path.exists(name):
         return name
     raise OSError(f"file {name} not found")

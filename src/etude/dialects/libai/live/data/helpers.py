@@ -1,7 +1,7 @@
 """Builds LiBai's C++ index builders (``libai.data.data_utils.helpers``) when a data set first asks for them.
 
-LiBai runs ``make`` inside the checkout at every start. Here the file is compiled once, into a cache of its own, with the
-pybind11 headers that come with torch; a module that you built with ``make`` is used as it is.
+LiBai runs ``make`` inside the checkout at every start. Here the file is compiled once, into a cache, with the pybind11
+headers that come with torch; a module that you built with ``make`` is used as it is.
 """
 
 from __future__ import annotations
@@ -25,10 +25,20 @@ import torch
 from etude.errors import UserError
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return getattr(_module(), name)
+def build_mapping(*args: Any) -> Any:
+    return _module().build_mapping(*args)
+
+
+def build_blocks_mapping(*args: Any) -> Any:
+    return _module().build_blocks_mapping(*args)
+
+
+def build_sample_idx(*args: Any) -> Any:
+    return _module().build_sample_idx(*args)
+
+
+def build_blending_indices(*args: Any) -> Any:
+    return _module().build_blending_indices(*args)
 
 
 @cache

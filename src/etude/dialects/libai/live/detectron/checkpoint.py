@@ -16,8 +16,8 @@ from etude.dialects.libai import files
 from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.config.user_errors import about
-from etude.dialects.libai.live.detectron.matching import align_and_update_state_dicts
-from etude.dialects.libai.live.detectron.utils import paths, paths_remote
+from etude.dialects.libai.live.detectron.utils.paths import path_manager
+from etude.errors import UserError
 
 __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
 
@@ -31,8 +31,7 @@ class Checkpointer(files.Checkpointer):
         self, model: torch.nn.Module, save_dir: str = "", *, save_to_disk: bool = True, **checkpointables: Any
     ) -> None:
         super().__init__(model, save_dir, save_to_disk=save_to_disk)
-        self.path_manager = paths.PathManager()
-        self.path_manager.register_handler(paths_remote.HTTPURLHandler())
+        self.path_manager = path_manager()
         for key, value in checkpointables.items():
             self.add_checkpointable(key, value)
 
@@ -148,7 +147,6 @@ class DetectionCheckpointer(Checkpointer):
     ) -> None:
         writes = dist.is_main_process() if save_to_disk is None else save_to_disk
         super().__init__(model, save_dir, save_to_disk=writes, **checkpointables)
-        self.path_manager = paths.DETECTRON2
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if path and not os.path.isfile(path):
@@ -172,5 +170,17 @@ class DetectionCheckpointer(Checkpointer):
     def _load_model(self, checkpoint: dict[str, Any]) -> IncompatibleKeys | None:
         if checkpoint.get("matching_heuristics", False):
             self._convert_ndarray_to_tensor(checkpoint["model"])
-            checkpoint["model"] = align_and_update_state_dicts(self.model.state_dict(), checkpoint["model"])
+            checkpoint["model"] = _matched(self.model.state_dict(), checkpoint["model"])
         return super()._load_model(checkpoint)
+
+
+def _matched(model_state: dict[str, Any], loaded: dict[str, Any]) -> dict[str, Any]:
+    """Return loaded weights under the names that the model has for them; detectron2's own rules say which."""
+    try:
+        from detectron2.checkpoint.c2_model_loading import align_and_update_state_dicts
+    except ImportError as error:
+        raise UserError(
+            "matching_heuristics=True needs detectron2 itself: install it, or rename the weights"
+        ) from error
+    found: dict[str, Any] = align_and_update_state_dicts(model_state, loaded, c2_conversion=False)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import random
@@ -14,15 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from etude.dialects import ownership
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.load import DetectronLazyConfig
 from etude.dialects.libai.live.config_errors import explained, require_sound
 from etude.dialects.libai.live.detectron import optim
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
-from etude.dialects.libai.live.detectron.config.defaults import build_model
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
 from etude.dialects.libai.live.detectron.hooks import hooks, hooks_save
-from etude.dialects.libai.live.detectron.hooks.precise_bn import get_bn_modules
 from etude.dialects.libai.live.detectron.hooks.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
 from etude.dialects.libai.live.detectron.results import print_csv_format, verify_results
 from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
@@ -154,6 +154,13 @@ def get(config_path: str, trained: bool = False, device: str | None = None) -> A
     return get_checkpoint_url(config_path)
 
 
+def _data(name: str, instead: str) -> Any:
+    """Return a function of detectron2's data room; without detectron2, the data is a script's own."""
+    if ownership.original("detectron2") is None:
+        raise NotImplementedError(f"detection data comes from detectron2, which is not installed: {instead}")
+    return getattr(importlib.import_module("detectron2.data"), name)
+
+
 class DefaultPredictor:
     """Named by many scripts; detection models are not part of the engine."""
 
@@ -192,6 +199,7 @@ class DefaultTrainer(TrainerBase):
         names = _try_get_key(self.cfg, "DATASETS.TEST", default=())
         asks = own.build_evaluator.__func__ is not base.build_evaluator.__func__  # type: ignore[attr-defined]
         has = own.build_test_loader.__func__ is not base.build_test_loader.__func__  # type: ignore[attr-defined]
+        has = has or ownership.original("detectron2") is not None
         if names and asks and not has and own.test.__func__ is base.test.__func__:  # type: ignore[attr-defined]
             raise OutOfScope(
                 f"DATASETS.TEST {tuple(names)}: detection data is not part of the engine; override "
@@ -233,7 +241,9 @@ class DefaultTrainer(TrainerBase):
         """Timer, scheduler, precise BN, checkpoints, evaluation, writers: in this order."""
         cfg = self.cfg
         made: list[Any] = [hooks.IterationTimer(), hooks.LRScheduler()]
-        if _try_get_key(cfg, "TEST.PRECISE_BN.ENABLED", default=False) and get_bn_modules(self.model):
+        if _try_get_key(cfg, "TEST.PRECISE_BN.ENABLED", default=False) and hooks.precise_bn().get_bn_modules(
+            self.model
+        ):
             loader = self.build_train_loader(cfg)
             made.append(hooks.PreciseBN(cfg.TEST.EVAL_PERIOD, self.model, loader, cfg.TEST.PRECISE_BN.NUM_ITER))
         saver = hooks_save.together(self, self.checkpointer)
@@ -279,17 +289,19 @@ class DefaultTrainer(TrainerBase):
     @classmethod
     def build_model(cls, cfg: Any) -> torch.nn.Module:
         """The registered model ``cfg.MODEL.META_ARCHITECTURE``; override it for one that is not registered."""
-        model = build_model(cfg)
+        # By its import name, so that detectron2's own models are found where detectron2 is installed.
+        model: torch.nn.Module = importlib.import_module("detectron2.modeling").build_model(cfg)
         logger.info(f"Model:\n{model}")
         return model
 
     @classmethod
     def build_train_loader(cls, cfg: Any) -> Any:
-        raise NotImplementedError("detection data is not part of the engine: override `build_train_loader(cls, cfg)`")
+        return _data("build_detection_train_loader", "override `build_train_loader(cls, cfg)`")(cfg)
 
     @classmethod
     def build_test_loader(cls, cfg: Any, dataset_name: str) -> Any:
-        raise NotImplementedError("override `build_test_loader(cls, cfg, dataset_name)` to evaluate")
+        instead = "override `build_test_loader(cls, cfg, dataset_name)` to evaluate"
+        return _data("build_detection_test_loader", instead)(cfg, dataset_name)
 
     @classmethod
     def build_evaluator(cls, cfg: Any, dataset_name: str) -> Any:

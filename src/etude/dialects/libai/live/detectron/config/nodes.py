@@ -1,4 +1,4 @@
-"""detectron2's config node: fvcore's, with a version; files of earlier versions are read in today's words."""
+"""detectron2's config node: fvcore's, with a version. Files of earlier versions are read with today's names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from etude.dialects.libai.lazy import nodes
 from etude.dialects.libai.lazy.yacs_places import telling
+from etude.errors import MissingExtra
+
+try:
+    from fvcore.common import config as fvcore
+except ImportError as error:
+    raise MissingExtra("fvcore", "detectron2", "a yacs config (CfgNode, get_cfg)") from error
 
 logger = logging.getLogger("detectron2.config.config")
 
@@ -42,16 +47,21 @@ _RENAMED: dict[int, dict[str, str]] = {
 _ANCHORS = ("ASPECT_RATIOS", "SIZES")
 
 
-class CfgNode(nodes.CfgNode):
+class CfgNode(fvcore.CfgNode):  # type: ignore[misc]
     """A node whose files may say for which version of detectron2's keys they were written."""
 
     def merge_from_file(self, cfg_filename: str, allow_unsafe: bool = True) -> None:
+        """Merge a YAML file, which is read as data: ``allow_unsafe`` has no effect."""
         with telling(self, file=cfg_filename):
-            self._merge_file(cfg_filename, allow_unsafe)
+            self._merge_file(cfg_filename)
 
-    def _merge_file(self, cfg_filename: str, allow_unsafe: bool) -> None:
+    def merge_from_list(self, cfg_list: list[Any]) -> None:
+        with telling(self, pairs=cfg_list):
+            super().merge_from_list(cfg_list)
+
+    def _merge_file(self, cfg_filename: str) -> None:
         assert os.path.isfile(cfg_filename), f"Config file '{cfg_filename}' does not exist!"
-        loaded = type(self)(self.load_yaml_with_base(cfg_filename, allow_unsafe=allow_unsafe))
+        loaded = type(self)(self.load_yaml_with_base(cfg_filename, allow_unsafe=False))
         newest = self.get("VERSION", VERSION)
         assert newest == VERSION, "CfgNode.merge_from_file is only allowed on a config object of latest version!"
         version = loaded["VERSION"] if "VERSION" in loaded else guess_version(loaded, cfg_filename)
@@ -67,7 +77,7 @@ class CfgNode(nodes.CfgNode):
         self.update(upgraded)
 
     def dump(self, *args: Any, **kwargs: Any) -> str:
-        return super().dump(**kwargs)
+        return str(super().dump(**kwargs))
 
 
 def guess_version(cfg: Any, filename: str) -> int:

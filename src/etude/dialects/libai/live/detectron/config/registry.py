@@ -1,15 +1,18 @@
-"""fvcore's registry: classes and functions of one kind by name."""
+"""fvcore's registry, and the models that a yacs config names (``MODEL.META_ARCHITECTURE``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from etude.dialects.libai.lazy.read_errors import near, put_on
 from etude.dialects.libai.lazy.targets import locate
-from etude.errors import ConfigError
+from etude.dialects.libai.live.detectron.config.user_errors import about
+from etude.errors import ConfigError, OutOfScope
 
-__all__ = ["Registry", "locate"]
+__all__ = ["META_ARCH_REGISTRY", "Registry", "build_model", "locate"]
 
 
 class Registry:
@@ -50,3 +53,21 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"Registry of {self._name}: {', '.join(self._obj_map)}"
+
+
+META_ARCH_REGISTRY = Registry("META_ARCH")
+_DETECTION = ("GeneralizedRCNN", "PanopticFPN", "ProposalNetwork", "RetinaNet", "SemanticSegmentor", "FCOS")
+
+
+def build_model(cfg: Any) -> torch.nn.Module:
+    """Build the model that is registered as ``cfg.MODEL.META_ARCHITECTURE``, on its device."""
+    name = cfg.MODEL.META_ARCHITECTURE
+    if name in _DETECTION and name not in META_ARCH_REGISTRY:
+        raise OutOfScope(
+            f"MODEL.META_ARCHITECTURE: {name} is out of Étude's scope: detection models come from detectron2, which is "
+            "not installed; or register a model of your own with @META_ARCH_REGISTRY.register() and name it here"
+        )
+    model: torch.nn.Module = META_ARCH_REGISTRY.get(name)(cfg)
+    device = str(cfg.MODEL.DEVICE)
+    with about("MODEL.DEVICE", hint="such as cpu, cuda or cuda:1"):
+        return model.to("cpu" if device.startswith("cuda") and not torch.cuda.is_available() else device)

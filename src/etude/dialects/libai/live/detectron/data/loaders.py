@@ -14,8 +14,6 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from etude.data.seeds import kept_generators, mix, seed_process
-from etude.dialects.libai.lazy.configurable import configurable
-from etude.dialects.libai.live.detectron.data.catalog import test_loader_from_config, train_loader_from_config
 from etude.dialects.libai.live.detectron.data.samplers import InferenceSampler, TrainingSampler, own_batch_size
 from etude.dialects.libai.live.detectron.default import seed_all_rng
 
@@ -281,7 +279,6 @@ def _as_it_is(sample: Any) -> Any:
     return sample
 
 
-@configurable(from_config=train_loader_from_config)  # type: ignore[untyped-decorator]
 def build_detection_train_loader(
     dataset: Any,
     *,
@@ -293,10 +290,7 @@ def build_detection_train_loader(
     collate_fn: Collate | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Endless batches of a list of dicts (or a data set), each sample through ``mapper``.
-
-    Given a yacs config, the data sets that it names are taken from the catalog: ``(cfg, mapper=…)``.
-    """
+    """Endless batches of a list of dicts (or a data set), each sample through ``mapper``."""
     dataset = _data_set(dataset, mapper)
     if not isinstance(dataset, IterableDataset) and sampler is None:
         sampler = TrainingSampler(len(dataset))
@@ -311,7 +305,6 @@ def build_detection_train_loader(
     )
 
 
-@configurable(from_config=test_loader_from_config)  # type: ignore[untyped-decorator]
 def build_detection_test_loader(
     dataset: Any,
     *,
@@ -321,7 +314,7 @@ def build_detection_test_loader(
     num_workers: int = 0,
     collate_fn: Collate | None = None,
 ) -> DataLoader[Any]:
-    """Every sample once, in batches of ``batch_size``; ``(cfg, name, mapper=…)`` takes a data set of the catalog."""
+    """Every sample once, in batches of ``batch_size``."""
     dataset = _data_set(dataset, mapper)
     if not isinstance(dataset, IterableDataset) and sampler is None:
         sampler = InferenceSampler(len(dataset))

@@ -14,13 +14,22 @@ from typing import Any
 import torch
 
 from etude.dialects.libai.live.detectron.hooks.events import EventStorage
-from etude.dialects.libai.live.detectron.hooks.precise_bn import get_bn_modules, update_bn_stats
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
 from etude.dialects.libai.live.detectron.trainer import HookBase
 from etude.dialects.libai.live.hooks import hooks as shared
 from etude.dialects.libai.multipliers import is_param_scheduler
+from etude.errors import MissingExtra
 
 Predicate = Callable[[Any], bool]
+
+
+def precise_bn() -> Any:
+    """Return fvcore's module of that name, which measures batch norm's statistics anew."""
+    try:
+        from fvcore.nn import precise_bn
+    except ImportError as error:
+        raise MissingExtra("fvcore", "detectron2", "the hook PreciseBN") from error
+    return precise_bn
 
 
 class CallbackHook(shared.CallbackHook, HookBase):
@@ -82,7 +91,7 @@ class PreciseBN(HookBase):
 
     def __init__(self, period: int, model: torch.nn.Module, data_loader: Iterable[Any], num_iter: int) -> None:
         self._logger = logging.getLogger("detectron2.engine.hooks")
-        self._disabled = not get_bn_modules(model)
+        self._disabled = not precise_bn().get_bn_modules(model)
         if self._disabled:
             self._logger.info("PreciseBN is disabled because model does not contain BN layers in training mode.")
         self._period, self._model, self._data_loader, self._num_iter = period, model, data_loader, num_iter
@@ -102,7 +111,7 @@ class PreciseBN(HookBase):
             self._data_iter = iter(self._data_loader)
         with EventStorage():
             self._logger.info(f"Running precise-BN for {self._num_iter} iterations...  ")
-            update_bn_stats(self._model, itertools.islice(self._data_iter, self._num_iter), self._num_iter)
+            precise_bn().update_bn_stats(self._model, itertools.islice(self._data_iter, self._num_iter), self._num_iter)
 
 
 class TorchProfiler(HookBase):

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 import functools
+import os
 import platform
+import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+
+from etude.dialects.libai.lazy.load import DetectronLazyConfig
+
+
+@dataclass
+class ShapeSpec:
+    """The shape of a feature map, as far as it is known."""
+
+    channels: int | None = None
+    height: int | None = None
+    width: int | None = None
+    stride: int | None = None
+
+
+def reload_lazy_config(cfg: Any) -> Any:
+    """Return ``cfg`` as it is after being saved to a file and read again."""
+    with tempfile.TemporaryDirectory(prefix="detectron2") as folder:
+        path = os.path.join(folder, "d2_cfg_test.yaml")
+        DetectronLazyConfig.save(cfg, path)
+        return DetectronLazyConfig.load(path)
 
 
 def collect_env_info() -> str:
