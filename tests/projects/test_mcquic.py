@@ -116,3 +116,38 @@ print("same")
     (projects.cwd / "same.py").write_text(code)
     done = projects.run("same.py")
     assert done.stdout.strip() == "same", done.stderr
+
+
+@REAL
+def test_the_value_tuners_have_the_arguments_and_the_values_of_the_original(projects):
+    code = """
+import importlib.util, inspect, sys, types
+
+def real(name, file):
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec); sys.modules[name] = module; spec.loader.exec_module(module)
+    return module
+
+from etude.dialects.mcquic.live import tuners as ours
+from etude.dialects.mcquic.files import Restorable
+root = next(p for p in sys.path if "mcquic-0.1.40" in p)
+for name in ("mcquic", "mcquic.utils", "vlutils", "vlutils.base"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["vlutils.base"].Restorable = Restorable
+sys.modules["mcquic.utils"].ValueTunerRegistry = types.SimpleNamespace(register=lambda kind: kind)
+base = real("mcquic.baseClass", root + "/mcquic/baseClass.py")
+theirs = real("mcquic.train.valueTuners", root + "/mcquic/train/valueTuners.py")
+kinds = [kind for kind in vars(theirs).values() if inspect.isclass(kind) and issubclass(kind, base.ValueTuner)]
+for kind in kinds:
+    twin = getattr(ours, kind.__name__)
+    arguments = [[(p.name, p.default) for p in inspect.signature(each).parameters.values()] for each in (kind, twin)]
+    assert arguments[0] == arguments[1], kind
+    first, second = kind(), twin()
+    for _ in range(3000):
+        assert abs(first.Value - second.Value) < 1e-12, kind
+        first.step(); second.step()
+print(len(kinds))
+"""
+    (projects.cwd / "tuners.py").write_text(code)
+    done = projects.run("tuners.py")
+    assert done.stdout.strip() == "8", done.stderr

@@ -368,3 +368,12 @@ def test_a_short_try_leaves_nothing_behind(here):
     assert sorted(Path().rglob("*")) == before
     assert main(["train", "config.yaml", "-q", "--limit-batches", "1", "train.batchSize=1"]) == 0
     assert state("saved/latest/last.ckpt")["_step"] == 3
+
+
+@pytest.mark.parametrize(("most", "left"), [(0, 4), (-1, 4), (2, 2), (1, 1)])
+def test_a_saver_keeps_so_many_runs_the_latest_among_them(tmp_path, most, left):
+    for name in ("20200101-000000", "20200102-000000", "20200103-000000"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    Saver(tmp_path / "runs", maxItems=most, tensorboard=False)
+    assert len(list((tmp_path / "runs").iterdir())) == left
+    assert (tmp_path / "runs" / "latest").is_dir()
