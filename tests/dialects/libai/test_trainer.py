@@ -89,7 +89,7 @@ def test_a_loss_that_is_lost_is_told_once_with_the_way_back(trainer_of: Callable
     told = [line for line in Path("out/log.txt").read_text().splitlines() if "trains on all the same" in line]
     assert len(told) == 1 and "total_loss is nan, since iteration 6." in told[0]
     assert "from before is out/model_0000005, which max_to_keep=100 will remove: stop the run" in told[0]
-    assert told[0].endswith("go on from there with --resume out/model_0000005")
+    assert told[0].endswith("resume from there with --resume out/model_0000005")
     assert trainer.iter == 12 and Path("out/last_checkpoint").read_text() == "model_final"
 
 
