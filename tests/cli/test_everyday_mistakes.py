@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,7 @@ def test_scores_are_found_in_a_mapping_and_missed_with_a_reason(mistaken):
     assert good.code == 0, good.err
     bad = mistaken("train", "m.yaml", "--folder", "bad", model="model: {type: Named, key: features}")
     assert bad.code == 3 and "the model returns a dict with features" in bad.err and "logits" in bad.err
+    assert re.search(r"m.yaml:\d+: model Named, step 1", bad.err)
 
 
 @pytest.mark.parametrize(

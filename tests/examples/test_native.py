@@ -76,6 +76,12 @@ def test_the_exported_digits_are_recognised(tmp_path, capfd):
     assert accuracy > 0.85 and "checked on a batch" in capfd.readouterr().out
 
 
+def test_a_sweep_is_drawn(tmp_path):
+    pytest.importorskip("optuna", reason="etude sweep needs the extra [sweep]")
+    page = runpy.run_path(str(EXAMPLES / "sweep_digits.py"))["main"](str(tmp_path / "sweep"), trials=2, epochs=1)
+    assert "optim.lr" in Path(page).read_text()
+
+
 def test_fine_tuning_starts_from_another_run(tmp_path):
     first = etude.train(EXAMPLES / "finetune.yaml", ["~hooks"], options=Options(folder=tmp_path / "first", quiet=True))
     second = etude.train(

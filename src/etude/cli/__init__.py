@@ -168,6 +168,8 @@ def guarded(args: argparse.Namespace) -> int:
 
 def _report_any(error: Exception) -> int:
     """Say what was raised, as a mistake of the config, of user-defined code, of the data or of ours; its exit code."""
+    if type(error) is UserCodeError and hasattr(error, "etude_where"):
+        return _report(UserCodeError(f"{error.etude_where}: {error}"), cause=error.__cause__)
     if isinstance(error, EtudeError):
         return _report(getattr(error, "etude_reported", error))
     reported = getattr(error, "etude_reported", None) or lost_worker(error)

@@ -175,7 +175,7 @@ class Step:
             with self.autocast():
                 losses, output, target = self.forward(batch)
         except Exception as error:
-            error.etude_where = f"model {type(run.model).__name__}, step {run.step + 1}, {_shapes(batch)}"  # type: ignore[attr-defined]
+            error.etude_where = f"{_place(run)}model {type(run.model).__name__}, step {run.step + 1}, {_shapes(batch)}"  # type: ignore[attr-defined]
             raise
         total = _sum(losses)
         run.outputs = {"losses": losses, "loss": total, "output": output, "target": target}
@@ -444,6 +444,11 @@ def _mean(value: Any) -> Tensor:
     if isinstance(value, Sequence) and all(isinstance(item, Tensor) for item in value):
         return _sum({str(index): _mean(item) for index, item in enumerate(value)})
     raise UserCodeError(f"a loss must be a tensor or a list of tensors, not {_describe(value)}")
+
+
+def _place(run: Run) -> str:
+    """Return where the config names the model, for messages."""
+    return f"{run.plan.model.at}: " if run.plan is not None and run.plan.model.at.file else ""
 
 
 def _shapes(batch: Any) -> str:
