@@ -1,4 +1,5 @@
-"""Accounts a run's wall time to data, forward and backward, update, hooks by name, evaluation, checkpoint and waiting.
+"""Accounts a run's wall time to its start, data, forward and backward, update, hooks by name, evaluation, checkpoint,
+waiting for other processes, and its end.
 
 A thread looks at the training thread's stack now and then and gives the time since its last look to what it sees. A
 step of training pays nothing for it: no clock is read and no call is wrapped.
@@ -21,11 +22,14 @@ from etude.core.hook import PointCalls
 _FIRST, _LATER, _SHORT = 0.01, 0.05, 20.0
 _IMPATIENT = 2e-5
 _CHANCE = random.Random()  # its own: the global one belongs to the training
-DATA, FORWARD, UPDATE, EVALUATION, CHECKPOINT, WAITING, OTHER = (
-    "data", "forward/backward", "update", "evaluation", "checkpoint", "waiting for other processes", "other",
+DATA, FORWARD, UPDATE, EVALUATION, CHECKPOINT, WAITING, START, END, OTHER = (
+    "data", "forward/backward", "update", "evaluation", "checkpoint", "waiting for other processes", "start", "end",
+    "other",
 )  # fmt: skip
 _HOOK = "hook "
-#: Share of the time spent waiting for data from which a run prints advice.
+#: Its frames do not decide: it calls the store, whose time belongs to checkpoints.
+_STOPS = f"{_HOOK}Stops"
+#: The share of the training time from which on a run that waits for data gets advice.
 SLOW_DATA = 0.2
 _EVALUATES = {"evaluate", "run_val", "val", "_do_test", "test_net", "inference_on_dataset"}
 _STEPS = {"train_step", "run_iter", "run_step"}
@@ -89,7 +93,7 @@ def classify(frame: FrameType | None) -> str:
         seen = _seen(one)
         if seen is not None:
             found = seen
-        if found not in (OTHER, DATA, FORWARD):
+        if found not in (OTHER, DATA, FORWARD, _STOPS):
             return found
     return found
 
@@ -144,7 +148,8 @@ def table(seconds: Mapping[str, float]) -> list[str]:
 
 def advice(seconds: Mapping[str, float], *, workers: int | None, batch_size: int | None) -> str:
     """Return what to try when a run waits for data for more than a fifth of its time; else nothing."""
-    whole, data = sum(seconds.values()), seconds.get(DATA, 0.0)
+    whole = sum(spent for name, spent in seconds.items() if name not in (START, END))
+    data = seconds.get(DATA, 0.0)
     if whole < 1.0 or data <= SLOW_DATA * whole:
         return ""
     said = f"training waited for data {data / whole:.0%} of the time ({data:.1f} s of {whole:.1f} s)"

@@ -85,6 +85,7 @@ class Session:
             self.run.events.close()
             raise
         self._begun_at = self.run.done
+        self.sampler.seconds[sampler.START] = time.monotonic() - self.began
         self.sampler.start()
         return self
 
@@ -146,6 +147,7 @@ class Session:
 
     def _close(self, error: BaseException | None) -> None:
         self.sampler.stop()
+        closing = time.monotonic()
         self.console.rest()
         for loader in self.run.data.values():
             close = getattr(loader, "close", None)
@@ -159,6 +161,7 @@ class Session:
             error = error or failed
             raise
         finally:
+            self.sampler.seconds[sampler.END] = time.monotonic() - closing
             self._say_last_words(error, unused=unused)
             if self.status is not None and not unused:
                 self.status.end(error, time=self.sampler.seconds, note=self._advice())
