@@ -56,8 +56,13 @@ def test_history_stays_small_and_keeps_its_ends():
 
 
 def test_live_curves_are_an_svg(monkeypatch):
-    live = LiveCurves()
+    live = LiveCurves(total=40)
     monkeypatch.setattr(live, "_show", lambda force: None)
     for step in range(5):
         live.write(Record(step, 0, "train", {"loss": 1.0 / (step + 1), "lr": 0.1}, 0.0))
-    assert live.html().startswith("<svg") and "train/loss" in live.html() and "train/lr" not in live.html()
+    assert (
+        "<svg" in live.html()
+        and "<progress" in live.html()
+        and "train/loss" in live.html()
+        and "train/lr" not in live.html()
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+from etude.events.console import duration
 from etude.events.record import Record
 
 #: Points per value; beyond that every second one is forgotten.
@@ -25,23 +28,27 @@ class History:
 
 
 class LiveCurves(History):
-    """Shows loss and metrics as a picture that is renewed while a notebook cell trains, at most once a second."""
+    """Shows a progress bar and the curves of loss and metrics while a notebook cell trains, at most once a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, total: int | None = None) -> None:
         super().__init__()
+        self.total, self._step = total, 0
+        self._first: int | None = None  # a resumed run begins later
+        self._began = time.monotonic()
         self._shown = float("-inf")
         self._handle: object | None = None
 
     def write(self, record: Record) -> None:
         super().write(record)
+        if self._first is None:
+            self._first, self._began = record.step, time.monotonic()
+        self._step = max(self._step, record.step)
         self._show(force=False)
 
     def close(self) -> None:
         self._show(force=True)
 
     def _show(self, *, force: bool) -> None:
-        import time
-
         if not self.curves or (not force and time.monotonic() - self._shown < 1.0):
             return
         self._shown = time.monotonic()
@@ -54,7 +61,7 @@ class LiveCurves(History):
             self._handle.update(picture)  # type: ignore[attr-defined]
 
     def html(self) -> str:
-        """Return the curves of losses and metrics as SVG."""
+        """Return the progress, and the curves of losses and metrics as SVG."""
         from etude.preview.draw import svg
 
         wanted = {
@@ -62,4 +69,13 @@ class LiveCurves(History):
             for name, points in self.curves.items()
             if len(points) > 1 and (name == "train/loss" or name.startswith("val/"))
         }
-        return svg(wanted, "")
+        return self._progress() + svg(wanted, "")
+
+    def _progress(self) -> str:
+        spent = time.monotonic() - self._began
+        if not self.total:
+            return f"<div>step {self._step}, {duration(spent)}</div>"
+        done = self._step - (self._first or 0)
+        left = spent * (self.total - self._step) / done if done else 0.0
+        bar = f'<progress value="{self._step}" max="{self.total}" style="width:24em"></progress>'
+        return f"<div>{bar} step {self._step}/{self.total}, {duration(spent)}, {duration(left)} left</div>"

@@ -110,7 +110,9 @@ class Session:
     def _open_status(self) -> None:
         """Write down what can be seen of the run from outside."""
         run = self.run
-        run.events.writers.append(LiveCurves() if in_notebook() and not self.options.quiet else History())
+        run.events.writers.append(
+            LiveCurves(run.total_steps) if in_notebook() and not self.options.quiet else History()
+        )
         if run.folder is not None and self.lasting and run.world.is_main:
             self.status = Status(run.folder, run, plan_text=self._plan_text(), began=self.began)
             self.status.begin()

@@ -39,7 +39,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("config", metavar="CONFIG")
     parser.add_argument("overrides", metavar="key=value", nargs="*")
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
-    parser.add_argument("--plot", metavar="FILE", help="draw the curves of all groups into FILE (.png, .svg, .pdf)")
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="draw the curves of all groups into FILE (.svg, or with matplotlib .png and .pdf; default: NAME.svg)",
+    )
     parser.add_argument("--acts", action="store_true", help="every act of every hook, one per line")
     parser.add_argument("--dialect", default="")
     many = parser.add_argument_group("several processes")
@@ -72,11 +78,12 @@ def run(args: argparse.Namespace) -> int:
         _print_curves(story.curves)
         for note in story.notes:
             print(f"note       {note}")
-    if args.plot:
+    if args.plot is not None:
         from etude.preview.draw import save_plot
 
-        save_plot(story.curves, args.plot, title=plan.name)
-        print(f"drawn into {args.plot}")
+        target = args.plot or f"{plan.name}.svg"
+        save_plot(story.curves, target, title=plan.name)
+        print(f"drawn into {target}")
     return 0
 
 
