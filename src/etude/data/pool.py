@@ -72,8 +72,7 @@ class Worker:
         """Send without waiting for the worker, which may itself be waiting to hand over an answer.
 
         The pipe takes the messages of all tasks that are given ahead, unless a batch has very many samples. Such a
-        message is written by a thread. (A thread in the worker that takes messages from the pipe would be simpler. It
-        halves the speed: it needs the interpreter four times a message, and each time waits for the sample being made.)
+        message is written by a thread.
         """
         if self._writing is not None:
             self._writing.join()
