@@ -16,6 +16,7 @@ from etude.errors import ResumeError, printable
 
 if TYPE_CHECKING:
     from etude.core.run import Run
+    from etude.plan import Plan
 
 #: Parts without which nothing is resumed.
 ESSENTIAL = ("model", "counters", "generators")
@@ -36,11 +37,21 @@ class Generators:
 
 
 def collect(run: Run) -> dict[str, Any]:
-    """Part → state, and the plan it belongs to."""
+    """Return part → state, and the plan it belongs to."""
     state: dict[str, Any] = {name: part.state_dict() for name, part in run.parts().items()}
     state["generators"] = Generators().state_dict()
-    state["plan"] = facts(run.plan) if run.plan is not None else {}
+    state["plan"] = _facts_of(run.plan) if run.plan is not None else {}
     return state if run.peers is None else _of_all_ranks(state)
+
+
+_known: list[Any] = [None, {}]
+
+
+def _facts_of(plan: Plan) -> dict[str, Any]:
+    """Return the facts of ``plan``, which is frozen: they are worked out once, not with every save."""
+    if _known[0] is not plan:
+        _known[:] = [plan, facts(plan)]
+    return dict(_known[1])
 
 
 def _of_all_ranks(state: dict[str, Any]) -> dict[str, Any]:
