@@ -225,3 +225,17 @@ def test_a_config_for_scripts_of_detectron2_is_known_as_one(
     told = "".join(capsys.readouterr())
     assert "blob.yaml:2: MODEL is a section of detectron2's configs, which a script reads" in told
     assert "run your script: etude exec tools/train_net.py --config-file blob.yaml" in told
+
+
+def test_a_tuple_of_one_declared_kind_may_have_any_length() -> None:
+    from typing import Tuple  # noqa: UP035
+
+    from etude.config.tree import Tree
+    from etude.dialects.libai.arguments import arguments
+
+    def model(pixel_mean: Tuple[float]) -> None:  # noqa: UP006
+        """Declares its argument as detectron2's models do."""
+
+    assert not arguments(Tree({"model": {"_target_": model, "pixel_mean": [103.5, 116.3, 123.7]}}, {}, {}, {}))
+    (wrong,) = arguments(Tree({"model": {"_target_": model, "pixel_mean": ["a"]}}, {}, {}, {}))
+    assert "model.pixel_mean must be" in wrong.message

@@ -121,5 +121,7 @@ def _text(annotation: Any) -> str:
 
 
 def _of_configs(annotation: str) -> str:
-    """What a config can say of what is declared: numbers, where a tensor would do as well."""
+    """Return what a config can say of what is declared: numbers, where a tensor would do as well."""
+    # detectron2 writes ``Tuple[float]`` for tuples of any length (``GeneralizedRCNN.pixel_mean``).
+    annotation = re.sub(r"\b([Tt]uple)\[([\w.]+)\]", r"\1[\2, ...]", annotation)
     return re.sub(r"\s*\|\s*(torch\.)?Tensor\b", "", annotation)
