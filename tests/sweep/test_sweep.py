@@ -106,6 +106,7 @@ def test_a_config_that_is_wrong_ends_the_sweep_at_once(capfd: pytest.CaptureFixt
     ("word", "complaint"),
     [
         ("a=2..1", "the range is empty"),
+        ("a=1e-4...1e-2", "a range has two dots"),
         ("a=0..1:log", "needs numbers above zero"),
         ("a=1..2:lin", "no scale is called 'lin'"),
         ("a=x..y", "goes from one number to another"),

@@ -93,6 +93,8 @@ def parse_space(words: Iterable[str]) -> Space:
 
 
 def _range(word: str, key: str, match: re.Match[str]) -> Range:
+    if "..." in word:
+        raise ConfigError(f"{word}: a range has two dots", hint="write 1e-4..1e-2 or 2..6")
     ends = [parse_value(match[name], word) for name in ("low", "high")]
     if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
         raise ConfigError(f"{word}: a range goes from one number to another", hint="write 1e-4..1e-2 or 2..6")
