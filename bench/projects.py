@@ -46,12 +46,12 @@ files = [file for file in sorted(glob.glob(root + "/**/*.py", recursive=True)) i
 loaded = clean = 0
 for file in files:
     try:
-        name, tree = dialects.read(file)
+        dialect, tree = dialects.read(file)
     except Exception as error:
         print(file[len(root):], error, file=sys.stderr)
         continue
     loaded += 1
-    errors = [one for one in dialects.survey(name, tree)[1] if one.severity == "error"]
+    errors = [one for one in dialect.check(tree) if one.severity == "error"]
     clean += not errors
     for one in errors:
         print(file[len(root):], one.message, file=sys.stderr)

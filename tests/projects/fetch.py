@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -52,17 +54,12 @@ PINS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-_FILES = "https://files.pythonhosted.org/packages"
-#: Folder → a source distribution whose setup fails or compiles: its address and checksum. It is only unpacked.
+#: Folder → a source distribution whose setup fails or compiles, and its checksum. It is only unpacked.
 SOURCES: dict[str, tuple[str, str]] = {
-    "libai-0.1.1": (
-        f"{_FILES}/47/aa/a132a5840f82e5d19153cdc884b05d488531bca36379686436b72d6ed11e/LiBai-0.1.1.tar.gz",
-        "833b2ce2ef59a343cd4968f1301096d333482b8f31cdd7b5097cbac84f1821e2",
-    ),
-    "mcquic-0.1.40": (
-        f"{_FILES}/7e/75/6b77a081ae118dea41832939d84b97043690be20e8916b20774b1d76d304/mcquic-0.1.40.tar.gz",
-        "1b373cfb1a16fc29f1a7f8667fc9582bcec6aee9a9ad8feb4e1ac137e16f767b",
-    ),
+    "libai-0.1.1": ("LiBai-0.1.1.tar.gz", "833b2ce2ef59a343cd4968f1301096d333482b8f31cdd7b5097cbac84f1821e2"),
+    "mcquic-0.1.40": ("mcquic-0.1.40.tar.gz", "1b373cfb1a16fc29f1a7f8667fc9582bcec6aee9a9ad8feb4e1ac137e16f767b"),
+    # The original engine; only for recording with it.
+    "mmcv-1.7.2": ("mmcv-1.7.2.tar.gz", "2116a1609f9d3f59824074774366fd8b9410437bc95a24d535669b35d55352be"),
 }
 
 
@@ -90,15 +87,16 @@ def fetch(name: str) -> Path:
 
 
 def _unpacked(name: str) -> Path:
-    target, (address, checksum) = folder(name), SOURCES[name]
+    target, (file, checksum) = folder(name), SOURCES[name]
     stamp = target / ".pins"
     if stamp.is_file() and stamp.read_text() == checksum:
         return target
+    CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as made:
-        with urllib.request.urlopen(address, timeout=60) as source:
+        with urllib.request.urlopen(_address(file), timeout=60) as source:
             content = source.read()
         if hashlib.sha256(content).hexdigest() != checksum:
-            raise ValueError(f"{address} is not what was pinned")
+            raise ValueError(f"{file} of your package index is not the one that was pinned")
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             archive.extractall(made, filter="data")
         (inside,) = Path(made).iterdir()
@@ -106,6 +104,18 @@ def _unpacked(name: str) -> Path:
         shutil.rmtree(target, ignore_errors=True)
         os.replace(inside, target)
     return target
+
+
+def _address(file: str) -> str:
+    """Return where pip's package index has ``file``.
+
+    ``pip download`` would also run the setup of a source distribution, which fails for these. The log of ``pip index`` has the link.
+    """
+    command = [sys.executable, "-m", "pip", "index", "versions", file.partition("-")[0], "-vvv"]
+    log = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    if link := re.search(rf"\S+/{re.escape(file)}(?=#|\s)", log):
+        return link[0]
+    raise urllib.error.URLError(f"the package index has no {file}")
 
 
 if __name__ == "__main__":

@@ -263,10 +263,34 @@ class _Scan:
         init = next((item for item in node.body if isinstance(item, _FUNCTIONS) and item.name == "__init__"), None)
         parent = _united(parents.values())
         if init is not None:
-            return _with_init(own, init, parent)
+            return _with_init(own, init, self._called(source, node, init, parent, hops))
         if parent is None:
             return replace(own, open=True)
         return replace(own, parameters=parent.parameters, open=parent.open, forwards=parent.forwards)
+
+    def _called(
+        self,
+        source: Source,
+        node: ast.ClassDef,
+        init: ast.FunctionDef | ast.AsyncFunctionDef,
+        parent: Signature | None,
+        hops: int,
+    ) -> Signature | None:
+        """The signature that ``__init__`` hands arguments on to: that of ``parent``, or of a class further up where
+        ``super(Parent, self).__init__`` leaves the parent out."""
+        call = _forwarding(init)
+        above = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
+        if not isinstance(above, ast.Call) or _tail(above.func) != "super" or not above.args:
+            return parent
+        if _tail(above.args[0]) == node.name or not isinstance(above.args[0], ast.Name | ast.Attribute):
+            return parent
+        skipped = class_of(self.target_of(source, above.args[0]), folders=self.folders)
+        if skipped is None or len(skipped[1].bases) != 1:
+            return None
+        (base,) = skipped[1].bases
+        if not isinstance(base, ast.Name | ast.Attribute):
+            return None
+        return self.signature(self.target_of(skipped[0], base), hops + 1)
 
 
 def _united(parents: Iterable[Signature | None]) -> Signature | None:

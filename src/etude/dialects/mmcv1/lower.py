@@ -13,7 +13,7 @@ from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
 from etude.dialects.mmcv1.parts import tell_unknown_parts
 from etude.dialects.mmcv1.project_parts import tell_project_parts
-from etude.dialects.mmcv1.projects import project_of, registered_by
+from etude.dialects.mmcv1.projects import PACKAGES, project_of, registered_by
 from etude.dialects.mmcv1.tracking import PARTS, tell_tracking
 from etude.dialects.mmcv1.values import PARAMWISE, tell_values
 from etude.dialects.openmm.checks.lowering import Lowering, number
@@ -112,7 +112,8 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     low = Lowering(tree)
     project = project_of(tree.values, tree.files, low.imports)
     theirs = registered_by(project) if project is not None else {}
-    low.registered = {**{at: target for at, target in theirs.items() if at[0] in _ENGINE_TABLES}, **low.registered}
+    own = {at: to for at, to in low.registered.items() if at not in theirs or to.partition(".")[0] not in PACKAGES}
+    low.registered = {**{at: target for at, target in theirs.items() if at[0] in _ENGINE_TABLES}, **own}
     hooks = _hooks(low)
     runner = _runner(low)
     plan = Plan(
@@ -156,7 +157,7 @@ def _target(words: Words, path: Path, value: Mapping[Any, Any]) -> str | None:
 
 def _without(theirs: Collection[str]) -> Words:
     """The words of the dialect without the names that an installed project has: those are not Étude's stand-ins."""
-    return replace(WORDS, names={name: to for name, to in WORDS.names.items() if name not in theirs})
+    return replace(WORDS, names={name: to for name, to in WORDS.names.items() if name not in theirs}, others=theirs)
 
 
 def _model(low: Lowering) -> Spec:

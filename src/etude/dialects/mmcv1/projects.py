@@ -38,6 +38,8 @@ PROJECTS = (
     Project("mmtrack", "MMTracking", uses=("mmdet", "mmcls")),
     Project("mmdet", "MMDetection"),
 )
+#: Where a config of one project imports another, names that both have are the first one's.
+PACKAGES = tuple(one.package for one in PROJECTS)
 
 
 def installed() -> list[Project]:

@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader
 
 from etude.checkpoint.state import Generators
 from etude.data.seeds import kept_generators
-from etude.dialects.mmengine.live import position
 from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch
 from etude.dialects.mmengine.live.logging.logger import print_log
-from etude.dialects.mmengine.live.worker_states import from_tensors, to_tensors
+from etude.dialects.openmm.live import position
+from etude.dialects.openmm.live.worker_states import from_tensors, to_tensors
 
 
 class Passes:

@@ -1,4 +1,4 @@
-"""Slips of the fingers anywhere in a config: a word that is one letter away from one that belongs there.
+"""Finds misspelt keys and names: a word that is one letter away from one that belongs there.
 
 Configs of this world may hold user-defined variables and keys that nobody reads, so an unknown word alone is no
 mistake. One that is a single slip away from a word that belongs there, and is missing, surely is.
@@ -6,7 +6,7 @@ mistake. One that is a single slip away from a word that belongs there, and is m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -36,6 +36,8 @@ class Words:
     served: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     keys: Mapping[tuple[str, ...], Sequence[str]] = field(default_factory=dict)
     defaults: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    #: Names that an installed project has. They are right, and are not suggested: many are one letter apart (BN, LN).
+    others: Collection[str] = ()
 
     def known(self, target: str) -> scan.Signature | None:
         """A base class by its old import name leads to ours."""
@@ -83,7 +85,8 @@ class _Slips:
 
     def _name(self, path: Path, value: Mapping[Any, Any]) -> None:
         name = value.get("type")
-        if isinstance(name, str) and name and _bare(name) not in self.names and "." not in name:
+        known = isinstance(name, str) and (_bare(name) in self.names or _bare(name) in self.words.others)
+        if isinstance(name, str) and name and not known and "." not in name:
             meant = _slip_of(name, self.names)
             if meant:
                 self._error((*path, "type"), name, f"{self._no(meant, path)} is called {name!r}", meant)

@@ -105,7 +105,11 @@ def _before_batch(runner: BaseRunner) -> dict[str, Any] | str:
     if loaders:
         return "that batch was the first of a pass"
     own = [current.own if data is current.loader else exact.own_states(data) for data in runner._loaders]
-    return {**parts, "passes": [], "rng": current.start.state(), "loaders": own}
+    workers = [exact.worker_states(data) for data in runner._loaders]
+    for data, state in zip(runner._loaders, workers, strict=True):
+        if data is current.loader and state:
+            state["started"] = current.lasting
+    return {**parts, "passes": [], "rng": current.start.state(), "loaders": own, "workers": workers}
 
 
 # -- the rest of a stage ----------------------------------------------------------------------------------------------

@@ -116,14 +116,14 @@ class EpochBasedRunner(BaseRunner):
             self._put_generators_back(restored)
             return self._batches, self._pass
         self._pass = exact.Pass(data_loader, at_once=True)
-        self._batches = iter(data_loader)
+        self._batches = exact.begin(data_loader)
         return self._batches, self._pass
 
     def _open_passes(self) -> list[Any]:
         return [self._batches]
 
     def _counted(self, data_loader: Any) -> Iterator[Any]:
-        for number, batch in enumerate(data_loader):
+        for number, batch in enumerate(exact.begin(data_loader)):
             self.data_batch, self._inner_iter = batch, number
             yield batch
             del self.data_batch

@@ -12,6 +12,7 @@ import os
 import random
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +22,17 @@ import torch
 from etude.checkpoint.formats import foreign
 from etude.checkpoint.state import Generators
 from etude.checkpoint.storage import disk
+from etude.dialects.mmcv1.live.workers import EpochSeeds
+from etude.dialects.openmm.live import position
+from etude.dialects.openmm.live.worker_states import from_tensors, to_tensors
 from etude.errors import ResumeError
 
 KEY = "etude"
 VERSION = 1
 #: Folder beside the checkpoints for the notes about them.
 NOTES = ".etude"
+#: The attribute of a loader that holds its workers.
+_WORKERS = "_etude_workers"
 
 
 def rng_state() -> dict[str, Any]:
@@ -88,6 +94,70 @@ def set_own_states(loader: Any, states: Sequence[torch.Tensor]) -> None:
             generator.set_state(state)
 
 
+def workers_of(loader: Any) -> position.Workers | None:
+    """Return the data workers of a loader; None where it has none, or where they are seeded anew at every pass."""
+    if not position.has_indices(loader) or not loader.num_workers or isinstance(loader.batch_sampler, EpochSeeds):
+        return None
+    known: position.Workers | None = vars(loader).get(_WORKERS)
+    if known is None:
+        known = position.Workers(loader.num_workers, persist=loader.persistent_workers)
+        vars(loader)[_WORKERS] = known
+    return known
+
+
+def worker_states(loader: Any) -> dict[str, Any]:
+    """Return where the generators of a loader's workers stand, for a checkpoint."""
+    workers = workers_of(loader)
+    if workers is None:
+        return {}
+    return {"started": workers.started, "states": {at: to_tensors(state) for at, state in workers.states.items()}}
+
+
+def set_worker_states(loader: Any, saved: Mapping[str, Any]) -> None:
+    """Let the workers of a loader that has not begun yet resume from ``saved``."""
+    workers = workers_of(loader)
+    if workers is not None and saved:
+        workers.started = bool(saved["started"])
+        workers.states = {int(at): from_tensors(state) for at, state in saved["states"].items()}
+
+
+def begin(loader: Any, skip: int = 0) -> Any:
+    """Begin a pass over ``loader``, behind ``skip`` batches where it has workers."""
+    workers = workers_of(loader)
+    if workers is None:
+        return iter(loader)
+    seeded, workers.started = workers.persist and workers.started, True
+    with no_seed_drawn(loader) if seeded else nullcontext():
+        return position.begin(loader, workers=workers, skip=skip)
+
+
+@contextmanager
+def no_seed_drawn(loader: Any) -> Iterator[None]:
+    """Keep the run's generators as they are while new processes stand in for workers that have their seed.
+
+    Torch draws a seed whenever it starts workers. Those that persist were started in the run that is resumed.
+    """
+    kept, loader.generator = loader.generator, torch.Generator()
+    try:
+        yield
+    finally:
+        loader.generator = kept
+
+
+def has_seed(loader: Any) -> bool:
+    """Return whether persistent workers of ``loader`` have been started, here or in the run that is resumed."""
+    workers = workers_of(loader)
+    return workers is not None and workers.persist and (workers.started or loader._iterator is not None)
+
+
+def take_no_seed(loader: Any) -> None:
+    """Let the persistent workers of ``loader`` start without a seed of the run: see :func:`no_seed_drawn`."""
+    workers = workers_of(loader)
+    if workers is not None and workers.persist:
+        workers.started = True
+        loader.generator = torch.Generator()
+
+
 @dataclass
 class Pass:
     """One pass over a loader: the generators at its start and at its first batch, and how many batches were taken.
@@ -102,9 +172,13 @@ class Pass:
     first: Generated | None = None
     taken: int = 0
     at_once: bool = False
+    #: Whether the workers had been started before this pass.
+    lasting: bool = False
 
     def __post_init__(self) -> None:
         self.own = own_states(self.loader)
+        workers = workers_of(self.loader)
+        self.lasting = workers is not None and workers.started
 
     def begin(self) -> None:
         """The next batch may be the first one: look at the generators, if they may have moved since the start."""
@@ -120,7 +194,8 @@ class Pass:
 
     def state(self) -> dict[str, Any]:
         first = self.first.state() if self.first is not None else None
-        return {"rng": self.start.state(), "first_rng": first, "taken": self.taken, "own": self.own}
+        state = {"rng": self.start.state(), "first_rng": first, "taken": self.taken, "own": self.own}
+        return {**state, "lasting": self.lasting}
 
 
 def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
@@ -130,8 +205,14 @@ def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
     """
     set_rng_state(saved["rng"])
     set_own_states(loader, saved.get("own", ()))
+    workers = workers_of(loader)
+    if workers is not None:
+        workers.started = bool(saved.get("lasting"))
     current = Pass(loader, at_once=saved["first_rng"] is None)
-    batches = iter(loader)
+    if workers is not None and workers.states:
+        current.taken = int(saved["taken"])
+        return begin(loader, skip=current.taken), current
+    batches = begin(loader)
     set_rng_state(saved["first_rng"])
     for _ in range(int(saved["taken"])):
         current.draw(batches)

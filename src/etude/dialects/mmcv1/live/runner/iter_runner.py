@@ -24,10 +24,10 @@ _TRAINING = itemgetter("training")
 class IterLoader:
     """A loader without an end: it starts again when it is exhausted, and counts how often."""
 
-    def __init__(self, dataloader: Any) -> None:
+    def __init__(self, dataloader: Any, *, begin: bool = True) -> None:
         self._dataloader = dataloader
         self._pass = exact.Pass(dataloader)
-        self.iter_loader = iter(self._dataloader)
+        self.iter_loader = exact.begin(dataloader) if begin else iter(())
         self._epoch = 0
 
     #: How often the loader was exhausted.
@@ -46,7 +46,7 @@ class IterLoader:
             if hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
                 self._dataloader.sampler.set_epoch(self._epoch)
             self._pass = exact.Pass(self._dataloader, at_once=True)
-            self.iter_loader = iter(self._dataloader)
+            self.iter_loader = exact.begin(self._dataloader)
             return self._pass.draw(self.iter_loader)
         except Exception as error:
             tell_of_data(error, f"pass {self._epoch + 1} over the data, batch {current.taken + 1}")
@@ -140,7 +140,8 @@ class IterBasedRunner(BaseRunner):
         return self.model.val_step(data_batch, **kwargs)  # type: ignore[operator]
 
     def _loop(self, engine: Run) -> None:
-        self._iter_loaders = [IterLoader(data) for data in self._loaders]
+        resumes = self._restored is not None and len(self._restored.state["passes"]) == len(self._loaders)
+        self._iter_loaders = [IterLoader(data, begin=not resumes) for data in self._loaders]
         self.call_hook("before_epoch")
         self._begin_exactly()
         self._seek()

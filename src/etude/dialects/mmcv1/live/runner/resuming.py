@@ -39,6 +39,11 @@ class Restored:
             state["rng"] = note["rng"]
 
     @property
+    def lasting(self) -> set[str]:
+        """Names of the hooks whose loader has workers already."""
+        return set((self.note or self.state).get("lasting", ()))
+
+    @property
     def hook_states(self) -> dict[str, Any]:
         return {**self.state["states"], **(self.note["states"] if self.note is not None else {})}
 
@@ -96,6 +101,8 @@ class Resuming:
             "rng": exact.rng_state(),
             "passes": self._pass_states(),
             "loaders": [exact.own_states(loader) for loader in self._loaders],
+            "workers": [exact.worker_states(loader) for loader in self._loaders],
+            "lasting": self._lasting(),
             "world": self._world_size,
         }
         return usual | self._position.parts
@@ -184,7 +191,7 @@ class Resuming:
         waiting, self._position.unsettled = self._position.unsettled, []
         for path, state in waiting:
             if state:
-                own = {key: state[key] for key in ("passes", "loaders")}
+                own = {key: state[key] for key in ("passes", "loaders", "workers")}
                 own |= {"position": _position(state), "rng": exact.rng_state()}
                 exact.write_own(path, self._rank, own)
 
@@ -198,7 +205,7 @@ class Resuming:
         for path, state in waiting:
             if os.path.isfile(path):
                 note = {"id": state["id"], "rng": exact.rng_state(), "best": best}
-                note["states"] = self._hook_states(later=True)
+                note |= {"states": self._hook_states(later=True), "lasting": self._lasting()}
                 exact.write_note(path, note)
 
     def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool) -> None:
@@ -222,9 +229,10 @@ class Resuming:
         """The file has the generators of the first rank; this one has its own, or begins anew."""
         own = exact.read_own(path, self._rank, _position(state))
         if own is not None:
-            state.update({key: own[key] for key in ("rng", "passes", "loaders")})
+            state.update({key: own[key] for key in ("rng", "passes", "loaders", "workers") if key in own})
             return
         state["rng"] = None
+        state["workers"] = []
         state["passes"] = [one | {"rng": None, "first_rng": None} for one in state["passes"]]
 
     @property
@@ -240,7 +248,11 @@ class Resuming:
         state = restored.state
         if [list(entry) for entry in self._flow] == state["flow"]:
             self._position.resume_at = tuple(state["turn"])
+        for loader, saved in zip(self._loaders, state.get("workers", ()), strict=False):
+            exact.set_worker_states(loader, saved)
         named = dict(self._named_hooks())
+        for name in restored.lasting & named.keys():
+            exact.take_no_seed(named[name].dataloader)
         for name, hook_state in restored.hook_states.items():
             if name in named:
                 named[name].load_state_dict(hook_state)
@@ -276,6 +288,10 @@ class Resuming:
                 getattr(hook, stage)(self)
         finally:
             setattr(self.engine, counter, getattr(self.engine, counter) + 1)
+
+    def _lasting(self) -> list[str]:
+        """Return the names of the hooks whose loader has persistent workers that have been started."""
+        return [name for name, hook in self._named_hooks() if exact.has_seed(getattr(hook, "dataloader", None))]
 
     def _train_loader(self) -> Any:
         return next((data for (mode, _), data in zip(self._flow, self._loaders, strict=True) if mode == "train"), None)

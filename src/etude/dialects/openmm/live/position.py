@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from etude.data.seeds import kept_generators
-from etude.dialects.mmengine.live.worker_states import Desk, Drawn, Init, Made, StartWorker, State, Turn
+from etude.dialects.openmm.live.worker_states import Desk, Drawn, Init, Made, StartWorker, State, Turn
 
 Restart = Callable[[], None]
 _OWN = frozenset({"_inner", "_workers", "_skip", "_restart"})
@@ -28,6 +28,8 @@ class Workers:
 
     def __init__(self, count: int, *, persist: bool) -> None:
         self.count, self.persist = count, persist
+        #: Whether they have been started, in this process or in the one that it resumes.
+        self.started = False
         self.states: dict[int, State] = {}
 
     def begin(self, skip: int) -> None:
@@ -109,7 +111,7 @@ def begin(
         return _in_this_process(_begun(loader, None, skip, restart), workers, skip, loader.worker_init_fn)
     if not isinstance(loader.worker_init_fn, StartWorker):
         loader.worker_init_fn = StartWorker(loader.worker_init_fn)
-    return _taken(_begun(loader, workers, skip, restart), workers)
+    return Taken(_begun(loader, workers, skip, restart), workers)
 
 
 def _begun(loader: Any, workers: Workers | None, skip: int, restart: Restart | None) -> Iterator[Any]:
@@ -119,9 +121,23 @@ def _begun(loader: Any, workers: Workers | None, skip: int, restart: Restart | N
     return batches
 
 
-def _taken(batches: Iterator[Any], workers: Workers) -> Iterator[Any]:
-    for made in batches:
-        yield workers.take(made) if isinstance(made, Made) else made
+class Taken:
+    """The batches of a pass; where their workers stand is kept aside. All else is asked of torch's iterator."""
+
+    def __init__(self, batches: Iterator[Any], workers: Workers) -> None:
+        self._batches, self._workers = batches, workers
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        made = next(self._batches)
+        return self._workers.take(made) if isinstance(made, Made) else made
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_batches":
+            raise AttributeError(name)
+        return getattr(self._batches, name)
 
 
 def _in_this_process(batches: Iterator[Any], workers: Workers, skip: int, init: Init) -> Iterator[Any]:
