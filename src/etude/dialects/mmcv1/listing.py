@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from etude.dialects.mmcv1 import names
+from etude.dialects.mmcv1.projects import installed
+from etude.dialects.openmm.checks.project_sources import registered
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
@@ -71,9 +73,13 @@ def registries() -> dict[str, Mapping[str, str]]:
 
 
 def tables() -> dict[str, dict[str, str]]:
-    """Registry → name → where it comes from and a line about it."""
+    """Registry → name → where it comes from and a line about it; also of what installed projects register."""
+    found = {table: dict(entries) for table, entries in registries().items()}
+    for project in reversed(installed()):
+        for (table, name), target in registered(project.package).items():
+            found.setdefault(table, {})[name] = target
     return {
-        table: {name: _line(target) for name, target in sorted(found.items())} for table, found in registries().items()
+        table: {name: _line(target) for name, target in sorted(entries.items())} for table, entries in found.items()
     }
 
 

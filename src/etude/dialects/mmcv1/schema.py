@@ -7,11 +7,14 @@ config may hold more at its top (user-defined variables) and may name user-defin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Tree
 from etude.dialects.mmcv1 import listing, names
 from etude.dialects.mmcv1.lower import WORDS
+from etude.dialects.mmcv1.projects import project_of, registered_by
+from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import (
     COUNT,
     DIALECT,
@@ -63,7 +66,11 @@ _LOADER_WORDS: Mapping[str, Any] = {
     "prefetch_factor": or_null(INT), "round_up": FLAG, "seed": or_null(INT),
 }  # fmt: skip
 _LOADER = mapping(_LOADER_WORDS, rest=True)
-_DATASET = one_or_many(mapping({"type": TEXT, "pipeline": {"type": "array"}}, rest=True))
+_STEPS = {"type": "array", "items": {"$ref": "#/$defs/PIPELINES"}}
+_DATASET = one_or_many(
+    {**mapping({"type": TEXT, "pipeline": _STEPS}, rest=True), "allOf": [{"$ref": "#/$defs/DATASETS"}]}
+)
+_MODEL_PARTS = {"properties": {part: {"$ref": "#/$defs/PARTS"} for part in ("backbone", "neck", "head", "detector")}}
 _DATA = mapping(
     {
         **_LOADER_WORDS, "imgs_per_gpu": _POSITIVE, "train": _DATASET, "val": _DATASET, "test": _DATASET,
@@ -153,10 +160,10 @@ _SCRIPT: Mapping[str, tuple[Mapping[str, Any], str]] = {
 
 def json_schema(tree: Tree | None = None) -> dict[str, Any]:
     """The schema (draft 2020-12); with ``tree`` also of the classes that its modules register."""
-    own = Own.of(tree, WORDS)
+    own = _own(tree)
     tables, known = listing.registries(), keys()
     model, text = known["model"]
-    known["model"] = {"allOf": [model, *_cases_of_models(own)]}, text
+    known["model"] = {"allOf": [model, *_cases_of_models(own), _MODEL_PARTS]}, text
     accumulating = {name: target for name, target in listing.HOOKS.items() if name.endswith("OptimizerHook")}
     beside = {"paramwise_cfg": or_null(_PARAMWISE), "constructor": TEXT}
     init = {"override": or_null(one_or_many(DICT)), "layer": or_null(one_or_many(TEXT))}
@@ -176,6 +183,9 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
             "INITIALIZERS": _component(tables["INITIALIZERS"], beside=init),
             "LR_POLICIES": _component(tables["lr_config policies"], word="policy"),
             "MOMENTUM_POLICIES": _component(tables["momentum_config policies"], word="policy"),
+            "PARTS": {"allOf": _cases_of_models(own, whole=False)},
+            "DATASETS": {"allOf": _cases(own.table("DATASETS"), own, whole=False)},
+            "PIPELINES": {"allOf": _cases(own.table("PIPELINES"), own, whole=False)},
         },
     }
 
@@ -200,12 +210,29 @@ def _component(
     return {**made, "anyOf": [{"required": [word]}, {"required": ["type"]}]}
 
 
-def _cases_of_models(own: Own) -> list[dict[str, Any]]:
-    """What the user's models take, whatever the registry of the package is called."""
+def _own(tree: Tree | None) -> Own:
+    """What the modules of a config and the installed project that it is for register."""
+    own = Own.of(tree, WORDS)
+    if tree is None:
+        return own
+    project = project_of(tree.values, tree.files, Lowering(tree).imports)
+    return replace(own, registered={**(registered_by(project) if project else {}), **own.registered})
+
+
+def _cases_of_models(own: Own, *, whole: bool = True) -> list[dict[str, Any]]:
+    """What models and their parts take, whatever the registry of the package is called."""
     others = ("HOOKS", "OPTIMIZERS", "RUNNERS", "DATASETS", "PIPELINES", "TRANSFORMS", "SAMPLERS")
     named = {name: target for (table, name), target in own.registered.items() if table not in others}
+    return _cases(named, own, whole=whole)
+
+
+def _cases(named: Mapping[str, str], own: Own, *, whole: bool) -> list[dict[str, Any]]:
+    """What each class takes. Where it is not the ``whole``, its owner may add what it needs."""
     found = [_case(name, target, "type", False, {}, own) for name, target in sorted(named.items())]
-    return [case for case in found if case]
+    cases = [case for case in found if case]
+    for case in cases if not whole else ():
+        case["then"].pop("required", None)
+    return cases
 
 
 def _case(
@@ -229,7 +256,7 @@ def _case(
 
 def markdown_schema(tree: Tree | None = None) -> str:
     """The same to read: keys, then classes by registry with what they take."""
-    own, tables = Own.of(tree, WORDS), listing.registries()
+    own, tables = _own(tree), listing.registries()
     lines = ["# Keys of mmcv 1.x configs", "", "| key | |", "|---|---|"]
     lines += [f"| `{key}` | {text} |" for key, (_, text) in keys().items()]
     for table in dict.fromkeys([*tables, *own.tables()]):
