@@ -146,7 +146,7 @@ def meet(world: World, device: torch.device) -> None:
     """Join the other processes, if there are any; they are waited for as long as the launcher says."""
     if world.is_many:
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
-        group.join(world, backend=backend, patience=1.5 * reports.patience(group.PATIENCE) + 5.0)
+        group.join(world, backend=backend, timeout=reports.timeout())
 
 
 def parallel_of(given: str | Mapping[str, Any] | Parallel) -> Parallel:

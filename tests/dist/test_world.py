@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from datetime import timedelta
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_ranks_that_do_not_meet_are_told_before_training():
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     with pytest.raises(UserError, match=f"rank 1 of 2 on .* does not find the others at localhost:{port}"):
-        group.join(World(rank=1, size=2, address="localhost", port=port), patience=1.0)
+        group.join(World(rank=1, size=2, address="localhost", port=port), timeout=timedelta(seconds=1))
     with pytest.raises(UserError, match="MASTER_ADDR"):
         group.join(World(rank=1, size=2))
     assert not group.is_joined()

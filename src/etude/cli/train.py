@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.checkpoint import trust
+from etude.dist.world import World
 from etude.errors import UserError, printable
 from etude.units import parse
 
@@ -121,6 +122,7 @@ def _train(args: argparse.Namespace) -> int:
     _refuse_idle_flags(args)
     if (args.nproc or args.nnodes > 1) and "ETUDE_LAUNCHER" not in os.environ:
         return _launch(args)
+    World.from_environment().announce()
     from etude import compat
     from etude.api import train
     from etude.build import Options
@@ -175,15 +177,7 @@ def _launch(args: argparse.Namespace) -> int:
         hang_timeout=seconds("--hang-timeout", args.hang_timeout),
         grace=seconds("--grace", args.grace),
     )
-    return launch([*args.typed, *_launcher_of(args)], options, main)
-
-
-def _launcher_of(args: argparse.Namespace) -> list[str]:
-    """What a dialect's own runner wants to be reported when it runs in several processes."""
-    from etude import dialects
-
-    launched = getattr(args, "launcher", "none") != "none"
-    return [] if launched else list(dialects.detect(args.config, args.dialect).launched_flags)
+    return launch(args.typed, options, main)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

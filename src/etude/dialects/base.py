@@ -70,8 +70,6 @@ class Dialect(Protocol):
     flags: Sequence[Flag] = ()
     #: Flags of every ``etude train`` that change nothing here.
     idle_flags: Sequence[str] = ()
-    #: What to add to the command line in each of several processes.
-    launched_flags: Sequence[str] = ()
     #: The key of the seed, where one is drawn at every start of a config that has none.
     seed_key: Sequence[str] = ()
 

@@ -21,26 +21,23 @@ from etude.dist.world import World
 from etude.errors import ConfigError, EtudeError, Finding, PeerError, UserError, printable
 
 T = TypeVar("T")
-#: Seconds that a rank waits for the others before the first step, and in a collective, unless it is reported otherwise.
-PATIENCE = 300.0
+#: The time that a rank waits for the others before the first step, and in a collective, unless you say otherwise.
+PATIENCE = timedelta(minutes=5)
 _TRIES = 20
 _control: Any = None
 
 
-def join(world: World, *, backend: str = "gloo", patience: float = PATIENCE) -> None:
+def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) -> None:
     """Meet the other ranks. Each attempt of a launcher has its own keys: addresses of the dead are never read."""
     global _control
-    if distributed.is_initialized():
-        _control = _control or distributed.new_group(backend="gloo", timeout=timedelta(seconds=patience))
+    if distributed.is_available() and distributed.is_initialized():
+        _control = _control or distributed.new_group(backend="gloo", timeout=timeout)
         return
     if not world.address or not world.port:
         raise UserError("WORLD_SIZE is set, but not MASTER_ADDR and MASTER_PORT; `etude train --nproc N` sets all")
-    timeout = timedelta(seconds=patience)
     try:
         store = PrefixStore(f"etude/{world.attempt}", _meeting_place(world, timeout))
-        distributed.init_process_group(
-            backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout
-        )
+        distributed.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
         _control = distributed.new_group(backend="gloo", timeout=timeout)
     except (RuntimeError, ValueError) as error:
         raise UserError(
@@ -70,6 +67,11 @@ def leave() -> None:
     if distributed.is_available() and distributed.is_initialized():
         _control = None
         distributed.destroy_process_group()
+
+
+def is_there() -> bool:
+    """Whether somebody (a runner of another system, a script) has made a group of several processes."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def is_joined() -> bool:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, suppress
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,10 @@ def attempt() -> int:
     return int(os.environ.get(ATTEMPT, "0"))
 
 
-def patience(default: float) -> float:
-    """Seconds that a rank may stand still, as the command line says."""
-    return float(os.environ.get(PATIENCE, default))
+def timeout() -> timedelta:
+    """The time to wait in a collective: more than a rank may stand still, so that the launcher ends the one that does
+    before the others lose their patience."""
+    return timedelta(seconds=1.5 * float(os.environ.get(PATIENCE, "300")) + 5.0)
 
 
 def leave_note(code: int, words: str = "") -> None:

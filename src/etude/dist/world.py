@@ -46,6 +46,13 @@ class World:
         """Which of how many shares of a batch is this rank's."""
         return self.rank, self.size
 
+    def announce(self) -> None:
+        """Say the same in torchrun's variables, which other systems read; SLURM's own are not enough for them."""
+        if self.is_many and "WORLD_SIZE" not in os.environ:
+            os.environ.update({name: str(getattr(self, word)) for word, name in _TORCHRUN.items()})
+            os.environ.update(MASTER_ADDR=self.address, MASTER_PORT=str(self.port))
+            os.environ["TORCHELASTIC_RESTART_COUNT"] = str(self.attempt)
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> World:
         """As torchrun and its like set it (``RANK``, ``WORLD_SIZE`` …), or ``srun``."""

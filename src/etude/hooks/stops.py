@@ -19,6 +19,7 @@ from etude.hooks.log import Log
 
 if TYPE_CHECKING:
     from etude.core.run import Run
+    from etude.dist.peers import Peers
 
 #: Signal → what it is called, and the exit code after a saved checkpoint.
 SIGNALS = {
@@ -173,6 +174,7 @@ class Stops(Hook):
         self._on_start: Callable[[], None] | None = None
         self._judges: list[Checkpoint] = []
         self._prepared = self._holds = False
+        self._peers: Peers | None = None
         #: Called with the number of finished steps after each one, so that it is known where a run dies.
         self.note: Callable[[int], None] | None = None
 
@@ -180,13 +182,19 @@ class Stops(Hook):
         """Have ``call`` done when everything else is ready, right before the first step."""
         self._on_start = call
 
+    def agree_with(self, peers: Peers) -> None:
+        """Decide together with the other ranks from now on: what one of them is asked for, all of them do."""
+        self._peers, peers.wish = peers, self._wish
+        if self._clock is time.monotonic:
+            self._deadline, self._clock = self._deadline - time.monotonic(), peers.clock
+
     def before_train(self, run: Run) -> None:
         self._judges = [hook for hook in run.hooks if isinstance(hook, Checkpoint) and hook.best]
         self._holds = any(not isinstance(hook, Checkpoint | Log | Stops) for hook in run.hooks.after_epoch.hooks)
         if run.peers is not None:
-            run.peers.wish = self._wish
+            self.agree_with(run.peers)
             run.peers.exchange()
-        if self._wished(run):
+        if self._wished():
             self._check(run)  # a time limit waits for the first step, so that every life gets somewhere
         self._start()
 
@@ -210,16 +218,16 @@ class Stops(Hook):
                 run.store.hold(run)
         if self.note is not None:
             self.note(run.done)
-        if run.peers is not None:
-            run.peers.meet(run.step)
+        if self._peers is not None:
+            self._peers.meet(run.step)
         self._check(run)
 
     def before_eval_step(self, run: Run) -> None:
         """A signal ends an evaluation at once when the training before it is safe; else after it."""
         if run.peers is not None:
             run.peers.exchange()
-        if self._wished(run) and run.store is not None and run.store.holds(run):
-            reason, code = _REASONS[self._wished(run)]
+        if self._wished() and run.store is not None and run.store.holds(run):
+            reason, code = _REASONS[self._wished()]
             raise Stopped(f"{reason} in the evaluation after step {run.done}", code)
 
     def after_epoch(self, run: Run) -> None:
@@ -240,8 +248,8 @@ class Stops(Hook):
             print(f"etude: the state could not be saved: {error}", file=sys.stderr)
 
     def _check(self, run: Run) -> None:
-        if self._wished(run):
-            reason, code = _REASONS[self._wished(run)]
+        if self._wished():
+            reason, code = _REASONS[self._wished()]
             run.stop(f"{reason} at step {run.done}", exit_code=code)
         elif self._clock() >= self._deadline:
             run.stop(f"time is up at step {run.done}", exit_code=REQUEUE)
@@ -249,10 +257,10 @@ class Stops(Hook):
     def _wish(self) -> int:
         return SIGNALS[self.signals.received][1] if self.signals.received is not None else 0
 
-    def _wished(self, run: Run) -> int:
+    def _wished(self) -> int:
         """The exit code that a signal asks for; with several ranks, what all of them have agreed on."""
-        if run.peers is not None:
-            return int(run.peers.stop)
+        if self._peers is not None:
+            return self._peers.stop
         return 0 if self.signals.received is None else self._wish()
 
     def _save_best(self, run: Run) -> None:

@@ -30,7 +30,8 @@ from etude.checkpoint.write import DIVERGED
 from etude.core.hook import Hook
 from etude.core.run import Run
 from etude.data.seeds import seed_rank
-from etude.dist import group
+from etude.dist import group, reports
+from etude.dist.peers import Peers
 from etude.errors import ConfigError, ResumeError, UserError, printable
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.schedule import Schedule
@@ -122,6 +123,9 @@ class Recovery:
             self.stops, self.signals = own, own.signals
             self.signals.grace = self.options.grace
             self.stops.on_start(self._begin_attempt)
+            if group.is_there():
+                group.join(self.run.world, timeout=reports.timeout())
+                own.agree_with(Peers(self.run.world, sync=lambda last: None))
         self._watchdog.say = lambda line: print(f"etude: {line}", file=sys.stderr)
         self._watchdog.start()
 

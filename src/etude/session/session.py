@@ -174,7 +174,7 @@ class Session:
         """Ranks that have come to the end go together: one that is gone would look like one that was lost."""
         if self._pulse is not None:
             self._pulse.stop()
-        if self.run.peers is not None and error is None:
+        if error is None:
             group.barrier()
 
     def _advice(self) -> str:
@@ -291,6 +291,9 @@ class GuardedSession(Session):
     def _open(self) -> None:
         self.recovery = Recovery(self.run, self.options, say=self.console.say, began=self.began)
         self.recovery.guard_driven()
+        if self.run.world.is_many:
+            self._pulse = pulse(self.run)
+            self._pulse.start()
 
     def _is_unused(self, error: BaseException) -> bool:
         """The run has said where its log is: only a mistake of the user takes that back, or a file to resume from that

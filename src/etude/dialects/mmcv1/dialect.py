@@ -31,7 +31,6 @@ class Mmcv1(Hosted):
     title = "mmcv 1.x"
     seed_key = ("seed",)
     idle_flags = ("allow_change",)
-    launched_flags = ("--launcher", "pytorch")
     flags = (
         Flag("--resume-from", "resume from this checkpoint", {"metavar": "FILE"}, instead="--resume FILE does"),
         Flag("--auto-resume", "resume from the newest checkpoint", {"action": "store_true"}, instead="--resume does"),

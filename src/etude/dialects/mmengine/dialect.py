@@ -36,7 +36,6 @@ class MMEngine(Hosted):
     title = "MMEngine"
     seed_key = ("randomness", "seed")
     idle_flags = ("allow_change",)
-    launched_flags = ("--launcher", "pytorch")
     flags = (
         flags.LOAD_FROM,
         Flag("--amp", "mixed precision", {"action": "store_true"}),

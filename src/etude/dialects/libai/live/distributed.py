@@ -12,6 +12,7 @@ import torch
 import torch.distributed as torch_dist
 
 from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dist import reports
 from etude.dist.world import World
 from etude.errors import ConfigError
 
@@ -115,7 +116,8 @@ def convert_to_distributed_default_setting(module: Any) -> Any:
 def join(world: World) -> None:
     """Meet the other processes of the run, if there are any."""
     if world.size > 1 and not torch_dist.is_initialized():
-        torch_dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        torch_dist.init_process_group(backend, timeout=reports.timeout())
 
 
 def get_rank() -> int:

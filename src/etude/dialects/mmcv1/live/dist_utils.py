@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from etude.dist import reports
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -36,7 +38,7 @@ def init_dist(launcher: str, backend: str = "nccl", **kwargs: Any) -> None:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank % torch.cuda.device_count())))
     elif backend == "nccl":
         backend = "gloo"
-    dist.init_process_group(backend=backend, **kwargs)
+    dist.init_process_group(backend=backend, **{"timeout": reports.timeout()} | kwargs)
 
 
 def _slurm_environment(port: int | None) -> int:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from etude.core.run import Run
 from etude.dialects import imports
-from etude.dialects.mmengine.live.agreed_stop import Agreement
-from etude.dialects.mmengine.live.dist.utils import is_distributed
 from etude.dialects.mmengine.live.registry import RUNNERS
 from etude.dialects.mmengine.train_scripts import add_defaults
 from etude.dialects.openmm.config.config_base import import_custom
@@ -84,21 +82,8 @@ def _as_run(runner: Any, plan: Plan, *, grace: float) -> Run:
 class _Stops(Stops):
     """A signal ends a validation of the train loop at once: the training before it is saved, and it is done again.
 
-    Several processes have to stop after the same iteration; a validation, in which they wait for one another at its
-    end, they finish.
+    Several processes finish a validation, for they wait for one another at its end.
     """
-
-    _agreement: Agreement | None = None
-
-    def _check(self, run: Run) -> None:
-        if self.signals.received is None or run.world.size == 1 or not is_distributed() or self._is_agreed(run):
-            super()._check(run)
-
-    def _is_agreed(self, run: Run) -> bool:
-        if self._agreement is None:
-            apart = getattr(run.runner.optim_wrapper, "_accumulative_counts", 1)
-            self._agreement = Agreement(run.world.rank, run.world.size, apart)
-        return self._agreement.is_due(run.done)
 
     def before_eval_step(self, run: Run) -> None:
         validates = getattr(run.runner._train_loop, "generators", None) is not None
@@ -137,8 +122,11 @@ def apply_options(cfg: Any, options: Options, file: str | None) -> None:
         cfg.load_from = None if options.resume in ("", "auto") else options.resume
     if extras.get("load_from"):
         cfg.load_from = extras["load_from"]
-    if extras.get("launcher", "none") != "none":
-        cfg.launcher = extras["launcher"]
+    launcher = extras.get("launcher") or "none"
+    if launcher == "none" and cfg.get("launcher", "none") == "none" and World.from_environment().is_many:
+        launcher = "pytorch"
+    if launcher != "none":
+        cfg.launcher = launcher
         os.environ.setdefault("LOCAL_RANK", str(extras.get("local_rank") or 0))
     if cfg.get("launcher") == "pytorch" and "RANK" not in os.environ:
         raise ConfigError("launcher 'pytorch' needs torchrun: RANK and WORLD_SIZE are not set", hint=_TORCHRUN)

@@ -142,13 +142,14 @@ class Resuming:
 
     def _save_stopped(self) -> None:
         """Asked to stop between two checkpoints: save where the run is, so that nothing is lost."""
-        if self.work_dir is None or not self.engine.exit_code or self._rank != 0:
+        if self.work_dir is None or not self.engine.exit_code:
             return
-        self._position.stage = "stopped"
+        self._position.stage, self._own_part_only = "stopped", self._rank != 0
         self._write_checkpoint(self.work_dir, f"stopped_iter_{self.engine.step}.pth", True, None, True)
-        self._position.stage = ""
+        self._position.stage, self._own_part_only = "", False
         self._settle()
-        self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.engine.step)
+        if self._rank == 0:
+            self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.engine.step)
 
     def rescue(self, hook: Hook, generators: exact.Generated) -> None:
         """``hook`` failed in the middle of its stage: save what was trained, unless an earlier hook of it did.
@@ -212,7 +213,10 @@ class Resuming:
         """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""
         state = checkpoint.get(exact.KEY)
         self._position.saved = (path, self.engine.step)
-        if not wanted or not isinstance(state, dict) or state.get("world") != self._world_size:
+        if isinstance(state, dict) and state.get("world") != self._world_size:
+            self._begin_epoch_again(state)
+            return
+        if not wanted or not isinstance(state, dict):
             return
         note = exact.read_note(path, state["id"])
         self.engine.epoch, self.engine.step = int(state["epoch"]), int(state["iter"])
@@ -224,6 +228,15 @@ class Resuming:
         if note is not None and note["best"]:
             self.meta = self.meta if self.meta is not None else {}
             self.meta.setdefault("hook_msgs", {}).update(note["best"])
+
+    def _begin_epoch_again(self, state: Mapping[str, Any]) -> None:
+        """In another number of processes the samplers shuffle otherwise: the rest of an epoch is not the rest of it."""
+        self.engine.epoch = int(state["epoch"])
+        if state["passes"]:
+            self.logger.warning(
+                "epoch %d begins again: it was saved by %d processes, this run has %d, which shuffle otherwise",
+                self.engine.epoch + 1, state["world"], self._world_size,
+            )  # fmt: skip
 
     def _take_own_part(self, path: str, state: dict[str, Any]) -> None:
         """The file has the generators of the first rank; this one has its own, or begins anew."""

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.multiprocessing as mp
+
+from etude.dist import reports
 from torch import Tensor
 from torch import distributed as torch_dist
 from torch.distributed import ProcessGroup
@@ -165,7 +167,7 @@ def _start(backend: str, *, local_rank: int, **kwargs: Any) -> None:
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
     elif backend == "nccl":
         backend = "gloo"
-    torch_dist.init_process_group(backend=backend, **kwargs)
+    torch_dist.init_process_group(backend=backend, **{"timeout": reports.timeout()} | kwargs)
     init_local_group(get_rank() // (local := _local_world_size()), local)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from etude.core.run import Run
-from etude.dialects.mmengine.live import agreed_stop as together
 from etude.dialects.mmengine.live import exact
+from etude.dialects.mmengine.live import shares as together
 from etude.dialects.mmengine.live.dist.collectives import broadcast
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
 from etude.dialects.mmengine.live.loops import BaseLoop
