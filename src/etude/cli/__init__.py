@@ -29,6 +29,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 VERBS = {
     "train": ("train", "train what a config says"),
     "test": ("test", "measure a checkpoint on the config's test data"),
+    "submit": ("submit", "train a config on a cluster: SLURM or Kubernetes"),
     "sweep": ("tuning.sweep", "train a config with many values and find the best"),
     "lr-find": ("tuning.lr_find", "find a learning rate in one short run"),
     "fit-batch": ("tuning.fit_batch", "find the largest batch that fits into memory"),

@@ -1,0 +1,102 @@
+"""``etude submit CONFIG --slurm`` and ``--kubernetes``: train on a cluster, queued again after preemption."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from etude.cli.train import positive, seconds
+from etude.errors import UserError
+
+HELP = """\
+Train CONFIG on a cluster. The job resumes its run in --folder each time it is started again.
+
+  etude submit digits.yaml --slurm --folder runs/digits --nodes 2 --nproc 8 --time 4h --slurm-option partition=gpu
+  etude submit digits.yaml --kubernetes --folder /runs/digits --image IMAGE --claim runs --nodes 2 | kubectl apply -f -
+
+SLURM goes through submitit (pip install 'etude[slurm]'); --local runs the same job on this machine.
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "submit",
+        help="train a config on a cluster: SLURM or Kubernetes",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", metavar="CONFIG", help="as in `etude train`")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this run")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--slurm", dest="cluster", action="store_const", const="slurm", help="queue a job of SLURM")
+    where.add_argument("--local", dest="cluster", action="store_const", const="local", help="the same job, here")
+    where.add_argument(
+        "--kubernetes", dest="cluster", action="store_const", const="kubernetes", help="print a manifest to apply"
+    )
+    parser.add_argument("--folder", required=True, metavar="DIR", help="the run's folder, which all machines see")
+    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="machines (1)")
+    parser.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes on each machine (1)")
+    parser.add_argument("--time", default="1h", metavar="4h", help="time of one life of the job (SLURM)")
+    parser.add_argument(
+        "--slurm-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of sbatch: partition=gpu, qos=low",
+    )
+    parser.add_argument("--image", default="", help="the container's image (Kubernetes)")
+    parser.add_argument("--claim", default="", metavar="NAME", help="the volume claim that holds --folder (Kubernetes)")
+    parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs of each machine")
+    parser.add_argument("--name", default="etude", help="the job's name (Kubernetes)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    words = ["train", args.config, *args.overrides, "--folder", args.folder, "--resume"]
+    if args.cluster == "kubernetes":
+        _print_manifests(words, args)
+        return 0
+    from etude.api import load_plan, require_sound
+    from etude.dist.submit import submit
+
+    plan, tree = load_plan(args.config, args.overrides)
+    require_sound(plan, tree)
+    options: dict[str, Any] = {"gpus_per_node": args.gpus} if args.gpus else {}
+    given = dict(_pair(text) for text in args.slurm_option)
+    if args.cluster == "slurm":
+        options |= {f"slurm_{key}": value for key, value in given.items()}
+    minutes = max(1, int(seconds("--time", args.time) / 60))
+    if args.nproc > 1 or args.nodes > 1:
+        words += ["--nproc", str(args.nproc)]
+    job = submit(words, Path(args.folder), cluster=args.cluster, nodes=args.nodes, minutes=minutes, options=options)
+    print(f"job {job}; its output is in {Path(args.folder) / 'jobs'}")
+    return 0
+
+
+def _print_manifests(words: list[str], args: argparse.Namespace) -> None:
+    from etude.dist.kubernetes import manifests
+
+    if not args.image:
+        raise UserError("--kubernetes needs --image: what the containers are made of, with etude and your code in it")
+    made = manifests(
+        words, name=args.name, image=args.image, folder=args.folder, nodes=args.nodes, nproc=args.nproc,
+        gpus=args.gpus, claim=args.claim,
+    )  # fmt: skip
+    print(yaml.dump_all(made, Dumper=_Dumper, sort_keys=False), end="")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what occurs twice twice: anchors are hard to edit."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(f"--slurm-option {text}: write KEY=VALUE, as in partition=gpu")
+    return key, value

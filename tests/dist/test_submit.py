@@ -1,0 +1,61 @@
+"""Jobs for clusters: one that is queued again until the run has finished, and a manifest for Kubernetes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from etude.cli import main
+
+CONFIG = """\
+model: {type: MLP, sizes: [64, 10]}
+loss: CrossEntropyLoss
+data: {train: {dataset: Digits, batch_size: 512}}
+optim: {type: SGD, lr: 0.1}
+train: {steps: 2, threads: 1, max_time: 0.01s}
+checkpoint: {every: 1step}
+"""
+KUBERNETES = ("--kubernetes", "--folder", "/runs/x", "--image", "me/etude:1", "--claim", "runs", "--name", "digits")
+
+
+def test_a_job_that_was_saved_for_requeue_is_queued_again_and_resumes(workdir: Path, capsys):
+    pytest.importorskip("submitit", reason="needs submitit (the extra [slurm])")
+    Path("c.yaml").write_text(CONFIG)
+    assert main(["submit", "c.yaml", "--local", "--folder", "run"]) == 0
+    assert capsys.readouterr().out.startswith("job ")
+    deadline = time.monotonic() + 300
+    while not list(Path("run/jobs").glob("*_result.pkl")):
+        assert time.monotonic() < deadline, [path.read_text() for path in Path("run/jobs").glob("*_log.*")]
+        time.sleep(0.2)
+    said = next(Path("run/jobs").glob("*_log.err")).read_text()
+    assert "time is up at step 1" in said and "resumed from step 1" in said and "time is up at step 2" not in said
+    assert Path("run/checkpoints/step-000000002").is_dir()
+
+
+def test_a_manifest_runs_one_pod_a_machine_and_starts_it_again_after_75(capsys):
+    assert main(["submit", "c.yaml", "optim.lr=0.1", *KUBERNETES, "--nodes", "2", "--nproc", "4", "--gpus", "4"]) == 0
+    service, job = yaml.safe_load_all(capsys.readouterr().out)
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["selector"] == job["metadata"]["labels"]
+    assert (job["spec"]["completions"], job["spec"]["completionMode"]) == (2, "Indexed")
+    rules = {rule["action"]: rule["onExitCodes"]["values"] for rule in job["spec"]["podFailurePolicy"]["rules"][:2]}
+    assert 75 in rules["Ignore"] and 2 in rules["FailJob"]
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"][-1]
+    assert command.startswith("exec etude train c.yaml optim.lr=0.1 --folder /runs/x --resume --nproc 4")
+    assert "--nnodes 2 --rdzv-endpoint digits-0.digits:29400" in command
+
+
+def test_a_manifest_fits_the_schema_of_kubernetes(capsys):
+    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
+    main(["submit", "c.yaml", *KUBERNETES, "--nodes", "2"])
+    for one in yaml.safe_load_all(capsys.readouterr().out):
+        validate.validate(one, validate.latest_version(), strict=True)
+
+
+def test_what_a_cluster_would_refuse_is_said_before(capsys):
+    assert main(["submit", "c.yaml", "--kubernetes", "--folder", "/runs/x"]) == 2
+    assert "--kubernetes needs --image" in capsys.readouterr().err
+    assert main(["submit", "c.yaml", *KUBERNETES[:-1], "Digits_1"]) == 2
+    assert "small letters, digits and dashes" in capsys.readouterr().err
