@@ -19,8 +19,8 @@ import torch
 
 from etude.api import load_plan, require_sound
 from etude.build import Options, build
-from etude.events import outbox
-from etude.events.tracker import Job, Tracker
+from etude.events.trackers import outbox
+from etude.events.trackers.tracker import Job, Tracker
 from etude.session.session import Session
 
 CONFIG = """

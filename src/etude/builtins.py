@@ -86,18 +86,18 @@ METRICS: dict[str, str] = {
 }
 
 WRITERS: dict[str, str] = {
-    "aim": "etude.events.local_trackers:Aim",
-    "clearml": "etude.events.clearml:ClearML",
+    "aim": "etude.events.trackers.local:Aim",
+    "clearml": "etude.events.trackers.clearml:ClearML",
     "csv": "etude.events.csv:Csv",
-    "dvclive": "etude.events.local_trackers:DvcLive",
+    "dvclive": "etude.events.trackers.local:DvcLive",
     "jsonl": "etude.events.jsonl:JsonLines",
-    "media": "etude.events.media:Media",
-    "mlflow": "etude.events.mlflow:Mlflow",
-    "neptune": "etude.events.neptune:Neptune",
-    "swanlab": "etude.events.local_trackers:SwanLab",
-    "tensorboard": "etude.events.tensorboard:TensorBoard",
-    "trackio": "etude.events.local_trackers:Trackio",
-    "wandb": "etude.events.wandb:Wandb",
+    "media": "etude.events.trackers.media:Media",
+    "mlflow": "etude.events.trackers.mlflow:Mlflow",
+    "neptune": "etude.events.trackers.neptune:Neptune",
+    "swanlab": "etude.events.trackers.local:SwanLab",
+    "tensorboard": "etude.events.trackers.tensorboard:TensorBoard",
+    "trackio": "etude.events.trackers.local:Trackio",
+    "wandb": "etude.events.trackers.wandb:Wandb",
 }
 
 #: The same words as :data:`etude.registry.TABLES`.

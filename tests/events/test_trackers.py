@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from etude.errors import MissingExtra
-from etude.events import outbox
-from etude.events.media import Media
 from etude.events.record import Record
-from etude.events.system import System
-from etude.events.tracker import Job, Tracker, best_checkpoint
+from etude.events.trackers import outbox
+from etude.events.trackers.media import Media
+from etude.events.trackers.system import System
+from etude.events.trackers.tracker import Job, Tracker, best_checkpoint
 from tests.cli.commands import CONFIG, Commands
 
 

@@ -10,7 +10,7 @@ import pytest
 from etude.errors import ConfigError
 from etude.events.csv import Csv
 from etude.events.record import Record
-from etude.events.tensorboard import TensorBoard
+from etude.events.trackers.tensorboard import TensorBoard
 
 
 def record(step: int, split: str = "train", media=(), **values: float) -> Record:

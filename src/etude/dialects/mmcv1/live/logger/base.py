@@ -12,7 +12,7 @@ import torch
 
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.errors import MissingExtra, UserError
-from etude.events.outbox import Outbox
+from etude.events.trackers.outbox import Outbox
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner

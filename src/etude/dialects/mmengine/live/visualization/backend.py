@@ -16,7 +16,7 @@ import torch
 
 from etude.dialects.mmengine.live.registry import VISBACKENDS
 from etude.errors import MissingExtra, printable
-from etude.events.outbox import Outbox
+from etude.events.trackers.outbox import Outbox
 
 _JSON = json.JSONEncoder(default=str)
 

@@ -1,4 +1,4 @@
-"""Sends records to an experiment tracker from a thread of its own (see :mod:`etude.events.outbox`)."""
+"""Sends records to an experiment tracker from a thread of its own (see :mod:`etude.events.trackers.outbox`)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 
 from etude.config.dump import flat
 from etude.errors import MissingExtra
-from etude.events.outbox import Outbox
 from etude.events.record import TIMING_PREFIXES, Record
-from etude.events.system import System
+from etude.events.trackers.outbox import Outbox
+from etude.events.trackers.system import System
 
 IDS = "trackers.json"
 _ids_lock = threading.Lock()

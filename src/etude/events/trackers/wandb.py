@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etude.events.tracker import Job, Tracker
+from etude.events.trackers.tracker import Job, Tracker
 
 
 class Wandb(Tracker):

@@ -8,7 +8,7 @@ from typing import Any
 
 from etude.errors import MissingExtra
 from etude.events.record import Record
-from etude.events.tracker import as_array, as_picture
+from etude.events.trackers.tracker import as_array, as_picture
 
 
 class TensorBoard:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from etude.events.tracker import Job, Tracker
+from etude.events.trackers.tracker import Job, Tracker
 
 
 class Mlflow(Tracker):

@@ -1,0 +1,1 @@
+"""Trackers: a file per service, and the thread that sends to it."""
