@@ -65,6 +65,8 @@ def wrap(
 
 
 def _data_parallel(model: nn.Module, parallel: Parallel, device: torch.device) -> Wrapped:
+    if parallel.compression == "bf16" and device.type == "cpu":
+        raise ConfigError("parallel.compression: bf16 needs a GPU", at=str(parallel.at), hint="write fp16, or powersgd")
     made = nn.parallel.DistributedDataParallel(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,

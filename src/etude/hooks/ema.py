@@ -61,6 +61,9 @@ class Ema(Hook):
         if self.buffers:
             named |= {name: buffer for name, buffer in run.model.named_buffers() if buffer.is_floating_point()}
         self._names, self._tensors = list(named), list(named.values())
+        if any(hasattr(tensor, "to_local") for tensor in self._tensors):  # an exchange of memory does not reach FSDP
+            text = f"{type(self).__name__.upper()} does not work with parameters in shards (fsdp)"
+            raise ConfigError(text, hint="use ddp, or remove the average")
         self._first = 0 if self.begin is None else parse(self.begin).steps(run.steps_per_epoch)
         if self.evaluate and any(isinstance(hook, Ema) and hook.evaluate for hook in run.hooks if hook is not self):
             raise ConfigError("only one average can be evaluated", hint="give the others evaluate: false")

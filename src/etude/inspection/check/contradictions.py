@@ -14,6 +14,8 @@ from etude.units import Amount, parse
 _RESULT_ARGUMENTS = ("best", "metric", "monitor")
 #: Arguments that name what a hook writes.
 _WRITES = ("path", "file", "filename")
+#: Hooks that average weights in a copy of their own, which FSDP's shards do not follow.
+_AVERAGES = ("EMA", "SWA")
 
 
 def contradictions(plan: Plan) -> list[Finding]:
@@ -201,15 +203,24 @@ def _shared_store(plan: Plan) -> Iterator[Finding]:
 
 
 def _shards(plan: Plan) -> Iterator[Finding]:
-    """Optimizers that do not work with parameters in shards."""
-    if plan.parallel.strategy not in ("fsdp", "hsdp"):
+    """What does not work with parameters in shards, and what needs a GPU where the config asks for a CPU."""
+    strategy = plan.parallel.strategy
+    if plan.parallel.compression == "bf16" and plan.train.device == "cpu":
+        text = "parallel.compression: bf16 needs a GPU, and train.device is cpu"
+        yield Finding(str(plan.parallel.at), text, "write fp16, or powersgd")
+    if strategy not in ("fsdp", "hsdp"):
         return
-    for optimizer in plan.optimizers.values():
-        fused = optimizer.spec.name == "SGD" and optimizer.spec.args.get("fused") is True
-        if fused or optimizer.spec.name == "Adafactor":
-            what = "fused SGD" if fused else optimizer.spec.name
-            text = f"{what} does not work with parameters in shards (parallel.strategy: {plan.parallel.strategy})"
-            yield Finding(str(optimizer.spec.at), text, "ddp, or another optimizer, does")
+    where = f"does not work with parameters in shards (parallel.strategy: {strategy})"
+    for spec in (optimizer.spec for optimizer in plan.optimizers.values()):
+        if spec.name == "SGD" and spec.args.get("fused") is True:
+            yield Finding(str(spec.place("fused")), f"fused SGD {where}", "remove `fused`, or use ddp")
+        elif spec.name == "Adafactor":
+            yield Finding(str(spec.at), f"Adafactor {where}", "use ddp, or another optimizer")
+    for spec in (hook.spec for hook in plan.hooks if hook.spec.name in _AVERAGES):
+        yield Finding(str(spec.at), f"{spec.name} {where}", "use ddp, or remove the average")
+    if plan.parallel.offload and plan.train.device == "cpu":
+        text = "parallel.offload keeps parameters in host memory: it needs a GPU, and train.device is cpu"
+        yield Finding(str(plan.parallel.at), text, "remove `offload`")
 
 
 def _owners(plan: Plan) -> Iterator[Finding]:
