@@ -20,8 +20,8 @@ from sklearn.datasets import load_sample_images
 
 from etude.cli import main as etude
 from etude.dialects.mcquic.files import Saver
-from etude.dialects.mcquic.live.compressor import Compressor
-from etude.dialects.mcquic.live.images import open_images, to_bytes
+from etude.dialects.mcquic.live.data.images import open_images, to_bytes
+from etude.dialects.mcquic.live.model.compressor import Compressor
 from etude.dialects.mcquic.live.validate import measure
 
 CONFIG = Path(__file__).with_name("photos.yaml").resolve()

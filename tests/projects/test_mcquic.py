@@ -97,7 +97,7 @@ for package in ("mcquic", "mcquic.utils", "mcquic.datasets"):
     sys.modules[package] = types.ModuleType(package); sys.modules[package].__path__ = []
 real("mcquic.utils.vision", root + "/mcquic/utils/vision.py")
 theirs = real("mcquic.datasets.transforms", root + "/mcquic/datasets/transforms.py")
-from etude.dialects.mcquic.live import transforms as ours
+from etude.dialects.mcquic.live.data import transforms as ours
 image = torch.randint(0, 256, (3, 512, 512), dtype=torch.uint8)
 for seed in range(8):
     answers = []

@@ -231,7 +231,7 @@ def test_a_tuple_of_one_declared_kind_may_have_any_length() -> None:
     from typing import Tuple  # noqa: UP035
 
     from etude.config.tree import Tree
-    from etude.dialects.libai.arguments import arguments
+    from etude.dialects.libai.checks.arguments import arguments
 
     def model(pixel_mean: Tuple[float]) -> None:  # noqa: UP006
         """Declares its argument as detectron2's models do."""

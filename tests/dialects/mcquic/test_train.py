@@ -12,9 +12,9 @@ import yaml
 
 from etude.cli import main
 from etude.dialects.mcquic.files import Saver
-from etude.dialects.mcquic.live.compressor import Compressor
-from etude.dialects.mcquic.live.images import Folder, open_images
-from etude.dialects.mcquic.live.losses import msSSIM
+from etude.dialects.mcquic.live.data.images import Folder, open_images
+from etude.dialects.mcquic.live.model.compressor import Compressor
+from etude.dialects.mcquic.live.model.losses import msSSIM
 from tests.dialects.mcquic import project
 
 

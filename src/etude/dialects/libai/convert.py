@@ -9,7 +9,7 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.libai import convert_detectron2
 from etude.dialects.libai import lower as lowering
-from etude.dialects.libai.yaml_values import plain, resolved
+from etude.dialects.libai.checks.yaml_values import plain, resolved
 from etude.errors import ConfigError, Finding
 
 #: Builders whose data can be said natively, and what of them is said or set by the trainer.

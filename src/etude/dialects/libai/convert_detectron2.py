@@ -6,7 +6,7 @@ from typing import Any
 
 from etude.config.tree import Path, Tree
 from etude.dialects.libai import lower as lowering
-from etude.dialects.libai.yaml_values import plain
+from etude.dialects.libai.checks.yaml_values import plain
 from etude.errors import ConfigError, Finding
 
 PARTS = ("etude.dialects.libai.live.detectron.converted", "etude.dialects.libai.live.events.notebook")

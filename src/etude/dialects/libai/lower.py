@@ -10,8 +10,13 @@ from typing import Any
 
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai.arguments import arguments
-from etude.dialects.libai.known_keys import KEYS, NAMESPACES, YACS
+from etude.dialects.libai.checks.arguments import arguments
+from etude.dialects.libai.checks.known_keys import KEYS, NAMESPACES, YACS
+from etude.dialects.libai.checks.missing import missing_targets
+from etude.dialects.libai.checks.structure import is_detectron2, structure
+from etude.dialects.libai.checks.trial import unmakeable
+from etude.dialects.libai.checks.typos import beside, closed, slips, takes_of_loader
+from etude.dialects.libai.checks.values import misfits, missing_weights
 from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
@@ -20,12 +25,7 @@ from etude.dialects.libai.lazy.read_errors import as_config_error
 from etude.dialects.libai.lazy.relative import sketched
 from etude.dialects.libai.lazy.sketches import by_name
 from etude.dialects.libai.lazy.targets import name_of
-from etude.dialects.libai.missing import missing_targets
 from etude.dialects.libai.places import survey_files
-from etude.dialects.libai.structure import is_detectron2, structure
-from etude.dialects.libai.trial import unmakeable
-from etude.dialects.libai.typos import beside, closed, slips, takes_of_loader
-from etude.dialects.libai.values import misfits, missing_weights
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.units import Amount

@@ -49,8 +49,8 @@ REGISTERED = {
         "DisablePostProcessAfterEpoch": f"{_LIVE}.hooks:DisablePostProcessAfterEpoch",
         "CodebookReassign": f"{_LIVE}.hooks:CodebookReassign",
     },
-    "LossRegistry": {"PSNR": f"{_LIVE}.losses:PSNR", "MsSSIM": f"{_LIVE}.losses:MsSSIM"},
-    "model": {"Compressor": f"{_LIVE}.compressor:Compressor"},
+    "LossRegistry": {"PSNR": f"{_LIVE}.model.losses:PSNR", "MsSSIM": f"{_LIVE}.model.losses:MsSSIM"},
+    "model": {"Compressor": f"{_LIVE}.model.compressor:Compressor"},
 }
 STAND_IN = "McQuic is not installed: Compressor is Étude's small one, which trains on crops of 64 pixels"
 #: Arguments that the trainer gives.

@@ -25,15 +25,15 @@ _TUNERS = _from(
     "ValueTuner CyclicValue ExponentialValue StepValue CosineValue CosineValueWithEnd JumpValue JumpAlter",
 )
 _TRANSFORMS = _from(
-    f"{_LIVE}.transforms",
+    f"{_LIVE}.data.transforms",
     "AlignedCrop AlignedPadding getTrainingPreprocess getTrainingTransform getTraingingPostprocess getEvalTransform",
 )
 _VISION = _from(
-    f"{_LIVE}.transforms",
+    f"{_LIVE}.data.transforms",
     "RandomGamma RandomPlanckianJitter RandomHorizontalFlip RandomVerticalFlip PatchWiseErasing DeTransform",
 )
 _UTILS = _from(f"{_LIVE}.formats", "totalParameters versionCheck hashOfFile nop")
-_LOSSES = _from(f"{_LIVE}.losses", "Distortion PSNR MsSSIM")
+_LOSSES = _from(f"{_LIVE}.model.losses", "Distortion PSNR MsSSIM")
 
 MODULES: dict[str, dict[str, str]] = {
     "mcquic": {"Config": _CONFIG["Config"]},
@@ -41,12 +41,12 @@ MODULES: dict[str, dict[str, str]] = {
     "mcquic.baseClass": {"ValueTuner": _TUNERS["ValueTuner"], "Serializable": f"{_LIVE}.tuners:Serializable"},
     "mcquic.datasets": {},
     "mcquic.datasets.transforms": _TRANSFORMS | _VISION,
-    "mcquic.rans": _from(f"{_LIVE}.rans", "pmfToQuantizedCDF RansEncoder RansDecoder"),
+    "mcquic.rans": _from(f"{_LIVE}.model.rans", "pmfToQuantizedCDF RansEncoder RansDecoder"),
     "mcquic.utils": _REGISTRIES | _UTILS,
     "mcquic.utils.vision": _VISION,
     "mcquic.utils.registry": {"Registry": f"{_LIVE}.registry:Registry", **_REGISTRIES},
     "mcquic.modules": {},
-    "mcquic.modules.compressor": {"Compressor": f"{_LIVE}.compressor:Compressor"},
+    "mcquic.modules.compressor": {"Compressor": f"{_LIVE}.model.compressor:Compressor"},
     "mcquic.loss": {**_LOSSES, "Decibel": f"{_LIVE}.formats:Decibel"},
     "mcquic.train": {"MainTrainer": f"{_LIVE}.trainer:MainTrainer"},
     "mcquic.train.hooks": _HOOKS,

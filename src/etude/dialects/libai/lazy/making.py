@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, dotted
-from etude.dialects.libai import typos as slips
+from etude.dialects.libai.checks import typos as slips
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.read_errors import is_users, near, put_on, says
 from etude.errors import ConfigError, EtudeError, UserCodeError

@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai import arguments, lower, missing, structure, values
-from etude.dialects.libai import typos as slips
+from etude.dialects.libai import lower
+from etude.dialects.libai.checks import arguments, missing, structure, values
+from etude.dialects.libai.checks import typos as slips
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.read_errors import is_users, put_on, says

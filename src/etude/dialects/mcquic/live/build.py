@@ -20,13 +20,15 @@ from etude.data.loader import Loader
 from etude.dialects import imports
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Saver
-from etude.dialects.mcquic.live import blocks, builtin
+from etude.dialects.mcquic.live import builtin
 from etude.dialects.mcquic.live import resume as taking_up
-from etude.dialects.mcquic.live.compound import Compound
+from etude.dialects.mcquic.live.data.images import open_images
+from etude.dialects.mcquic.live.data.transforms import getEvalTransform, getTrainingPreprocess, getTrainingTransform
 from etude.dialects.mcquic.live.external import import_external
 from etude.dialects.mcquic.live.hooks import KINDS, ChainHook, splitHooks
-from etude.dialects.mcquic.live.images import open_images
-from etude.dialects.mcquic.live.models import crop_of, find_model, join_alone
+from etude.dialects.mcquic.live.model import blocks
+from etude.dialects.mcquic.live.model.compound import Compound
+from etude.dialects.mcquic.live.model.models import crop_of, find_model, join_alone
 from etude.dialects.mcquic.live.registry import (
     HookRegistry,
     LossRegistry,
@@ -35,7 +37,6 @@ from etude.dialects.mcquic.live.registry import (
     find,
 )
 from etude.dialects.mcquic.live.trainer import MainTrainer
-from etude.dialects.mcquic.live.transforms import getEvalTransform, getTrainingPreprocess, getTrainingTransform
 from etude.dialects.mcquic.live.validate import Validator
 from etude.errors import ConfigError, UserCodeError
 from etude.hooks.stops import SIGNALS, Signals, Stops

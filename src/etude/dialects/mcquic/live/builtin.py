@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from etude.dialects.mcquic.live import blocks, hooks, losses, schedulers, tuners
+from etude.dialects.mcquic.live import hooks, schedulers, tuners
+from etude.dialects.mcquic.live.model import blocks, losses
 from etude.dialects.mcquic.live.registry import REGISTRIES, LrSchedulerRegistry, OptimizerRegistry
 from etude.optim.lamb import LAMB
 

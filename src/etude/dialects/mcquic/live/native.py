@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from etude.dialects.mcquic.live import builtin
-from etude.dialects.mcquic.live.compound import Compound
-from etude.dialects.mcquic.live.images import open_images
-from etude.dialects.mcquic.live.models import crop_of, find_model, join_alone
+from etude.dialects.mcquic.live.data.images import open_images
+from etude.dialects.mcquic.live.data.transforms import getTrainingPreprocess, getTrainingTransform
+from etude.dialects.mcquic.live.model.compound import Compound
+from etude.dialects.mcquic.live.model.models import crop_of, find_model, join_alone
 from etude.dialects.mcquic.live.registry import LossRegistry, LrSchedulerRegistry, find
-from etude.dialects.mcquic.live.transforms import getTrainingPreprocess, getTrainingTransform
 from etude.schedules.curves import Factor, Window
 
 

@@ -9,8 +9,8 @@ import torch
 
 from etude.core.loop import epochs, fit
 from etude.core.run import Run
-from etude.dialects.mcquic.live.compressor import Compressor
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
+from etude.dialects.mcquic.live.model.compressor import Compressor
 from etude.dialects.mcquic.live.trainer import _POINTS, SCALARS_EVERY, Bridge, Trainer
 from etude.dialects.mcquic.lower import STAND_IN
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Record

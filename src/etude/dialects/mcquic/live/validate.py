@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude.dialects.mcquic.live.compound import named
+from etude.dialects.mcquic.live.data.images import pad, to_bytes
 from etude.dialects.mcquic.live.formats import Decibel
-from etude.dialects.mcquic.live.images import pad, to_bytes
-from etude.dialects.mcquic.live.losses import msSSIM
+from etude.dialects.mcquic.live.model.compound import named
+from etude.dialects.mcquic.live.model.losses import msSSIM
 
 
 class Validator:

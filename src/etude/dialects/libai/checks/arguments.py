@@ -9,9 +9,9 @@ from typing import Any
 
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai import typos as slips
+from etude.dialects.libai.checks import typos as slips
+from etude.dialects.libai.checks.values import misfit
 from etude.dialects.libai.lazy.targets import SERVED
-from etude.dialects.libai.values import misfit
 from etude.errors import Finding
 from etude.inspection.signatures import Parameter
 

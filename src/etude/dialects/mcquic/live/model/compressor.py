@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.dialects.mcquic.live.blocks import (
+from etude.dialects.mcquic.live.model.blocks import (
     AttentionBlock,
     ResidualBlock,
     ResidualBlockShuffle,

@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 from etude.dialects import ownership
-from etude.dialects.mcquic.live import compressor, transforms
+from etude.dialects.mcquic.live.data import transforms
+from etude.dialects.mcquic.live.model import compressor
 from etude.dialects.mcquic.live.registry import ModuleRegistry, find
 from etude.errors import ConfigError
 from etude.registry import MODELS

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from etude.dialects.mcquic.live.transforms import getTraingingPostprocess
+from etude.dialects.mcquic.live.data.transforms import getTraingingPostprocess
 
 
 class _Inner(nn.Module):

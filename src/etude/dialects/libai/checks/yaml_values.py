@@ -8,9 +8,9 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower as lowering
+from etude.dialects.libai.checks.structure import key_of_way
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.targets import locate
-from etude.dialects.libai.structure import key_of_way
 from etude.errors import ConfigError
 
 _LOCATE = "etude.dialects.libai.lazy.targets.locate"

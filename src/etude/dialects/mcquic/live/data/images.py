@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from etude.dialects.mcquic.live.transforms import Compose, Normalize, ToFloat
+from etude.dialects.mcquic.live.data.transforms import Compose, Normalize, ToFloat
 from etude.errors import ConfigError, DataError, MissingExtra, nearest
 
 Transform = Callable[[Tensor], Tensor]

@@ -1,0 +1,1 @@
+"""Finds mistakes in lazy configs without building anything."""
