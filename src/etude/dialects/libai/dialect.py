@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Hosted, driven
-from etude.dialects.libai.checks.known_keys import YACS
+from etude.dialects.libai.known_keys import YACS
 from etude.errors import UserError
 
 if TYPE_CHECKING:

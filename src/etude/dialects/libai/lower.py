@@ -11,12 +11,12 @@ from typing import Any
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.checks.arguments import arguments
-from etude.dialects.libai.checks.known_keys import KEYS, NAMESPACES, YACS
 from etude.dialects.libai.checks.missing import missing_targets
 from etude.dialects.libai.checks.structure import is_detectron2, structure
 from etude.dialects.libai.checks.trial import unmakeable
 from etude.dialects.libai.checks.typos import beside, closed, slips, takes_of_loader
 from etude.dialects.libai.checks.values import misfits, missing_weights
+from etude.dialects.libai.known_keys import KEYS, NAMESPACES, YACS
 from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from etude.config.tree import Path
-from etude.dialects.libai.checks.known_keys import KEYS
+from etude.dialects.libai.known_keys import KEYS
 from etude.dialects.libai.places import CONFIGS
 
 _LAZY = {"$ref": "#/$defs/lazy"}

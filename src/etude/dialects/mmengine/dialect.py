@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Hosted, driven
-from etude.dialects.mmengine.projects import package_of
 from etude.dialects.openmm import flags
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
 
@@ -26,7 +25,15 @@ _OWN_KEYS = {
 }  # fmt: skip
 #: A base inside an installed package.
 _BASE_IN_PACKAGE = re.compile(r"""^_base_\s*=[^\n]*(\n[^\n=]*)*?["']\w+::""", re.MULTILINE)
+#: A config that lies in an installed project.
+_IN_PACKAGE = re.compile(r"[/\\](mmpretrain|mmselfsup)[/\\]\.mim[/\\]configs[/\\]")
 _IMPORTS = re.compile(r"^\s*(from|import)\s+mmengine\b|^with read_base\(\):", re.MULTILINE)
+
+
+def package_of(path: str) -> str:
+    """Return the package whose installed configs ``path`` is one of; empty for others."""
+    found = _IN_PACKAGE.search(path)
+    return found[1] if found else ""
 
 
 class MMEngine(Hosted):

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etude.dialects import ownership
+from etude.dialects.mmengine.dialect import package_of
 from etude.dialects.openmm.checks.project_sources import registered
 
 #: Packages whose classes the configs of a project name, too.
 _USES = {"mmselfsup": ("mmcls",)}
-_IN_PACKAGE = re.compile(r"[/\\](mmpretrain|mmselfsup)[/\\]\.mim[/\\]configs[/\\]")
-
-
-def package_of(path: str) -> str:
-    """Return the package whose installed configs ``path`` is one of; empty for others."""
-    found = _IN_PACKAGE.search(path)
-    return found[1] if found else ""
 
 
 def scope_of(values: Mapping[str, Any], files: Iterable[str]) -> str:

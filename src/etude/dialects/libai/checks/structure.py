@@ -8,7 +8,7 @@ from typing import Any
 
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai.checks.known_keys import KEYS
+from etude.dialects.libai.known_keys import KEYS
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.origins import way_of
 from etude.errors import Finding, nearest, suggest

@@ -12,7 +12,7 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import names
-from etude.dialects.libai.checks.known_keys import KEYS
+from etude.dialects.libai.known_keys import KEYS
 from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.errors import Finding, is_slip, nearest

@@ -9,7 +9,7 @@ from typing import Any
 
 from etude.config.tree import Tree, dotted
 from etude.dialects.libai import schema
-from etude.dialects.libai.checks.known_keys import KEYS
+from etude.dialects.libai.known_keys import KEYS
 from etude.errors import Finding, nearest
 
 _PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "object": Mapping, "array": list}
