@@ -106,6 +106,9 @@ def test_backends_of_the_user_are_found_by_name_and_prefix(monkeypatch: pytest.M
         def get(self, filepath: str) -> str:
             return filepath
 
+        def get_text(self, filepath: str, encoding: str = "utf-8") -> str:
+            return filepath
+
     monkeypatch.delitem(backends, "echo", raising=False)
     register_backend("echo", Echo, prefixes="echo")
     assert get("echo://x") == get("echo://x", backend_args={"backend": "echo"}) == "echo://x"

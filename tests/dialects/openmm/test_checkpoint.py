@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from etude.dialects.openmm.live import checkpoint, checkpoint_v1
-from etude.errors import OutOfScope, ResumeError
+from etude.dialects.openmm.live.loader import load_from_http
+from etude.errors import OutOfScope, ResumeError, UserError
 
 BOTH = [pytest.param(checkpoint, id="mmengine"), pytest.param(checkpoint_v1, id="mmcv1")]
 
@@ -109,3 +110,15 @@ def test_the_latest_checkpoint_is_the_one_that_the_folder_names(tmp_path: Path) 
     assert checkpoint.find_latest_checkpoint(str(tmp_path)) is None
     (tmp_path / "last_checkpoint").write_text("/x/epoch_3.pth")
     assert checkpoint.find_latest_checkpoint(str(tmp_path)) == "/x/epoch_3.pth"
+
+
+def test_an_address_that_does_not_answer_is_an_error_that_says_where_to_put_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    place = tmp_path / "hub" / "checkpoints" / "resnet.pth"
+    address = "http://127.0.0.1:1/resnet.pth"
+    with pytest.raises(UserError, match=f"put it at {place}"):
+        load_from_http(address)
+    torch.save({"state_dict": {"a": torch.ones(1)}}, place)
+    assert list(load_from_http(address)["state_dict"]) == ["a"]

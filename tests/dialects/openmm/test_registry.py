@@ -202,8 +202,7 @@ class TestMMEngine:
         init_default_scope("a")
         init_default_scope("b")
         assert DefaultScope.get_current_instance().scope_name == "b"
-        with pytest.warns(UserWarning):
-            init_default_scope("a")
+        init_default_scope("a")
         assert DefaultScope.get_current_instance().scope_name == "a"
 
     def test_partials_and_lambdas_can_be_registered(self) -> None:

@@ -244,6 +244,9 @@ class TestFiles:
 
     def test_backends_of_ones_own_and_unknown_ones(self) -> None:
         class Mine(BaseStorageBackend):
+            def get(self, filepath: Any) -> bytes:
+                return b"{}"
+
             def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
                 return '{"a": 2}'
 

@@ -28,7 +28,7 @@ _HOOK_FILES = {
     "sync_buffer_hook": "SyncBuffersHook",
     "empty_cache_hook": "EmptyCacheHook",
     "early_stopping_hook": "EarlyStoppingHook",
-    "profiler_hook": "ProfilerHook NPUProfilerHook",
+    "profiler_hook": "ProfilerHook NPUProfilerHook check_kineto",
     "naive_visualization_hook": "NaiveVisualizationHook",
     "test_time_aug_hook": "PrepareTTAHook build_runner_with_tta",
 }

@@ -9,6 +9,7 @@ from torch import nn
 from etude.dialects.openmm.registries.root import MODEL_WRAPPERS
 
 _CLASSES: list[type] = [nn.DataParallel, nn.parallel.DistributedDataParallel]
+_REGISTRIES: list[Any] = [MODEL_WRAPPERS]
 
 
 def add_wrapper(cls: type) -> None:
@@ -16,9 +17,14 @@ def add_wrapper(cls: type) -> None:
     _CLASSES.append(cls)
 
 
+def add_registry(registry: Any) -> None:
+    """Count instances of every class in ``registry`` as wrappers."""
+    _REGISTRIES.append(registry)
+
+
 def is_wrapper(module: Any) -> bool:
     """Whether ``module`` is a wrapper, whose ``.module`` is the model that users wrote."""
-    return isinstance(module, tuple(_CLASSES)) or _registered(module, MODEL_WRAPPERS)
+    return isinstance(module, tuple(_CLASSES)) or any(_registered(module, one) for one in _REGISTRIES)
 
 
 def unwrapped(module: Any) -> Any:

@@ -15,8 +15,10 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data.dataloader import default_collate
 
 from etude.dialects.openmm.registries.registry_v1 import Registry
+from etude.dialects.openmm.wrappers import add_registry, is_wrapper
 
 MODULE_WRAPPERS = Registry("module wrapper", scope="mmcv")
+add_registry(MODULE_WRAPPERS)
 
 
 class DataContainer:
@@ -224,9 +226,7 @@ class MMDistributedDataParallel(_Steps, DistributedDataParallel):
 
 def is_module_wrapper(module: nn.Module) -> bool:
     """Whether the model proper is ``module.module``."""
-    if isinstance(module, DataParallel | DistributedDataParallel):
-        return True
-    return isinstance(module, tuple(MODULE_WRAPPERS.module_dict.values()))
+    return is_wrapper(module)
 
 
 def unwrap(model: nn.Module) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import numpy as np
@@ -20,6 +21,7 @@ def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool
     torch.manual_seed(seed)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
+    os.environ["PYTHONHASHSEED"] = str(seed)  # for processes that start later
     _deterministic(deterministic)
 
 

@@ -29,6 +29,12 @@ class Config(ConfigBase):
             import_custom(source.values, str(source.places.get(("custom_imports",), filename)))
         return cls(source.values, cfg_text=source.text, filename=os.fspath(filename))
 
+    def __copy__(self) -> Self:
+        """A second ``Config`` of the same values, as mmcv makes it: what one changes the other sees."""
+        other = self.__class__.__new__(self.__class__)
+        other.__setstate__(self.__getstate__())
+        return other
+
     @staticmethod
     def _file2dict(filename: Any, use_predefined_variables: bool = True) -> tuple[dict[Any, Any], str]:
         source = read_chain(filename, Style(ConfigDict, predefined=use_predefined_variables))

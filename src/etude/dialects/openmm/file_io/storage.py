@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from urllib.request import urlopen
 from etude.errors import MissingExtra, OutOfScope
 
 
-class BaseStorageBackend:
+class BaseStorageBackend(ABC):
     """What every backend can do; users derive their own and register them."""
 
     _allow_symlink = False
@@ -30,11 +31,13 @@ class BaseStorageBackend:
     def name(self) -> str:
         return type(self).__name__
 
+    @abstractmethod
     def get(self, filepath: Any) -> Any:
-        raise NotImplementedError
+        """Return the file's bytes."""
 
+    @abstractmethod
     def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
-        raise NotImplementedError
+        """Return the file's text."""
 
 
 class LocalBackend(BaseStorageBackend):
@@ -158,6 +161,12 @@ class _Foreign(BaseStorageBackend):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise OutOfScope(f"{self.name} is out of Étude's scope; copy the files to a disk")
 
+    def get(self, filepath: Any) -> Any:
+        raise NotImplementedError
+
+    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+        raise NotImplementedError
+
 
 class PetrelBackend(_Foreign):
     """An object store."""
@@ -186,6 +195,9 @@ class LmdbBackend(BaseStorageBackend):
         if found is None:
             raise FileNotFoundError(f"{self.db_path} has no {str(filepath)!r}")
         return found
+
+    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+        return self.get(filepath).decode(encoding)
 
     def _get_client(self) -> Any:
         """The database, which a process and its forks can open only once."""

@@ -11,9 +11,13 @@ import torch
 
 from etude.checkpoint.formats import foreign
 from etude.checkpoint.storage import disk
-from etude.errors import OutOfScope
+from etude.errors import OutOfScope, UserError
 
 Load = Callable[..., Any]
+
+
+class NotDownloaded(UserError, OSError):
+    """An address that does not answer."""
 
 
 class Loader:
@@ -66,7 +70,13 @@ def load_from_http(filename: str, map_location: Any = None, model_dir: str | Non
     os.makedirs(folder, exist_ok=True)
     cached = os.path.join(folder, os.path.basename(filename.partition("?")[0]))
     if not os.path.exists(cached):
-        torch.hub.download_url_to_file(filename, cached, progress=progress)
+        try:
+            torch.hub.download_url_to_file(filename, cached, progress=progress)
+        except OSError as error:
+            raise NotDownloaded(
+                f"{filename} cannot be downloaded ({error}); fetch the file where there is a network and put it at "
+                f"{cached}, or give the path of a local file instead of the address"
+            ) from error
     return load_from_local(cached, map_location)
 
 

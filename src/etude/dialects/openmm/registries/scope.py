@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import warnings
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.registries.managers import ManagerMixin
 
 _numbers = itertools.count()
@@ -54,9 +55,10 @@ def init_default_scope(scope: str) -> None:
         DefaultScope.get_instance(scope, scope_name=scope)
         return
     if current.scope_name != scope:
-        warnings.warn(
-            f"The current default scope {current.scope_name!r} is not {scope!r}, it is forced to be {scope!r}",
-            stacklevel=2,
+        print_log(
+            f'The current default scope "{current.scope_name}" is not "{scope}"; from now on it is "{scope}".',
+            logger="current",
+            level=logging.WARNING,
         )
         name = f"{scope}-{datetime.datetime.now()}"
         DefaultScope.get_instance(name, scope_name=scope)

@@ -355,7 +355,7 @@ def place_of(runner: BaseRunner, key: str) -> str:
     return str(hooks[0].place(key)) if hooks else ""
 
 
-def _keys(given: str | Sequence[str] | None, default: list[str]) -> list[str]:
+def _keys(given: str | Sequence[str] | None, default: list[str]) -> Sequence[str]:
     if given is None:
         return default
-    return [given] if isinstance(given, str) else list(given)
+    return (given,) if isinstance(given, str) else given

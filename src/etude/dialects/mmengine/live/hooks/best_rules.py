@@ -74,12 +74,12 @@ class BestRules(Hook):
         return rule
 
 
-def _keys(given: Sequence[str] | str | None, default: list[str]) -> list[str]:
+def _keys(given: Sequence[str] | str | None, default: list[str]) -> Sequence[str]:
     if given is None:
         return default
-    keys = [given] if isinstance(given, str) else given
+    keys = (given,) if isinstance(given, str) else given
     assert _all_text(keys), f"keys of metrics should be names, got {keys!r}"
-    return list(keys)
+    return keys
 
 
 def _all_text(value: Any) -> bool:

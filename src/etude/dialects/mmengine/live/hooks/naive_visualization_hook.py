@@ -44,8 +44,9 @@ class NaiveVisualizationHook(Hook):
 
 
 def tensor2imgs(picture: Any) -> np.ndarray:
-    """A CHW tensor as an HWC array of bytes."""
+    """A CHW tensor, or the first of a batch of them, as an HWC array of bytes."""
     if isinstance(picture, torch.Tensor):
+        picture = picture[0] if picture.ndim == 4 else picture
         picture = picture.detach().cpu().numpy().transpose(1, 2, 0)
     if picture.dtype != np.uint8:
         low, high = float(picture.min()), float(picture.max())

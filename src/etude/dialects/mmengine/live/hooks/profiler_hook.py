@@ -14,6 +14,11 @@ from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
 _FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_flops")
 
 
+def check_kineto() -> bool:
+    """Return True if this torch is built with the profiler's library."""
+    return bool(torch.autograd.kineto_available())  # type: ignore[attr-defined]
+
+
 class ProfilerHook(Hook):
     """Profiles the first epoch, or with ``by_epoch=False`` the first ``profile_times`` iterations.
 
@@ -38,6 +43,8 @@ class ProfilerHook(Hook):
         with_flops: bool = False,
         json_trace_path: str | None = None,
     ) -> None:
+        if not check_kineto():
+            raise ImportError("ProfilerHook needs a torch that is built with Kineto; leave the hook out")
         assert isinstance(by_epoch, bool), "``by_epoch`` should be a boolean."
         if profile_times < 1:
             raise ValueError(f"profile_iters should be greater than 0, but got {profile_times}")

@@ -204,5 +204,9 @@ def _all_whole(history: Sequence[Any]) -> bool:
 
 def _floats(history: Sequence[Any]) -> list[float]:
     if isinstance(history, (np.ndarray, torch.Tensor)):
+        if history.ndim > 1:
+            raise TypeError(
+                f"a HistoryBuffer holds one number per entry, but got an array of {history.ndim} dimensions"
+            )
         return [float(value) for value in history.tolist()]
     return [float(value) for value in history]

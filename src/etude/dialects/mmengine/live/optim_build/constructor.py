@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from typing import Any
 
@@ -136,7 +137,7 @@ class DefaultOptimWrapperConstructor:
             model = model.module  # type: ignore[assignment]
         wrapper = {"type": "OptimWrapper", **self.optim_wrapper_cfg}
         optimizer = dict(self.optimizer_cfg)
-        optimizer["params"] = self._params(model, optimizer)
+        optimizer[_first_argument(optimizer.get("type"))] = self._params(model, optimizer)
         return OPTIM_WRAPPERS.build(wrapper, default_args={"optimizer": OPTIMIZERS.build(optimizer)})
 
     def _params(self, model: nn.Module, optimizer: dict[str, Any]) -> Any:
@@ -153,6 +154,14 @@ class DefaultOptimWrapperConstructor:
         for key in self.sorted_keys():
             if not any(key in name for name in names):
                 print_log(f"custom_keys[{key!r}] matches no parameter of the model", "current", logging.WARNING)
+
+
+def _first_argument(kind: Any) -> str:
+    """The name under which an optimizer takes its parameters; not all of them call it ``params``."""
+    if isinstance(kind, str):
+        with OPTIMIZERS.switch_scope_and_registry(None) as registry:
+            kind = registry.get(kind)
+    return next(iter(inspect.signature(kind).parameters)) if callable(kind) else "params"
 
 
 def _tell(group: dict[str, Any], name: str) -> None:

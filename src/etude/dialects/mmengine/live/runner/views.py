@@ -110,12 +110,14 @@ class Views:
 
     @property
     def max_epochs(self) -> int:
-        loop: Any = self._train_loop
+        """Epochs to train; builds the train loop when it is first asked for."""
+        loop: Any = self.train_loop
         return loop.max_epochs if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property
     def max_iters(self) -> int:
-        loop: Any = self._train_loop
+        """Iterations to train; builds the train loop when it is first asked for."""
+        loop: Any = self.train_loop
         return loop.max_iters if _is_loop(type(loop)) else 0  # type: ignore[arg-type]
 
     @property

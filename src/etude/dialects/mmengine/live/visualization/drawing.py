@@ -146,9 +146,10 @@ class Drawing:
         font_properties: Several = None,
     ) -> Self:
         """Texts at positions, N × 2; ``bboxes`` describe a box behind each."""
+        _check_kind("texts", texts, (str, list))
+        _check_kind("font_sizes", font_sizes, (int, float, list))
+        _check_kind("bboxes", bboxes, (dict, list))
         lines = [texts] if isinstance(texts, str) else texts
-        if not isinstance(lines, list):
-            raise TypeError(f"a text or a list of texts is needed, but got {type(texts)}")
         places = _pairs("positions", positions)
         assert len(lines) == len(places), f"there are {len(lines)} texts for {len(places)} positions"
         self._check_inside(places, "text")
@@ -327,6 +328,12 @@ def _heat(channel: torch.Tensor, image: np.ndarray | None, alpha: float) -> np.n
         colours = colours * alpha + image.astype(np.float32) * (1 - alpha)
     heat: np.ndarray = colours.astype(np.uint8)
     return heat
+
+
+def _check_kind(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+    if value is not None and not isinstance(value, kinds):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"`{name}` should be {wanted}, but got {type(value)}")
 
 
 def _array(values: Array) -> np.ndarray:

@@ -1,0 +1,108 @@
+"""Small things in which MMEngine 0.10.7's own tests saw a difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
+import mmengine.hooks.profiler_hook as profiler_hook
+from mmengine.fileio import BaseStorageBackend, LmdbBackend
+from mmengine.hooks import CheckpointHook, NaiveVisualizationHook, ProfilerHook
+from mmengine.logging import HistoryBuffer, MMLogger
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import OPTIMIZERS, DefaultScope, init_default_scope
+from mmengine.structures import BaseDataElement
+from mmengine.visualization import Visualizer
+
+
+@pytest.mark.parametrize(
+    ("length", "epochs", "iters"),
+    [({"by_epoch": True, "max_epochs": 3}, 3, 12), ({"by_epoch": False, "max_iters": 7}, 1, 7)],
+)
+def test_the_length_of_a_training_is_known_before_it_begins(
+    tmp_path: Path, length: dict[str, Any], epochs: int, iters: int
+) -> None:
+    runner = toy.make(tmp_path, train_cfg=length)
+    assert (runner.max_epochs, runner.max_iters, runner.epoch, runner.iter) == (epochs, iters, 0, 0)
+
+
+def test_a_runner_that_does_not_train_has_no_length(tmp_path: Path) -> None:
+    runner = toy.make(tmp_path, train_cfg=None, train_dataloader=None, optim_wrapper=None)
+    assert (runner.max_epochs, runner.max_iters) == (0, 0)
+
+
+@pytest.mark.parametrize("more", [{}, {"paramwise_cfg": {"bias_lr_mult": 2.0}}])
+def test_an_optimizer_may_call_its_parameters_as_it_likes(more: dict[str, Any]) -> None:
+    class TakesModelParams(torch.optim.SGD):
+        def __init__(self, model_params: Any, lr: float = 0.1) -> None:
+            super().__init__(model_params, lr)
+
+    OPTIMIZERS.register_module(module=TakesModelParams, force=True)
+    net = toy.Net()
+    for kind in ("TakesModelParams", TakesModelParams):
+        wrapper = build_optim_wrapper(net, {"optimizer": {"type": kind, "lr": 0.2}, **more})
+        assert isinstance(wrapper.optimizer, TakesModelParams)
+        assert {id(p) for group in wrapper.optimizer.param_groups for p in group["params"]} == set(
+            map(id, net.parameters())
+        )
+
+
+def test_a_history_of_two_dimensions_is_refused_with_the_reason() -> None:
+    with pytest.raises(TypeError, match="one number per entry"):
+        HistoryBuffer(np.ones((2, 2)), np.ones(2))
+
+
+def test_a_storage_backend_must_read_bytes_and_text() -> None:
+    class Half(BaseStorageBackend):
+        def get(self, filepath: Any) -> bytes:
+            return b""
+
+    with pytest.raises(TypeError, match="get_text"):
+        Half()
+    assert issubclass(LmdbBackend, BaseStorageBackend)
+
+
+def test_names_of_metrics_stay_the_kind_of_sequence_that_was_given() -> None:
+    hook = CheckpointHook(save_best="abc", greater_keys="abc", less_keys=["loss"])
+    assert (hook.greater_keys, hook.less_keys) == (("abc",), ["loss"])
+
+
+def test_a_changed_default_scope_is_a_warning_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    logger = MMLogger.get_current_instance()
+    logger.addHandler(caplog.handler)
+    try:
+        for scope in ("first", "second", "first"):
+            init_default_scope(scope)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert DefaultScope.get_current_instance().scope_name == "first"
+    [record] = [one for one in caplog.records if "default scope" in one.getMessage()]
+    assert record.levelname == "WARNING" and '"second" is not "first"' in record.getMessage()
+
+
+def test_a_torch_without_kineto_cannot_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert profiler_hook.check_kineto() == torch.autograd.kineto_available()
+    monkeypatch.setattr(torch.autograd, "kineto_available", lambda: False)
+    with pytest.raises(ImportError, match="Kineto"):
+        ProfilerHook()
+
+
+def test_a_picture_may_come_as_a_batch_of_one(tmp_path: Path) -> None:
+    runner = toy.make(tmp_path)
+    sample = BaseDataElement(metainfo={"img_path": "a/tmp.jpg", "img_shape": (6, 6)})
+    shown: list[Any] = []
+    runner.visualizer.add_datasample = lambda name, image, **kwargs: shown.append((name, image.shape))
+    NaiveVisualizationHook().after_test_iter(runner, 0, [{"inputs": torch.rand(1, 3, 8, 8)}], [sample])
+    assert shown == [("tmp.jpg", (6, 6, 3))]
+
+
+@pytest.mark.parametrize("wrong", [{"texts": 1}, {"font_sizes": "b"}, {"bboxes": 2}])
+def test_a_wrong_kind_of_argument_for_a_text_is_named(wrong: dict[str, Any]) -> None:
+    visualizer = Visualizer(image=np.zeros((30, 30, 3), "uint8"))
+    with pytest.raises(TypeError, match=next(iter(wrong))):
+        visualizer.draw_texts(**{"texts": "t", "positions": torch.tensor([5, 5]), **wrong})
