@@ -53,39 +53,36 @@ class LAMB(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        divisor = self._divisor()
+        work = [(group, *pair) for group in self.param_groups for pair in with_grads(group)]
+        divisor = self._divisor([grads for _, _, grads in work])
         for group in self.param_groups:
             group["step"] = group.get("step", 0) + 1
-            for params, grads in with_grads(group):
-                usual = group["bias_correction"] and group["grad_averaging"]
-                way = self._fused_way if usual and kernels_fit(params, grads) else self._foreach_way
-                way(group, params, grads, divisor)
+        for group, params, grads in work:
+            usual = group["bias_correction"] and group["grad_averaging"]
+            way = self._fused_way if usual and kernels_fit(params, grads) else self._foreach_way
+            way(group, params, grads, divisor)
         return loss
 
     def _fused_way(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], divisor: Tensor | None
     ) -> None:
-        """With torch's kernel for Adam: a step of length one from where the decay alone would lead."""
-        decay, lr, (beta1, beta2) = group["weight_decay"], float(group["lr"]), group["betas"]
-        first, second = self._moments(params)
-        descent = self._scratch(params)
-        for parameter, place in zip(params, descent, strict=True):
-            torch.mul(parameter, -decay, out=place) if decay != 0 else place.zero_()
-        steps = [torch.full((), float(group["step"]))] * len(params)
+        """With torch's kernel for Adam. Where the trust ratio scales the step, the kernel works on a copy: with a rate
+        of one and a decay of ``1 + decay`` it leaves the direction there."""
+        decay, lr = group["weight_decay"], float(group["lr"])
         if divisor is not None and divisor.dtype != torch.float32:  # the kernel takes no other
             torch._foreach_div_(grads, divisor.to(grads[0]))
             divisor = None
-        torch._fused_adamw_(
-            descent, grads, first, second, [], steps, lr=1.0, beta1=beta1, beta2=beta2, weight_decay=0.0,
-            eps=group["eps"], amsgrad=False, maximize=False, grad_scale=divisor, found_inf=None,
-        )  # fmt: skip
+        first, second = self._moments(params)
         if decay == 0 and not group["always_adapt"]:
-            torch._foreach_add_(params, descent, alpha=lr)
+            _adam_kernel(group, divisor, params, grads, first, second, lr, 0.0)
             return
+        descent = self._scratch(params)
+        torch._foreach_copy_(descent, params)
+        _adam_kernel(group, divisor, descent, grads, first, second, 1.0, 1.0 + decay)
         lengths = two_norms(params, descent)
-        for parameter, place, (weight, length) in zip(params, descent, lengths, strict=True):
+        for parameter, direction, (weight, length) in zip(params, descent, lengths, strict=True):
             trust = weight / length if weight > 0 and length > 0 else 1.0
-            parameter.add_(place, alpha=lr * (min(trust, 1.0) if group["trust_clip"] else trust))
+            parameter.add_(direction, alpha=lr * (min(trust, 1.0) if group["trust_clip"] else trust))
 
     def _foreach_way(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], divisor: Tensor | None
@@ -102,14 +99,12 @@ class LAMB(Optimizer):
         else:
             torch._foreach_add_(params, descent, alpha=lr)
 
-    def _divisor(self) -> Tensor | None:
+    def _divisor(self, lists: list[list[Tensor]]) -> Tensor | None:
         """What all gradients are divided by, or None."""
         most = self.defaults["max_grad_norm"]
-        if most is None:
+        if most is None or not lists:
             return None
-        parts = [norms(grads) for group in self.param_groups for _, grads in with_grads(group)]
-        if not parts:
-            return None
+        parts = [norms(grads) for grads in lists]
         whole = torch.linalg.vector_norm(torch.cat([part.to(parts[0]) for part in parts]))
         return torch.clamp(whole / most, min=1.0)
 
@@ -148,6 +143,18 @@ class LAMB(Optimizer):
             self._room[dtype] = torch.empty(sum(sizes), dtype=dtype)
         parts = torch.split(self._room[dtype][: sum(sizes)], sizes)
         return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+
+
+def _adam_kernel(
+    group: dict[str, Any], divisor: Tensor | None, params: list[Tensor], grads: list[Tensor],
+    first: list[Tensor], second: list[Tensor], lr: float, decay: float,
+) -> None:  # fmt: skip
+    beta1, beta2 = group["betas"]
+    torch._fused_adamw_(
+        params, grads, first, second, [], [torch.full((), float(group["step"]))] * len(params), lr=lr,
+        beta1=beta1, beta2=beta2, weight_decay=decay, eps=group["eps"], amsgrad=False, maximize=False,
+        grad_scale=divisor, found_inf=None,
+    )  # fmt: skip
 
 
 def _corrections(group: dict[str, Any]) -> tuple[float, float]:
