@@ -30,6 +30,15 @@ class Terminate(toy.Hook):
 
 
 @HOOKS.register_module(force=True)
+class NoteSamples(toy.Hook):
+    """Writes down the epoch and the number of every sample that its process trains on."""
+
+    def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
+        with open(os.path.join(runner.work_dir, "seen.txt"), "a") as file:
+            file.write("".join(f"{runner.epoch} {int(sample)}\n" for sample in data_batch["data_samples"]))
+
+
+@HOOKS.register_module(force=True)
 class TerminateValidation(toy.Hook):
     """Asks its own process to stop, in the validation after an iteration; counts the batches that come then."""
 

@@ -4,7 +4,10 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from etude.dialects.mmengine import files
 from tests.dialects.mmengine import lives
@@ -50,3 +53,23 @@ def test_a_signal_to_both_processes_stops_them_after_one_iteration_and_saves_wha
     one, other = (files.read(str(tmp_path / name / "epoch_3.pth")) for name in ("whole", "cut"))
     assert all(one["state_dict"][name].equal(other["state_dict"][name]) for name in one["state_dict"])
     assert "other random numbers" not in max((tmp_path / "cut").glob("*/*.log")).read_text()
+
+
+@pytest.mark.parametrize(("before", "cut", "after", "twice"), [(2, 6, 1, 0), (1, 12, 2, 0), (1, 11, 2, 2)])
+def test_a_resume_in_another_number_of_processes_goes_on_in_the_middle_of_the_epoch(
+    tmp_path: Path, before: int, cut: int, after: int, twice: int
+) -> None:
+    def train(config: str, world: int, *more: str) -> int | None:
+        words = ["train", str(tmp_path / config), "--work-dir", str(tmp_path / "run"), "-q", *more]
+        return lives.command([*words, "--launcher", "pytorch" if world > 1 else "none"], world=world)
+
+    (tmp_path / "c.py").write_text(f"{CONFIG}custom_hooks = [dict(type='NoteSamples')]\n")
+    hooks = f"custom_hooks = [dict(type='NoteSamples'), dict(type='Terminate', at={cut})]\n"
+    (tmp_path / "cut.py").write_text(CONFIG + hooks)
+    assert train("cut.py", before) == 143
+    assert train("c.py", after, "--resume") == 0
+    seen = Counter(tuple(line.split()) for line in (tmp_path / "run" / "seen.txt").read_text().splitlines())
+    assert set(seen) == {(str(epoch), str(sample)) for epoch in range(3) for sample in range(16)}
+    assert sorted(seen.values())[-twice - 1 :] == [1] + [2] * twice
+    told = "some samples are seen twice" in max((tmp_path / "run").glob("*/*.log")).read_text()
+    assert told == bool(twice)

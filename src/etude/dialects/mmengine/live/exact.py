@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from etude.checkpoint.state import Generators
+from etude.dialects.mmengine.live.data.sampler import DefaultSampler, InfiniteSampler
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 
 KEY = "etude"
@@ -51,6 +52,11 @@ def take(runner: Any, share: Mapping[str, Any]) -> None:
         for name, buffer in _own_buffers(runner).items():
             if name in share.get("buffers", {}):
                 buffer.copy_(share["buffers"][name])
+
+
+def has_one_order(loader: Any) -> bool:
+    """Tell whether the samplers of all processes take turns in one order, whatever the number of processes."""
+    return type(getattr(loader, "sampler", None)) in (DefaultSampler, InfiniteSampler)
 
 
 def hooks_of(runner: Any) -> dict[str, Any]:

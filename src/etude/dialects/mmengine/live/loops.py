@@ -237,7 +237,8 @@ class EpochBasedTrainLoop(_TrainLoop):
     def _batches_done(self) -> int:
         """How many batches of this epoch were trained on before; not 0 only after a resume from the middle."""
         length = len(self.dataloader)
-        ahead = self._iter - self._epoch * length
+        number, first = self.passes.current or (self._epoch, self._epoch * length)
+        ahead = self._iter - first if number == self._epoch else 0
         return ahead if 0 < ahead <= length else 0
 
     def run_iter(self, idx: int, data_batch: Sequence[dict[str, Any]]) -> None:

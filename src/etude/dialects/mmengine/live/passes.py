@@ -32,7 +32,7 @@ class Passes:
         """Pass ``number`` behind its first ``skip`` batches; the order is drawn as when the pass began, if known."""
         loop, resumed = self._loop, self._resumed
         self._resumed = None
-        if resumed is not None and skip and int(resumed["number"]) == number:
+        if resumed is not None and skip and int(resumed["number"]) == number and "began" in resumed:
             Generators().load_state_dict(resumed["began"])
         self._began, self._number, self._first = Generators().state_dict(), number, loop.core.step - skip
         workers = self._workers
@@ -77,6 +77,15 @@ class Passes:
         else:
             self._known = position.Workers(before, persist=bool(state["persistent"]))
             self._known.states = {int(worker): from_tensors(one) for worker, one in state.get("states", {}).items()}
+
+    def resume_at(self, number: int, first: int) -> None:
+        """Go on in pass ``number``, which began before iteration ``first``, with random numbers of this process."""
+        self._resumed = {"number": number, "first": first}
+
+    @property
+    def current(self) -> tuple[int, int] | None:
+        """The number and the first iteration of the pass that this process is in, or resumes; None before the first."""
+        return self.resumed or (None if self._began is None else (self._number, self._first))
 
     @property
     def resumed(self) -> tuple[int, int] | None:

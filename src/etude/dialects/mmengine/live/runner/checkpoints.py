@@ -158,6 +158,23 @@ class Checkpoints(Afterwards):
                 f"the checkpoint holds the random states of {len(shares)} processes, there are {self.world_size}: "
                 "the run goes on with other random numbers"
             )
+            self._rescale_position(shares[0].get("data"), len(shares))
+
+    def _rescale_position(self, data: Mapping[str, Any] | None, before: int) -> None:
+        """Go on behind the samples that ``before`` processes have seen: their samplers cut one order into shares."""
+        passes, loop = getattr(self.train_loop, "passes", None), self.train_loop
+        if passes is None or not data:
+            return
+        number, done = int(data["number"]), loop._iter - int(data["first"])
+        batches, rest = divmod(done * before, self.world_size)
+        if not exact.has_one_order(loop.dataloader):
+            batches, rest = 0, done
+        passes.resume_at(number, loop._iter - batches)
+        if rest and loop._epoch <= number:  # else that pass is over
+            self.logger.warning(
+                f"{before} processes have seen {done} batches each of this pass over the data, which cannot be shared "
+                f"out to {self.world_size}: the pass goes on behind batch {batches}, and some samples are seen twice"
+            )
 
     def _take_counters(self, meta: Mapping[str, Any]) -> None:
         loop = self.train_loop
