@@ -1,4 +1,4 @@
-"""Prints how much of each real project works on Étude: ``python bench/projects.py [mmcls mmdet mmtrack]``.
+"""Prints how much of each real project works on Étude: ``python bench/projects.py [mmcls mmpretrain …]``.
 
 Columns: modules that import; configs that load; configs that ``etude check`` finds nothing wrong with; models that build.
 The packages are those of ``make projects``.
@@ -19,7 +19,11 @@ PINS = {
     "mmtrack": (
         "mmtrack-0.14.0", "mmdet-2.28.2", "mmcls-0.25.0", "mmcv-lite-2.2.0", "opencv", "torchvision-0.15.2",
     ),
+    "mmpretrain": ("mmpretrain-1.2.0", "mmcv-lite-2.0.1", "mmpretrain-needs", "opencv", "torchvision-0.15.2"),
+    "mmselfsup": ("mmselfsup-1.0.0", "mmcv-lite-2.0.1", "mmpretrain-needs", "opencv", "torchvision-0.15.2"),
 }  # fmt: skip
+#: Those whose models are built by the code below; the others' need many packages more.
+BUILT = ("mmcls", "mmdet", "mmtrack")
 MODULES = """
 import importlib, pkgutil, sys, warnings
 import etude.compat
@@ -108,9 +112,10 @@ def main() -> None:
         "| project | modules that import | configs that load | check clean | models that build |\n|---|---|---|---|---|"
     )
     for project in sys.argv[1:] or PINS:
-        modules, configs, models = (measured(project, code) for code in (MODULES, CONFIGS, MODELS))
+        modules, configs = measured(project, MODULES), measured(project, CONFIGS)
+        models = " of ".join(measured(project, MODELS)) if project in BUILT else "–"
         row = (f"{modules[0]} of {modules[1]}", f"{configs[0]} of {configs[2]}", f"{configs[1]} of {configs[0]}")
-        print(f"| {project} | {' | '.join(row)} | {models[0]} of {models[1]} |", flush=True)
+        print(f"| {project} | {' | '.join(row)} | {models} |", flush=True)
 
 
 if __name__ == "__main__":

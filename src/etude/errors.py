@@ -31,6 +31,9 @@ from difflib import get_close_matches
 from etude.synonyms import meaning
 
 _LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
+_IN_WORKER = re.compile(r"in DataLoader worker process (\d+)")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_NUMPY_2 = re.compile(r"Python integer -?\d+ out of bounds for u?int\d+")
 _OURS = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -198,6 +201,28 @@ def lost_worker(error: BaseException) -> DataError | None:
     if not isinstance(error, RuntimeError) or not _LOST.search(str(error)):
         return None
     return DataError(f"{printable(str(error)).strip()} Out of memory, or of /dev/shm? Fewer workers need less of both")
+
+
+def raised_in_worker(error: BaseException) -> UserCodeError | None:
+    """Return what a data set raised in a process of torch's loader; None if Étude's own code did.
+
+    torch raises it again with the traceback as its text, so that no frame of the data set is left.
+    """
+    worker = _IN_WORKER.search(str(error))
+    frames = _FRAME.findall(str(error)) if worker else []
+    theirs = [frame for frame in frames if not is_library(frame[0])] or frames[-1:]
+    if worker is None or not theirs or theirs[-1][0].startswith(_OURS):
+        return None
+    last = printable(str(error).strip().splitlines()[-1])
+    file, line = theirs[-1]
+    return UserCodeError(f"{file}:{line}: {last} (in data worker {worker[1]}){numpy_hint(last)}")
+
+
+def numpy_hint(message: str) -> str:
+    """Return advice for packages that rely on integers that wrap around, as those of numpy 1 did; often empty."""
+    if not _NUMPY_2.search(message):
+        return ""
+    return "; numpy 2 refuses what numpy 1 wrapped around: pip install 'numpy<2', or a newer release of that package"
 
 
 def is_library(filename: str) -> bool:

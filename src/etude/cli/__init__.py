@@ -20,7 +20,9 @@ from etude.errors import (
     is_library,
     lost_worker,
     nearest,
+    numpy_hint,
     printable,
+    raised_in_worker,
     suggest,
 )
 
@@ -222,13 +224,19 @@ def _report_unexpected(error: Exception) -> int:
     what a model's step gave it; else ours (1)."""
     import traceback
 
-    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
+    in_worker = raised_in_worker(error)
+    if in_worker is not None:
+        print("\n".join(map(printable, str(error).splitlines())), file=sys.stderr)
+        return _report(in_worker)
+    frames = traceback.extract_tb(error.__traceback__)
+    hint = numpy_hint(str(error))
+    theirs = [frame for frame in frames if not is_library(frame.filename)] or (frames[-1:] if hint else [])
     if theirs:
         _print_user_frames(error)
         last = theirs[-1]
         where = f"{last.filename}:{last.lineno}"
         said = " ".join(printable(line.strip()) for line in str(error).splitlines())
-        print(f"etude: error: {where}: {type(error).__name__}: {said}", file=sys.stderr)
+        print(f"etude: error: {where}: {type(error).__name__}: {said}{hint}", file=sys.stderr)
         return UserCodeError.exit_code
     if isinstance(error, SyntaxError) and error.filename and not is_library(error.filename):
         said = f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from etude.cli import main
+
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
 import mmengine.hooks.profiler_hook as profiler_hook
 from mmengine.fileio import BaseStorageBackend, LmdbBackend
@@ -18,6 +20,41 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import OPTIMIZERS, DefaultScope, init_default_scope
 from mmengine.structures import BaseDataElement
 from mmengine.visualization import Visualizer
+
+HUES = """
+import numpy as np
+import torch
+from mmengine.model import BaseModel
+from mmengine.registry import DATASETS, MODELS
+
+
+@MODELS.register_module()
+class HueNet(BaseModel):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(2, 1)
+
+    def forward(self, inputs, mode="tensor"):
+        return {"loss": self.fc(inputs).sum()}
+
+
+@DATASETS.register_module()
+class Hues(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return {"inputs": np.uint8(-57) * torch.ones(2)}
+"""
+HUE_CONFIG = """
+custom_imports = dict(imports=["huesWORKERS"])
+model = dict(type="HueNet")
+train_dataloader = dict(
+    batch_size=2, num_workers=WORKERS, sampler=dict(type="DefaultSampler", shuffle=False), dataset=dict(type="Hues")
+)
+optim_wrapper = dict(optimizer=dict(type="SGD", lr=0.1))
+train_cfg = dict(by_epoch=True, max_epochs=1)
+"""
 
 
 @pytest.mark.parametrize(
@@ -106,3 +143,17 @@ def test_a_wrong_kind_of_argument_for_a_text_is_named(wrong: dict[str, Any]) -> 
     visualizer = Visualizer(image=np.zeros((30, 30, 3), "uint8"))
     with pytest.raises(TypeError, match=next(iter(wrong))):
         visualizer.draw_texts(**{"texts": "t", "positions": torch.tensor([5, 5]), **wrong})
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_numpy_2_refuses_in_a_transform_is_reported_with_its_line_and_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], workers: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / f"hues{workers}.py").write_text(HUES)
+    (tmp_path / "config.py").write_text(HUE_CONFIG.replace("WORKERS", str(workers)))
+    assert main(["train", "config.py", "--work-dir", "out"]) == 3
+    said = capfd.readouterr().err
+    assert f"hues{workers}.py:24: OverflowError: Python integer -57 out of bounds for uint8" in said, said
+    assert "pip install 'numpy<2'" in said and "fault of the engine" not in said
