@@ -43,7 +43,7 @@ def test_etude_train_gives_the_bits_of_the_original_also_when_resumed(checkout: 
 
 MISTAKES = """\
 _base_ = "configs/resnet/resnet18_8xb16_cifar10.py"
-model = dict(backbone=dict(type="ResNett_CIFAR"), head=dict(num_clases=10))
+model = dict(backbone=dict(type="ResNett_CIFAR"), head=dict(num_clases=10, loss=dict(type="CrossEntropyLos")))
 data = dict(train=dict(pipeline=[dict(type="RandomFlipp", flip_prob=0.5)]))
 """
 
@@ -58,6 +58,7 @@ def test_check_finds_mistakes_and_raises_no_false_alarm(projects: Projects):
     found = done.stdout + done.stderr
     assert "wrong.py:2: no backbone is called 'ResNett_CIFAR'; did you mean 'ResNet_CIFAR'?" in found
     assert "wrong.py:2: LinearClsHead has no parameter 'num_clases'; did you mean 'num_classes'?" in found
+    assert "wrong.py:2: no loss is called 'CrossEntropyLos'; did you mean 'CrossEntropyLoss'?" in found
     assert "wrong.py:3: no transform is called 'RandomFlipp'; did you mean 'RandomFlip'?" in found
     for right in (
         "deformable_detr/deformable_detr_r50_16x2_50e_coco.py",  # calls super(DETR, self).__init__

@@ -64,3 +64,64 @@ def write_coco(root: Path, *, images: int = 8, size: int = 64) -> None:
         })  # fmt: skip
     categories = [{"id": 1, "name": "red"}, {"id": 2, "name": "green"}]
     (root / "coco.json").write_text(json.dumps({"images": entries, "annotations": boxes, "categories": categories}))
+
+
+def write_people(root: Path, *, people: int = 8, pictures: int = 2) -> None:
+    """Write ``root/imgs`` and ``root/meta/*.txt``: pictures of people, each of a shade of their own."""
+    rng = np.random.default_rng(3)
+    (root / "imgs").mkdir(parents=True)
+    (root / "meta").mkdir()
+    lines = []
+    for person in range(people):
+        for index in range(pictures):
+            pixels = np.clip(rng.normal(30 * person, 20, (64, 32, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / "imgs" / f"{person}_{index}.png")
+            lines.append(f"{person}_{index}.png {person}\n")
+    for name in ("train_80.txt", "val_20.txt"):
+        (root / "meta" / name).write_text("".join(lines))
+
+
+def write_videos(root: Path, *, frames: int = 4, size: int = 64) -> None:
+    """Write ``root/Data/VID`` and ``root/annotations``: a bright rectangle that moves over noise."""
+    rng = np.random.default_rng(4)
+    (root / "annotations").mkdir(parents=True)
+    categories = [{"id": 1, "name": "airplane"}, {"id": 2, "name": "antelope"}]
+    for split, videos in (("train", 2), ("val", 1)):
+        images, boxes = [], []
+        for video in range(videos):
+            (root / "Data/VID" / f"{split}{video}").mkdir(parents=True)
+            for frame in range(frames):
+                name, index = f"{split}{video}/{frame:06d}.png", len(images) + 1
+                pixels = rng.integers(0, 80, (size, size, 3), dtype=np.uint8)
+                pixels[10:40, 4 * frame : 4 * frame + 30, video] = 250
+                Image.fromarray(pixels).save(root / "Data/VID" / name)
+                images.append({
+                    "id": index, "file_name": name, "width": size, "height": size, "video_id": video + 1,
+                    "frame_id": frame, "is_vid_train_frame": split == "train",
+                })  # fmt: skip
+                boxes.append({
+                    "id": index, "image_id": index, "video_id": video + 1, "category_id": video + 1,
+                    "instance_id": video + 1, "bbox": [4 * frame, 10, 30, 30], "area": 900, "iscrowd": 0,
+                    "occluded": False, "generated": False,
+                })  # fmt: skip
+        content = {
+            "videos": [{"id": video + 1, "name": f"{split}{video}"} for video in range(videos)],
+            "images": images, "annotations": boxes, "categories": categories,
+        }  # fmt: skip
+        (root / "annotations" / f"imagenet_vid_{split}.json").write_text(json.dumps(content))
+
+
+def write_track(root: Path, *, frames: int = 3, size: int = 64) -> None:
+    """Write one video of LaSOT: ``root/annotations/lasot_test_infos.txt`` and ``root/LaSOTBenchmark/cup/cup-1``."""
+    rng, folder = np.random.default_rng(5), root / "LaSOTBenchmark/cup/cup-1"
+    (folder / "img").mkdir(parents=True)
+    (root / "annotations").mkdir()
+    for frame in range(frames):
+        pixels = rng.integers(0, 80, (size, size, 3), dtype=np.uint8)
+        pixels[10:40, 4 * frame : 4 * frame + 30] = 250
+        Image.fromarray(pixels).save(folder / "img" / f"{frame + 1:08d}.jpg")
+    (folder / "groundtruth.txt").write_text("".join(f"{4 * frame},10,30,30\n" for frame in range(frames)))
+    for name in ("full_occlusion", "out_of_view"):
+        (folder / f"{name}.txt").write_text(",".join("0" * frames) + "\n")
+    line = f"cup/cup-1/img,cup/cup-1/groundtruth.txt,1,{frames}"
+    (root / "annotations/lasot_test_infos.txt").write_text(f"a comment\n{line}\n")

@@ -42,7 +42,7 @@ def tell_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str])
         names = _known(registered, path)
         if names and kind not in names:
             _tell_name(low, path, kind, names)
-        elif kind in names:
+        elif kind in names and not _is_loss(path):  # heads take arguments of their own out of a loss
             _tell_arguments(low, path, value, names[kind])
 
 
@@ -51,13 +51,18 @@ def _known(registered: Mapping[tuple[str, str], str], path: Path) -> Mapping[str
     if path[0] == "data":
         table = "PIPELINES" if _is_step(path) else "DATASETS" if _is_dataset(path) else ""
         return {name: target for (where, name), target in registered.items() if where == table}
-    if path == ("model",) or path[-1] in _PARTS:
+    if path == ("model",) or path[-1] in _PARTS or _is_loss(path):
         return {name: target for (where, name), target in registered.items() if where not in _OTHERS}
     return {}
 
 
 def _is_step(path: Path) -> bool:
     return isinstance(path[-1], int) and len(path) > 2 and path[-2] == "pipeline"
+
+
+def _is_loss(path: Path) -> bool:
+    """``loss``, ``loss_cls``, ``loss_pairwise``, …"""
+    return isinstance(path[-1], str) and path[-1].partition("_")[0] == "loss"
 
 
 def _is_dataset(path: Path) -> bool:
@@ -68,8 +73,8 @@ def _tell_name(low: Lowering, path: Path, kind: str, names: Mapping[str, str]) -
     if low.has_error((*path, "type")) or low.has_error(path) or low.has_unread_modules:
         return
     word = "transform" if _is_step(path) else "dataset" if path[0] == "data" else "model"
-    if word == "model" and path[-1] in _PARTS:
-        word = str(path[-1]).replace("_", " ")
+    if word == "model" and path != ("model",):
+        word = "loss" if _is_loss(path) else str(path[-1]).replace("_", " ")
     low.error(low.place(*path, "type"), f"no {word} is called {kind!r}", suggest(kind, sorted(names)))
 
 

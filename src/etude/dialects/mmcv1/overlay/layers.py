@@ -42,8 +42,10 @@ _RESTORED = {
     "mmcv.cnn.bricks": f"{_LIVE}.restored:add_registries",
     "mmcv.cnn.bricks.transformer": f"{_LIVE}.restored:add_transformer_names",
 }
-#: Module of mmcv → function that puts ops in plain torch, or torchvision's, in place of those that need compiled code.
-_OPS = {
+#: Module of mmcv → function that puts ops in plain torch, or torchvision's, in place of those that need compiled code;
+#: or gives what the projects that use the module need of later releases of numpy and torch.
+_CHANGED = {
+    "mmcv.ops": f"{_LIVE}.old_names:restore",
     "mmcv.ops.roi_align": f"{_LIVE}.ops:replace_roi_align",
     "mmcv.ops.focal_loss": f"{_LIVE}.ops:replace_focal_loss",
 }
@@ -124,7 +126,7 @@ class LayerLoader(importlib.machinery.SourceFileLoader):
             importing = _importing(module.__name__)
             module.__dict__["__builtins__"] = {**vars(builtins), "__import__": importing}
         super().exec_module(module)
-        for change in (_OPS, _RESTORED) if self.new else (_OPS,):
+        for change in (_CHANGED, _RESTORED) if self.new else (_CHANGED,):
             if module.__name__ in change:
                 resolve(change[module.__name__])(module)
 

@@ -14,8 +14,8 @@ from etude.dialects.openmm.utils.timer import Timer
 class ProgressBar:
     """``[>>>   ] 3/6, 1.5 task/s, elapsed: 2s, ETA: 2s``; without a number of tasks only a count."""
 
-    def __init__(self, task_num: int = 0, bar_width: int = 50, start: bool = True, file: TextIO = sys.stdout) -> None:
-        self.task_num, self.bar_width, self.completed, self.file = task_num, bar_width, 0, file
+    def __init__(self, task_num: int = 0, bar_width: int = 50, start: bool = True, file: TextIO | None = None) -> None:
+        self.task_num, self.bar_width, self.completed, self.file = task_num, bar_width, 0, file or sys.stdout
         if start:
             self.start()
 
