@@ -106,7 +106,7 @@ def test_a_bad_loss_is_noticed_at_the_end_too():
 def test_bad_losses_are_skipped_as_where_each_is_read(monkeypatch):
     def trained(far: bool) -> list[float]:
         monkeypatch.setattr(update, "sees_memory", lambda device: not far)
-        trainer, batches = job((3, BAD, BAD + 1), nonfinite="skip")
+        trainer, batches = job((3, BAD, BAD + 1, BAD + 2), nonfinite="skip")
         return flat(trainer.fit(batches, steps=20, log="10step").model)
 
     assert trained(True) == trained(False)

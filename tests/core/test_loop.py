@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from etude.core.evaluation import Evaluation
 from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, Periodic
-from etude.core.loop import Workflow, epochs, fit, steps
+from etude.core.loop import Workflow, epochs, evaluate, fit, steps
 from etude.core.run import Run
 from etude.core.update import Forward, Step
 from etude.data.datasets.tensors import TensorData
@@ -83,6 +84,21 @@ def test_a_workflow_takes_turns():
     run.max_epochs, run.total_steps = 4, None
     fit(run)
     assert seen == [("train", 0), ("train", 1), ("val", 2), ("train", 2), ("train", 3)]
+
+
+@pytest.mark.parametrize(("stop_at", "position"), [(2, 0), (4, 1)])
+def test_a_workflow_that_stops_takes_up_the_turn_that_it_did_not_finish(stop_at, position):
+    stop = FunctionHook(lambda run: run.stop("enough") if run.done == stop_at else None, "after_step")
+    run = make_run(4, loop=Workflow([("train", 1), ("val", 1)]), hooks=[stop])
+    fit(run)
+    assert run.step == stop_at and run.loop.state_dict() == {"position": position}
+
+
+def test_a_loss_is_averaged_over_samples_and_not_over_batches():
+    run = make_run(loss=lambda output, target: target.mean())
+    evaluation = Evaluation(run.update.forward, {})
+    batches = [{"input": torch.ones(n, 3), "target": torch.full((n,), value)} for n, value in ((3, 1.0), (1, 5.0))]
+    assert evaluate(run, batches, evaluation) == {"loss": 2.0}
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3, 4])
@@ -192,3 +208,15 @@ def test_a_periodic_hook_acts_when_due_and_once_more_at_the_end(every, expected)
     hook.every = every
     fit(make_run(4, hooks=[hook]))
     assert seen == expected
+
+
+def test_a_periodic_hook_does_nothing_in_a_run_without_a_step():
+    class Count(Periodic):
+        def act(self, run):
+            seen.append(run.done)
+
+    seen: list = []
+    run = make_run(hooks=[Count()])
+    run.max_epochs = run.total_steps = 0
+    fit(run)
+    assert (run.step, seen) == (0, [])

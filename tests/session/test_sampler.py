@@ -82,3 +82,10 @@ def test_status_tells_failures_and_warnings(workdir):
     assert status["step"] == 4
     facts = json.loads(Path("r/facts.json").read_text())
     assert facts["groups"][0]["numbers"] == 650 and "Breaks" in [hook["name"] for hook in facts["hooks"]]
+
+
+def test_the_status_of_a_resumed_run_leaves_the_step_to_its_record(workdir):
+    first = fit(Digits("train"), steps=1, checkpoint="1step")
+    assert first["step"] == 1
+    again = fit(Digits("train"), steps=2, checkpoint="1step", resume=True)
+    assert again["state"] == "finished" and "step" not in again
