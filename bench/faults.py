@@ -1,28 +1,39 @@
 """Kill a job hundreds of times and hold every end against the undisturbed one.
 
     python bench/faults.py --kills 500 [--seed 0]
+    python bench/faults.py --nproc 2 --kills 50
 
 The job has everything that makes a resume hard (see tests/faults/job.py) in eight variants; kills come at random
 moments, inside throttled writes, at the n-th file-system call, in the middle of a write, at a step, and at the points
 around renaming and deleting.
+
+With ``--nproc`` a job of several processes (see tests/dist/job.py) loses a random rank at a random step, and restarts.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+#: Of the job in tests/dist/project.py: four epochs of five batches.
+STEPS = 20
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--nproc", type=int, default=1, help="kill ranks of a job of so many processes")
     args = parser.parse_args()
+    if args.nproc > 1:
+        return kill_ranks(args.nproc, args.kills, args.seed)
     command = [sys.executable, "-m", "tests.faults.lives", "--kills", str(args.kills), "--seed", str(args.seed)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     result = json.loads(done.stdout.splitlines()[-1])
@@ -34,6 +45,34 @@ def main() -> int:
     for story in result["wrong"]:
         print(f"  {story}")
     return done.returncode
+
+
+def kill_ranks(nproc: int, kills: int, seed: int) -> int:
+    """Kill a random rank at a random step, ``kills`` times; count the jobs that do not end in the same bits."""
+    sys.path.insert(0, str(ROOT))
+    from tests.dist import project
+    from tests.dist.conftest import Jobs
+
+    draw, began, wrong = random.Random(seed), time.monotonic(), []
+    with tempfile.TemporaryDirectory() as made:
+        folder = project.make(Path(made))
+        jobs = Jobs(folder / "log.txt")
+        try:
+            jobs.run("train", "config.yaml", "--folder", "calm", cwd=folder, nproc=nproc)
+            for number in range(kills):
+                chaos = f"kill@step={draw.randint(1, STEPS - 1)},rank={draw.randrange(nproc)}"
+                words = ["train", "config.yaml", "--folder", f"{number}", "--chaos", chaos]
+                job = jobs.start(*words, cwd=folder, nproc=nproc, max_restarts=2)
+                code, was_killed = job.wait(), "lost" in job.output
+                if code or not was_killed or not project.same_bits(folder / "calm", folder / f"{number}"):
+                    wrong.append(f"{chaos}: exit code {code}, killed: {was_killed}")
+        finally:
+            jobs.close()
+    seconds = time.monotonic() - began
+    print(f"{kills} jobs of {nproc} processes in {seconds:.0f} s; not recovered, or other bits: {len(wrong)}")
+    for story in wrong:
+        print(f"  {story}")
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
