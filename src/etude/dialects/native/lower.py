@@ -180,6 +180,9 @@ def _parallel(fields: Fields) -> Parallel:
         recompute=tuple(_strings(fields, "recompute")),
         at=fields.place(),
     )
+    if fields.take("fault_tolerant", bool, default=False):
+        text = "parallel.fault_tolerant: processes cannot leave and join a running job yet"
+        fields.error(f"{text}; remove it, a lost process restarts the job (--max-restarts)", key="fault_tolerant")
     fields.done()
     _refuse_strange(fields, parallel.strategy)
     return parallel
