@@ -127,6 +127,14 @@ def test_a_table_without_targets_is_predicted(command: Commands):
     wrong = command("predict", "run", "nowhere.csv", "-o", "out.csv")
     assert wrong.code == 2 and "no such file" in wrong.err
     assert command("predict", "run", "new.csv", "-o", "out.txt").code == 2
+    Path("turned.csv").write_text("b,a\n0,1\n1,2\n")
+    assert command("predict", "run", "turned.csv", "-o", "turned_out.csv").code == 0
+    assert Path("turned_out.csv").read_text() == Path("out.csv").read_text()
+    Path("short.csv").write_text("a\n1\n")
+    short = command("predict", "run", "short.csv", "-o", "short_out.csv")
+    assert short.code == 2 and "no column is called 'b'" in short.err
+    config = command("predict", "project/t.yaml", "-o", "out2.csv")
+    assert config.code == 2 and "project/t.yaml is a config; give the folder of a run" in config.err
 
 
 def test_a_folder_of_images_is_predicted(command: Commands):

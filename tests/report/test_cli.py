@@ -35,6 +35,7 @@ def test_training_ends_with_curves_and_where_the_time_went(command):
 def test_runs_lists_state_best_and_what_was_changed(command):
     trained(command, "-q")
     trained(command, "-q", "optim.lr=0.02")
+    os.rename("runs/c", "runs/config")  # as a config that is called config.yaml names them
     said = command("runs")
     assert said.code == 0 and said.out.count("finished") == 2
     assert "val/accuracy" in said.out and "optim.lr=0.02" in said.out and "train.epochs" not in said.out

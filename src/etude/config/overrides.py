@@ -148,5 +148,7 @@ def _unknown(
         meant = f"did you mean {dotted((*path[:depth], here, *path[depth + 1 :]))!r}?"
     else:
         meant = f"did you mean {elsewhere[0]!r}?" if elsewhere else suggest(str(wrong), names)
+    if path[0] == "extra":
+        meant = "a new key there needs a plus"
     hint = f"{meant} (+{dotted(path)}=… adds a new key)"
     return ConfigError(f"there is no key {dotted(path)}", at=str(place), hint=hint)

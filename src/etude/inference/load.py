@@ -24,6 +24,7 @@ from etude.checkpoint.store import Store
 from etude.checkpoint.warm import init_from
 from etude.core.predict import inputs_of, predict
 from etude.core.update import Forward
+from etude.data.datasets.csv import columns_of
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
 from etude.errors import ConfigError, NoCheckpoint, UserError, printable, suggest
@@ -89,6 +90,8 @@ def load(
 
 
 def _native_plan(run: str | Path) -> Plan:
+    if Path(run).suffix in (".yaml", ".yml", ".toml", ".json", ".py"):
+        raise UserError(f"{printable(str(run))} is a config; give the folder of a run that was trained with it")
     if _is_of_trainer(Path(run)):
         hint = "etude.load(folder, model=…) puts the weights into a model that you make"
         raise UserError(f"{printable(str(run))} was not trained from a config; {hint}")
@@ -271,7 +274,7 @@ def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list
     path = Path(data)
     if not path.exists():
         raise UserError(f"{printable(str(path))}: no such file or folder")
-    dataset = _pictures(path, spec) if _holds_pictures(path) else _like(spec, path)
+    dataset = _pictures(path, spec) if _holds_pictures(path) else _like(located(spec, plan.files), path)
     return dataset, _names(dataset)
 
 
@@ -296,6 +299,10 @@ def _like(spec: Spec, path: Path) -> Any:
             "leave DATA out and choose a --split"
         )
     args = {**spec.args, key: str(path)}
+    if spec.name == "Csv" and "columns" not in args and Path(spec.args[key]).is_file():
+        # The model learnt the columns of the file that it was trained on; another file may have them in another order.
+        given = {name: args[name] for name in ("target", "delimiter") if name in args}
+        args["columns"] = columns_of(spec.args[key], **given)
     if spec.name in ("Csv", "Jsonl", "Parquet"):
         args["predicts"] = True
     return make(dataclasses.replace(spec, args=args))

@@ -20,7 +20,7 @@ from etude.report.status import FINISHED, read_json, state_of
 _TIMESTAMP = re.compile(r"\d{8}[-_]\d{6}(-\d+)?")
 _MARKS = ("metrics.jsonl", "status.json", "metrics.json", "plan.yaml")
 #: Folders that a run makes for itself, or that hold no runs.
-_PASSED = {"checkpoints", "config", "vis_data", "tensorboard", "tf_logs", "wandb", "mlruns", "__pycache__", ".git"}
+_PASSED = {"checkpoints", "vis_data", "tensorboard", "tf_logs", "wandb", "mlruns", "__pycache__", ".git"}
 _DEEPEST = 6
 
 

@@ -4,7 +4,7 @@
 
     optim.lr=1e-4..1e-2:log        a range, on a log scale
     model.depth=2..6               a range of whole numbers
-    train.batch_size=32,64,128     choices
+    data.train.batch_size=32,64    choices
     train.epochs=3                 one value: the same in every trial
 """
 
@@ -67,9 +67,9 @@ class Space:
 def parse_space(words: Iterable[str]) -> Space:
     """Read the overrides of a sweep.
 
-    >>> space = parse_space(["optim.lr=1e-4..1e-2:log", "train.batch_size=32,64", "train.epochs=3"])
+    >>> space = parse_space(["optim.lr=1e-4..1e-2:log", "data.train.batch_size=32,64", "train.epochs=3"])
     >>> [str(one) for one in space.dimensions], space.fixed
-    (['optim.lr=0.0001..0.01:log', 'train.batch_size=32,64'], ('train.epochs=3',))
+    (['optim.lr=0.0001..0.01:log', 'data.train.batch_size=32,64'], ('train.epochs=3',))
     """
     dimensions: list[Choices | Range] = []
     fixed = []
@@ -88,7 +88,9 @@ def parse_space(words: Iterable[str]) -> Space:
     if twice is not None:
         raise ConfigError(f"{twice} is given twice")
     if not dimensions:
-        raise ConfigError("there is nothing to search", hint="write optim.lr=1e-4..1e-2:log or train.batch_size=32,64")
+        raise ConfigError(
+            "there is nothing to search", hint="write optim.lr=1e-4..1e-2:log or data.train.batch_size=32,64"
+        )
     return Space(tuple(dimensions), tuple(fixed))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HELP = """\
 Train CONFIG once per trial, with values drawn from what you give:
 
-  etude sweep digits.yaml optim.lr=1e-4..1e-2:log train.batch_size=32,64 --trials 20 --jobs 2
+  etude sweep digits.yaml optim.lr=1e-4..1e-2:log data.train.batch_size=32,64 --trials 20 --jobs 2
   etude sweep digits.yaml optim.lr=0.1,0.01 model.dropout=0,0.1 --sampler grid
 
 LOW..HIGH is a range (:log for a log scale), A,B are choices, and one value is the same in every trial. Trials that fall

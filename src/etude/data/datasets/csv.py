@@ -44,6 +44,11 @@ class Csv(TensorData):
         super().__init__(values, targets)
 
 
+def columns_of(file: str, target: str = "label", delimiter: str = ",") -> list[str]:
+    """Return the columns of a file but the target's, in their order."""
+    return [name for name in _read(file, delimiter)[0] if name != target]
+
+
 def _read(file: str, delimiter: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     try:
         with Path(file).expanduser().open(newline="", encoding="utf-8") as stream:
