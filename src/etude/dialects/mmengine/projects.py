@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etude.dialects import ownership
-from etude.dialects.mmengine.dialect import package_of
+from etude.dialects.mmengine.known_keys import package_of
 from etude.dialects.openmm.checks.project_sources import registered
 
 #: Packages whose classes the configs of a project name, too.
