@@ -121,7 +121,7 @@ def test_a_run_does_not_go_on_from_it_and_says_what_can_be_done(
     for folder in (str(saved[0]), "evil"):
         assert main(["train", "c.yaml", "--resume", folder]) == 7
         said = capfd.readouterr().err
-        assert "is no checkpoint of Étude to go on from" in said and "`init_from: " in said
+        assert "is no checkpoint of Étude to resume from" in said and "`init_from: " in said
     assert main(["train", "c.yaml", "+init_from=evil"]) == 7
     assert "refused: global os.system" in capfd.readouterr().err
     assert not marker.exists() and not (workdir / "runs").exists()

@@ -307,4 +307,4 @@ def test_a_loss_that_is_not_finite_is_warned_of_once(
     runner.run([noisy_loader()], TRAIN)
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 1 and said[0].startswith("loss is nan at iteration 8 or shortly before.")
-    assert said[0].endswith(f"(iteration 6): stop the run with Ctrl-C, and go on from there with --resume-from {tmp_path}/epoch_1.pth")  # fmt: skip
+    assert said[0].endswith(f"(iteration 6): stop the run with Ctrl-C, and resume from there with --resume-from {tmp_path}/epoch_1.pth")  # fmt: skip

@@ -299,7 +299,7 @@ def test_a_loss_that_is_not_finite_is_warned_of_once_with_the_way_back(tmp_path:
     said = [line for line in _log(tmp_path).splitlines() if "is nan" in line]
     assert len(said) == 1 and "WARNING - loss is nan, for the first time at iteration 10." in said[0]
     newest = f"The newest checkpoint from before is {tmp_path}/epoch_2.pth (iteration 8), which max_keep_ckpts=3 will"
-    assert newest in said[0] and f"Ctrl-C, and go on from there with --resume {tmp_path}/epoch_2.pth" in said[0]
+    assert newest in said[0] and f"Ctrl-C, and resume from there with --resume {tmp_path}/epoch_2.pth" in said[0]
 
 
 def test_a_loss_that_never_was_finite_has_no_way_back(tmp_path: Path) -> None:
