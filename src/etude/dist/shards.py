@@ -26,6 +26,7 @@ def whole(value: Any) -> Any:
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
+    """Return whether FSDP holds the parameters in shards."""
     return any(hasattr(param, "full_tensor") for param in model.parameters())
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from etude.core.hook import Hook
+from etude.dist.shards import is_sharded
 from etude.errors import ConfigError
 from etude.units import Amount, parse
 
@@ -61,7 +62,7 @@ class Ema(Hook):
         if self.buffers:
             named |= {name: buffer for name, buffer in run.model.named_buffers() if buffer.is_floating_point()}
         self._names, self._tensors = list(named), list(named.values())
-        if any(hasattr(tensor, "to_local") for tensor in self._tensors):  # an exchange of memory does not reach FSDP
+        if is_sharded(run.model):  # an exchange of memory does not reach the shards of FSDP
             text = f"{type(self).__name__.upper()} does not work with parameters in shards (fsdp)"
             raise ConfigError(text, hint="use ddp, or remove the average")
         self._first = 0 if self.begin is None else parse(self.begin).steps(run.steps_per_epoch)
