@@ -23,7 +23,7 @@ EXAMPLES = {
     "mcquic": "examples/mcquic/photos.yaml",
 }  # fmt: skip
 #: What the two dialects of OpenMMLab share, and the modules of the room itself.
-SHARED = {"base", "imports", "ownership"}
+SHARED = {"base", "imports", "name_tables", "ownership"}
 
 
 def modules_of_dialects(code: str, *argv: str) -> set[str]:

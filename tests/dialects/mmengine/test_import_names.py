@@ -64,9 +64,16 @@ def test_a_module_has_the_names_that_are_imported_from_it(module: str) -> None:
 
 
 def test_every_served_name_leads_somewhere() -> None:
-    for table in (*names.MODULES.values(), *names.names_parts.REGISTERED.values()):
+    for table in (*names.MODULES.values(), *names.REGISTERED.values()):
         for target in table.values():
             assert (resolve(target) if ":" in target else importlib.import_module(target)) is not None
+
+
+@pytest.mark.parametrize("registry", sorted(names.REGISTERED))
+def test_a_registry_finds_its_entries_by_name(registry: str) -> None:
+    table = getattr(importlib.import_module("mmengine.registry"), registry)
+    for name in names.REGISTERED[registry]:
+        assert table.get(name) is not None, name
 
 
 def test_what_is_out_of_scope_says_what_to_use() -> None:
@@ -74,6 +81,8 @@ def test_what_is_out_of_scope_says_what_to_use() -> None:
 
     with pytest.raises(OutOfScope, match="model zoo"):
         mmengine.runner.get_torchvision_models
+    with pytest.raises(OutOfScope, match="pip install mmengine"):
+        importlib.import_module("mmengine._strategy.deepspeed")
 
 
 @pytest.mark.parametrize(

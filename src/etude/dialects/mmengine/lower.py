@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.mmengine import names, names_engine, names_parts
+from etude.dialects.mmengine import names
 from etude.dialects.mmengine.bounds import tell_bounds
 from etude.dialects.mmengine.components import Components
 from etude.dialects.mmengine.hook_methods import tell_hook_methods
@@ -65,8 +65,7 @@ WORDS = Words(
     top=KNOWN_KEYS,
     served=names.MODULES,
     names={
-        **{name: target for part in (names_engine, names_parts) for table in part.REGISTERED.values()
-           for name, target in table.items()},
+        **{name: target for table in names.REGISTERED.values() for name, target in table.items()},
         **{name: f"etude.dialects.openmm.init.rules:{name}Init" for name in _INITS},
     },
     keys={
@@ -101,11 +100,7 @@ WORDS = Words(
 )  # fmt: skip
 
 
-#: Registry → name → ``module:attr`` of what it knows without being asked.
-TABLES: dict[str, dict[str, str]] = {
-    name: {**names_engine.REGISTERED.get(name, {}), **names_parts.REGISTERED.get(name, {})}
-    for name in (*names_engine.REGISTERED, *names_parts.REGISTERED)
-}
+TABLES = names.REGISTERED
 
 
 def _table(name: str) -> dict[str, str]:

@@ -1,39 +1,28 @@
-"""The import names that MMEngine's users write, and where Étude keeps what they mean. No torch.
-
-The table is kept in pieces, one per area of the package; a module whose names come from several pieces is united.
-"""
+"""The import names that MMEngine's users write (``names.json``), and where Étude keeps what they mean. No torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pathlib import Path
 
-from etude.dialects.mmengine import names_common, names_engine, names_kinds, names_parts
-from etude.dialects.mmengine.names_imported import IMPORTED
+from etude.dialects import ownership
+from etude.dialects.name_tables import NameTables, Table
 
-_PIECES = (names_common, names_parts, names_engine, names_kinds)
+#: The version whose behaviour is kept; users' packages compare it with what they need.
+VERSION = "0.10.7"
+VERSION_INFO = (0, 10, 7)
 
-
-def _united(tables: list[Mapping[str, Mapping[str, str]]]) -> dict[str, dict[str, str]]:
-    united: dict[str, dict[str, str]] = {}
-    for table in tables:
-        for module, names in table.items():
-            united.setdefault(module, {}).update(names)
-    return united
-
-
-def _imported(modules: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """The names that the original's files have from one another, with the targets that they have at their homes."""
-    homes: dict[str, str] = {}
-    for module, names in modules.items():
-        if module.startswith("mmengine"):
-            homes = {**names, **homes}
-    return {module: {name: homes[name] for name in names.split()} for module, names in IMPORTED.items()}
-
-
-MODULES: dict[str, dict[str, str]] = _united([piece.MODULES for piece in _PIECES])
-MODULES = _united([_imported(MODULES), MODULES])
-OUT_OF_SCOPE: dict[str, str] = {name: why for piece in _PIECES for name, why in piece.OUT_OF_SCOPE.items()}
+_TABLES = NameTables(Path(__file__).with_name("names.json"))
+MODULES: Table = _TABLES.modules
+OUT_OF_SCOPE: dict[str, str] = _TABLES.out_of_scope
 #: What Étude serves even where the original is installed.
 ENGINE = ("mmengine",)
 #: What finds the parts of it that Étude leaves to the original.
 OVERLAY = "etude.dialects.mmengine.overlay"
+
+#: What the root registries know without being asked: registry → name → where it is. What MMSelfSup and MMPretrain add
+#: is found without their scopes, too.
+REGISTERED: Table = _TABLES.registered
+if ownership.original("mmengine") is not None:
+    REGISTERED["OPTIM_WRAPPERS"]["DeepSpeedOptimWrapper"] = "mmengine._strategy.deepspeed:DeepSpeedOptimWrapper"
+    REGISTERED["STRATEGIES"]["DeepSpeedStrategy"] = "mmengine._strategy.deepspeed:DeepSpeedStrategy"
+    REGISTERED["STRATEGIES"]["ColossalAIStrategy"] = "mmengine._strategy.colossalai:ColossalAIStrategy"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.config.tree import Tree
-from etude.dialects.mmengine import names_engine, names_parts
+from etude.dialects.mmengine import names
 from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, WORDS, _schedulers_by_name, _table
 from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.openmm.checks.schemas import (
@@ -196,7 +196,7 @@ def _own(tree: Tree | None) -> Own:
 
 
 def _tables(own: Own) -> list[str]:
-    return sorted({*names_engine.REGISTERED, *names_parts.REGISTERED, *own.tables()})
+    return sorted({*names.REGISTERED, *own.tables()})
 
 
 def _component(table: str, own: Own) -> dict[str, Any]:

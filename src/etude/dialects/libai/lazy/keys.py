@@ -1,12 +1,14 @@
-"""Asking a config for keys that may not be there, and for the configs that come with the dialect."""
+"""Looks up keys that may be absent, and the configs that come with the dialect."""
 
 from __future__ import annotations
 
+import json
 import os
+from functools import cache
 from glob import glob
 from typing import Any
 
-from etude.dialects.libai.lazy.extra import omegaconf
+from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.load import LazyConfig
 from etude.dialects.libai.lazy.read_errors import hinted, near
 from etude.dialects.libai.places import CONFIGS
@@ -30,9 +32,21 @@ def try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
 
 
 def get_config(config_path: str) -> Any:
-    """One of the common configs: ``get_config("common/train.py").train``."""
+    """Return one of the common configs: ``get_config("common/train.py").train``."""
     path = os.path.join(CONFIGS, config_path)
-    if not os.path.isfile(path):
-        known = [os.path.relpath(file, CONFIGS) for file in glob(f"{CONFIGS}/**/*.py", recursive=True)]
-        raise hinted(RuntimeError(f"{config_path} not available in LiBai configs!"), near(config_path, known))
-    return LazyConfig.load(path)
+    if os.path.isfile(path):
+        return LazyConfig.load(path)
+    models_and_data = _models_and_data()
+    if config_path in models_and_data:
+        return dict_config(models_and_data[config_path])
+    files = [os.path.relpath(file, CONFIGS) for file in glob(f"{CONFIGS}/**/*.py", recursive=True)]
+    known = [*files, *models_and_data]
+    raise hinted(RuntimeError(f"{config_path} not available in LiBai configs!"), near(config_path, known))
+
+
+@cache
+def _models_and_data() -> dict[str, Any]:
+    """Return LiBai's configs of models and data sets, by the path that users give."""
+    with open(os.path.join(CONFIGS, "common.json"), encoding="utf-8") as file:
+        read: dict[str, Any] = json.load(file)
+    return read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etude.dialects.mmengine import names_engine, names_parts
+from etude.dialects.mmengine import names
 from etude.dialects.openmm.registries.root import (
     DATA_SAMPLERS,
     DATASETS,
@@ -37,6 +37,5 @@ __all__ = [
     "VISBACKENDS", "VISUALIZERS", "WEIGHT_INITIALIZERS",
 ]  # fmt: skip
 
-for _piece in (names_engine, names_parts):
-    for _name, _entries in getattr(_piece, "REGISTERED", {}).items():
-        ROOTS[_name].add_lazy(_entries)
+for _name, _entries in names.REGISTERED.items():
+    ROOTS[_name].add_lazy(_entries)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
-from etude.dialects.mmengine.names_parts import VERSION
+from etude.dialects.mmengine.names import VERSION
 
 
 class RuntimeInfoHook(Hook):

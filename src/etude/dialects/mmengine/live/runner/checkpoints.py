@@ -23,7 +23,7 @@ from etude.dialects.mmengine.live.model import whole
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.runner.after_run import Afterwards, scheduler_states
-from etude.dialects.mmengine.names_parts import VERSION
+from etude.dialects.mmengine.names import VERSION
 from etude.dialects.openmm.live.checkpoint import (
     DEFAULT_REVISE,
     _load_checkpoint,

@@ -9,7 +9,7 @@ from typing import Any
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live.amp import default_device
 from etude.dialects.mmengine.live.model import whole
-from etude.dialects.mmengine.names_parts import VERSION
+from etude.dialects.mmengine.names import VERSION
 from etude.dialects.openmm.live.checkpoint import DEFAULT_REVISE, _load_checkpoint, load_state_dict, save_checkpoint
 from etude.dialects.openmm.live.loader import revised, state_of
 from etude.dialects.openmm.logging import print_log

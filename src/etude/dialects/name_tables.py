@@ -1,0 +1,70 @@
+"""Reads ``names.json`` of a dialect: which import names it serves, and what stands behind each. No torch.
+
+``modules`` maps a served module to its names, grouped by where Étude keeps them::
+
+    "mmengine.config": {".openmm.config.config_v2": "Config ConfigDict DictAction", "+": "mmengine.utils"}
+
+A leading dot stands for ``etude.dialects``, ``Lamb=LAMB`` serves ``LAMB`` as ``Lamb``, and ``+`` adds all names of
+other modules. The group ``""`` holds whole modules: ``comm=detectron2.utils.comm``. ``imported`` lists names that a
+file of the original imports from its other files: users import, and tests patch, them there, too. ``out_of_scope`` maps
+a reason to the names that are refused for it, below the prefix before ``:``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+#: Served module → name → ``module:attribute``, or a module.
+Table = dict[str, dict[str, str]]
+_OURS = "etude.dialects"
+
+
+class NameTables:
+    """The tables of one dialect, which :mod:`etude.dialects.imports` unites."""
+
+    def __init__(self, file: Path) -> None:
+        read: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        self.modules = _united(read["modules"])
+        self.registered = _united(read.get("registered", {}))
+        homes = _homes(self.modules)
+        for module, names in read.get("imported", {}).items():
+            home = homes[module.partition(".")[0]]
+            self.modules[module] = {name: home[name] for name in names.split()} | self.modules.get(module, {})
+        self.out_of_scope = dict(_refused(read.get("out_of_scope", {})))
+
+
+def _homes(modules: Table) -> Table:
+    """Return, for each package, where its names are kept; of several places the first."""
+    homes: Table = {}
+    for module, names in modules.items():
+        known = homes.setdefault(module.partition(".")[0], {})
+        known |= names | known
+    return homes
+
+
+def _united(read: Mapping[str, Mapping[str, str]]) -> Table:
+    def names_of(module: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for home, names in read[module].items():
+            for part in map(names_of, names.split()) if home == "+" else [dict(_entries(home, names))]:
+                found |= part
+        return found
+
+    return {module: names_of(module) for module in read}
+
+
+def _entries(home: str, names: str) -> Iterator[tuple[str, str]]:
+    home = _OURS + home if home.startswith(".") else home
+    for entry in names.split():
+        name, _, attribute = entry.partition("=")
+        yield name, f"{home}:{attribute or name}" if home else attribute
+
+
+def _refused(read: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+    for reason, groups in read.items():
+        for group in groups:
+            prefix, _, names = group.rpartition(":")
+            yield from ((f"{prefix}.{name}" if prefix else name, reason) for name in names.split())
