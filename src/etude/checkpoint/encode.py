@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from etude.checkpoint.tensors import CODES
+from etude.dist.shards import Piece, piece_of
 from etude.errors import ResumeError, UserCodeError, printable
 
 MAX_DEPTH = 200
@@ -25,11 +26,15 @@ MAX_DEPTH = 200
 
 @dataclass
 class Part:
-    """One part of a checkpoint: its tree, its tensors (each memory once), and further names of the same tensors."""
+    """One part of a checkpoint: its tree, its tensors (each memory once), and further names of the same tensors.
+
+    Of a tensor in shards the piece of this rank is entered.
+    """
 
     tree: Any = None
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
+    pieces: dict[str, Piece] = field(default_factory=dict)
     _seen: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def name(self, path: tuple[Any, ...], tensor: torch.Tensor) -> str:
@@ -111,7 +116,12 @@ def _encode_mapping(value: Mapping[Any, Any], path: tuple[Any, ...], part: str, 
 def _encode_tensor(value: torch.Tensor, path: tuple[Any, ...], part: str, made: Part) -> Any:
     if value.layout is not torch.strided or value.is_quantized:
         raise _odd(value, path, part, "only dense tensors are stored")
-    if value.dtype is torch.complex128:
+    piece = piece_of(value)
+    if piece is not None and value.dtype in CODES:
+        name = made.name(path, piece.local)
+        made.pieces[name] = piece
+        return {"$tensor": name}
+    if value.dtype is torch.complex128 and piece is None:
         return {"$complex128": made.name(path, torch.view_as_real(value.detach().resolve_conj()))}
     if value.dtype not in CODES:
         raise _odd(value, path, part, f"{value.dtype} has no place in safetensors")

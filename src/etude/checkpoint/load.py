@@ -6,11 +6,9 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
-
-import torch
 
 from etude.checkpoint import manifest as manifests
 from etude.checkpoint import tensors
@@ -73,8 +71,9 @@ def load(
     for part, name in manifest.parts.items():
         if only is not None and part not in only:
             continue
-        named = _load_tensors(disk, path, name, manifest.files[name], trust_owner) if name else {}
-        state[part] = _decoded(part, trees, named)
+        files = [one for one in (name, *manifest.shards.get(part, ())) if one is not None]
+        read = [_load_tensors(disk, path, one, manifest.files[one], trust_owner) for one in files]
+        state[part] = _decoded(part, trees, read)
     return Loaded(path, manifest, state)
 
 
@@ -94,22 +93,22 @@ def _load_trees(disk: Disk, path: str, manifest: Manifest, trust_owner: bool) ->
     return trees
 
 
-def _load_tensors(disk: Disk, path: str, name: str, stored: Stored, trust_owner: bool) -> dict[str, torch.Tensor]:
-    digest = hashlib.sha256()
+def _load_tensors(disk: Disk, path: str, name: str, stored: Stored, trust_owner: bool) -> tensors.Read:
+    digest, metadata = hashlib.sha256(), dict[str, str]()
     with _opened(disk, path, name, stored, trust_owner) as file:
         try:
-            named = tensors.read(file, size=stored.size, watch=digest.update)
+            named = tensors.read(file, size=stored.size, watch=digest.update, metadata=metadata)
         except ResumeError as error:
             raise Damaged(f"{name}: {error}") from None
         except OSError as error:
             raise _unreadable(name, error) from None
     _check_sum(name, stored, digest.hexdigest())
-    return named
+    return named, metadata
 
 
-def _decoded(part: str, trees: Mapping[str, Any], named: Mapping[str, torch.Tensor]) -> Any:
+def _decoded(part: str, trees: Mapping[str, Any], files: Iterable[tensors.Read]) -> Any:
     try:
-        return decode(trees[part], named)
+        return decode(trees[part], tensors.put_together(files))
     except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
         raise Damaged(f"the state of {printable(part)} is damaged ({printable(repr(error))[:80]})") from None
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from etude.errors import ResumeError, printable
 
-FORMAT = 1
+#: 2 is one whose tensors lie in pieces in the files of several ranks.
+FORMAT = 2
 NAME = "manifest.json"
 MAX_SIZE = 16 << 20
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#+-]{0,200}")
@@ -37,7 +38,10 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a checkpoint says about itself. ``parts`` maps each part to its tensor file, or to None."""
+    """What a checkpoint says about itself. ``parts`` maps each part to its tensor file, or to None.
+
+    ``shards`` maps a part to the files of other ranks that hold pieces of its tensors.
+    """
 
     step: int
     epoch: int
@@ -46,10 +50,15 @@ class Manifest:
     metrics: Mapping[str, float] = field(default_factory=dict)
     parts: Mapping[str, str | None] = field(default_factory=dict)
     files: Mapping[str, Stored] = field(default_factory=dict)
+    shards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     saved: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     etude: str = "0.1.0"
     world: int = 1
-    format: int = FORMAT
+
+    @property
+    def format(self) -> int:
+        """The version of etude's format that reads this: older ones still read what has no shards."""
+        return 2 if self.shards else 1
 
     @property
     def size(self) -> int:
@@ -63,6 +72,8 @@ class Manifest:
             "parts": dict(self.parts),
             "files": {name: {"size": f.size, "sha256": f.sha256} for name, f in self.files.items()},
         }  # fmt: skip
+        if self.shards:
+            body["shards"] = {part: list(names) for part, names in self.shards.items()}
         return json.dumps(body | {"digest": _digest(body)}, indent=1, ensure_ascii=False).encode()
 
 
@@ -87,16 +98,18 @@ def parse(text: bytes) -> Manifest:
 def _from_body(body: dict[str, Any]) -> Manifest:
     files = {name: Stored(int(file["size"]), str(file["sha256"])) for name, file in body["files"].items()}
     parts = {str(part): name for part, name in body["parts"].items()}
-    for name in (*files, *(name for name in parts.values() if name is not None)):
+    shards = {str(part): tuple(map(str, names)) for part, names in body.get("shards", {}).items()}
+    named = [name for names in (parts.values(), *shards.values()) for name in names if name is not None]
+    for name in (*files, *named):
         if not is_plain_name(name):
             raise ResumeError(f"refused: its manifest names {printable(str(name))[:80]!r}, a file outside of it")
-    missing = [name for name in parts.values() if name is not None and name not in files]
+    missing = [name for name in named if name not in files]
     if missing or "state.json" not in files:
         raise Damaged(f"its manifest does not list {(missing or ['state.json'])[0]}")
     return Manifest(
         step=int(body["step"]), epoch=int(body["epoch"]), kind=str(body["kind"]), tag=str(body["tag"]),
         metrics={str(name): float(value) for name, value in body["metrics"].items()}, parts=parts, files=files,
-        saved=str(body["saved"]), etude=str(body["etude"]), world=int(body["world"]), format=int(body["format"]),
+        shards=shards, saved=str(body["saved"]), etude=str(body["etude"]), world=int(body["world"]),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import torch
 
 from etude.checkpoint import tensors
 from etude.checkpoint.encode import Part, encode
+from etude.dist.shards import Piece
 
 _ALIGN = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.#+-]+")
@@ -67,9 +68,13 @@ class Snapshot:
 
 
 class Arena:
-    """Host memory for snapshots; grows when a state does, and lays out the same state the same way."""
+    """Host memory for snapshots; grows when a state does, and lays out the same state the same way.
 
-    def __init__(self) -> None:
+    The first rank copies everything that it has; each other ``rank`` only its pieces of tensors in shards.
+    """
+
+    def __init__(self, rank: int = 0) -> None:
+        self._rank = rank
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._layout: _Layout = ()
         self._regions: dict[str, Region] = {}
@@ -83,11 +88,14 @@ class Arena:
     def take(self, state: Mapping[str, Any]) -> Snapshot:
         """Copy ``state`` (part → tree). The snapshot is good until the next call."""
         parts = {name: encode(name, value) for name, value in state.items()}
+        if self._rank:
+            for made in parts.values():
+                made.tensors = {name: made.tensors[name] for name, piece in made.pieces.items() if _is_saved(piece)}
         regions = self._place(parts)
         targets = [view for region in regions.values() for view in region.views.values()]
         sources = [parts[part].tensors[name] for part, region in regions.items() for name in region.views]
         _copy(targets, sources)
-        names = dict(zip(regions, file_names(regions), strict=True))
+        names = dict(zip(regions, file_names(regions, self._rank), strict=True))
         files = tuple(self._files(parts, regions, names))
         return Snapshot(files, {part: names.get(part) for part in state}, regions)
 
@@ -120,10 +128,22 @@ class Arena:
         whole = tensors.bytes_of(self._memory)
         for part, region in regions.items():
             layout = {name: (view.dtype, tuple(view.shape)) for name, view in region.views.items()}
-            head = tensors.header(layout, parts[part].aliases)
+            head = tensors.header(layout, parts[part].aliases | _places(parts[part], layout))
             yield File(names[part], (memoryview(head), whole[region.begin : region.end]))
+        if self._rank:
+            return
         trees = {part: made.tree for part, made in parts.items()}
         yield File("state.json", (memoryview(json.dumps(trees, ensure_ascii=False, allow_nan=False).encode()),))
+
+
+def _is_saved(piece: Piece) -> bool:
+    return piece.saved_here and piece.local.numel() > 0
+
+
+def _places(part: Part, names: Iterable[str]) -> dict[str, str]:
+    """The place of each piece in its whole tensor, as an entry of a file's metadata; nothing if all are whole."""
+    places = {name: (part.pieces[name].shape, part.pieces[name].offset) for name in names if name in part.pieces}
+    return {tensors.PIECES: json.dumps(places, separators=(",", ":"))} if places else {}
 
 
 def in_order(named: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
@@ -131,15 +151,16 @@ def in_order(named: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]
     return sorted(named.items(), key=lambda item: -item[1].dtype.itemsize)
 
 
-def file_names(parts: Iterable[str]) -> Iterator[str]:
-    """A file name for each part: its own letters where they are harmless, and no name twice."""
+def file_names(parts: Iterable[str], rank: int = 0) -> Iterator[str]:
+    """A file name for each part: its own letters where they are harmless, and no name twice, also not of two ranks."""
+    ending = f".rank-{rank}.safetensors" if rank else ".safetensors"
     taken: set[str] = set()
     for part in parts:
         name = wanted = _UNSAFE.sub("_", part).lstrip(".+-#")[:100] or "part"
         while name.lower() in taken:
             name = f"{wanted}#{len(taken)}"
         taken.add(name.lower())
-        yield f"{name}.safetensors"
+        yield f"{name}{ending}"
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:

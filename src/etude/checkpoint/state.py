@@ -11,7 +11,7 @@ from etude.checkpoint.changes import facts
 from etude.checkpoint.warm import compare, describe
 from etude.data.resume import Snapshot
 from etude.dist import group
-from etude.dist.shards import scattered, whole
+from etude.dist.shards import scattered
 from etude.errors import ResumeError, printable
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def _facts_of(plan: Plan) -> dict[str, Any]:
 
 
 def _of_all_ranks(state: dict[str, Any]) -> dict[str, Any]:
-    """Rank 0's state with what is spread over ranks put together: parameters in shards, and generators."""
-    return {**whole(state), RANKS: {"generators": group.gather(state["generators"])}}
+    """The state of this rank, with the generators of all. Parameters in shards stay there: each rank saves its own."""
+    return {**state, RANKS: {"generators": group.gather(state["generators"])}}
 
 
 def generators_for(run: Run, state: Mapping[str, Any]) -> dict[str, Any] | None:

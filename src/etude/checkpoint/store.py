@@ -33,7 +33,8 @@ from etude.checkpoint.storage import chaos, space
 from etude.checkpoint.storage.disk import last_call
 from etude.checkpoint.storage.places import locate
 from etude.checkpoint.write import Entry, Job, Outcome, free_name, quietly, write_checkpoint
-from etude.errors import ResumeError, SaveError, printable
+from etude.dist.shards import piece_of, tensors_in
+from etude.errors import PeerError, ResumeError, SaveError, printable
 
 #: The name of a checkpoint that a run may resume from.
 STEP = re.compile(r"step-(\d+)(?:\.(\d+))?")
@@ -63,6 +64,8 @@ class Store:
         self.given = self.folder if self.disk.RENAMES else os.fspath(folder)
         self.retention = retention or Retention()
         self.failures, self.patience, self.trust_owner, self.say = failures, patience, trust_owner, say
+        #: Seconds that a save in shards waits for the pieces of other ranks.
+        self.patience_for_ranks = patience / 2
         self._arena = Arena()
         self._preparing: threading.Thread | None = None
         self._job: Job | None = None
@@ -128,7 +131,8 @@ class Store:
 
     def prepare(self, state: Mapping[str, Any]) -> None:
         """Get memory for snapshots of states like this one ready in the background, before the first save."""
-        size = sum(64 + tensor.numel() * tensor.element_size() for tensor in _tensors(state))
+        local = [piece.local if (piece := piece_of(tensor)) else tensor for tensor in tensors_in(state)]
+        size = sum(64 + tensor.numel() * tensor.element_size() for tensor in local)
         self._preparing = threading.Thread(target=self._arena.prepare, args=(size,), name="etude-prepare")
         self._preparing.start()
 
@@ -163,6 +167,8 @@ class Store:
         if outcome.error is None:
             self._failed_in_a_row = 0
             return
+        if isinstance(outcome.error, PeerError):
+            raise outcome.error
         self._failed_in_a_row += 1
         message = self._explain(outcome)
         if self._failed_in_a_row >= self.failures:
@@ -348,14 +354,3 @@ class Store:
 def _latest_of_each_step(entries: list[Entry]) -> list[Entry]:
     """Of several checkpoints of one step the one that was saved last."""
     return list({entry.step: entry for entry in entries}.values())
-
-
-def _tensors(value: Any) -> Iterable[Any]:
-    if hasattr(value, "element_size"):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any
 
 import torch
@@ -18,6 +18,10 @@ from etude.checkpoint.storage.disk import PIECE
 from etude.errors import ResumeError, printable
 
 MAX_HEADER = 100 << 20
+#: The entry of a file's metadata that says where in which whole tensor the pieces in it lie: name → (shape, offset).
+PIECES = "$pieces"
+#: What a file holds: its tensors, and its metadata.
+Read = tuple[dict[str, torch.Tensor], dict[str, str]]
 _CODES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
     "I16": "int16", "I8": "int8", "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool",
@@ -59,15 +63,25 @@ def write(file: IO[bytes], named: Mapping[str, torch.Tensor], *, metadata: Mappi
 
 
 def read(
-    file: IO[bytes], *, size: int | None = None, watch: Callable[[memoryview], Any] | None = None
+    file: IO[bytes],
+    *,
+    size: int | None = None,
+    watch: Callable[[memoryview], Any] | None = None,
+    metadata: dict[str, str] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """The tensors of an open file, each in memory of its own. ``watch`` sees all bytes, in order."""
+    """The tensors of an open file, each in memory of its own.
+
+    ``watch`` sees all bytes, in order; ``metadata`` gets what the header says beside the tensors.
+    """
     size = size_of(file) if size is None else size
     length, text = _read_header(file, size)
     if watch is not None:
         watch(memoryview(length + text))
     made: dict[str, torch.Tensor] = {}
-    for name, (dtype, shape) in parse_header(text, size - 8 - len(text)).items():
+    layout = parse_header(text, size - 8 - len(text))
+    if metadata is not None:
+        metadata.update(json.loads(text).get("__metadata__") or {})
+    for name, (dtype, shape) in layout.items():
         made[name] = torch.empty(shape, dtype=dtype)
         _fill(file, bytes_of(made[name]), watch)
     return made
@@ -120,6 +134,33 @@ def parse_header(text: bytes, room: int) -> dict[str, tuple[torch.dtype, tuple[i
     if at != room:
         raise ResumeError(f"{room} bytes of data where the safetensors header says {at}")
     return layout
+
+
+def put_together(files: Iterable[Read]) -> dict[str, torch.Tensor]:
+    """The tensors of several files, those that lie in pieces whole again."""
+    made: dict[str, torch.Tensor] = {}
+    found: dict[str, list[tuple[torch.Tensor, list[int]]]] = {}
+    shapes: dict[str, list[int]] = {}
+    for named, metadata in files:
+        places = json.loads(metadata.get(PIECES, "{}"))
+        for name, tensor in named.items():
+            if name in places:
+                shapes[name], offset = places[name]
+                found.setdefault(name, []).append((tensor, offset))
+            else:
+                made[name] = tensor
+    for name, shape in shapes.items():
+        made[name] = _joined(name, shape, found.pop(name))
+    return made
+
+
+def _joined(name: str, shape: list[int], pieces: list[tuple[torch.Tensor, list[int]]]) -> torch.Tensor:
+    if sum(tensor.numel() for tensor, _ in pieces) != math.prod(shape):
+        raise ResumeError(f"the pieces of {printable(name)} do not make up the whole")
+    whole = torch.empty(shape, dtype=pieces[0][0].dtype)
+    for tensor, offset in pieces:
+        whole[tuple(slice(at, at + size) for at, size in zip(offset, tensor.shape, strict=True))] = tensor
+    return whole
 
 
 def _fill(file: IO[bytes], view: memoryview, watch: Callable[[memoryview], Any] | None) -> None:

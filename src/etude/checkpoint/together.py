@@ -1,26 +1,95 @@
-"""One store for the ranks of a run: rank 0 owns the folder, the others follow what it finds there.
+"""One store for the ranks of a run: rank 0 owns the folder, and each rank writes its own pieces of tensors in shards.
+
+.. code-block:: text
+
+    in the background      rank 0                             every other rank
+    ready                                                     all of its weights are finite, or one is not
+    place                  the folder that it has made
+    done                   its own files                      its files are on the disk: sizes and checksums
+    then                   manifest · rename: the checkpoint is there
 
 Every rank calls the same methods in the same order. Whatever depends on the disk or the clock is what rank 0 says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import itertools
+import socket
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
+from torch import distributed
+
 from etude.checkpoint.load import Loaded
+from etude.checkpoint.manifest import Stored
+from etude.checkpoint.snapshot import Arena
+from etude.checkpoint.storage import chaos
 from etude.checkpoint.store import Store
+from etude.checkpoint.write import Job, Others, write_files
 from etude.dist import group
+from etude.dist.mailbox import Mailbox
+from etude.dist.shards import has_shards, tensors_in
+from etude.errors import ResumeError
+
+#: Saves in shards of this process: the same number on every rank.
+_saves = itertools.count()
+
+
+class Crew(Others):
+    """The other ranks of a save in shards, as rank 0 sees them."""
+
+    def __init__(self, patience: Callable[[], float]) -> None:
+        self.mail, self.patience = Mailbox(f"save/{next(_saves)}"), patience
+        self.ranks = range(1, distributed.get_world_size())
+
+    def unsound(self) -> str | None:
+        found = [self._hear("ready", rank) for rank in self.ranks]
+        return next((name for name in found if name), None)
+
+    def begin(self, name: str) -> None:
+        self.mail.put("place", name)
+
+    def end(self) -> tuple[dict[str, Stored], dict[str, tuple[str, ...]]]:
+        files: dict[str, Stored] = {}
+        shards: dict[str, tuple[str, ...]] = {}
+        for rank in self.ranks:
+            said = self._hear("done", rank)
+            if said["error"]:
+                raise OSError(f"rank {rank} on {said['error']}")
+            files |= {name: Stored(*stored) for name, stored in said["files"].items()}
+            for part, name in said["parts"].items():
+                shards[part] = (*shards.get(part, ()), name)
+        self.mail.forget("place")
+        return files, shards
+
+    def _hear(self, what: str, rank: int) -> Any:
+        said = self.mail.get(f"{what}/{rank}", self.patience, f"rank {rank}")
+        self.mail.forget(f"{what}/{rank}")
+        return said
 
 
 class Leader(Store):
     """The store of rank 0."""
 
+    def save(self, state: Mapping[str, Any], *, hold: bool = False, **options: Any) -> None:
+        super().save(state, hold=True, **options)
+        if self._held is not None and has_shards(state):
+            self._held.others = Crew(lambda: self.patience_for_ranks)
+        if not hold:
+            self.commit()
+
+    def _work(self, job: Job) -> None:
+        super()._work(job)
+        if job.outcome.error is not None:
+            with suppress(RuntimeError):
+                job.others.begin("")
+
     def is_free(self, within: float = 0.0) -> bool:
         return group.first(lambda: super(Leader, self).is_free(within))
 
     def resume(self, *, need: Collection[str] = ()) -> Loaded | None:
-        """The newest usable checkpoint, which the other ranks read too."""
+        """The newest checkpoint that every rank can read."""
         found: list[Loaded | None] = []
 
         def find() -> str | None:
@@ -30,25 +99,57 @@ class Leader(Store):
         group.first(find)
         return found[0]
 
-    def resume_alone(self, *, need: Collection[str] = ()) -> Loaded | None:
-        """The same where only rank 0 is asked."""
-        return super().resume(need=need)
+    def load(self, name: Any, *, need: Collection[str] = (), only: Collection[str] | None = None) -> Loaded:
+        """While all ranks look for a checkpoint, the others read it too; one that cannot is named."""
+        loaded = super().load(name, need=need, only=only)
+        for rank, wrong in enumerate(group.ask(loaded.path)):
+            if wrong:
+                raise ResumeError(f"{loaded.path.rpartition('/')[2]}: rank {rank} on {wrong}")
+        return loaded
 
 
 class Follower(Store):
-    """The store of the other ranks: nothing is written, and what is read is what rank 0 reads."""
+    """The store of the other ranks: they write their own pieces alone, and read what rank 0 reads."""
 
     def __init__(self, folder: Any, **options: Any) -> None:
         super().__init__(folder, **{**options, "write": False})
+        self._rank = distributed.get_rank()
+        self._arena = Arena(self._rank)
+        self._mail: Mailbox | None = None
+        self._read: Loaded | None = None
 
-    def save(self, state: Mapping[str, Any], **options: Any) -> None:
-        """Rank 0 saves."""
+    def save(self, state: Mapping[str, Any], *, hold: bool = False, **options: Any) -> None:
+        """Of tensors in shards the pieces of this rank; rank 0 saves all the rest."""
+        if has_shards(state):
+            super().save(state, hold=True, **options)
+            self._mail = Mailbox(f"save/{next(_saves)}")
+            if not hold:
+                self.commit()
+
+    def _work(self, job: Job) -> None:
+        """In the background. What goes wrong is reported by rank 0."""
+        mail = self._mail
+        assert mail is not None
+        said: dict[str, Any] = {"error": ""}
+        try:
+            mail.put(f"ready/{self._rank}", job.snapshot.unsound("model", job.watch) or "")
+            name = mail.get("place", lambda: self.patience_for_ranks, "rank 0")
+            if name:
+                place = self.disk.join(self.folder, name)
+                files = job.snapshot.files
+                with chaos.saving(self.disk.join(place, files[0].name) if files else place):
+                    stored = write_files(self.disk, place, files)
+                said["files"] = {name: (one.size, one.sha256) for name, one in stored.items()}
+                said["parts"] = {part: name for part, name in job.snapshot.parts.items() if name is not None}
+        except Exception as error:
+            said["error"] = f"{socket.gethostname()}: {error}"
+        with suppress(RuntimeError):
+            mail.put(f"done/{self._rank}", said)
+        job.done.set()
 
     def prepare(self, state: Mapping[str, Any]) -> None:
-        """Rank 0 needs memory for it."""
-
-    def commit(self) -> None:
-        """Rank 0 has the copy."""
+        if has_shards(state):
+            super().prepare({"": [tensor for tensor in tensors_in(state) if has_shards(tensor)]})
 
     def prune(self) -> list[str]:
         return []
@@ -57,5 +158,13 @@ class Follower(Store):
         return group.first(lambda: True)
 
     def resume(self, *, need: Collection[str] = ()) -> Loaded | None:
-        path: str | None = group.first(lambda: None)
-        return self.load(path, need=need) if path else None
+        """What rank 0 reads."""
+        path: str | None = group.first(lambda: None, self._try)
+        return self._read if path else None
+
+    def _try(self, path: str) -> str:
+        try:
+            self._read = self.load(path)
+        except ResumeError as error:
+            return f"{socket.gethostname()}: {error}"
+        return ""

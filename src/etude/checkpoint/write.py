@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -58,6 +58,21 @@ class Outcome:
     unsound: str | None = None
 
 
+class Others:
+    """The other ranks' share in a save; a process alone has nobody to wait for."""
+
+    def unsound(self) -> str | None:
+        """A weight on another rank that is not finite."""
+        return None
+
+    def begin(self, name: str) -> None:
+        """Let them write into the folder called ``name``; empty: there will be none."""
+
+    def end(self) -> tuple[dict[str, Stored], dict[str, tuple[str, ...]]]:
+        """Wait for their files: name → what it holds, and part → the names of its files."""
+        return {}, {}
+
+
 @dataclass
 class Job:
     """A save in flight: what to write, under which word (``step``, ``weights``, a tag), and what became of it."""
@@ -68,21 +83,24 @@ class Job:
     watch: Collection[str]
     outcome: Outcome
     done: threading.Event = field(default_factory=threading.Event)
+    others: Others = field(default_factory=Others)
 
 
 def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
     """Write ``job`` below ``folder``; when anything fails, what was written is removed and nothing else touched."""
-    job.outcome.unsound = job.snapshot.unsound("model", job.watch)
+    job.outcome.unsound = job.snapshot.unsound("model", job.watch) or job.others.unsound()
     if job.outcome.unsound is not None:
         job.prefix = DIVERGED
     disk.make_folder(folder)
     name = free_name(disk, folder, f"{job.prefix}-{job.manifest.step:09}")
     target = disk.join(folder, name)
-    place = disk.join(folder, f".{name}.tmp-{os.getpid()}") if disk.RENAMES else target
+    working = f".{name}.tmp-{os.getpid()}" if disk.RENAMES else name
+    place = disk.join(folder, working)
     with chaos.saving(target):
         try:
             disk.make_folder(place)
-            manifest = _write_files(disk, place, job)
+            job.others.begin(working)
+            manifest = _write_manifest(disk, place, job, write_files(disk, place, job.snapshot.files))
             chaos.point("save.before_rename")
             if disk.RENAMES:
                 disk.rename(place, target)
@@ -94,9 +112,8 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
     return Entry(name, target, manifest)
 
 
-def _write_files(disk: Disk, place: str, job: Job) -> Manifest:
-    """All files, then the manifest; checksums are computed beside the writing, from the same memory."""
-    files = job.snapshot.files
+def write_files(disk: Disk, place: str, files: Sequence[File]) -> dict[str, Stored]:
+    """All files; checksums are computed beside the writing, from the same memory."""
     with ThreadPoolExecutor(2, thread_name_prefix="etude-hash") as pool:
         sums = [pool.submit(_checksum, file) for file in files]
         if disk.RENAMES:
@@ -104,8 +121,13 @@ def _write_files(disk: Disk, place: str, job: Job) -> Manifest:
         else:
             for file in files:
                 disk.put(disk.join(place, file.name), file.pieces)
-    stored = {file.name: Stored(file.size, digest.result()) for file, digest in zip(files, sums, strict=True)}
-    manifest = replace(job.manifest, files=stored)
+    return {file.name: Stored(file.size, digest.result()) for file, digest in zip(files, sums, strict=True)}
+
+
+def _write_manifest(disk: Disk, place: str, job: Job, stored: dict[str, Stored]) -> Manifest:
+    """The manifest comes last, when the files of all ranks are safe."""
+    theirs, shards = job.others.end()
+    manifest = replace(job.manifest, files=stored | theirs, shards=shards)
     chaos.point("save.before_manifest")
     disk.put(disk.join(place, manifests.NAME), [manifest.to_json()])
     disk.sync_folder(place)

@@ -25,6 +25,8 @@ T = TypeVar("T")
 PATIENCE = timedelta(minutes=5)
 _TRIES = 20
 _control: Any = None
+#: Whether this is rank 0 while it works on what :func:`first` gives to all.
+_is_asking = False
 
 
 def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) -> None:
@@ -129,23 +131,40 @@ class Told(EtudeError):
         self.exit_code = exit_code
 
 
-def first(call: Callable[[], T]) -> T:
-    """What rank 0 gets from ``call``, on every rank; when it raises, every rank does."""
-    if _control is None:
+def first(call: Callable[[], T], answer: Callable[[Any], Any] | None = None) -> T:
+    """What rank 0 gets from ``call``, on every rank; when it raises, every rank does.
+
+    While it works, rank 0 may :func:`ask` the others, who ``answer``.
+    """
+    global _is_asking
+    if _control is None or _is_asking:
         return call()
-    answer: tuple[str, Any] = ("", None)
+    said: tuple[str, Any] = ("", None)
     error: BaseException | None = None
     if distributed.get_rank(_control) == 0:
+        _is_asking = True
         try:
-            answer = ("value", call())
+            said = ("value", call())
         except BaseException as raised:
-            error, answer = raised, ("error", (str(raised), getattr(raised, "exit_code", 1)))
-    kind, value = broadcast(answer)
+            error, said = raised, ("error", (str(raised), getattr(raised, "exit_code", 1)))
+        finally:
+            _is_asking = False
+    while (heard := broadcast(said))[0] == "question":
+        gather(answer(heard[1]) if answer is not None else None)
+    kind, value = heard
     if error is not None:
         raise error
     if kind == "error":
         raise Told(*value)
     return value  # type: ignore[no-any-return]
+
+
+def ask(question: Any) -> list[Any]:
+    """The answers of all ranks to rank 0, which is inside of :func:`first`; its own is None. Elsewhere there are none."""
+    if not _is_asking:
+        return []
+    broadcast(("question", question))
+    return gather(None)
 
 
 def together(call: Callable[[], T], what: str) -> T:

@@ -1,28 +1,59 @@
-"""States of parameters in shards: whole for a checkpoint, in shards again for a run, whatever world it has.
+"""States of parameters in shards: piece by piece for a checkpoint, in shards again for a run, whatever world it has.
 
-A checkpoint holds whole tensors by the model's own names. So a run goes on in another number of processes, or under
-another strategy, from the same file.
+A checkpoint holds the pieces of a tensor by the model's own names, each with its place in the whole. So a run goes on in
+another number of processes, or under another strategy, from the same files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 
-def whole(value: Any) -> Any:
-    """``value`` with every sharded tensor in it whole. All ranks call it, for they have a piece each."""
+@dataclass(frozen=True)
+class Piece:
+    """The part of a sharded tensor that this rank holds: its shape is ``local.shape``, its first element at ``offset``."""
+
+    local: torch.Tensor
+    shape: tuple[int, ...]
+    offset: tuple[int, ...]
+    #: Whether this rank saves the piece: with hsdp several ranks hold the same one, and the first of them does.
+    saved_here: bool
+
+
+def piece_of(tensor: Any) -> Piece | None:
+    """Return what this rank holds of ``tensor``; None for a tensor that is whole."""
+    if not hasattr(tensor, "full_tensor"):
+        return None
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    mesh, placements = tensor.device_mesh, tensor.placements
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+    here = mesh.get_coordinate() or ()
+    copies = [place for place, how in zip(here, placements, strict=True) if not how.is_shard()]
+    return Piece(tensor.to_local().detach(), tuple(tensor.shape), tuple(offset), not any(copies))
+
+
+def tensors_in(value: Any) -> Iterator[Any]:
+    """All tensors of a tree of mappings and lists."""
     if isinstance(value, torch.Tensor):
-        return value.full_tensor() if hasattr(value, "full_tensor") else value
-    if isinstance(value, Mapping):
-        made = {key: whole(item) for key, item in value.items()}
-        return made if any(made[key] is not value[key] for key in made) else value
-    if type(value) in (list, tuple):
-        items = [whole(item) for item in value]
-        return type(value)(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
-    return value
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(item)
+
+
+def has_shards(state: Any) -> bool:
+    """Return whether some tensor in ``state`` is spread over ranks."""
+    return any(hasattr(tensor, "full_tensor") for tensor in tensors_in(state))
+
+
+def whole(tensor: Any) -> Any:
+    """Return ``tensor`` whole. All ranks call it, for each has a piece."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def is_sharded(model: torch.nn.Module) -> bool:

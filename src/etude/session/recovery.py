@@ -134,13 +134,10 @@ class Recovery:
         if self.run.peers is None:
             self._open_own_store(folder, Store)
             return
-        path: str | None = group.first(lambda: self._open_own_store(folder, Leader))
-        if not self.run.world.is_main:
-            store = self._make_store(folder, Follower)[0]
-            if path is not None:
-                self._loaded = group.together(lambda: store.load(path), "the checkpoint to resume from")
-        elif path is not None:
-            group.together(lambda: None, "")
+        if self.run.world.is_main:
+            group.first(lambda: self._open_own_store(folder, Leader))
+        else:
+            self._loaded = self._make_store(folder, Follower)[0].resume()
 
     def _make_store(self, folder: Path, kind: type[Store]) -> tuple[Store, str]:
         hook = next((hook for hook in self.run.hooks if isinstance(hook, Checkpoint)), None)
@@ -189,8 +186,7 @@ class Recovery:
 
     def _find(self, store: Store, path: str) -> Loaded | None:
         if not path:
-            resume = store.resume_alone if isinstance(store, Leader) else store.resume
-            loaded = resume(need=needed(self.run))
+            loaded = store.resume(need=needed(self.run))
             if loaded is None:
                 self.say(f"no checkpoint yet, starting at step 0{_mention_weights(store)}")
             return loaded
@@ -203,11 +199,11 @@ class Recovery:
                 f"`init_from: {printable(os.path.relpath(text))}`"
             )
         whole, _, name = text.rpartition("/")
-        other = store if whole in (store.folder, store.given.rstrip("/")) else Store(whole, write=False, say=self.say)
+        inside = whole in (store.folder, store.given.rstrip("/"))
+        other = store if inside else type(store)(whole, write=False, say=self.say)
         is_remote_run = "://" in path and found != path.rstrip("/")
         if is_remote_run or os.path.isdir(os.path.join(path, FOLDER)) or os.path.basename(path.rstrip("/")) == FOLDER:
-            return (other.resume_alone if isinstance(other, Leader) else other.resume)(need=needed(self.run))
-        inside = other is store
+            return other.resume(need=needed(self.run))
         loaded = other.load(name, need=needed(self.run))
         self._look_at_tag(name, loaded)
         if inside:

@@ -21,6 +21,8 @@ from etude.units import counted
 
 #: Seconds that the start of an evaluation waits for a save in flight, to have a copy of the state in hand.
 _PATIENCE = 2.0
+#: Seconds to wait for the other ranks' share of a save after an error: one of them may be gone.
+_PATIENCE_FOR_RANKS = 3.0
 #: Bytes of a batch, or of one of the outputs, that are copied with the state before an evaluation inside a step.
 _MOST = 1 << 28
 #: What a checkpoint is called that was saved inside a step that failed.
@@ -49,8 +51,6 @@ class Saver:
         for name, part in run.parts().items():
             with suppress(Exception):  # one that is not ready yet is asked again when it is saved
                 state[name] = part.state_dict()
-        if run.peers is not None:
-            state = shards.whole(state)
         if not all(hook.weights_only for hook in run.hooks if isinstance(hook, Checkpoint)):
             for name, value in state.items():
                 encode(name, value)
@@ -137,7 +137,8 @@ class Saver:
         Nothing is pruned then: what was saved before stays as it was.
         """
         self.store.pruning = False
-        if run.peers is not None:  # a rank that fails is alone: only what all have put together before can be written
+        if run.peers is not None:  # a rank that fails is alone: only what all have copied before can be written
+            self.store.patience_for_ranks = _PATIENCE_FOR_RANKS
             if self._held_at == run.done:
                 self.commit()
             return
