@@ -139,9 +139,8 @@ SURFACE = {
     "mmcv.runner.dist_utils": "get_dist_info master_only",
     "mmcv.utils": "Registry build_from_cfg get_logger print_log digit_version is_seq_of import_modules_from_strings to_2tuple "
     "TORCH_VERSION is_method_overridden collect_env get_git_hash jit is_jit_tracing torch_meshgrid worker_init_fn "
-    "load_url IS_CUDA_AVAILABLE IS_MLU_AVAILABLE IS_NPU_AVAILABLE assert_params_all_zeros",
+    "load_url IS_CUDA_AVAILABLE IS_MLU_AVAILABLE IS_NPU_AVAILABLE",
     "mmcv.utils.parrots_wrapper": "_BatchNorm _InstanceNorm SyncBatchNorm _AvgPoolNd is_rocm_pytorch",
-    "mmcv.utils.testing": "assert_attrs_equal check_python_script",
     "mmcv.parallel": "is_module_wrapper MMDataParallel MMDistributedDataParallel collate DataContainer scatter",
     "mmcv.parallel._functions": "Scatter scatter get_input_device",
     "mmcv.parallel.data_parallel": "MMDataParallel",

@@ -30,8 +30,6 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict  # noqa: E402
 from mmengine.registry import HOOKS, PARAM_SCHEDULERS, RUNNERS, WEIGHT_INITIALIZERS  # noqa: E402
 from mmengine.runner.amp import autocast  # noqa: E402
 from mmengine.runner.checkpoint import CheckpointLoader, load_from_pavi  # noqa: E402
-from mmengine.testing import RunnerTestCase  # noqa: E402
-from mmengine.testing._internal import MultiProcessTestCase  # noqa: E402
 from mmengine.utils import deprecated_function, get_git_hash, track_progress_rich  # noqa: E402
 from mmengine.visualization import Visualizer  # noqa: E402
 
@@ -165,37 +163,12 @@ def test_a_deprecated_function_says_so_in_its_docstring() -> None:
     assert text.endswith("\n\n\n    Do it.\n\n    And more.\n")
 
 
-def test_histories_datasets_and_drawings_check_what_they_are_given(tmp_path: Path) -> None:
+def test_histories_and_datasets_check_what_they_are_given(tmp_path: Path) -> None:
     assert HistoryBuffer(max_length=3).max_length == 3
     (tmp_path / "a.json").write_text('{"metainfo": {}, "data_list": [{"img_path": "a"}]}')
     with pytest.raises(AssertionError, match="out of dataset length"):
         BaseDataset(str(tmp_path / "a.json"), data_prefix={"img_path": ""}).get_subset(5)
-    drawing = Visualizer(image=torch.zeros(9, 9, 3, dtype=torch.uint8).numpy())
-    with pytest.raises(AssertionError, match="should be \\(N, 2\\)"):
-        drawing.draw_circles(torch.tensor([1, 5, 2, 6]), torch.tensor([1, 2]))
-    assert drawing.get_backend("none") is None
-
-
-class TestInProcesses(MultiProcessTestCase):
-    """The case is a test itself: every process joins, says its rank and leaves."""
-
-    def prepare_subprocess(self) -> None:
-        self.prepared = True
-
-    def setUp(self) -> None:
-        super().setUp()
-        self._spawn_processes()
-
-    def test_every_rank_runs(self) -> None:
-        assert self.prepared and self.is_master == (self.rank == 0)
-
-
-class TestWorkDir(RunnerTestCase):
-    def test_it_can_be_cleared(self) -> None:
-        self.build_runner(self.epoch_based_cfg)
-        assert list(Path(self.temp_dir.name).iterdir())
-        self.clear_work_dir()
-        assert not list(Path(self.temp_dir.name).iterdir())
+    assert Visualizer().get_backend("none") is None
 
 
 def test_merging_changes_no_dict_that_others_hold() -> None:

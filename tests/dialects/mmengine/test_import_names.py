@@ -42,7 +42,7 @@ SURFACE = {
     "mmengine.hooks.checkpoint_hook": "CheckpointHook DATA_BATCH",
     "mmengine.structures.instance_data": "InstanceData IndexType BoolTypeTensor LongTypeTensor",
     "mmengine.runner.runner": "Runner ConfigType ParamSchedulerType OptimWrapperType _get_batch_size",
-    "mmengine.visualization.visualizer": "Visualizer VisBackendsType check_type",
+    "mmengine.visualization.visualizer": "Visualizer VisBackendsType",
     "mmengine.device.utils": "DEVICE get_device",
     "mmengine.utils.manager": "ManagerMixin ManagerMeta _lock",
     "mmselfsup.registry": "HOOKS MODELS OPTIMIZERS DATASETS TRANSFORMS PARAM_SCHEDULERS",

@@ -19,7 +19,6 @@ from mmengine.logging import HistoryBuffer, MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import OPTIMIZERS, DefaultScope, init_default_scope
 from mmengine.structures import BaseDataElement
-from mmengine.visualization import Visualizer
 
 HUES = """
 import numpy as np
@@ -136,13 +135,6 @@ def test_a_picture_may_come_as_a_batch_of_one(tmp_path: Path) -> None:
     runner.visualizer.add_datasample = lambda name, image, **kwargs: shown.append((name, image.shape))
     NaiveVisualizationHook().after_test_iter(runner, 0, [{"inputs": torch.rand(1, 3, 8, 8)}], [sample])
     assert shown == [("tmp.jpg", (6, 6, 3))]
-
-
-@pytest.mark.parametrize("wrong", [{"texts": 1}, {"font_sizes": "b"}, {"bboxes": 2}])
-def test_a_wrong_kind_of_argument_for_a_text_is_named(wrong: dict[str, Any]) -> None:
-    visualizer = Visualizer(image=np.zeros((30, 30, 3), "uint8"))
-    with pytest.raises(TypeError, match=next(iter(wrong))):
-        visualizer.draw_texts(**{"texts": "t", "positions": torch.tensor([5, 5]), **wrong})
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -7,14 +7,15 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest.mock import call, patch
 
 import numpy as np
 import pytest
 import torch
 
 from etude.dialects import imports
+from etude.dialects.imports import MissingOriginal
 from etude.errors import MissingExtra
+from tests.projects.conftest import Projects, fetched
 
 imports.install()
 
@@ -187,121 +188,61 @@ def test_a_missing_package_is_named(kind: Any, tmp_path: Path, monkeypatch: pyte
 # -- drawing -----------------------------------------------------------------------------------------------------------
 
 
-def make() -> Visualizer:
-    return Visualizer(image=np.zeros((40, 60, 3), dtype=np.uint8))
+DRAWN = """\
+import etude.compat
+etude.compat.install()
+import unittest
+import numpy as np, torch
+from mmengine.registry import VISUALIZERS
+from mmengine.runner import Runner
+from mmengine.testing import RunnerTestCase, assert_keys_equal
+from mmengine.visualization import Visualizer
+from mmengine.visualization.utils import check_type
 
 
-def test_an_image_is_needed() -> None:
-    with pytest.raises(AssertionError):
-        Visualizer().get_image()
-    with pytest.raises(AssertionError):
-        make().set_image(None)
-    assert make().get_image().shape == (40, 60, 3)
+@VISUALIZERS.register_module()
+class Framed(Visualizer):
+    def draw_bboxes(self, bboxes, **options):
+        self.ax_save.fill([0, 8, 8, 0], [0, 0, 8, 8], color="white")
+        return super().draw_bboxes(bboxes, edge_colors="r", **options)
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda v: v.draw_bboxes(torch.tensor([5, 5, 20, 20])),
-        lambda v: v.draw_bboxes(
-            torch.tensor([[5, 5, 20, 20], [1, 1, 4, 4]]), edge_colors=["r", (0, 255, 0)], line_widths=[1, 2]
-        ),
-        lambda v: v.draw_texts(["a", "b"], torch.tensor([[5, 5], [20, 20]]), colors=["r", "g"], font_sizes=12),
-        lambda v: v.draw_lines(torch.tensor([1, 30]), torch.tensor([2, 30])),
-        lambda v: v.draw_circles(torch.tensor([20, 20]), torch.tensor([5])),
-        lambda v: v.draw_polygons([torch.tensor([[1, 1], [20, 2], [9, 30]])], face_colors="b"),
-        lambda v: v.draw_points(torch.tensor([[10, 10], [20, 20]]), colors="r"),
-        lambda v: v.draw_binary_masks(np.eye(60, dtype=bool)[:40], colors=(255, 0, 0)),
-    ],
-)
-def test_shapes_are_drawn(draw: Any) -> None:
-    visualizer = make()
-    assert draw(visualizer) is visualizer
-    assert visualizer.get_image().any() and visualizer.get_image().shape == (40, 60, 3)
+drawing = VISUALIZERS.build(dict(type="Framed", name="framed", image=np.zeros((40, 60, 3), dtype=np.uint8)))
+drawing.draw_bboxes(torch.tensor([20, 5, 40, 30])).draw_texts(["a"], torch.tensor([[5, 25]]), colors="g")
+image = drawing.get_image()
+print(image.shape, (image[2:6, 2:6] == 255).all(), image[5:30, 19:41].any())
+print(Visualizer.draw_featmap(torch.rand(6, 5, 7)).shape, VISUALIZERS.get("Visualizer").__module__)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda v: v.draw_bboxes(torch.tensor([5, 5, 2, 2])),
-        lambda v: v.draw_bboxes(torch.tensor([5, 5, 2])),
-        lambda v: v.draw_texts(["a"], torch.tensor([[5, 5], [20, 20]])),
-        lambda v: v.draw_lines(torch.tensor([1, 30]), torch.tensor([[2, 30], [1, 2]])),
-        lambda v: v.draw_circles(torch.tensor([20, 20]), torch.tensor([5, 6])),
-        lambda v: v.draw_polygons([torch.tensor([1, 2, 3])]),
-        lambda v: v.draw_binary_masks(np.zeros((3, 3), dtype=bool)),
-        lambda v: v.draw_binary_masks(np.zeros((40, 60))),
-        lambda v: v.draw_featmap(np.zeros((1, 2, 2))),
-        lambda v: v.draw_featmap(torch.zeros(2, 2)),
-        lambda v: v.draw_featmap(torch.zeros(30, 2, 2), channel_reduction=None, topk=30),
-        lambda v: v.draw_featmap(torch.zeros(5, 2, 2), channel_reduction="wrong"),
-    ],
-)
-def test_wrong_shapes_are_refused(wrong: Any) -> None:
-    with pytest.raises(AssertionError):
-        wrong(make())
+class Case(RunnerTestCase):
+    def test_runs(self):
+        runner = self.build_runner(self.epoch_based_cfg)
+        runner.train()
+        assert runner.iter == 8
 
 
-def test_lists_of_numbers_are_refused() -> None:
-    with pytest.raises(TypeError):
-        make().draw_bboxes([1, 1, 2, 2])
-    with pytest.raises(TypeError):
-        make().draw_texts(3, torch.tensor([1, 2]))
-    with pytest.raises(AssertionError):
-        make().draw_texts(["a", "b"], torch.tensor([[5, 5], [3, 3]]), colors=["r"])
+result = unittest.TextTestRunner(verbosity=0).run(Case("test_runs"))
+print(result.wasSuccessful(), assert_keys_equal(["a"], ["a"]), RunnerTestCase.__module__, Runner.__module__)
+"""
 
 
-def test_what_lies_outside_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="out of bounds"):
-        make().draw_bboxes(torch.tensor([5, 5, 200, 20]))
-
-
-def test_feature_maps_become_colours() -> None:
-    features = torch.rand(6, 5, 7)
-    assert Visualizer.draw_featmap(features).shape == (5, 7, 3)
-    assert Visualizer.draw_featmap(features, channel_reduction="select_max", resize_shape=(10, 14)).shape == (10, 14, 3)
-    image = np.zeros((10, 14, 3), dtype=np.uint8)
-    assert Visualizer.draw_featmap(features, image, channel_reduction=None, topk=6, arrangement=(2, 3)).shape == (
-        20,
-        42,
-        3,
-    )
-
-
-def test_a_window_shows_the_image_until_it_may_go_on() -> None:
-    visualizer = Visualizer("window")
-    image = np.ones((2, 2, 3), dtype=np.uint8)
-    with patch("mmengine.visualization.visualizer.wait_continue", return_value=0) as waited:
-        visualizer.show(image, win_name="one", wait_time=1)
-        first = visualizer.manager
-        visualizer.show(image, win_name="two")
-    assert visualizer.manager is first
-    assert waited.call_args_list == [
-        call(first.canvas.figure, timeout=1, continue_key=" "),
-        call(first.canvas.figure, timeout=0.0, continue_key=" "),
+def test_drawing_and_helpers_for_tests_come_from_the_installed_mmengine(tmp_path: Path) -> None:
+    run = Projects(fetched(("mmengine-0.10.7", "opencv")), tmp_path).run("-c", DRAWN)
+    assert run.returncode == 0, run.stderr
+    first, second, *_, last = run.stdout.splitlines()
+    assert [first, second, last] == [
+        "(40, 60, 3) True True",
+        "(5, 7, 3) etude.dialects.mmengine.live.visualization.visualizer",
+        "True True mmengine.testing.runner_test_case etude.dialects.mmengine.live.runner.runner",
     ]
-    with pytest.raises(ValueError, match='backend should be "matplotlib" or "cv2"'):
-        visualizer.show(image, backend="unknown")
 
 
-def test_subclasses_draw_on_the_axes_themselves() -> None:
-    visualizer = Visualizer("axes", image=np.zeros((8, 8, 3), dtype=np.uint8))
-    visualizer.ax_save.fill([0, 8, 8, 0], [0, 0, 8, 8], color="white")
-    assert visualizer.fig_save_canvas is visualizer.fig_save.canvas
-    assert (visualizer.get_image()[2:6, 2:6] == 255).all()
-
-
-def test_masks_are_coloured_by_names_too() -> None:
-    visualizer = Visualizer("masks", image=np.zeros((2, 2, 3), dtype=np.uint8))
-    masks = np.array([[[True, False], [False, False]], [[False, False], [False, True]]])
-    visualizer.draw_binary_masks(masks, colors=["red", (0, 255, 0)], alphas=1.0)
-    assert visualizer.get_image()[0, 0].tolist() == [255, 0, 0]
-    assert visualizer.get_image()[1, 1].tolist() == [0, 255, 0]
-
-
-def test_what_is_outside_of_the_image_is_warned_of_and_wrong_backends_are_refused() -> None:
-    visualizer = Visualizer("outside", image=np.zeros((4, 4, 3), dtype=np.uint8))
-    with pytest.warns(UserWarning, match="Warning: The bbox is out of bounds"):
-        visualizer.draw_bboxes(np.array([1, 1, 9, 2]))
+def test_without_mmengine_drawing_says_what_to_install() -> None:
+    with pytest.raises(MissingOriginal, match="pip install mmengine"):
+        Visualizer(image=np.zeros((4, 4, 3), dtype=np.uint8))
+    with pytest.raises(MissingOriginal, match="pip install mmengine"):
+        Visualizer().draw_bboxes(torch.zeros(4))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        Visualizer().nothing
     with pytest.raises(TypeError, match="vis_backends must be a list of dicts"):
         Visualizer("wrong", vis_backends="local")

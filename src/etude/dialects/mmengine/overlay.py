@@ -1,7 +1,7 @@
 """Loads what MMEngine has beside training from the mmengine on disk, over Étude's engine modules. No torch.
 
-Inferencers, the model hub and the analysis of complexity import nothing of MMEngine but what Étude serves, so the
-original's files run as they are.
+Inferencers, the model hub, helpers for tests and the analysis of complexity import nothing of MMEngine but what Étude
+serves, so the original's files run as they are.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from etude.dialects import ownership
 
 #: Modules, with everything below them, that come from the disk.
 _FROM_DISK = (
-    "mmengine.analysis", "mmengine.hub", "mmengine.infer", "mmengine._strategy.colossalai",
-    "mmengine._strategy.deepspeed",
+    "mmengine.analysis", "mmengine.hub", "mmengine.infer", "mmengine.testing", "mmengine.visualization.utils",
+    "mmengine._strategy.colossalai", "mmengine._strategy.deepspeed",
 )  # fmt: skip
 _MISSING = "it is no part of training and comes from mmengine itself, of which none is on disk: pip install mmengine"
 

@@ -23,12 +23,11 @@ class SelfSupVisualizer(Visualizer):
         step: int = 0,
     ) -> None:
         """Show the image, or hand it to the backends; with ``out_file`` it is written there."""
-        self.set_image(image)
         if out_file is not None:
             from PIL import Image
 
-            Image.fromarray(self.get_image()).save(out_file)
+            Image.fromarray(image).save(out_file)
         elif show:
-            self.show(self.get_image(), win_name=name, wait_time=wait_time)
+            self.show(image, win_name=name, wait_time=wait_time)
         else:
-            self.add_image(name, self.get_image(), step=step)
+            self.add_image(name, image, step=step)

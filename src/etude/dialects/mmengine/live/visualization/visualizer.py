@@ -25,7 +25,7 @@ from etude.dialects.openmm.utils.misc import is_seq_of
 class Visualizer(Drawing, ManagerMixin):
     """Passes everything on to its backends, which write below ``<save_dir>/vis_data``; rank 0 only.
 
-    It also holds an image to draw on, see :class:`Drawing`.
+    Its methods for drawing come from mmengine, see :class:`Drawing`.
     """
 
     def __init__(
@@ -38,7 +38,6 @@ class Visualizer(Drawing, ManagerMixin):
         fig_show_cfg: dict[str, Any] | None = None,
     ) -> None:
         ManagerMixin.__init__(self, name)
-        Drawing.__init__(self, fig_save_cfg or {"frameon": False})
         self.fig_save_cfg = fig_save_cfg or {"frameon": False}
         self.fig_show_cfg = fig_show_cfg or {"frameon": False}
         self._dataset_meta: dict[str, Any] | None = None
