@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from etude.checkpoint import warm
 from etude.checkpoint.formats import sharded
@@ -136,3 +137,36 @@ def test_scripts_of_other_systems_are_told_how_to_make_a_file_of_it(tmp_path: Pa
     with pytest.raises(ResumeError, match=r"a folder of torch\.distributed\.checkpoint.*`etude ckpt convert`"):
         load_from_local(str(tmp_path / "evil"))
     assert not marker.exists()
+
+
+def test_a_folder_that_is_written_is_read_by_torch_itself_and_back(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    content = state()
+    torch.save(
+        {"state_dict": content["model"], "optimizer": content["optimizer"], "meta": {"iter": 5, "epoch": 2}}, "a.pth"
+    )
+    assert main(["ckpt", "convert", "a.pth", "out", "--to", "dcp", "--optimizer"]) == 0
+    fresh = {"model": torch.nn.Linear(3, 4).state_dict(), "step": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.load(fresh, checkpoint_id="out")
+        dcp_to_torch_save("out", "b.pth")
+    assert fresh["step"] == 5 and all(
+        torch.equal(fresh["model"][name], value) for name, value in content["model"].items()
+    )
+    assert torch.equal(torch.load("b.pth")["model"]["weight"], content["model"]["weight"])
+    assert main(["ckpt", "convert", "out", "c.pth", "--to", "mmcv", "--optimizer"]) == 0
+    assert main(["ckpt", "diff", "a.pth", "c.pth"]) == 0, capsys.readouterr().out
+    torch.optim.AdamW(torch.nn.Linear(3, 4).parameters()).load_state_dict(torch.load("c.pth")["optimizer"])
+
+
+def test_where_such_a_folder_cannot_be_written_is_a_message(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    torch.save(torch.nn.Linear(3, 4).state_dict(), "a.pth")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    for target, words in (("full", "new or empty"), ("b.pth", "leave the ending"), ("none/out", "no folder")):
+        assert main(["ckpt", "convert", "a.pth", target, "--to", "dcp"]) == 2
+        assert words in capsys.readouterr().err
+    assert main(["ckpt", "consolidate", "a.pth", "-o", "whole"]) == 2
+    assert "no checkpoint of Étude" in capsys.readouterr().err

@@ -68,7 +68,9 @@ def test_four_processes_give_the_same_curve(jobs, folder, one):
 @pytest.mark.parametrize("options", [["+parallel.strategy=fsdp"], ["+parallel={strategy: hsdp, shards: 2}"]])
 def test_shards_give_the_same_curve(jobs, folder, one, options):
     name = f"sharded{len(options[0])}"
-    jobs.run("train", "config.yaml", *options, "-q", "--folder", name, cwd=folder, nproc=4 if "hsdp" in options[0] else 2)
+    jobs.run(
+        "train", "config.yaml", *options, "-q", "--folder", name, cwd=folder, nproc=4 if "hsdp" in options[0] else 2
+    )
     assert project.distance(one, folder / name) < 1e-5
 
 
@@ -90,7 +92,9 @@ def test_everything_random_goes_on_in_the_same_bits(jobs, tmp_path):
                "hooks": [{"type": "EMA", "momentum": 0.1}]}  # fmt: skip
     project.make(tmp_path, **changes)
     jobs.run("train", "config.yaml", "-q", "--folder", "whole", cwd=tmp_path)
-    jobs.run("train", "config.yaml", "-q", "--folder", "cut", "--chaos", "sigterm@step=7,rank=1", cwd=tmp_path, code=143)
+    jobs.run(
+        "train", "config.yaml", "-q", "--folder", "cut", "--chaos", "sigterm@step=7,rank=1", cwd=tmp_path, code=143
+    )
     jobs.run("train", "config.yaml", "-q", "--folder", "cut", "--resume", cwd=tmp_path)
     assert project.same_bits(tmp_path / "whole", tmp_path / "cut")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import torch
 
 from etude.cli import main
 from tests.dist import project
@@ -14,7 +15,9 @@ FSDP = ("train", "config.yaml", "+parallel.strategy=fsdp", "-q", "--folder")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return project.make(tmp_path_factory.mktemp("shards"), train={"epochs": 3}, checkpoint={"every": "4step", "keep": 9})
+    return project.make(
+        tmp_path_factory.mktemp("shards"), train={"epochs": 3}, checkpoint={"every": "4step", "keep": 9}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,21 @@ def test_pieces_are_resumed_in_any_world(jobs, folder, calm, cut, nproc, strateg
     if (nproc, strategy) == (2, "fsdp"):
         assert project.same_bits(calm, folder / name)
     assert project.distance(calm, folder / name) < 1e-5
+
+
+def test_tools_read_convert_and_put_pieces_together(jobs, folder, calm, cut, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main(["ckpt", "consolidate", "cut", "-o", "whole"]) == 0
+    step = f"whole/{newest(cut).name}"
+    assert not list((folder / "whole").glob("*/*rank-1*")) and main(["ckpt", "verify", step]) == 0
+    assert main(["ckpt", "diff", "cut", step, "--strict"]) == 0
+    assert main(["ckpt", "consolidate", step, "-o", "again"]) == 2
+    assert "whole tensors already" in capsys.readouterr().err
+    assert main(["ckpt", "convert", "cut", "dcp", "--to", "dcp", "--optimizer"]) == 0
+    assert main(["ckpt", "diff", "cut", "dcp"]) == 0
+    jobs.run(*FSDP, "from-whole", "--resume", step, cwd=folder)
+    expected, got = project.weights(calm), project.weights(folder / "from-whole")
+    assert all(torch.equal(expected[name], got[name]) for name in expected)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

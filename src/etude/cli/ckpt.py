@@ -1,4 +1,4 @@
-"""``etude ckpt ls|show|verify|diff|convert|prune|average``"""
+"""``etude ckpt ls|show|verify|diff|convert|consolidate|prune|average``"""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ torch.distributed.checkpoint. Nothing in a file is ever executed; --trust lifts 
   etude ckpt verify work_dirs/resnet                     every byte against its checksum; exit 7 if one differs
   etude ckpt diff step-000000460 epoch_20.pth            what both have; exit 0 the same, 1 different
   etude ckpt convert epoch_12.pth model.safetensors      and back: --to state_dict, mmcv, mmengine, etude
+  etude ckpt convert step-000000460 out --to dcp         a folder for torch.distributed.checkpoint; also read
+  etude ckpt consolidate runs/digits/20261115-204250 -o whole     pieces of several ranks in whole tensors
   etude ckpt average a.pth b.pth c.pth -o mean.safetensors
 
 Exit 2: there is no checkpoint at that path. Exit 7: there is one, and it is damaged or refused.
@@ -151,12 +153,14 @@ def listed(names: list[str], most: int = 12) -> str:
 
 def _add_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", help="a checkpoint, or a file of another system")
-    parser.add_argument("target", help="the file to write; with --to etude the folder to write weights-N into")
+    parser.add_argument(
+        "target", help="the file or, with --to dcp, folder to write; --to etude writes weights-N into it"
+    )
     parser.add_argument(
         "--to", default="", metavar="LAYOUT",
-        help="safetensors, state_dict, mmcv, mmengine or etude (default: by the ending .safetensors or .pth)",
+        help="safetensors, state_dict, mmcv, mmengine, dcp or etude (default: by the ending .safetensors or .pth)",
     )  # fmt: skip
-    parser.add_argument("--optimizer", action="store_true", help="with the optimizer's state (mmcv, mmengine, etude)")
+    parser.add_argument("--optimizer", action="store_true", help="with the optimizer's state, where LAYOUT has one")
     _add_key(parser)
     _add_trust(parser)
 
@@ -168,6 +172,18 @@ def convert(args: argparse.Namespace) -> int:
         args.source, args.target, layout=args.to, key=args.key, optimizer=args.optimizer, trust=args.trust
     )
     print(f"wrote {printable(written)} ({layout})")
+    return 0
+
+
+def _add_consolidate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help="a checkpoint of Étude in pieces, or a run (its newest)")
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where to write it under its own name")
+
+
+def consolidate(args: argparse.Namespace) -> int:
+    from etude.checkpoint.tools.convert import consolidate as work
+
+    print(f"wrote {printable(work(args.path, args.output))}")
     return 0
 
 
@@ -228,6 +244,7 @@ ACTIONS: dict[str, Any] = {
     "verify": (_add_verify, verify, "check every byte against its checksum"),
     "diff": (_add_diff, diff, "where two differ"),
     "convert": (_add_convert, convert, "to and from files of other systems"),
+    "consolidate": (_add_consolidate, consolidate, "pieces of several ranks in whole tensors"),
     "prune": (_add_prune, prune, "delete all but the last, the best, every N-th"),
     "average": (_add_average, average, "the mean of several checkpoints' weights"),
 }

@@ -36,7 +36,8 @@ class Content:
 
     def optimizer(self) -> Any:
         """Torch's state of the optimizer, or None."""
-        return next((found for path in _OPTIMIZERS if (found := _at(self.state, path)) is not None), None)
+        found = next((found for path in _OPTIMIZERS if (found := _at(self.state, path)) is not None), None)
+        return _with_numbers(found) if isinstance(found, Mapping) and "param_groups" in found else found
 
     def parts(self) -> dict[str, Any]:
         """The state by the pieces that a conversion takes or leaves: ``model``, ``optimizer``, ``meta.seed`` …"""
@@ -98,6 +99,12 @@ def _at(state: Any, path: str) -> Any:
     for step in path.split("."):
         state = state.get(step) if isinstance(state, Mapping) else None
     return state
+
+
+def _with_numbers(optimizer: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Parameters by number, as torch has them: a folder of ``torch.distributed.checkpoint`` has texts, or nothing."""
+    state = optimizer.get("state") or {}
+    return {**optimizer, "state": {int(key) if str(key).isdecimal() else key: one for key, one in state.items()}}
 
 
 def _split(path: str, value: Any, depth: int, made: dict[str, Any]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import IO, Any
 
 import torch
 
 from etude.checkpoint import tensors, warm
+from etude.checkpoint.find import find, is_native
 from etude.checkpoint.manifest import Manifest
 from etude.checkpoint.snapshot import Arena
 from etude.checkpoint.storage import disk
@@ -19,7 +22,10 @@ from etude.checkpoint.tools.content import NATIVE, Content
 from etude.checkpoint.write import Job, Outcome, write_checkpoint
 from etude.errors import ConfigError, SaveError, UserError, nearest, printable
 
-LAYOUTS = ("safetensors", "state_dict", "mmcv", "mmengine", NATIVE)
+#: A folder as ``torch.distributed.checkpoint`` writes and reads it.
+DCP = "dcp"
+LAYOUTS = ("safetensors", "state_dict", "mmcv", "mmengine", DCP, NATIVE)
+_WITH_OPTIMIZER = ("mmcv", "mmengine", DCP, NATIVE)
 #: What a file of this ending is taken for by everything else that opens it.
 ENDINGS = {
     ".safetensors": "safetensors", ".pth": "state_dict", ".pt": "state_dict", ".bin": "state_dict",
@@ -32,8 +38,8 @@ def convert(
 ) -> tuple[str, str]:
     """Weights of ``source`` (those at ``key``) into ``target``; returns what was written and its layout."""
     layout = choose_layout(target, layout)
-    if optimizer and layout not in ("mmcv", "mmengine", NATIVE):
-        raise UserError(f"{layout} holds weights alone; --optimizer goes with --to mmcv, mmengine or {NATIVE}")
+    if optimizer and layout not in _WITH_OPTIMIZER:
+        raise UserError(f"{layout} holds weights alone; --optimizer goes with --to {', '.join(_WITH_OPTIMIZER)}")
     _check_room(target, layout)
     found = content.read(source, trust=trust)
     state = found.optimizer() if optimizer else None
@@ -48,7 +54,9 @@ def convert(
 def choose_layout(target: str, layout: str = "", *, choices: Sequence[str] = LAYOUTS) -> str:
     """The layout that was asked for, or that the name's ending stands for; a name that lies about it is refused."""
     ending = os.path.splitext(target)[1].lower()
-    if layout != NATIVE and os.path.isdir(target):
+    if layout == DCP and ("://" in local_path(target) or (os.path.isdir(target) and os.listdir(target))):
+        raise UserError(f"{printable(target)}: --to {DCP} writes a folder on a local disk that is new or empty")
+    if layout not in (NATIVE, DCP) and os.path.isdir(target):
         example = os.path.join(target, "model.pth")
         raise UserError(f"{printable(target)} is a folder; name the file to write, as {printable(example)}")
     if layout and layout not in choices:
@@ -60,8 +68,8 @@ def choose_layout(target: str, layout: str = "", *, choices: Sequence[str] = LAY
             f"{printable(target)}: which layout? Its ending says nothing; write {near}, or give --to "
             + " | ".join(choices)
         )
-    if layout == NATIVE and stands_for:
-        raise UserError(f"{printable(target)}: --to {NATIVE} writes a folder below it; leave the ending {ending} out")
+    if layout in (NATIVE, DCP) and stands_for:
+        raise UserError(f"{printable(target)}: --to {layout} writes a folder; leave the ending {ending} out")
     if layout and stands_for and (layout == "safetensors") != (stands_for == "safetensors"):
         right = ".safetensors" if layout == "safetensors" else ".pth"
         raise UserError(
@@ -87,7 +95,11 @@ def _check_room(target: str, layout: str) -> None:
 def write(
     target: str, weights: Mapping[str, torch.Tensor], *, layout: str, meta: Mapping[str, Any], optimizer: Any = None
 ) -> None:
-    """``weights`` as a file of another system, whole or not at all."""
+    """``weights`` as a file or a folder of another system, whole or not at all."""
+    if layout == DCP:
+        more = {"optimizer": optimizer} if optimizer is not None else {}
+        _write_dcp(target, {"model": dict(weights), **more, "step": meta["iter"], "epoch": meta["epoch"]})
+        return
     if layout == "safetensors":
         odd = next((name for name, value in weights.items() if value.dtype not in tensors.CODES), None)
         if odd is not None:
@@ -114,6 +126,41 @@ def write_native(folder: str, found: Content, key: str = "", optimizer: Any = No
     place, where = locate(folder)
     with _told(folder):
         entry = write_checkpoint(place, where, Job(snapshot, manifest, "weights", (), Outcome(manifest.step)))
+    return place.join(folder, entry.name)
+
+
+def _write_dcp(target: str, state: dict[str, Any]) -> None:
+    """By torch's own writer, beside the target, which gets its name when everything is there."""
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    part = f"{local_path(target).rstrip('/')}.tmp-{os.getpid()}"
+    try:
+        with _told(target), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            save(state, checkpoint_id=part, no_dist=True)
+            os.rename(part, local_path(target))
+    except CheckpointException as failed:
+        reason = next(iter(failed.failures.values()), (failed,))[0]
+        raise SaveError(f"{printable(target)} was not written: {printable(str(reason))}") from failed
+    finally:
+        disk.remove_tree(part)
+
+
+def consolidate(source: str, folder: str) -> str:
+    """Write a checkpoint that lies in the pieces of several ranks with whole tensors below ``folder``."""
+    path = find(source)
+    if not is_native(path):
+        raise UserError(f"{printable(path)} is no checkpoint of Étude; `etude ckpt convert` reads it")
+    loaded = warm.load_native(path)
+    if not loaded.manifest.shards:
+        raise UserError(f"{printable(path)} has whole tensors already: there is nothing to put together")
+    snapshot = Arena().take(loaded.state)
+    manifest = replace(loaded.manifest, parts=snapshot.parts, files={}, shards={})
+    prefix = os.path.basename(path.rstrip("/")).rpartition("-")[0]
+    place, where = locate(folder)
+    with _told(folder):
+        entry = write_checkpoint(place, where, Job(snapshot, manifest, prefix, (), Outcome(manifest.step)))
     return place.join(folder, entry.name)
 
 
