@@ -14,7 +14,7 @@ from etude import dialects, registry
 from etude.config.tree import Tree
 from etude.dist import reports
 from etude.dist.world import World
-from etude.errors import ConfigError, Finding, NoCheckpoint, UserError, place_of, printable, suggest
+from etude.errors import ConfigError, Finding, UserError, place_of, printable, suggest
 from etude.plan import Plan, Training
 from etude.session import folder
 
@@ -86,6 +86,9 @@ def train(
 ) -> Run:
     """Train what ``config`` says and return the finished run.
 
+    Ctrl-C and SIGTERM end the script too, after the step and a save: they raise ``KeyboardInterrupt`` and
+    ``SystemExit(143)``. A run that its time limit has ended is returned, with ``run.exit_code`` 75.
+
     >>> from pathlib import Path
     >>> import etude
     >>> path = Path("digits.yaml")
@@ -103,6 +106,22 @@ def train(
     >>> run.step, run.metrics["accuracy"] > 0.8
     (46, True)
     """
+    from etude.session.session import end_script
+
+    run = train_config(config, overrides, dialect=dialect, options=options, trial=trial)
+    end_script(run)
+    return run
+
+
+def train_config(
+    config: str | Path | Plan,
+    overrides: Sequence[str] = (),
+    *,
+    dialect: str = "",
+    options: Options | None = None,
+    trial: Trial | None = None,
+) -> Run:
+    """Train and return the run, also one that a signal has stopped: ``run.exit_code`` is that of the command."""
     from etude.build import Options, build
     from etude.core.loop import train as train_run
     from etude.session.session import open_session
@@ -163,27 +182,17 @@ def measure(
     """What the weights of ``checkpoint`` are worth on the config's test data, or its validation data where there is no
     other: the results of one evaluation. Nothing is trained."""
     from etude.build import Options
+    from etude.checkpoint.find import find, find_best
     from etude.session.measure import measure
 
     options = options or Options()
     plan, _ = load_plan(config, overrides, dialect=dialect, options=dict(options.extras))
-    plan, path = require_sound(plan), _find(checkpoint, best)
+    plan = require_sound(plan)
+    path = find_best(str(checkpoint), "" if best is True else best) if best else find(str(checkpoint))
     split = split or ("test" if "test" in plan.data else "val")
     if split not in plan.data:
         raise ConfigError(f"the config has no {split} data", at=plan.files[0], hint=suggest(split, plan.data))
     return measure(plan, options, path, split)
-
-
-def _find(checkpoint: str | Path, best: bool | str = False) -> str:
-    """The checkpoint that is meant; one that is not there is a mistake of the command, not of the checkpoint."""
-    from etude.checkpoint.find import find, find_best
-
-    try:
-        if best:
-            return find_best(str(checkpoint), "" if best is True else best)
-        return find(str(checkpoint))
-    except NoCheckpoint as error:
-        raise UserError(str(error)) from None
 
 
 def _absent(folders: Sequence[Path]) -> set[Path]:

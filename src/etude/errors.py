@@ -13,7 +13,7 @@
     ├── DataError                  5   the data pipeline failed: which sample, which worker
     ├── SaveError                  6   a checkpoint could not be written
     ├── ResumeError                7   nothing usable to resume from, or a checkpoint that was refused
-    │   └── NoCheckpoint               there is none where one was said to be; 2 for a tool that only looks at it
+    │   └── NoCheckpoint           2   there is none where you said it is
     └── PeerError                  8   another process of the run was lost or timed out
 
     Stopped                 75/130/143   not a failure: asked to stop (scheduler, Ctrl-C, SIGTERM), state saved
@@ -133,8 +133,8 @@ class ResumeError(EtudeError):
     exit_code = 7
 
 
-class NoCheckpoint(ResumeError):
-    """There is no checkpoint where one was said to be."""
+class NoCheckpoint(UserError, ResumeError):
+    """There is no checkpoint at the path that you gave: a mistake of the command or the config."""
 
 
 class PeerError(EtudeError):

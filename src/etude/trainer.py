@@ -49,7 +49,7 @@ from etude.hooks.timer import Timer
 from etude.losses.outputs import fitted
 from etude.plan import NONFINITE, PRECISIONS, Parallel, Training
 from etude.schedules.phases import schedules_from
-from etude.session.session import Session
+from etude.session.session import Session, end_script
 from etude.session.unsaved import warn_of_unsaved_state
 from etude.units import Amount, parse
 
@@ -190,7 +190,8 @@ class Trainer:
         """Train on a dataset (made into batches here) or on anything that gives batches, for epochs or steps.
 
         ``checkpoint="1ep"`` saves into the trainer's folder, and ``best="accuracy"`` keeps the best one too. ``resume``
-        continues from the newest checkpoint in the folder, or begins if there is none.
+        continues from the newest checkpoint in the folder, or begins if there is none. Ctrl-C finishes the step, saves,
+        and raises ``KeyboardInterrupt``; SIGTERM raises ``SystemExit(143)``.
         """
         if (epochs is None) == (steps is None):
             raise UserError("say either epochs or steps: trainer.fit(data, epochs=10)")
@@ -212,6 +213,7 @@ class Trainer:
         options = Options(folder=self.folder, resume="" if resume else None, quiet=self.quiet)
         with Session(run, options, lasting=self.folder is not None):
             loops.train(run)
+        end_script(run)
         return run
 
     def evaluate(self, data: Data, *, batch_size: int = 256) -> dict[str, float]:

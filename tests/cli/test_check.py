@@ -66,7 +66,7 @@ def test_mistakes_of_keys_names_parameters_and_types_come_together_in_order(
             "a.yaml:2: no loss is called 'CrossEntropyLos'; did you mean 'CrossEntropyLoss'?",
             "a.yaml:4: unknown key data.train.batchsize; did you mean 'batch_size'?",
             "a.yaml:4: Digits has no parameter 'splt'; did you mean 'split'?",
-            "a.yaml:5: SGD: lr must be a number or an object, not the string '0.1'; write 0.1 without quotes",
+            "a.yaml:5: SGD: lr must be a number, not the string '0.1'; write 0.1 without quotes",
             "a.yaml:5: SGD: momentum must be a number, not the string 'yes'",
             "a.yaml:6: unknown key train.sede; did you mean 'seed'?",
             "a.yaml:7: unknown key hoks; did you mean 'hooks'?",
@@ -79,7 +79,7 @@ def test_overrides_are_checked_where_they_stand(config: Path, capsys: pytest.Cap
     code, lines = told(capsys, "a.yaml", "optim.lr=fast", "+optim.momentm=1")
     assert code == 2
     assert sorted(lines[:2], reverse=True) == [
-        "override 'optim.lr=fast': SGD: lr must be a number or an object, not the string 'fast'",
+        "override 'optim.lr=fast': SGD: lr must be a number, not the string 'fast'",
         "override '+optim.momentm=1': SGD has no parameter 'momentm'; did you mean 'momentum'?",
     ]
 

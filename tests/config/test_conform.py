@@ -50,7 +50,7 @@ def test_a_value_is_converted_where_nothing_is_lost(value: Any, annotation: str,
         ("1", "list[int]", "a list, not the string '1'", ""),
         ("maen", "Literal['mean', 'sum']", "one of 'mean', 'sum', not the string 'maen'", "did you mean 'mean'?"),
         ("fast", "Amount", "an amount like 1ep or 500step, not the string 'fast'", ""),
-        ("x", "float | torch.Tensor", "a number or an object, not the string 'x'", ""),
+        ("x", "float | torch.Tensor", "a number, not the string 'x'", ""),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_what_would(

@@ -11,7 +11,8 @@ import fsspec
 import pytest
 import torch
 
-from etude.api import Trial, train
+from etude.api import Trial
+from etude.api import train_config as train
 from etude.build import Options
 from etude.checkpoint.find import find
 from etude.checkpoint.lock import FolderInUse, Lock

@@ -214,7 +214,7 @@ def test_what_cannot_both_be_meant_is_told(found: Any, sections: dict[str, str],
         {"checkpoint": "{best: accuracy_top5}", "metrics": "[{type: Accuracy, top: [1, 5]}, Confusion, F1, RMSE]"},
         {"hooks": "[{type: EarlyStop, metric: f1}, {type: EarlyStop, metric: recall/3}]", "metrics": "[F1, Confusion]"},
         {"hooks": "[{type: EarlyStop, metric: speed}]", "metrics": "[{type: Mean, key: speed}]"},
-        {"loss": "[MSELoss, L1Loss]", "checkpoint": "{best: loss/L1Loss}"},
+        {"loss": "[MSELoss, L1Loss]", "checkpoint": "{best: loss/L1Loss}", "metrics": "[MAE]"},
     ],
 )
 def test_what_goes_together_raises_no_alarm(found: Any, sections: dict[str, str]) -> None:

@@ -56,7 +56,7 @@ class Later(etude.Hook):
         (["+hooks=[parts.Late]"], 3),
         (["optim.type=SDG"], 2),
         (["--chaos", "kil@step=3"], 2),
-        (["--resume", "nowhere"], 7),
+        (["--resume", "nowhere"], 2),
     ],
 )
 @pytest.mark.parametrize("folder", [[], ["--folder", "a/b"]])

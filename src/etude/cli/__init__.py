@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from etude.errors import (
     raised_in_worker,
     suggest,
 )
+from etude.synonyms import elsewhere
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: verb → (module, one line for --help), in the order a new user meets them.
@@ -70,11 +72,13 @@ written, 7 nothing usable to resume from, 8 another process was lost, 75 saved f
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with the near verb for a misspelt one."""
+    """argparse with short messages, and without abbreviated flags: ``--resum`` would fit two of them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False} | options)
 
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        print(f"etude: error: {message}", file=sys.stderr)
+        print(f"etude: error: {message}; see `{self.prog} --help`", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -88,8 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser(only=verb)
     try:
         args, rest = parser.parse_known_args(words)
+        args.typed, args.verb = words, verb
         place_overrides(args, rest, parser)
-        args.typed = words
     except SystemExit as stop:
         return int(stop.code or 0)
     if not hasattr(args, "run"):
@@ -109,14 +113,27 @@ def place_overrides(args: argparse.Namespace, rest: list[str], parser: argparse.
         rest = [word for word in rest if not _is_override(word)]
     if rest:
         known = [option for action in _actions(parser) for option in action.option_strings]
-        parser.error(f"unrecognized: {printable(' '.join(rest))}{_near_flag(rest[0], known)}")
+        hint = (_meant_key(rest) if overrides is not None else "") or _near_flag(rest[0], known)
+        hint = hint or f"see `etude {args.verb} --help`"
+        print(f"etude: error: unrecognized: {printable(' '.join(rest))}; {hint}", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _meant_key(rest: Sequence[str]) -> str:
+    """``write train.epochs=3`` for ``--epochs 3``: what others have as flags is a key of the config here."""
+    word, _, value = rest[0].partition("=")
+    key = elsewhere(word[2:].replace("-", "_")) if word.startswith("--") else ""
+    if not re.fullmatch(r"[a-z_.]+", key):
+        return ""
+    value = value or (rest[1] if len(rest) > 1 and not rest[1].startswith("-") else "…")
+    return f"write {key}={printable(value)}"
 
 
 def _near_flag(word: str, known: Sequence[str]) -> str:
-    """``; did you mean '--resume'?`` for a misspelt flag; nothing where no flag is near: a wrong guess misleads."""
+    """``did you mean '--resume'?`` for a misspelt flag; nothing where no flag is near: a wrong guess misleads."""
     flags = {flag.lstrip("-"): flag for flag in known}
     near = nearest(word.split("=")[0].lstrip("-"), list(flags)) if word.startswith("--") else None
-    return f"; did you mean {flags[near]!r}?" if near else ""
+    return f"did you mean {flags[near]!r}?" if near else ""
 
 
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ import os
 from contextlib import nullcontext
 from typing import Any
 
-from etude.errors import NoCheckpoint, ResumeError, UserError, printable
+from etude.errors import ResumeError, printable
 
 HELP = """\
 Look at checkpoints: of Étude, and in the folders of mmcv, MMEngine, LiBai, detectron2, McQuic and
@@ -40,11 +40,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """A path that leads to no checkpoint is a mistake of the command (2); one that is damaged or refused is a 7."""
-    try:
-        return int(args.act(args))
-    except NoCheckpoint as error:
-        raise UserError(str(error)) from error
+    return int(args.act(args))
 
 
 def _add_path(parser: argparse.ArgumentParser) -> None:

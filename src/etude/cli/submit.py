@@ -29,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="CONFIG", help="as in `etude train`")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this run")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="changes for this run")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--slurm", dest="cluster", action="store_const", const="slurm", help="queue a job of SLURM")
     where.add_argument("--local", dest="cluster", action="store_const", const="local", help="the same job, here")

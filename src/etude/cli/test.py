@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", nargs="?", help="a checkpoint, a weights file, or a run for its newest"
     )
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this once")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="changes for this once")
     parser.add_argument(
         "--best", nargs="?", const=True, default=False, metavar="METRIC", help="the best checkpoint, not the newest"
     )

@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
         "train", help="train what a config says", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("config", metavar="CONFIG", nargs="?", help="YAML, TOML, JSON or Python")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this run")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="changes for this run")
     parser.add_argument("--resume", nargs="?", const="", metavar="PATH", help="go on with the newest run, or from PATH")
     parser.add_argument("--retry", action="store_true", help="resume although the run failed 3 times at one step")
     parser.add_argument("--restart", action="store_true", help="begin at step 0 although the folder holds a run")
@@ -124,7 +124,7 @@ def _train(args: argparse.Namespace) -> int:
         return _launch(args)
     World.from_environment().announce()
     from etude import compat
-    from etude.api import train
+    from etude.api import train_config
     from etude.build import Options
 
     compat.install()
@@ -142,7 +142,7 @@ def _train(args: argparse.Namespace) -> int:
         extras=vars(args),
     )
     with trust.given(args.trust):
-        run = train(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args))
+        run = train_config(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args))
     if not args.quiet and run.world.is_main and run.folder is not None:
         _draw(run.folder)
     return run.exit_code

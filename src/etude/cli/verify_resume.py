@@ -33,7 +33,9 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="CONFIG")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for these runs, a shorter one say")
+    parser.add_argument(
+        "overrides", metavar="key=value", nargs="*", default=[], help="changes for these runs, a shorter one say"
+    )
     parser.add_argument("--kills", type=int, default=2, metavar="N", help="how often the second run is killed")
     parser.add_argument("--limit-batches", type=int, metavar="N", help="at most N batches of an epoch")
     parser.add_argument("--dialect", default="", help=argparse.SUPPRESS)

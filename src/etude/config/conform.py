@@ -204,8 +204,9 @@ def describe(want: Want) -> str:
     """What is wanted, in words: ``a number or null``."""
     if want[0] == "literal":
         return "one of " + ", ".join(map(repr, want[1:]))
-    if want[0] == "union":
-        return " or ".join(dict.fromkeys(map(describe, want[1:])))
+    if want[0] == "union":  # whoever writes a number means no object, though a tensor would do too
+        plain = [part for part in want[1:] if part[0] != "object"]
+        return " or ".join(dict.fromkeys(map(describe, plain or want[1:])))
     return _WORDS[want[0]]
 
 

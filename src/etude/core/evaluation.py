@@ -11,7 +11,7 @@ import torch
 
 from etude.core.loop import evaluate
 from etude.core.run import Run
-from etude.core.update import Forward, is_call_mistake, named_losses
+from etude.core.update import Forward, is_call_mistake, named_losses, where_of
 from etude.dist import collect, group
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of
@@ -46,8 +46,12 @@ class Evaluation:
         self._losses: dict[str, list[tuple[torch.Tensor, int]]] = {}
 
     def step(self, run: Run, batch: Any) -> dict[str, Any]:
-        with self.autocast():
-            losses, output, target = self._forward(batch)
+        try:
+            with self.autocast():
+                losses, output, target = self._forward(batch)
+        except Exception as error:
+            error.etude_where = f"evaluation, {where_of(error, run, batch)}"  # type: ignore[attr-defined]
+            raise
         lent = run.peers is not None and self._weight() == 0
         count = 0 if lent else _count(target, batch)
         for name, value in losses.items():
@@ -66,8 +70,11 @@ class Evaluation:
             shapes = " and ".join(_shape(value) for value in (output, target))
             said = str(error) if isinstance(error, EtudeError) else f"{type(error).__name__}: {error}"
             specs = run.plan.metrics if run.plan is not None else ()
-            at = next((f"{spec.at}: " for spec in specs if spec.name == type(metric).__name__), "")
-            raise UserCodeError(f"{at}metric {name}, of {shapes}: {said}") from error
+            at = next((str(spec.at) for spec in specs if spec.name == type(metric).__name__), "")
+            message = f"metric {name}, of {shapes}: {said}"
+            if isinstance(error, ConfigError):
+                raise ConfigError(message, at=at) from error
+            raise UserCodeError(f"{at}: {message}" if at else message) from error
 
     def end(self) -> dict[str, float]:
         values: dict[str, Any] = {}

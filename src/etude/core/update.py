@@ -61,7 +61,17 @@ class Forward:
             return named_losses(output), output, self.target(batch)
         inputs, target = self.split(batch)
         output = self.call(inputs)
-        return {name: loss(output, target) for name, loss in self.losses.items()}, output, target
+        losses: Losses = {}
+        name = ""
+        try:
+            for name, loss in self.losses.items():
+                losses[name] = loss(output, target)
+        except UserCodeError:
+            raise  # it says itself what is wrong with the model's output
+        except Exception as error:
+            error.etude_loss = name, f"output {_kind(output)}, target {_kind(target)}"  # type: ignore[attr-defined]
+            raise
+        return losses, output, target
 
     def _call_whole(self, batch: Any) -> Any:
         """Without a loss the model gets everything; one that does not take it was probably meant to have a loss."""
@@ -175,7 +185,7 @@ class Step:
             with self.autocast():
                 losses, output, target = self.forward(batch)
         except Exception as error:
-            error.etude_where = f"{_place(run)}model {type(run.model).__name__}, step {run.step + 1}, {_shapes(batch)}"  # type: ignore[attr-defined]
+            error.etude_where = where_of(error, run, batch)  # type: ignore[attr-defined]
             raise
         total = _sum(losses)
         run.outputs = {"losses": losses, "loss": total, "output": output, "target": target}
@@ -387,10 +397,8 @@ class Step:
 def _not_a_number(run: Run, losses: Losses) -> str:
     """Which loss gave more than one number, and where the config asks for it."""
     name, value = next((name, value) for name, value in losses.items() if value.ndim)
-    specs = run.plan.losses if run.plan is not None else ()
-    at = next((f"{spec.at}: " for spec in specs if spec.name.rpartition(".")[2] == name.partition("#")[0]), "")
     return (
-        f"{at}the loss {name} gives a tensor of shape {tuple(value.shape)}, not one number; "
+        f"{_place_of_loss(run, name)}the loss {name} gives a tensor of shape {tuple(value.shape)}, not one number; "
         "let it return a mean (`reduction: mean`)"
     )
 
@@ -446,9 +454,25 @@ def _mean(value: Any) -> Tensor:
     raise UserCodeError(f"a loss must be a tensor or a list of tensors, not {_describe(value)}")
 
 
-def _place(run: Run) -> str:
-    """Return where the config names the model, for messages."""
-    return f"{run.plan.model.at}: " if run.plan is not None and run.plan.model.at.file else ""
+def where_of(error: BaseException, run: Run, batch: Any) -> str:
+    """Return what failed in a forward pass, and where the config names it: a loss, or the model."""
+    if hasattr(error, "etude_loss"):
+        name, given = error.etude_loss
+        return f"{_place_of_loss(run, name)}loss {name}, step {run.step + 1}, {given}"
+    at = f"{run.plan.model.at}: " if run.plan is not None and run.plan.model.at.file else ""
+    return f"{at}model {type(run.model).__name__}, step {run.step + 1}, {_shapes(batch)}"
+
+
+def _place_of_loss(run: Run, name: str) -> str:
+    specs = run.plan.losses if run.plan is not None else ()
+    return next((f"{spec.at}: " for spec in specs if spec.name.rpartition(".")[2] == name.partition("#")[0]), "")
+
+
+def _kind(value: Any) -> str:
+    """``(64, 10) float32``"""
+    if isinstance(value, Tensor):
+        return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return _describe(value)
 
 
 def _shapes(batch: Any) -> str:

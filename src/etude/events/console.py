@@ -101,7 +101,9 @@ def format_record(record: Record, where: Mapping[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Four significant digits, small ones with an exponent."""
+    """Four digits behind the point, small and large ones with an exponent, and counts as they are."""
+    if 10 <= abs(value) < 1e5 and float(value).is_integer():
+        return f"{value:.0f}"
     if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e5):
         return f"{value:.2e}"
     return f"{value:.4f}"

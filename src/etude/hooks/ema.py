@@ -101,7 +101,9 @@ class Ema(Hook):
 
     def summary(self) -> str:
         """Say which weights the reported results belong to."""
-        return "weights averaged by this hook; etude.load gives them" if self.evaluate and self.average else ""
+        if not self.evaluate or self.average is None:
+            return ""
+        return f"weights averaged by {type(self).__name__.upper()}; the results are theirs, and etude.load gives them"
 
     def averaged_state_dict(self, model: torch.nn.Module) -> dict[str, Any]:
         """The state of ``model`` with the average in place of its weights, for an export."""

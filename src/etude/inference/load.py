@@ -27,7 +27,7 @@ from etude.core.update import Forward
 from etude.data.datasets.csv import columns_of
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
-from etude.errors import ConfigError, NoCheckpoint, UserError, printable, suggest
+from etude.errors import ConfigError, NoCheckpoint, UserError, nearest, printable, suggest
 from etude.inspection.check.paths import located
 from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec
@@ -90,6 +90,7 @@ def load(
 
 
 def _native_plan(run: str | Path) -> Plan:
+    _require_run(Path(run))
     if Path(run).suffix in (".yaml", ".yml", ".toml", ".json", ".py"):
         raise UserError(f"{printable(str(run))} is a config; give the folder of a run that was trained with it")
     if _is_of_trainer(Path(run)):
@@ -102,6 +103,16 @@ def _native_plan(run: str | Path) -> Plan:
     return require_sound(plan)
 
 
+def _require_run(path: Path) -> None:
+    """Raise where nothing is at ``path``, with the runs that are near."""
+    if path.exists() or "://" in str(path):
+        return
+    there = [str(one) for one in (*path.parent.glob("*"), *Path("runs").glob("*/*")) if one.is_dir()]
+    near = nearest(str(path), there)
+    hint = f"did you mean {near!r}?" if near else "`etude runs` lists those below runs/"
+    raise UserError(f"{printable(str(path))}: no such run; {hint}")
+
+
 def _is_of_trainer(run: Path) -> bool:
     """Return whether a folder has checkpoints and no config, as that of a :class:`~etude.Trainer` does."""
     plan = run / "plan.yaml"
@@ -111,12 +122,9 @@ def _is_of_trainer(run: Path) -> bool:
 def _checkpoint(run: str | Path, *, best: bool | str | int = False, step: int | None = None) -> str:
     if isinstance(best, int) and not isinstance(best, bool):
         best, step = False, best
-    try:
-        if best and best != "latest":
-            return find_best(str(run), "" if best is True else str(best))
-        return find(str(run)) if step is None else _at_step(Path(run), step)
-    except NoCheckpoint as error:
-        raise UserError(str(error)) from None
+    if best and best != "latest":
+        return find_best(str(run), "" if best is True else str(best))
+    return find(str(run)) if step is None else _at_step(Path(run), step)
 
 
 def _at_step(run: Path, step: int) -> str:
@@ -166,9 +174,9 @@ def _transform(plan: Plan) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What a model answers to every sample: ``names`` of the samples and ``outputs`` by name."""
+    """What a model answers to every sample: ``names`` (or numbers) of the samples and ``outputs`` by name."""
 
-    names: list[str]
+    names: Sequence[str | int]
     outputs: Mapping[str, Tensor]
     #: Class names, where the data has them; ``labels`` are guesses of a classifier, else None.
     classes: Sequence[str] = ()
@@ -209,7 +217,7 @@ class Predictions:
                 row: dict[str, Any] = {"sample": name}
                 if self.labels is not None:
                     row["label"] = self._label(index)
-                row |= {key: value[index].tolist() for key, value in self.outputs.items()}
+                row |= {key: _plain(value[index]) for key, value in self.outputs.items()}
                 file.write(json.dumps(row) + "\n")
 
     def _npz(self, path: Path) -> None:
@@ -246,7 +254,12 @@ def predict_run(
     labels = scores.argmax(1) if scores is not None and scores.ndim == 2 and _classifies(plan) else None
     named = getattr(dataset, "classes", None)
     classes = [str(name) for name in named] if isinstance(named, list | tuple) else []
-    return Predictions(names or [str(number) for number in range(count)], outputs, classes, labels)
+    return Predictions(names or range(count), outputs, classes, labels)
+
+
+def _plain(value: Tensor) -> Any:
+    """Return one number as a number, and more as lists."""
+    return value.item() if value.numel() == 1 else value.tolist()
 
 
 def _no_loss(output: Any, target: Any) -> Tensor:

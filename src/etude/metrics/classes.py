@@ -141,11 +141,13 @@ class IoU:
 def _hits(output: Tensor, target: Tensor, top: int) -> Tensor:
     if top == 1:
         return _guess(output, target) == target
+    _require_classes(target)
     return (output.topk(min(top, output.shape[1]), dim=1).indices == target.unsqueeze(1)).any(1)
 
 
 def _guess(output: Tensor, target: Tensor) -> Tensor:
     """The class of each sample, whatever form the output has."""
+    _require_classes(target)
     if output.ndim == target.ndim + 1 and output.shape[1] == 1:
         output = output.squeeze(1)  # one logit per sample, in a column
     if output.ndim == target.ndim + 1:
@@ -153,6 +155,13 @@ def _guess(output: Tensor, target: Tensor) -> Tensor:
     if output.shape != target.shape:
         raise ValueError(f"an output of shape {tuple(output.shape)} does not go with targets of {tuple(target.shape)}")
     return (output > 0).to(target.dtype) if output.is_floating_point() else output
+
+
+def _require_classes(target: Tensor) -> None:
+    """Refuse targets that are no classes. Classes may be floats, as losses of two classes take them."""
+    if target.is_floating_point() and bool((strange := target != target.round()).any()):
+        hint = "MAE, RMSE and R2 measure numbers"
+        raise ConfigError(f"a target is {float(target[strange][0]):.4g}, which is no class", hint=hint)
 
 
 def _classes(output: Tensor) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -18,7 +19,9 @@ from etude.checkpoint.warm import init_from
 from etude.core.hook import HookTable
 from etude.core.loop import evaluate
 from etude.core.run import Run, named_hooks
+from etude.errors import printable
 from etude.plan import Plan
+from etude.session.session import relative
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
@@ -34,6 +37,9 @@ def _native(plan: Plan, options: Options, checkpoint: str, split: str) -> Mappin
         _take(run, hooks, Store(os.path.dirname(os.path.abspath(checkpoint)), write=False).load(checkpoint).state)
     else:
         init_from(run.model, checkpoint, strict=True, trust=options.trust)
+    if not options.quiet:
+        averages = "".join(f", with the average of {hook.name}" for hook in run.hooks if getattr(hook, "average", 0))
+        print(f"etude: {printable(relative(checkpoint))} on the {split} data{averages}", file=sys.stderr)
     return evaluate(run, run.data[split], run.evaluation)
 
 

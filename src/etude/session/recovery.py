@@ -260,7 +260,7 @@ class Recovery:
         lost = reached - run.step
         repeated = f", {counted(lost, 'step')} {'is' if lost == 1 else 'are'} repeated" if lost > 0 else ""
         self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
-        if run.total_steps is not None and run.step > run.total_steps:
+        if run.total_steps is not None and run.step + (not run.step_in_epoch) > run.total_steps:
             self.say(f"the plan ends after {counted(run.total_steps, 'step')}, so there is nothing left to do")
         elif run.stopping is not None:
             self.say(f"the run had ended there ({run.stopping}), so there is nothing left to do")
@@ -308,7 +308,7 @@ class Recovery:
         at = at or places.get(("init_from", "path")) or places.get(("init_from",)) or NOWHERE
         if isinstance(error, ConfigError):
             return ConfigError([replace(finding, at=finding.at or str(at)) for finding in error.findings])
-        return ResumeError(f"{at}: {error}") if at.file else error
+        return type(error)(f"{at}: {error}") if at.file else error
 
     def _compare_plans(self, state: dict[str, Any]) -> None:
         before = state.get("plan") or {}

@@ -26,6 +26,7 @@ from etude.errors import EtudeError, ResumeError, SaveError, Stopped, UserError
 from etude.events.console import Console, duration, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
+from etude.hooks.stops import SIGNALS
 from etude.preview.notebook import in_notebook
 from etude.session import folder as folders
 from etude.session import sampler
@@ -34,6 +35,8 @@ from etude.session.sampler import Sampler
 from etude.session.status import Status, write_facts
 from etude.session.watchdog import pulse
 from etude.units import counted
+
+_CTRL_C, _SIGTERM = SIGNALS["SIGINT"][1], SIGNALS["SIGTERM"][1]
 
 
 def open_session(run: Run, options: Options, **around: Any) -> Session:
@@ -304,6 +307,14 @@ class GuardedSession(Session):
         run = self.run
         if error is None and run.exit_code and not self.options.quiet:
             print(f"etude: {run.stopping}, saved; {resume_command(run, self.options)}", file=sys.stderr)
+
+
+def end_script(run: Run) -> None:
+    """Let the signal that has stopped a run end the script as well, as it would have without Étude."""
+    if run.exit_code == _CTRL_C:
+        raise KeyboardInterrupt(run.stopping)
+    if run.exit_code == _SIGTERM:
+        raise SystemExit(_SIGTERM)
 
 
 def summary(run: Run) -> list[str]:

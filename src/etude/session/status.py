@@ -39,13 +39,18 @@ class Status:
         self._best: dict[str, tuple[float, int]] = {}
         self._plan = flat(plan_text)
         self._warnings: list[str] = []
-        self._resumed = False
+        self._resumed, self._first = False, 0
+        #: What ``status.json`` said before this life of a resumed run.
+        self._before: dict[str, Any] = {}
         self._show = warnings.showwarning
         self._time: Mapping[str, float] = {}
 
     def begin(self) -> None:
         """Say that the run goes on, and collect the warnings from now on."""
-        self._resumed = self.run.step > 0
+        self._first = self.run.step
+        self._resumed = self._first > 0
+        if self._resumed:
+            self._before = _read(self.path)
         self._write("running")
         shown = warnings.showwarning
         self._show = shown
@@ -89,6 +94,18 @@ class Status:
             part.write_text(text + "\n", encoding="utf-8", errors="replace")
             os.replace(part, self.path)
 
+    def _seconds(self) -> float:
+        """How long the run has taken in all its lives; one that found nothing left to train does not count."""
+        own = 0.0 if self._resumed and self.run.done == self._first else time.monotonic() - self._clock
+        return own + float(self._before.get("seconds", 0.0))
+
+    def _times(self) -> dict[str, float]:
+        """Where the time went, in all lives of the run."""
+        before: Mapping[str, float] = self._before.get("time", {})
+        if self._resumed and self.run.done == self._first:
+            return dict(before)
+        return {name: before.get(name, 0.0) + self._time.get(name, 0.0) for name in {**before, **self._time}}
+
     def _content(self, state: str, error: BaseException | None) -> dict[str, Any]:
         run = self.run
         content: dict[str, Any] = {
@@ -97,12 +114,12 @@ class Status:
             "host": socket.gethostname(),
             "since": round(self._since, 3),
             "seen": round(time.time(), 3),
-            "began": round(self._since, 3),
-            "seconds": round(time.monotonic() - self._clock, 3),
+            "began": self._before.get("began", round(self._since, 3)),
+            "seconds": round(self._seconds(), 3),
             "total": run.total_steps,
             "dialect": run.plan.dialect if run.plan is not None else "native",
             "plan": self._plan,
-            "time": {name: round(seconds, 3) for name, seconds in self._time.items()},
+            "time": {name: round(seconds, 3) for name, seconds in self._times().items()},
             "warnings": self._warnings,
         }
         if run.runner is None and not self._resumed:  # else readers take what was recorded elsewhere from its files
@@ -145,6 +162,15 @@ def _steps(every: str | int | Amount | None, steps_per_epoch: int | None) -> int
         return parse(every).steps(steps_per_epoch) if every is not None else None
     except (ConfigError, ValueError):
         return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return what the file says; nothing where it is not there or damaged."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {key: found[key] for key in ("began", "seconds", "time") if key in found}
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | str]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import etude
+from etude.api import train_config
 from etude.checkpoint.formats import foreign
 from etude.errors import ResumeError
 from tests.dialects.libai import project
@@ -128,7 +129,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def train(config: str, folder: str, *overrides: str, resume: str | None = None, **options: Any) -> Any:
     project.forget_loggers()
-    return etude.train(
+    return train_config(
         config, list(overrides), options=etude.Options(folder=Path(folder), resume=resume, quiet=True, **options)
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from etude.api import train
+from etude.api import train_config as train
 from etude.build import Options
 from etude.checkpoint.formats import foreign
 from etude.cli import main
@@ -313,7 +313,7 @@ def test_workers_that_outlive_an_epoch_are_resumed_exactly(config: Any, file: st
             2,
             "toy.py:18: whether 'recall' should grow or shrink does not follow from its name",
         ),
-        ("load_from = 'nowhere.pth'", 7, "toy.py:17: load_from: there is no file 'nowhere.pth'"),
+        ("load_from = 'nowhere.pth'", 2, "toy.py:17: load_from: there is no file 'nowhere.pth'"),
         ("_base_ = ['toyy.py']", 2, "toyy.py\" does not exist; did you mean 'toy.py'?"),
         ("del data['val']", 2, "there is no data.val to evaluate on; give it, or train with --no-validate"),
         ("model = dict(type='NoLossModel')", 3, "train_step of NoLossModel returned no 'loss' to minimise"),

@@ -20,7 +20,9 @@ def add_parser(subparsers: Any) -> None:
         "Secrets are hidden.",
     )
     parser.add_argument("config", metavar="CONFIG")
-    parser.add_argument("words", metavar="KEY", nargs="*", help="a key to explain, and key=value to change a value")
+    parser.add_argument(
+        "words", metavar="KEY", nargs="*", default=[], help="a key to explain, and key=value to change a value"
+    )
     parser.add_argument(
         "--diff", metavar="OTHER", action=_Other, help="what differs in this other config, with the lines of both"
     )

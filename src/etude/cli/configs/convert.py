@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
         "Nothing is built.",
     )
     parser.add_argument("config", metavar="OLD")
-    parser.add_argument("overrides", metavar="key=value", nargs="*")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[])
     parser.add_argument("-o", "--output", metavar="NEW", help="the file to write (default: standard output)")
     parser.add_argument("--force", action="store_true", help="replace NEW if it is there")
     parser.add_argument("--dialect", default="")

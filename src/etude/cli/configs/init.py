@@ -46,30 +46,33 @@ class TwoLayers(torch.nn.Module):
 
 @etude.HOOKS.register
 class Greeting(etude.Hook):
-    """Says hello when training begins and tells every epoch's result."""
+    """Says hello when training begins, and the result of every epoch."""
 
     def __init__(self, name: str) -> None:
-        self.name_of_reader = name
+        self.reader = name
 
     def before_train(self, run: etude.Run) -> None:
-        print(f"hello, {self.name_of_reader}: {run.total_steps} steps to go")
+        self.say(run, f"hello, {self.reader}: {run.total_steps - run.step} steps to go")
 
     def after_eval(self, run: etude.Run) -> None:
-        print(f"epoch {run.epoch + 1}: {run.metrics['accuracy']:.1%} right")
+        self.say(run, f"epoch {run.epoch + 1}: {run.metrics['accuracy']:.1%} right")
+
+    def say(self, run: etude.Run, text: str) -> None:
+        if run.world.is_main:  # with --nproc every process has this hook; one of them speaks
+            print(text)
 '''
 
 TEST = '''\
-"""python -m pytest"""
+"""Run it with: pip install pytest && python -m pytest"""
 
-import os
+from pathlib import Path
 
 import etude
-from etude.build import Options
 
 
 def test_the_model_learns(tmp_path):
-    config = os.path.join(os.path.dirname(__file__), "config.yaml")
-    run = etude.train(config, ["train.epochs=3"], options=Options(folder=tmp_path / "run", quiet=True))
+    config = Path(__file__).with_name("config.yaml")
+    run = etude.train(config, ["train.epochs=3"], options=etude.Options(folder=tmp_path / "run", quiet=True))
     assert run.metrics["accuracy"] > 0.8
 '''
 
@@ -93,5 +96,7 @@ def run(args: argparse.Namespace) -> int:
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from error
-    print(f"made {', '.join(FILES)} in {folder}/\nnext:  cd {folder} && etude train config.yaml")
+    print(f"made {', '.join(FILES)} in {folder}/")
+    print(f"next:  cd {folder} && etude train config.yaml")
+    print("test:  pip install pytest && python -m pytest")
     return 0

@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
         description="Tell what a run will do. The model and the data are built, nothing is trained or written.",
     )
     parser.add_argument("config", metavar="CONFIG")
-    parser.add_argument("overrides", metavar="key=value", nargs="*")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[])
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
     parser.add_argument(
         "--plot",

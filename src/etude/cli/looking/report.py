@@ -16,8 +16,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "runs",
         metavar="RUN",
-        nargs="+",
-        help="run folders, or the folder of a sweep; of a folder above, the newest run",
+        nargs="*",
+        default=["runs"],
+        help="run folders, or the folder of a sweep; of a folder above (default: runs), the newest run",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="the page (default: named after the run)")
     parser.add_argument("--png", metavar="FILE", help="draw a picture instead (.png, .svg, .pdf)")

@@ -17,7 +17,7 @@ def add_parser(subparsers: Any) -> None:
         "and name the rate at which it falls fastest. Nothing is written unless you ask for a picture.",
     )
     parser.add_argument("config", metavar="CONFIG")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", help="changes for this once")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="changes for this once")
     parser.add_argument("--from", dest="low", type=float, default=1e-6, metavar="LR", help="first rate (default 1e-6)")
     parser.add_argument("--to", dest="high", type=float, default=1.0, metavar="LR", help="last rate (default 1)")
     parser.add_argument("--steps", type=positive, default=100, help="how many steps (default 100)")

@@ -39,7 +39,9 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="CONFIG")
-    parser.add_argument("overrides", metavar="key=VALUES", nargs="*", help="what to search, and what to keep")
+    parser.add_argument(
+        "overrides", metavar="key=VALUES", nargs="*", default=[], help="what to search, and what to keep"
+    )
     parser.add_argument("--trials", type=positive, metavar="N", help="how many (default: the whole grid, else 20)")
     parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="how many at a time (default 1)")
     parser.add_argument("--sampler", choices=["tpe", "random", "grid"], help="default: grid where all are choices")

@@ -13,6 +13,7 @@ from etude.config.tree import Path, Tree, dotted
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import (
     NONFINITE,
+    NOWHERE,
     PRECISIONS,
     Group,
     HookPlan,
@@ -44,6 +45,8 @@ STRATEGY_KEYS = {
 #: Keys of an optimizer's section that are not arguments of the optimizer.
 STEP_KEYS = ("clip_norm", "clip_value", "groups", "params")
 GROUP_KINDS = ("bias", "norm", "weight", "embedding")
+#: Sections whose values are no specs, so that the plan keeps where they were written.
+_PLACED = (("init_from",), ("train",), ("imports",))
 #: Order in which the hooks of the config's own sections act; hooks of the user default to 50.
 PRIORITY = {"Schedule": 10, "Timer": 20, "Log": 60, "Evaluate": 70, "Checkpoint": 110}
 END = "end"
@@ -105,7 +108,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         init_from=_init_from(tree, root),
         source=tree.values,
         files=tuple(tree.files),
-        places={way: place for way, place in tree.places.items() if way[:1] in (("init_from",), ("train",))},
+        places={way: place for way, place in tree.places.items() if way[:1] in _PLACED},
     )
     root.done(known=(*SECTIONS, *READING_KEYS))
     return plan, findings
@@ -351,14 +354,15 @@ def _schedule_hook(root: Fields) -> list[HookPlan]:
 
 def _log(root: Fields) -> tuple[HookPlan, HookPlan, tuple[Spec, ...]]:
     fields = root.section("log")
-    every = fields.take_amount("every", default=None) or Amount(50, "step")
+    every = fields.take_amount("every", default=None)
     writers = fields.take_specs("to", "writer")
     fields.done()
-    log = Spec(kind="hook", name="Log", at=root.place("log"))
-    timer = Spec(kind="hook", name="Timer", at=root.place("log"))
+    at = NOWHERE if every is None else root.place("log")  # an interval that nobody wrote is no mistake of a line
+    log = Spec(kind="hook", name="Log", at=at)
+    timer = Spec(kind="hook", name="Timer", at=at)
     plans = (
         HookPlan(spec=timer, priority=PRIORITY["Timer"]),
-        HookPlan(spec=log, every=every, priority=PRIORITY["Log"]),
+        HookPlan(spec=log, every=every or Amount(50, "step"), priority=PRIORITY["Log"]),
     )
     return plans[0], plans[1], writers
 

@@ -18,7 +18,7 @@ from etude.inspection.check.binding import Binder
 from etude.inspection.check.contradictions import contradictions
 from etude.inspection.check.paths import missing_data
 from etude.inspection.index import Index
-from etude.plan import Plan, Spec
+from etude.plan import Place, Plan, Spec
 
 __all__ = ["check", "settle"]
 
@@ -32,13 +32,19 @@ def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
     """The plan with every argument as its component declares it (``10.0`` where a whole number is due becomes
     ``10``), and everything that is wrong."""
     registry.load_builtins()
-    imports, findings = find_imports(plan.imports, plan.files)
+    places = [_place_of_import(plan, number) for number in range(len(plan.imports))]
+    imports, findings = find_imports(plan.imports, plan.files, places)
     folders = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in plan.files))
     binder = Binder(Index(imports, folders), complete=not findings)
     settled: Plan = _with_specs(plan, binder.bind)
     binder.check_groups(settled)
     binder.check_update(settled)
     return settled, [*findings, *binder.findings, *contradictions(settled), *missing_data(settled)]
+
+
+def _place_of_import(plan: Plan, number: int) -> Place:
+    first = Place(plan.files[0] if plan.files else "")
+    return plan.places.get(("imports", number), plan.places.get(("imports",), first))
 
 
 def _with_specs(value: Any, change: Callable[[Spec], Spec]) -> Any:

@@ -16,6 +16,9 @@ _RESULT_ARGUMENTS = ("best", "metric", "monitor")
 _WRITES = ("path", "file", "filename")
 #: Hooks that average weights in a copy of their own, which FSDP's shards do not follow.
 _AVERAGES = ("EMA", "SWA")
+#: Losses (without the ``Loss`` of their names) whose targets are numbers, and metrics whose targets are classes.
+_OF_NUMBERS = ("MSE", "L1", "SmoothL1", "Huber", "PoissonNLL", "GaussianNLL")
+_OF_CLASSES = ("Accuracy", "F1", "Confusion")
 
 
 def contradictions(plan: Plan) -> list[Finding]:
@@ -23,6 +26,7 @@ def contradictions(plan: Plan) -> list[Finding]:
     return [
         *check_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
         *_shards(plan), *_retention(plan), *_numbers(plan), *_losses(plan),
+        *_kinds_of_targets(plan),
     ]  # fmt: skip
 
 
@@ -168,6 +172,15 @@ def _losses(plan: Plan) -> Iterator[Finding]:
         if spec.args.get("reduction") == "none":
             text = f"{spec.name}: reduction 'none' gives a number per sample, and a loss is one number"
             yield Finding(str(spec.place("reduction")), text, "write mean or sum")
+
+
+def _kinds_of_targets(plan: Plan) -> Iterator[Finding]:
+    """A metric of classes beside a loss of numbers: one of them does not fit the targets."""
+    numbers = [spec.name for spec in plan.losses if spec.name.removesuffix("Loss") in _OF_NUMBERS]
+    for spec in plan.metrics:
+        if numbers and spec.name in _OF_CLASSES:
+            text = f"{spec.name} compares classes, and the loss {numbers[0]} compares numbers"
+            yield Finding(str(spec.at), text, "MAE, RMSE and R2 measure numbers", "warning")
 
 
 def _retention(plan: Plan) -> Iterator[Finding]:

@@ -1,0 +1,143 @@
+"""Small things that new users trip over: each is answered in one line, or works as they expect."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+import etude
+from etude.data import Digits
+from tests.cli.commands import Commands
+
+NUMBERS = """
+import torch, etude
+
+@etude.DATASETS.register
+class Numbers(torch.utils.data.Dataset):
+    def __init__(self, kind: str = "float"):
+        self.kind = kind
+    def __len__(self):
+        return 32
+    def __getitem__(self, index):
+        inputs = torch.randn(4, generator=torch.Generator().manual_seed(index))
+        return inputs, inputs.sum() if self.kind == "float" else inputs.sum().double()
+"""
+REGRESSION = """
+imports: [numbers_.py]
+model: {type: MLP, sizes: [4, 1]}
+loss: MSELoss
+data: {train: {dataset: Numbers, batch_size: 8}, val: {dataset: Numbers, batch_size: 8}}
+optim: {type: SGD, lr: 0.01}
+train: {epochs: 1}
+metrics: [Accuracy]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train c.yaml --epochs 3", "unrecognized: --epochs 3; write train.epochs=3"),
+        ("train c.yaml --learning-rate=1e-3", "write optim.lr=1e-3"),
+        ("train c.yaml --resum", "unrecognized: --resum; did you mean '--resume'?"),
+        ("train c.yaml --resume runs/nope", "runs/nope: no such file or checkpoint"),
+        ("train c.yaml optim.lr=fast", "lr must be a number, not the string 'fast'"),
+        (
+            "train c.yaml imports=[nowhere.py]",
+            "override 'imports=[nowhere.py]': imports: no module or file 'nowhere.py'",
+        ),
+        ("test", "required: CONFIG; see `etude test --help`"),
+        ("predict runs/nope -o o.csv", "runs/nope: no such run; `etude runs` lists"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_answered_in_a_line(command: Commands, words: str, said: str):
+    done = command(*words.split())
+    assert done.code == 2 and said in done.err and len(done.err.splitlines()) == 1
+
+
+def test_a_run_that_is_missing_is_named_with_the_near_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "runs/digits/20260101-1200").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(etude.ConfigError.__base__, match="did you mean 'runs/digits/20260101-1200'"):
+        etude.load("runs/digits/20260101-120")
+
+
+def test_a_metric_of_classes_is_refused_where_targets_are_numbers(command: Commands):
+    said = command("check", "n.yaml", n_yaml=REGRESSION, numbers__py=NUMBERS)
+    assert said.code == 0 and "n.yaml:8: warning: Accuracy compares classes, and the loss MSELoss" in said.out
+    said = command("train", "n.yaml", "--folder", "run")
+    assert said.code == 2 and "n.yaml:8: metric accuracy, of (8,) and (8,): a target is" in said.err
+    assert "RMSE and R2 measure numbers" in said.err
+    assert "Log acts every" not in said.err, "nobody wrote that interval"
+
+
+def test_a_loss_that_refuses_its_target_is_named_and_not_the_model(command: Commands):
+    config = REGRESSION.replace("MSELoss", "CrossEntropyLoss")
+    said = command("train", "n.yaml", "metrics=[]", n_yaml=config, numbers__py=NUMBERS)
+    message = "n.yaml:4: loss CrossEntropyLoss, step 1, output (8, 1) float32, target (8,) float32: RuntimeError"
+    assert said.code == 3 and message in said.err and "model MLP" not in said.err
+
+
+def test_results_and_predictions_say_what_they_belong_to(command: Commands):
+    assert command("train", "c.yaml", "-q", "--folder", "run").code == 0
+    said = command("test", "run", "--best")
+    assert "etude: run/checkpoints/step-" in said.err and "on the val data" in said.err
+    assert [line.split()[0] for line in said.out.splitlines()] == ["loss", "accuracy"]
+    assert command("predict", "run", "val", "-o", "o.jsonl").code == 0
+    rows = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
+    assert [row["sample"] for row in rows] == list(range(len(rows)))
+    assert command("report", "run").code == 0 and list(Path().glob("*.html"))
+
+
+def test_one_number_per_sample_is_written_as_a_number(command: Commands):
+    config = REGRESSION.replace("[Accuracy]", "[RMSE]")
+    assert command("train", "n.yaml", "-q", "--folder", "run", n_yaml=config, numbers__py=NUMBERS).code == 0
+    assert command("predict", "run", "val", "-o", "o.jsonl").code == 0
+    row = json.loads(Path("o.jsonl").read_text().splitlines()[3])
+    assert row["sample"] == 3 and isinstance(row["output"], float)
+
+
+def test_a_finished_run_that_is_resumed_keeps_its_time(command: Commands):
+    assert command("train", "c.yaml", "-q", "--folder", "run").code == 0
+    before = json.loads(Path("run/status.json").read_text())
+    said = command("train", "c.yaml", "--folder", "run", "--resume")
+    assert said.code == 0 and "there is nothing left to do" in said.err
+    after = json.loads(Path("run/status.json").read_text())
+    assert [after[key] for key in ("began", "seconds", "time")] == [before[key] for key in ("began", "seconds", "time")]
+    assert command("train", "c.yaml", "-q", "--folder", "run", "--resume", "train.epochs=3").code == 0
+    longer = json.loads(Path("run/status.json").read_text())
+    assert longer["began"] == before["began"] and longer["seconds"] > before["seconds"]
+
+
+@pytest.mark.parametrize(("name", "end"), [("SIGINT", KeyboardInterrupt), ("SIGTERM", SystemExit)])
+def test_a_signal_ends_a_script_after_the_save(name: str, end: type[BaseException], tmp_path: Path):
+    model = torch.nn.Linear(64, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = etude.Trainer(
+        model, optimizer=optimizer, loss=torch.nn.CrossEntropyLoss(), folder=tmp_path / "run", quiet=True
+    )
+
+    @trainer.on("after_step")
+    def interrupt(run: etude.Run) -> None:
+        if run.step == 2:
+            os.kill(os.getpid(), getattr(signal, name))
+
+    with pytest.raises(end):
+        trainer.fit(Digits("train"), epochs=1, batch_size=64, checkpoint="1ep")
+    assert (tmp_path / "run/checkpoints/step-000000003/manifest.json").is_file()
+
+
+def test_counts_are_printed_as_they_are():
+    from etude.events.console import number
+
+    assert [number(value) for value in (48.0, 0.5, 1.0, 12.5, 3e-5)] == [
+        "48",
+        "0.5000",
+        "1.0000",
+        "12.5000",
+        "3.00e-05",
+    ]
