@@ -32,6 +32,7 @@ from etude.dist.world import ALONE, World
 from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import is_timing
+from etude.hooks.upkeep import Compiled
 from etude.inspection.check.paths import located
 from etude.losses.outputs import fitted
 from etude.models.placement import channels_last, recompute
@@ -125,6 +126,8 @@ def assemble(plan: Plan, options: Options) -> Run:
     run.evaluation = Evaluation(seen, _metrics(plan, device), autocast=autocast)
     for hook_plan in plan.hooks:
         run.hooks.add(_hook(hook_plan, run))
+    if plan.train.compile:
+        run.hooks.add(Compiled())
     if peers is not None:
         unite(run, facts(plan))
         seed_rank(plan.train.seed, world)

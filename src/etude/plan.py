@@ -169,7 +169,7 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Parallel:
-    """How several processes train one model; a process alone uses ``recompute`` at most."""
+    """How several processes train one model."""
 
     #: ``auto`` (ddp where there are several processes), ``none``, ``ddp``, ``fsdp`` or ``hsdp``.
     strategy: str = "auto"
@@ -190,8 +190,6 @@ class Parallel:
     reshard: bool = True
     #: HSDP: processes that share one copy of the model; None: those of a machine.
     shards: int | None = None
-    #: Modules, by class, whose activations are computed again in the backward pass.
-    recompute: tuple[str, ...] = ()
     at: Place = NOWHERE
 
 

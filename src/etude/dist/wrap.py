@@ -43,8 +43,6 @@ def wrap(
     ``by_hand`` is for updates of your own, which may call parts of the model without DDP's knowledge.
     """
     strategy = strategy_of(parallel, world)
-    if parallel.recompute:
-        recompute(model, parallel.recompute, at=str(parallel.at))
     if strategy == "none":
         if world.is_many:
             raise ConfigError(
@@ -114,8 +112,9 @@ def _sharded(
         )
     for module in _blocks(model, parallel):
         fully_shard(module, **options)
-    made: Any = fully_shard(model, **options)
-    return Wrapped(model, model, made.set_requires_gradient_sync)
+    fully_shard(model, **options)
+    # Gradients that FSDP has not reduced yet lie inside of it, whole and out of reach of a checkpoint.
+    return Wrapped(model, model, lambda last: None)
 
 
 def _mesh(parallel: Parallel, world: World, device: torch.device, *, hybrid: bool) -> Any:
@@ -154,21 +153,6 @@ def of_classes(model: nn.Module, names: Iterable[str], key: str, *, at: str) -> 
         name = sorted(missing)[0]
         raise ConfigError(f"{key}: the model has no module of a class {name!r}", at=at, hint=suggest(name, known))
     return found
-
-
-def recompute(model: nn.Module, names: Iterable[str], *, at: str = "") -> None:
-    """Activation checkpointing: modules of these classes keep no activations and compute them again when needed."""
-    from torch.utils.checkpoint import checkpoint
-
-    for module in of_classes(model, names, "parallel.recompute", at=at):
-        plain = module.forward
-
-        def forward(*args: Any, _plain: Any = plain, **kwargs: Any) -> Any:
-            if not torch.is_grad_enabled():
-                return _plain(*args, **kwargs)
-            return checkpoint(_plain, *args, use_reentrant=False, **kwargs)
-
-        module.forward = forward
 
 
 def require_trainable(model: nn.Module, parallel: Parallel) -> None:

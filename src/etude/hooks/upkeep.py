@@ -1,7 +1,9 @@
-"""Small things between epochs: empty the cache, sync buffers over processes, set the epoch of samplers."""
+"""Small things beside training: empty the cache, sync buffers over processes, set the epoch of samplers, see whether
+torch has compiled anything."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -65,3 +67,25 @@ class SamplerSeed(Hook):
             if set_epoch is not None:
                 set_epoch(run.epoch)
                 return
+
+
+class Compiled(Hook):
+    """Warns after the first step if ``torch.compile`` has made no graph, as of a bare ``nn.Linear``."""
+
+    def __init__(self) -> None:
+        self._before: int | None = None
+
+    def before_train(self, run: Run) -> None:
+        self._before = _graphs()
+
+    def after_step(self, run: Run) -> None:
+        if self._before is not None and run.world.is_main and _graphs() == self._before:
+            text = "train.compile has no effect: torch compiled nothing, and the model runs as it is"
+            warnings.warn(f"{text}; put its layers into a module with a forward of its own", stacklevel=2)
+        self._before = None
+
+
+def _graphs() -> int:
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])

@@ -180,7 +180,6 @@ def _parallel(fields: Fields) -> Parallel:
         offload=fields.take("offload", bool, default=False),
         reshard=fields.take("reshard", bool, default=True),
         shards=fields.take_positive("shards", default=None),
-        recompute=tuple(_strings(fields, "recompute")),
         at=fields.place(),
     )
     if fields.take("fault_tolerant", bool, default=False):
