@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 
+from etude.checkpoint.warm import read_weights
 from etude.cli import main
 from tests.dist import project
 
@@ -95,3 +96,31 @@ def test_a_piece_that_is_missing_or_changed_is_noticed_and_the_older_checkpoint_
     assert "skipped step-000000008: checksum of model.rank-1.safetensors differs" in log
     assert "resumed from step 4" in log
     assert project.same_bits(calm, folder / "damaged")
+
+
+def test_averages_lie_in_shards_too_and_are_evaluated(jobs, tmp_path):
+    """With recomputed activations, and stopped where the gradients of an update are not complete; the same under ddp."""
+    project.make(tmp_path, hooks=[{"type": "EMA", "momentum": 0.3}],
+                 train={"epochs": 2, "accumulate": 2, "gradient_checkpointing": ["Linear"]})  # fmt: skip
+    for strategy in ("ddp", "fsdp"):
+        words = ("train", "config.yaml", f"+parallel.strategy={strategy}", "-q", "--folder", strategy)
+        jobs.run(*words, "--chaos", "sigterm@step=6,rank=1", cwd=tmp_path, code=143)
+        jobs.run(*words, "--resume", cwd=tmp_path)
+    jobs.run(*FSDP, "whole", cwd=tmp_path)
+    assert project.same_bits(tmp_path / "whole", tmp_path / "fsdp")
+    assert project.distance(tmp_path / "ddp", tmp_path / "fsdp") < 1e-5
+    seen = [[one["accuracy"] for one in project.records(tmp_path / name) if "accuracy" in one] for name in ("ddp", "fsdp")]
+    assert seen[0] == seen[1] and len(seen[0]) == 2
+    averages = [read_weights(tmp_path / name, key="hook.Ema.average") for name in ("ddp", "fsdp", "whole")]
+    for name in averages[0]:
+        torch.testing.assert_close(averages[0][name], averages[1][name], rtol=0, atol=1e-5)
+        assert torch.equal(averages[1][name], averages[2][name])
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_model_that_torch_does_not_compile_is_warned_of_once(jobs, tmp_path, strategy):
+    project.make(tmp_path, train={"epochs": 1, "compile": {"backend": "eager"}}, parallel={"strategy": strategy})
+    words = ("train", "config.yaml", "-q", "--folder")
+    bare = ("model={type: torch.nn.Linear, in_features: 64, out_features: 10}",)
+    assert jobs.run(*words, "bare", *bare, cwd=tmp_path).output.count("train.compile has no effect") == 1
+    assert "train.compile has no effect" not in jobs.run(*words, "own", cwd=tmp_path).output

@@ -193,8 +193,6 @@ def test_arguments_are_converted_where_nothing_is_lost(planned: Any) -> None:
         ({"optim": "{one: {type: SGD}, two: {type: SGD, params: ['*']}}"}, "optimizer 'one' says no `params`"),
         ({"parallel": "{strategy: fsdp}", "optim": "{type: SGD, lr: 0.1, fused: true}"}, "fused SGD does not work with parameters in shards (parallel.strategy: fsdp); remove `fused`"),
         ({"parallel": "{strategy: hsdp}", "optim": "{type: Adafactor}"}, "Adafactor does not work with parameters in shards (parallel.strategy: hsdp)"),
-        ({"parallel": "{strategy: fsdp}", "hooks": "[EMA]"}, "EMA does not work with parameters in shards"),
-        ({"parallel": "{strategy: fsdp}", "hooks": "[{type: SWA, begin: 5ep}]"}, "SWA does not work with parameters in shards"),
         ({"parallel": "{strategy: fsdp, offload: true}", "train": "{epochs: 1, device: cpu}"}, "it needs a GPU, and train.device is cpu"),
         ({"parallel": "{compression: bf16}", "train": "{epochs: 1, device: cpu}"}, "bf16 needs a GPU, and train.device is cpu"),
     ],

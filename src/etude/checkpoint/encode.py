@@ -79,7 +79,7 @@ def _encode(value: Any, path: tuple[Any, ...], part: str, made: Part) -> Any:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if len(path) > MAX_DEPTH:
         raise _odd(value, path, part, "nested too deeply")
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor | Piece):
         return _encode_tensor(value, path, part, made)
     if isinstance(value, Mapping):
         return _encode_mapping(value, path, part, made)
@@ -113,15 +113,18 @@ def _encode_mapping(value: Mapping[Any, Any], path: tuple[Any, ...], part: str, 
     return {"$counter" if isinstance(value, Counter) else "$dict": pairs}
 
 
-def _encode_tensor(value: torch.Tensor, path: tuple[Any, ...], part: str, made: Part) -> Any:
-    if value.layout is not torch.strided or value.is_quantized:
-        raise _odd(value, path, part, "only dense tensors are stored")
+def _encode_tensor(value: torch.Tensor | Piece, path: tuple[Any, ...], part: str, made: Part) -> Any:
     piece = piece_of(value)
-    if piece is not None and value.dtype in CODES:
+    if piece is not None:
+        if piece.local.dtype not in CODES:
+            raise _odd(value, path, part, f"{piece.local.dtype} has no place in safetensors")
         name = made.name(path, piece.local)
         made.pieces[name] = piece
         return {"$tensor": name}
-    if value.dtype is torch.complex128 and piece is None:
+    assert isinstance(value, torch.Tensor)
+    if value.layout is not torch.strided or value.is_quantized:
+        raise _odd(value, path, part, "only dense tensors are stored")
+    if value.dtype is torch.complex128:
         return {"$complex128": made.name(path, torch.view_as_real(value.detach().resolve_conj()))}
     if value.dtype not in CODES:
         raise _odd(value, path, part, f"{value.dtype} has no place in safetensors")

@@ -11,7 +11,8 @@ from etude.checkpoint.changes import facts
 from etude.checkpoint.warm import compare, describe
 from etude.data.resume import Snapshot
 from etude.dist import group
-from etude.dist.shards import scattered
+from etude.dist.shards import has_shards, scattered, stacked
+from etude.dist.world import World
 from etude.errors import ResumeError, printable
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def collect(run: Run) -> dict[str, Any]:
     state: dict[str, Any] = {name: part.state_dict() for name, part in run.parts().items()}
     state["generators"] = Generators().state_dict()
     state["plan"] = _facts_of(run.plan) if run.plan is not None else {}
-    return state if run.peers is None else _of_all_ranks(state)
+    return state if run.peers is None else _of_all_ranks(state, run.world)
 
 
 _known: list[Any] = [None, {}]
@@ -54,8 +55,13 @@ def _facts_of(plan: Plan) -> dict[str, Any]:
     return dict(_known[1])
 
 
-def _of_all_ranks(state: dict[str, Any]) -> dict[str, Any]:
-    """The state of this rank, with the generators of all. Parameters in shards stay there: each rank saves its own."""
+def _of_all_ranks(state: dict[str, Any], world: World) -> dict[str, Any]:
+    """The state of this rank, with the generators of all. Parameters in shards stay there: each rank saves its own, and
+    its own gradients of an update that is not complete."""
+    update = state.get("update")
+    if isinstance(update, Mapping) and update.get("grads") and not has_shards(update):
+        grads = {key: stacked(grad, *world.shard) for key, grad in update["grads"].items()}
+        state["update"] = {**update, "grads": grads}
     return {**state, RANKS: {"generators": group.gather(state["generators"])}}
 
 

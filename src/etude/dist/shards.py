@@ -26,6 +26,8 @@ class Piece:
 
 def piece_of(tensor: Any) -> Piece | None:
     """Return what this rank holds of ``tensor``; None for a tensor that is whole."""
+    if isinstance(tensor, Piece):
+        return tensor
     if not hasattr(tensor, "full_tensor"):
         return None
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -37,9 +39,14 @@ def piece_of(tensor: Any) -> Piece | None:
     return Piece(tensor.to_local().detach(), tuple(tensor.shape), tuple(offset), not any(copies))
 
 
+def stacked(tensor: torch.Tensor, rank: int, size: int) -> Piece:
+    """Return this rank's ``tensor`` as a row of one that holds those of all ranks."""
+    return Piece(tensor.unsqueeze(0), (size, *tensor.shape), (rank, *[0] * tensor.ndim), saved_here=True)
+
+
 def tensors_in(value: Any) -> Iterator[Any]:
-    """All tensors of a tree of mappings and lists."""
-    if isinstance(value, torch.Tensor):
+    """All tensors and pieces of a tree of mappings and lists."""
+    if isinstance(value, torch.Tensor | Piece):
         yield value
     elif isinstance(value, Mapping | list | tuple):
         for item in value.values() if isinstance(value, Mapping) else value:
@@ -48,12 +55,25 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 def has_shards(state: Any) -> bool:
     """Return whether some tensor in ``state`` is spread over ranks."""
-    return any(hasattr(tensor, "full_tensor") for tensor in tensors_in(state))
+    return any(isinstance(one, Piece) or hasattr(one, "full_tensor") for one in tensors_in(state))
 
 
 def whole(tensor: Any) -> Any:
     """Return ``tensor`` whole. All ranks call it, for each has a piece."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def local(tensor: Any) -> Any:
+    """Return the piece of ``tensor`` that this rank holds, in the same memory; a whole tensor is itself."""
+    return tensor.to_local() if hasattr(tensor, "full_tensor") else tensor
+
+
+def forget_whole(model: torch.nn.Module) -> None:
+    """Free the whole parameters that FSDP may have kept after a forward pass, so that it puts them together anew."""
+    for module in model.modules():
+        reshard: Any = getattr(module, "reshard", None)
+        if reshard is not None:
+            reshard()
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
@@ -74,24 +94,32 @@ def like(tensor: Any, param: Any) -> Any:
 
 def scattered(run: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     """A state of whole tensors as the parts of ``run`` hold them."""
-    if not is_sharded(run.model):
-        return dict(state)
-    named = dict(run.model.named_parameters())
     made = dict(state)
+    update = state.get("update")
+    if isinstance(update, Mapping) and update.get("grads"):
+        grads = {key: _gradient(run, run.update.params[int(key)], grad) for key, grad in update["grads"].items()}
+        made["update"] = {**update, "grads": grads}
+    if not is_sharded(run.model):
+        return made
+    named = dict(run.model.named_parameters())
     made["model"] = {name: like(tensor, named.get(name)) for name, tensor in state["model"].items()}
     for name, optimizer in run.optimizers.items():
         part = f"optimizer.{name}" if name else "optimizer"
         if part in state:
             made[part] = _optimizer(optimizer, state[part])
-    update = state.get("update")
-    if isinstance(update, Mapping) and update.get("grads"):
-        grads = {key: like(grad, run.update.params[int(key)]) for key, grad in update["grads"].items()}
-        made["update"] = {**update, "grads": grads}
     for part, value in state.items():
         if part.startswith("hook.") and isinstance(value, Mapping) and isinstance(value.get("average"), Mapping):
             average = {name: like(tensor, named.get(name)) for name, tensor in value["average"].items()}
             made[part] = {**value, "average": average}
     return made
+
+
+def _gradient(run: Any, param: torch.Tensor, grad: torch.Tensor) -> Any:
+    """A gradient of an update that is not complete. DDP has not reduced it yet, so that every rank has its own; ranks of
+    another number take the mean, which comes to the same."""
+    if grad.ndim > param.ndim:
+        grad = grad[run.world.rank] if len(grad) == run.world.size else grad.mean(0)
+    return like(grad, param)
 
 
 def _optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from etude.core.hook import Hook
-from etude.dist.shards import is_sharded
+from etude.dist.shards import forget_whole, has_shards, is_sharded, local
 from etude.errors import ConfigError
 from etude.units import Amount, parse
 
@@ -22,11 +22,15 @@ class Average:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = [tensor.detach().clone() for tensor in tensors]
+        self._sharded = has_shards(self.tensors)
 
     @torch.no_grad()
     def update(self, tensors: Sequence[Tensor], weight: float) -> None:
-        """Go the share ``weight`` of the way to ``tensors``; 1 copies them."""
-        torch._foreach_lerp_(self.tensors, list(tensors), weight)
+        """Go the share ``weight`` of the way to ``tensors``; 1 copies them. Of shards each rank moves its own."""
+        own, others = self.tensors, list(tensors)
+        if self._sharded:
+            own, others = list(map(local, own)), list(map(local, others))
+        torch._foreach_lerp_(own, others, weight)
 
 
 class Ema(Hook):
@@ -54,6 +58,7 @@ class Ema(Hook):
         self._tensors: list[Tensor] = []
         self._loaded: dict[str, Tensor] = {}
         self._swapped = False
+        self._sharded: torch.nn.Module | None = None
         self._first = 0
 
     def attach(self, run: Run) -> None:
@@ -62,9 +67,7 @@ class Ema(Hook):
         if self.buffers:
             named |= {name: buffer for name, buffer in run.model.named_buffers() if buffer.is_floating_point()}
         self._names, self._tensors = list(named), list(named.values())
-        if is_sharded(run.model):  # an exchange of memory does not reach the shards of FSDP
-            text = f"{type(self).__name__.upper()} does not work with parameters in shards (fsdp)"
-            raise ConfigError(text, hint="use ddp, or remove the average")
+        self._sharded = run.model if is_sharded(run.model) else None
         self._first = 0 if self.begin is None else parse(self.begin).steps(run.steps_per_epoch)
         if self.evaluate and any(isinstance(hook, Ema) and hook.evaluate for hook in run.hooks if hook is not self):
             raise ConfigError("only one average can be evaluated", hint="give the others evaluate: false")
@@ -129,17 +132,27 @@ class Ema(Hook):
         strange = sorted(set(named) ^ set(self._names))
         if strange:
             raise ConfigError(f"{type(self).__name__}: the checkpoint and the model differ in {strange[0]}")
-        self.average = Average([named[n].to(t) for n, t in zip(self._names, self._tensors, strict=True)])
+        self.average = Average(
+            [named[n].to(t.device, t.dtype) for n, t in zip(self._names, self._tensors, strict=True)]
+        )
         self._loaded = {}
 
     @torch.no_grad()
     def _swap(self, averaged: bool) -> None:
-        """Let model and average exchange their memory; nothing is copied."""
+        """Let model and average exchange their memory; nothing is copied, unless FSDP holds on to its own."""
         if self.average is None or self._swapped == averaged:
+            return
+        self._swapped = averaged
+        if self._sharded is not None:
+            forget_whole(self._sharded)
+            pairs = zip(self._tensors, self.average.tensors, strict=True)
+            for own, other in ((local(tensor), local(average)) for tensor, average in pairs):
+                held = own.clone()
+                own.copy_(other)
+                other.copy_(held)
             return
         for place, tensor in enumerate(self._tensors):
             tensor.data, self.average.tensors[place] = self.average.tensors[place], tensor.data
-        self._swapped = averaged
 
 
 class Swa(Ema):

@@ -14,8 +14,6 @@ from etude.units import Amount, parse
 _RESULT_ARGUMENTS = ("best", "metric", "monitor")
 #: Arguments that name what a hook writes.
 _WRITES = ("path", "file", "filename")
-#: Hooks that average weights in a copy of their own, which FSDP's shards do not follow.
-_AVERAGES = ("EMA", "SWA")
 #: Losses (without the ``Loss`` of their names) whose targets are numbers, and metrics whose targets are classes.
 _OF_NUMBERS = ("MSE", "L1", "SmoothL1", "Huber", "PoissonNLL", "GaussianNLL")
 _OF_CLASSES = ("Accuracy", "F1", "Confusion")
@@ -229,8 +227,6 @@ def _shards(plan: Plan) -> Iterator[Finding]:
             yield Finding(str(spec.place("fused")), f"fused SGD {where}", "remove `fused`, or use ddp")
         elif spec.name == "Adafactor":
             yield Finding(str(spec.at), f"Adafactor {where}", "use ddp, or another optimizer")
-    for spec in (hook.spec for hook in plan.hooks if hook.spec.name in _AVERAGES):
-        yield Finding(str(spec.at), f"{spec.name} {where}", "use ddp, or remove the average")
     if plan.parallel.offload and plan.train.device == "cpu":
         text = "parallel.offload keeps parameters in host memory: it needs a GPU, and train.device is cpu"
         yield Finding(str(plan.parallel.at), text, "remove `offload`")
