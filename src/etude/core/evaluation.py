@@ -11,7 +11,7 @@ import torch
 
 from etude.core.loop import evaluate
 from etude.core.run import Run
-from etude.core.update import Forward, is_call_mistake, named_losses, where_of
+from etude.core.update import Forward, named_losses, takes, where_of
 from etude.dist import collect, group
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of
@@ -113,8 +113,8 @@ class Evaluation:
         """Call a model without a loss with the whole batch; one with an update of its own may take the inputs alone."""
         try:
             return self.forward.call(batch)
-        except TypeError as error:
-            if not is_call_mistake(error) or self.forward.target(batch) is None:
+        except TypeError:
+            if takes(self.forward.model, batch) or self.forward.target(batch) is None:
                 raise
             return self.forward.call(self.forward.split(batch)[0])
 

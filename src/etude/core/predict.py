@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude.core.update import Forward, is_call_mistake
+from etude.core.update import Forward, takes
 from etude.data.move import move
 from etude.errors import UserCodeError
 from etude.losses.outputs import as_mapping
@@ -82,8 +82,8 @@ def _answer(forward: Forward, batch: Any) -> Any:
         return forward.call(inputs)
     try:
         return forward.call(inputs)
-    except TypeError as error:
-        if not is_call_mistake(error):
+    except TypeError:
+        if takes(forward.model, inputs):
             raise
         return forward.call(batch)
 

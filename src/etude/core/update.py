@@ -78,7 +78,7 @@ class Forward:
         try:
             return self.call(batch)
         except TypeError as error:
-            if not is_call_mistake(error):
+            if takes(self.model, batch):
                 raise
             raise UserCodeError(
                 f"no `loss` is named, so the model is called with the whole batch ({_describe(batch)}) and returns its "
@@ -111,12 +111,18 @@ class Forward:
         return self.model(inputs)
 
 
-def is_call_mistake(error: TypeError) -> bool:
-    """Whether the call itself did not fit (``takes 2 positional arguments``), and no code of the model ran."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_name in ("call", "_call_impl", "_wrapped_call_impl")
+def takes(model: torch.nn.Module, inputs: Any, **settings: Any) -> bool:
+    """Return whether ``model.forward`` can be called with ``inputs`` as :meth:`Forward.call` does."""
+    plain = getattr(model, "module", model)
+    positional = inputs if isinstance(inputs, list | tuple) else () if isinstance(inputs, Mapping) else (inputs,)
+    named = dict(inputs) if isinstance(inputs, Mapping) else {}
+    try:
+        inspect.signature(plain.forward).bind(*positional, **named, **settings)
+    except TypeError:
+        return False
+    except ValueError:  # one that is written in C has no signature
+        return True
+    return True
 
 
 def named_losses(output: Any) -> Losses:

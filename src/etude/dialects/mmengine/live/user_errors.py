@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from etude.core.hook import origin_of
-from etude.core.update import is_call_mistake
+from etude.core.update import takes
 from etude.errors import DataError, UserCodeError, printable
 
 
@@ -59,7 +59,7 @@ def _is_trainable(value: Any) -> bool:
 
 def of_forward(error: TypeError, model: Any, data: Any) -> None:
     """Tell what ``forward`` is called with, if that call itself did not fit."""
-    if not is_call_mistake(error) or _is_own(type(model).forward):
+    if _is_own(type(model).forward) or takes(model, data, mode=""):
         return
     words = ", ".join(map(str, data)) if isinstance(data, Mapping) else f"{len(data)} values"
     text = f"is called with what a batch holds ({printable(words)}) and with mode: {printable(str(error))}"
