@@ -31,7 +31,7 @@ def test_a_job_that_was_saved_for_requeue_is_queued_again_and_resumes(workdir: P
         assert time.monotonic() < deadline, [path.read_text() for path in Path("run/jobs").glob("*_log.*")]
         time.sleep(0.2)
     said = next(Path("run/jobs").glob("*_log.err")).read_text()
-    assert "time is up at step 1" in said and "resumed from step 1" in said
+    assert "time is up at step 1" in said and "resumed from step 1" in said and "finished: 2 steps" in said
     assert Path("run/checkpoints/step-000000002").is_dir()
 
 

@@ -251,7 +251,7 @@ class Stops(Hook):
         if self._wished():
             reason, code = _REASONS[self._wished()]
             run.stop(f"{reason} at step {run.done}", exit_code=code)
-        elif self._clock() >= self._deadline:
+        elif self._clock() >= self._deadline and run.done != run.total_steps:  # who is done needs no more time
             run.stop(f"time is up at step {run.done}", exit_code=REQUEUE)
 
     def _wish(self) -> int:
