@@ -95,8 +95,13 @@ def test_a_sweep_ends_when_trials_bring_nothing_better(tmp_path: Path) -> None:
 
 def test_a_config_that_is_wrong_ends_the_sweep_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "small.yaml", "optim.lr=0.1,0.2", "optim.momentun=0.9"]) == 2
-    assert main(["sweep", "small.yaml", "optim.momentum=-1,-2"]) == 2
-    assert "momentum" in capfd.readouterr().err
+    assert main(["sweep", "small.yaml", "optim.momentum=0,-2"]) == 2
+    assert "'optim.momentum=-2': momentum is -2" in capfd.readouterr().err
+    assert main(["sweep", "small.yaml", "optim.lr=0.1,0.2", "optim.weight_decai=0..1"]) == 2
+    assert "did you mean 'weight_decay'?" in capfd.readouterr().err
+    assert main(["sweep", "small.yaml", "optim.lr=0.1,0.2", "--metric", "acuracy"]) == 2
+    assert "did you mean 'accuracy'?" in capfd.readouterr().err
+    assert not Path("runs").exists(), "a mistake leaves no sweep behind that the next one would meet"
     assert main(["sweep", "small.yaml", "optim.lr=0.1"]) == 2
     assert "there is nothing to search" in capfd.readouterr().err
     assert main(["sweep", "small.yaml", "optim.lr=0.1..0.2", "--sampler", "grid"]) == 2
@@ -115,3 +120,23 @@ def test_a_config_that_is_wrong_ends_the_sweep_at_once(capfd: pytest.CaptureFixt
 def test_a_space_that_cannot_be_is_refused(word: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_space([word])
+
+
+def test_a_random_sweep_that_was_killed_draws_new_values_and_prunes(tmp_path: Path) -> None:
+    words = ["optim.lr=1e-6..1:log", "--sampler", "random", "--seed", "43", "--trials", "5"]
+    command = [sys.executable, "-m", "etude", "sweep", "small.yaml", *words, "train.epochs=4"]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not read_metric(tmp_path / "runs/small/sweep/trial-000/metrics.jsonl", "accuracy"):
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    twice = sweep(*words, "train.epochs=4")
+    assert twice.returncode == 2 and "in use by pid" in twice.stderr
+    first.kill()  # the trial it had started lives on
+    first.communicate()
+    done = sweep(*words, "train.epochs=4", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    results = json.loads(done.stdout)
+    assert len({one["overrides"][0] for one in results}) == len(results) == 5
+    assert {one["state"] for one in results} == {"complete", "pruned"}
+    assert main(["report", "runs/small/sweep", "-o", "sweep.html"]) == 0
+    assert "pruned" in Path("sweep.html").read_text()

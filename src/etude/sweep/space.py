@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +44,12 @@ class Range:
     log: bool = False
     whole: bool = False
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
+
     def __str__(self) -> str:
-        ends = (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
-        return f"{self.key}={ends[0]}..{ends[1]}{':log' if self.log else ''}"
+        return f"{self.key}={self.ends[0]}..{self.ends[1]}{':log' if self.log else ''}"
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,18 @@ def split_choices(text: str) -> list[str]:
             continue
         pieces[-1] += letter
     return [piece.strip() for piece in pieces if piece.strip()]
+
+
+def samples(space: Space) -> Iterator[list[str]]:
+    """Yield overrides in which every choice and both ends of every range occur, to check a config with.
+
+    >>> list(samples(parse_space(["a=1,2", "b=0..1", "c=x"])))
+    [['c=x', 'a=1', 'b=0'], ['c=x', 'a=2', 'b=1']]
+    """
+    values = [one.values if isinstance(one, Choices) else one.ends for one in space.dimensions]
+    for number in range(max(map(len, values))):
+        drawn = [own[min(number, len(own) - 1)] for own in values]
+        yield [*space.fixed, *(f"{one.key}={value}" for one, value in zip(space.dimensions, drawn, strict=True))]
 
 
 def draw(space: Space, trial: Any) -> list[str]:

@@ -13,11 +13,11 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from etude.checkpoint.lock import Lock
 from etude.errors import ConfigError, MissingExtra, UserCodeError
 from etude.sweep.space import Choices, Range, Space, draw, written
 from etude.sweep.trials import TrialProcess
@@ -88,13 +88,15 @@ class Sweep:
 
     def run(self, trials: int, jobs: int = 1) -> list[Result]:
         """Train until ``trials`` are finished, ``jobs`` at a time, and return all results, best first."""
-        waiting = [self._optuna.trial.Trial(self.study, one._trial_id) for one in self._running()]
-        if waiting:
-            self.say(f"resuming {counted(len(waiting), 'trial')} that {'was' if len(waiting) == 1 else 'were'} cut off")
-        with ThreadPoolExecutor(jobs) as pool:
-            for job in [pool.submit(self._work, waiting, trials) for _ in range(jobs)]:
-                job.result()
-        return self.results()
+        with Lock(self.folder):
+            waiting = [self._optuna.trial.Trial(self.study, one._trial_id) for one in self._running()]
+            if waiting:
+                were = "was" if len(waiting) == 1 else "were"
+                self.say(f"resuming {counted(len(waiting), 'trial')} that {were} cut off")
+            with ThreadPoolExecutor(jobs) as pool:
+                for job in [pool.submit(self._work, waiting, trials) for _ in range(jobs)]:
+                    job.result()
+            return self.results()
 
     def _work(self, waiting: list[Any], trials: int) -> None:
         """Take trials until there are enough: those that a kill left, then new ones."""
@@ -103,7 +105,7 @@ class Sweep:
                 if waiting:
                     trial = waiting.pop(0)
                 elif len(self._started()) < trials and not self._is_exhausted() and not self._is_settled():
-                    trial = self.study.ask()
+                    trial = self._ask()
                 else:
                     return
                 overrides = draw(self.space, trial)
@@ -112,11 +114,13 @@ class Sweep:
     def _train(self, trial: Any, overrides: list[str]) -> None:
         states = self._optuna.trial.TrialState
         folder = self.folder / f"trial-{trial.number:03d}"
+        known = set(self.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
         process = TrialProcess(self.settings.config, [*self.settings.fixed, *overrides], folder, self.settings.metric)
 
         def report(step: int, value: float) -> bool:
-            with suppress(ValueError):  # a step that an earlier life has reported already
-                trial.report(value, step)
+            if step in known:  # an earlier life has reported it
+                return False
+            trial.report(value, step)
             return bool(trial.should_prune())
 
         code = process.wait(report, lambda: self.stopped)
@@ -193,16 +197,18 @@ class Sweep:
         return optuna.create_study(
             study_name="sweep",
             storage=optuna.storages.JournalStorage(backend),
-            sampler=self._sampler(),
             pruner=pruner,
             direction="minimize" if self.settings.lower else "maximize",
             load_if_exists=True,
         )
 
-    def _sampler(self) -> Any:
+    def _ask(self) -> Any:
+        """Draw a trial. The seed follows its number: a sweep that goes on would draw its first trials again."""
+        seed = self.settings.seed + len(self._started())
         samplers = self._optuna.samplers
-        kind = samplers.TPESampler if self.settings.sampler == "tpe" else samplers.RandomSampler
-        return kind(seed=self.settings.seed)
+        random = self.settings.sampler != "tpe"
+        self.study.sampler = samplers.RandomSampler(seed) if random else samplers.TPESampler(seed=seed)
+        return self.study.ask()
 
     def _enqueue_grid(self) -> None:
         """Queue every combination. Optuna's own grid sampler works only where Optuna runs the loop."""

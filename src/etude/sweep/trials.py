@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from etude.checkpoint.lock import FolderInUse, Lock
+
 #: Seconds between two looks at a run's metrics.
 _PERIOD = 0.2
 #: Seconds that a trial has to save and end after SIGTERM.
@@ -26,6 +28,7 @@ class TrialProcess:
         words = [sys.executable, "-m", "etude", "train", config, *overrides, "--folder", str(folder)]
         if (folder / "plan.yaml").exists():  # a sweep that was killed goes on with its runs
             words.append("--resume")
+            _wait_for_owner(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as out:
             # A session of its own: Ctrl-C reaches the sweep alone, which then stops its trials in order.
@@ -65,6 +68,16 @@ class TrialProcess:
     def last_lines(self, most: int = 6) -> list[str]:
         """Return what the run said last, for a message about its failure."""
         return self.log.read_text(errors="replace").splitlines()[-most:] if self.log.exists() else []
+
+
+def _wait_for_owner(folder: Path) -> None:
+    """Wait for the run that a sweep killed by SIGKILL has left behind: it trains to its end."""
+    while True:
+        try:
+            Lock(folder).release()
+            return
+        except FolderInUse:
+            time.sleep(_PERIOD)
 
 
 def read_metric(path: Path, metric: str) -> list[tuple[int, float]]:

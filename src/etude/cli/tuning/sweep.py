@@ -56,9 +56,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude.api import load_plan
+    from etude.api import load_plan, require_sound
     from etude.metrics.direction import lower_is_better
-    from etude.sweep.space import parse_space
+    from etude.sweep.space import parse_space, samples
     from etude.sweep.study import Settings, Sweep
 
     space = parse_space(args.overrides)
@@ -66,6 +66,9 @@ def run(args: argparse.Namespace) -> int:
     if "val" not in plan.data:
         raise UserError("a sweep compares validation results, and the config has no data.val")
     metric = args.metric or _best_metric(plan)
+    _require_metric(plan, metric)
+    for overrides in samples(space):  # a mistake ends the sweep before it has a folder
+        require_sound(*load_plan(args.config, overrides))
     sampler = args.sampler or ("grid" if space.grid_size is not None else "tpe")
     if sampler == "grid" and space.grid_size is None:
         raise UserError("--sampler grid needs choices; a range such as 1e-4..1e-2 has no grid")
@@ -96,6 +99,16 @@ def _best_metric(plan: Plan) -> str:
     """Return the metric that the config itself keeps the best checkpoint by."""
     named = (hook.spec.args.get("best") for hook in plan.hooks if hook.spec.name == "Checkpoint")
     return next((str(name) for name in named if name), "loss")
+
+
+def _require_metric(plan: Plan, metric: str) -> None:
+    """Refuse a metric that no evaluation of the config records, where that is known."""
+    from etude.errors import suggest
+    from etude.inspection.check.results import is_recorded, result_names
+
+    names, certain = result_names(plan)
+    if certain and not is_recorded(metric, names):
+        raise UserError(f"the runs record no {metric!r} on validation data; {suggest(metric, names - {'loss/'})}")
 
 
 @contextmanager
