@@ -39,7 +39,7 @@ from etude.models.placement import channels_last, recompute
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
-from etude.registry import TABLES, Registry, import_file, trust, walk
+from etude.registry import DATASETS, TABLES, Registry, import_file, trust, walk
 
 KINDS: dict[str, Registry] = {table.kind: table for table in TABLES.values()}
 
@@ -91,7 +91,7 @@ def assemble(plan: Plan, options: Options) -> Run:
         recompute(model, plan.train.gradient_checkpointing, at=str(at))
     if plan.train.channels_last:
         channels_last(model)
-    data: dict[str, Any] = {split: _loader(split, loader, plan, device, world) for split, loader in plan.data.items()}
+    data = _loaders(plan, device, world)
     wrapped = wrap(model, plan.parallel, world, device, by_hand=plan.update.name != "Step")
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
     called: Any = _compiled(wrapped.called, plan.train)
@@ -273,10 +273,32 @@ def pick_device(name: str, world: World = ALONE) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _loader(split: str, plan: LoaderPlan, whole: Plan, device: torch.device, world: World) -> Loader:
+def _loaders(plan: Plan, device: torch.device, world: World) -> dict[str, Any]:
+    """Make the loaders of all splits, the training data first: the others agree with it on columns and classes."""
+    made: dict[str, Any] = {}
+    for split in sorted(plan.data, key=lambda split: split != "train"):
+        train = made["train"].dataset if "train" in made else None
+        made[split] = _loader(split, plan.data[split], plan, device, world, train)
+    return {split: made[split] for split in plan.data}
+
+
+def make_dataset(plan: Plan, spec: Spec, train: Any = None) -> Any:
+    """Make a dataset of a plan. One of ours agrees with the training data ``train`` on columns and classes."""
+    spec = located(spec, plan.files)
+    first = plan.data.get("train")
+    if train is not None and first is not None and first.dataset.name == spec.name and _is_own(spec):
+        spec = replace(spec, args={**getattr(train, "shared", {}), **spec.args})
+    return make(spec)
+
+
+def _is_own(spec: Spec) -> bool:
+    return DATASETS.origin(spec.name).startswith("etude.data.")
+
+
+def _loader(split: str, plan: LoaderPlan, whole: Plan, device: torch.device, world: World, train: Any = None) -> Loader:
     training = whole.train
     with _placed(plan.dataset.at):
-        dataset = make(located(plan.dataset, whole.files))
+        dataset = make_dataset(whole, plan.dataset, train)
     usual = split == "train" and plan.sampler is None and not is_stream(dataset)
     shuffle = usual if plan.shuffle is None else plan.shuffle
     return Loader(

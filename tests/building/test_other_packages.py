@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,27 @@ checkpoint: false
     )
     run = etude.train("c.yaml", options=etude.Options(folder="run", quiet=True))
     assert run.step == 8
+
+
+@pytest.mark.parametrize(
+    ("package", "section", "said"),
+    [
+        ("timm", "model={type: timm.create_model, model_name: resnett18}", "timm has no model 'resnett18'; did you mean"),
+        ("timm", "model={type: timm.create_model, model_name: resnet18, num_clases: 2}", "did you mean 'num_classes'?"),
+        ("torchvision", "model={type: torchvision.models.resnett18}", "did you mean 'resnet18'?"),
+        ("torchvision", "model={type: torchvision.models.resnet18, num_clases: 2}", "did you mean 'num_classes'?"),
+        ("torchvision", "data.train.dataset={type: torchvision.datasets.FashionMNISST, root: x}", "'FashionMNIST'?"),
+        ("torchvision", "data.train.dataset={type: torchvision.datasets.MNIST, root: x, trian: true}", "'train'?"),
+        ("transformers", "model={type: transformers.AutoModel.from_confg, config: x}", "AutoModel.from_config'?"),
+        ("transformers", "model={type: transformers.ViTModel, config: {type: transformers.ViTConfg}}", "ViTConfig'?"),
+        ("transformers", "model={type: transformers.ViTModel, config: {type: transformers.ViTConfig, num_labls: 2}}", "'num_labels'?"),
+        ("datasets", "data.train.dataset={type: datasets.load_dataset, path: csv, spilt: train}", "'split'?"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_name_or_argument_of_another_package_is_found_in_its_sources(package, section, said, workdir, capfd):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    Path("images.py").write_text(IMAGES)
+    Path("c.yaml").write_text(CONFIG.replace("MODEL", "{type: MLP, sizes: [2, 2]}"))
+    assert main(["check", "c.yaml", section]) == 2
+    assert said in "".join(capfd.readouterr())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -141,3 +142,54 @@ def test_counts_are_printed_as_they_are():
         "12.5000",
         "3.00e-05",
     ]
+
+
+TABLE = """
+model: {type: MLP, sizes: [2, 3]}
+loss: CrossEntropyLoss
+data:
+  train: {dataset: {type: Csv, file: train.csv, target: kind}, batch_size: 2}
+  val: {dataset: {type: Csv, file: val.csv, target: kind}, batch_size: 2}
+optim: {type: SGD, lr: 0.01}
+train: {epochs: 1}
+"""
+ROWS = "a,b,kind\n1,2,cat\n3,4,dog\n5,6,owl\n"
+
+
+def test_columns_and_classes_of_a_table_go_by_the_names_of_the_training_data(command: Commands):
+    """Another order of columns, or a class less, would give other numbers to the same things without a word."""
+    files = {"t_yaml": TABLE, "train_csv": ROWS, "val_csv": "b,kind,a\n2,cat,1\n6,owl,5\n"}
+    assert command("train", "t.yaml", "-q", "--folder", "run", **files).code == 0
+    from etude.build import build
+
+    val = build(etude.load_plan("t.yaml")[0]).data["val"].dataset
+    assert [(x.tolist(), int(y)) for x, y in (val[0], val[1])] == [([1.0, 2.0], 0), ([5.0, 6.0], 2)]
+    assert command("predict", "run", "new.csv", "-o", "o.csv", new_csv="b,a\n2,1\n").code == 0
+    assert Path("o.csv").read_text().splitlines()[1].split(",")[1] in ("cat", "dog", "owl")
+    said = command("train", "t.yaml", val_csv="a,b,kind\n1,2,cow\n")
+    assert said.code == 2 and "'cow' is not a class of the training data" in said.err
+
+
+def test_pictures_have_the_classes_of_the_training_data(tmp_path: Path):
+    image = pytest.importorskip("PIL.Image", reason="pictures need the extra [image]")
+    from etude.build import make_dataset
+
+    for name in ("train/cat/1.png", "train/dog/1.png", "val/dog/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (2, 2)).save(tmp_path / name)
+    text = TABLE.replace("Csv, file: train.csv, target: kind", "ImageFolder, folder: train")
+    (tmp_path / "p.yaml").write_text(text.replace("Csv, file: val.csv, target: kind", "ImageFolder, folder: val"))
+    plan, _ = etude.load_plan(tmp_path / "p.yaml")
+    train = make_dataset(plan, plan.data["train"].dataset)
+    assert make_dataset(plan, plan.data["val"].dataset, train).samples[0][1] == 1
+
+
+def test_check_looks_into_tables_and_for_the_packages_of_trackers(command: Commands):
+    files = {"t_yaml": TABLE, "train_csv": ROWS, "val_csv": "b,kind\n2,cat\n"}
+    said = command("check", "t.yaml", **files)
+    assert said.code == 2 and "t.yaml:6: Csv: val.csv has no column 'a', which the training data has" in said.out
+    said = command("check", "t.yaml", "data.train.dataset.target=knd")
+    assert said.code == 2 and "train.csv has no column 'knd'; did you mean 'kind'?" in said.out
+    said = command("check", "c.yaml", "log.to=[neptune]")
+    if importlib.util.find_spec("neptune") is None:
+        assert said.code == 2 and "writing to neptune needs the package 'neptune'; pip install neptune" in said.out

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from etude import dialects
 from etude.api import load_plan, require_sound
-from etude.build import import_modules, make, pick_device
+from etude.build import import_modules, make, make_dataset, pick_device
 from etude.checkpoint import manifest
 from etude.checkpoint.find import FOLDER, find, find_best
 from etude.checkpoint.state import check_weights
@@ -24,14 +24,14 @@ from etude.checkpoint.store import Store
 from etude.checkpoint.warm import init_from
 from etude.core.predict import inputs_of, predict
 from etude.core.update import Forward
-from etude.data.datasets.csv import columns_of
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
-from etude.errors import ConfigError, NoCheckpoint, UserError, nearest, printable, suggest
-from etude.inspection.check.paths import located
+from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, nearest, printable, suggest
 from etude.losses.outputs import SCORE_KEYS
 from etude.plan import Plan, Spec
 
+#: Datasets whose columns or classes are those of the training data.
+_SHARING = ("Csv", "Jsonl", "Parquet", "ImageFolder")
 FORMATS = (".csv", ".npz", ".jsonl")
 
 
@@ -281,14 +281,26 @@ def _split(plan: Plan, split: str) -> str:
 def _dataset(plan: Plan, split: str, data: str | Path | None) -> tuple[Any, list[str]]:
     """The data to predict, and the names of its samples where it has any."""
     spec = plan.data[_split(plan, split)].dataset
+    train = _training_data(plan, spec)
     if data is None:
-        dataset = make(located(spec, plan.files))
+        dataset = make_dataset(plan, spec, train)
         return dataset, [] if is_stream(dataset) else _names(dataset)
     path = Path(data)
     if not path.exists():
         raise UserError(f"{printable(str(path))}: no such file or folder")
-    dataset = _pictures(path, spec) if _holds_pictures(path) else _like(located(spec, plan.files), path)
+    dataset = _pictures(path, spec, train) if _holds_pictures(path) else _like(plan, spec, path, train)
     return dataset, _names(dataset)
+
+
+def _training_data(plan: Plan, spec: Spec) -> Any:
+    """The training data, where the model's numbers of columns or classes come from it; else None."""
+    first = plan.data.get("train")
+    if first is None or first.dataset.name not in _SHARING or spec.name != first.dataset.name:
+        return None
+    try:
+        return make_dataset(plan, first.dataset)
+    except (ConfigError, DataError):  # it may be gone by now
+        return None
 
 
 def _holds_pictures(path: Path) -> bool:
@@ -297,13 +309,15 @@ def _holds_pictures(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def _pictures(path: Path, spec: Spec) -> Pictures:
+def _pictures(path: Path, spec: Spec, train: Any) -> Pictures:
     """Pictures are read as the config's own ImageFolder reads them."""
     args = {key: make(value) if isinstance(value, Spec) else value for key, value in spec.args.items()}
-    return Pictures(str(path), **{key: args[key] for key in ("size", "mode", "transform") if key in args})
+    pictures = Pictures(str(path), **{key: args[key] for key in ("size", "mode", "transform") if key in args})
+    pictures.classes = getattr(train, "classes", [])
+    return pictures
 
 
-def _like(spec: Spec, path: Path) -> Any:
+def _like(plan: Plan, spec: Spec, path: Path, train: Any) -> Any:
     """The config's own dataset, with another file. A table to predict need not have the target's column."""
     key = next((key for key in ("file", "files", "folder", "root", "path") if key in spec.args), None)
     if key is None:
@@ -312,13 +326,9 @@ def _like(spec: Spec, path: Path) -> Any:
             "leave DATA out and choose a --split"
         )
     args = {**spec.args, key: str(path)}
-    if spec.name == "Csv" and "columns" not in args and Path(spec.args[key]).is_file():
-        # The model learnt the columns of the file that it was trained on; another file may have them in another order.
-        given = {name: args[name] for name in ("target", "delimiter") if name in args}
-        args["columns"] = columns_of(spec.args[key], **given)
     if spec.name in ("Csv", "Jsonl", "Parquet"):
         args["predicts"] = True
-    return make(dataclasses.replace(spec, args=args))
+    return make_dataset(plan, dataclasses.replace(spec, args=args), train)
 
 
 def _names(dataset: Any) -> list[str]:
@@ -357,7 +367,7 @@ def _example(plan: Plan, shape: Sequence[int] | None) -> tuple[tuple[Any, ...], 
     if shape is not None:
         return (torch.randn(4, *shape),), {}
     loader = plan.data[_split(plan, "")]
-    dataset = make(located(loader.dataset, plan.files))
+    dataset = make_dataset(plan, loader.dataset)
     batch = next(iter(Loader(dataset, batch_size=max(4, min(loader.batch_size, 8)))))
     forward = Forward(torch.nn.Identity(), {"loss": _no_loss} if plan.losses else {})
     inputs = inputs_of(forward, batch)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,8 +18,10 @@ class Csv(TensorData):
     """Rows of a CSV file whose first line names the columns.
 
     A sample is the ``columns`` (all but the target, if none are named) as float32, and the ``target``: int64 if all its
-    values are whole numbers, float32 if all are numbers, else the number of its name in ``self.classes``. With
-    ``predicts`` a sample is its columns alone, and the target's column may be missing.
+    values are whole numbers, float32 if all are numbers, else the number of its name in ``classes`` (sorted names, if
+    none are given). With ``predicts`` a sample is its columns alone, and the target's column may be missing.
+
+    In a config, the columns and classes of the training data are those of validation and test data too.
     """
 
     def __init__(
@@ -28,6 +31,7 @@ class Csv(TensorData):
         columns: Sequence[str] | None = None,
         delimiter: str = ",",
         predicts: bool = False,
+        classes: Sequence[str] | None = None,
     ) -> None:
         header, rows = _read(file, delimiter)
         self.columns = [name for name in header if name != target] if columns is None else list(columns)
@@ -37,16 +41,29 @@ class Csv(TensorData):
         places = [header.index(name) for name in self.columns]
         features = [[_number(row[place], file, line, header[place]) for place in places] for line, row in rows]
         values = torch.tensor(features, dtype=torch.float32).view(len(rows), len(places))
+        self.classes = None if classes is None else list(classes)
         if predicts:
             super().__init__(values)
             return
-        self.classes, targets = _targets([row[header.index(target)] for _, row in rows])
+        wanted = [row[header.index(target)] for _, row in rows]
+        if self.classes is not None:
+            require_classes(wanted, self.classes, f"{file}: column {target!r}")
+        self.classes, targets = _targets(wanted, self.classes)
         super().__init__(values, targets)
 
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What data that is used beside this has to agree with."""
+        return {"columns": self.columns} | ({"classes": self.classes} if self.classes else {})
 
-def columns_of(file: str, target: str = "label", delimiter: str = ",") -> list[str]:
-    """Return the columns of a file but the target's, in their order."""
-    return [name for name in _read(file, delimiter)[0] if name != target]
+
+def require_classes(values: Iterable[str], classes: Sequence[str], where: str) -> None:
+    """Refuse a class that the training data does not have: the model has no number for it."""
+    strange = sorted(set(values) - set(classes))
+    if strange:
+        raise ConfigError(
+            f"{where}: {strange[0]!r} is not a class of the training data", hint=suggest(strange[0], classes)
+        )
 
 
 def _read(file: str, delimiter: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
@@ -70,7 +87,9 @@ def _number(text: str, file: str, line: int, column: str) -> float:
         raise DataError(f"{file}:{line}: {text!r} in column {column!r} is not a number") from None
 
 
-def _targets(values: Sequence[str]) -> tuple[list[str] | None, Tensor]:
+def _targets(values: Sequence[str], classes: list[str] | None) -> tuple[list[str] | None, Tensor]:
+    if classes is not None:
+        return classes, torch.tensor([classes.index(value) for value in values])
     try:
         numbers = [float(value) for value in values]
     except ValueError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from etude.data.datasets.csv import require_classes
 from etude.data.fingerprint import checksum_of_files
 from etude.errors import ConfigError, MissingExtra
 
@@ -17,7 +18,7 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", 
 
 
 class ImageFolder:
-    """``folder/<class>/<name>.png``: classes are numbered by the sorted names of their folders.
+    """``folder/<class>/<name>.png``: classes are numbered by the sorted names of their folders, or as in ``classes``.
 
     A sample is float32 in [0, 1] of shape (channels, height, width) and its label. ``size`` resizes: a number for
     squares, or (height, width). ``mode`` is Pillow's: ``RGB``, ``L`` … ``transform`` gets and gives the image tensor;
@@ -30,11 +31,14 @@ class ImageFolder:
         size: int | tuple[int, int] | None = None,
         mode: str = "RGB",
         transform: Callable[[Tensor], Any] | None = None,
+        classes: Sequence[str] | None = None,
     ) -> None:
         root = Path(folder).expanduser()
         if not root.is_dir():
             raise ConfigError(f"ImageFolder: there is no folder {folder}")
-        self.classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+        there = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+        self.classes = there if classes is None else list(classes)
+        require_classes(there, self.classes, folder)
         self.samples = [
             (path, label)
             for label, name in enumerate(self.classes)
@@ -45,6 +49,11 @@ class ImageFolder:
         self.mode, self.transform = mode, transform
         self.deterministic = transform is None
         self._root = root
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What data that is used beside this has to agree with: a folder without a class must not renumber the rest."""
+        return {"classes": self.classes}
 
     def fingerprint(self) -> str:
         """By the names, sizes and content of the pictures, as far as those are quickly had."""
@@ -69,6 +78,8 @@ class Pictures:
         mode: str = "RGB",
         transform: Callable[[Tensor], Any] | None = None,
     ) -> None:
+        #: Names of the classes that a model knows, for its answers.
+        self.classes: list[str] = []
         root = Path(folder).expanduser()
         found = sorted(root.rglob("*")) if root.is_dir() else [root]
         self.paths = [path for path in found if path.suffix.lower() in SUFFIXES]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from etude.data.datasets.csv import require_classes
 from etude.data.fingerprint import checksum_of_files
 from etude.errors import ConfigError, DataError, MissingExtra, suggest
 
@@ -22,8 +23,9 @@ class Rows:
 
     Without a ``target`` a sample is a mapping of the ``columns`` (all, if none are named): numbers and lists of numbers
     become tensors, texts stay texts. With a ``target`` it is the columns as one float32 tensor, and the target: int64
-    for whole numbers, float32 for others, the number of the class for texts (``self.classes``). ``transform`` gets the
-    row as a mapping and gives the sample. With ``predicts`` the target may be missing, and a sample has none.
+    for whole numbers, float32 for others, the number of the class for texts (``classes``, or all there are, sorted).
+    ``transform`` gets the row as a mapping and gives the sample. With ``predicts`` the target may be missing, and a
+    sample has none. In a config, validation and test data have the columns and classes of the training data.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Rows:
         target: str | None,
         transform: Callable[[Mapping[str, Any]], Any] | None,
         predicts: bool,
+        classes: Sequence[str] | None,
     ) -> None:
         self.columns = [name for name in names if name != target] if columns is None else list(columns)
         for name in (*self.columns, *([target] if target and not predicts else [])):
@@ -42,7 +45,12 @@ class Rows:
                 raise ConfigError(f"{first}: no column is called {name!r}", hint=suggest(name, names))
         self.target = None if predicts else target
         self.transform, self.deterministic = transform, transform is None
-        self.classes = self._classes() if self.target else None
+        self.classes = list(classes) if classes is not None else self._classes() if self.target else None
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What data that is used beside this has to agree with."""
+        return {"columns": self.columns} | ({"classes": self.classes} if self.classes else {})
 
     def row(self, index: int) -> Mapping[str, Any]:
         """The values of a row by column."""
@@ -60,6 +68,8 @@ class Rows:
             return {name: _value(row[name]) for name in self.columns}
         features = torch.tensor([self._number(row, name, index) for name in self.columns], dtype=torch.float32)
         wanted = row[self.target]
+        if self.classes is not None:
+            require_classes([wanted], self.classes, f"row {index}")
         return features, torch.as_tensor(self.classes.index(wanted) if self.classes else wanted)
 
     def _number(self, row: Mapping[str, Any], name: str, index: int) -> float:
@@ -86,12 +96,13 @@ class Jsonl(Rows):
         target: str | None = None,
         transform: Callable[[Mapping[str, Any]], Any] | None = None,
         predicts: bool = False,
+        classes: Sequence[str] | None = None,
     ) -> None:
         self.files = paths_of(files, "Jsonl")
         self._lines = [(file, start) for file in self.files for start in _line_starts(file)]
         if not self._lines:
             raise ConfigError(f"Jsonl: {self.files[0]} has no line")
-        super().__init__(files, list(self.row(0)), columns, target, transform, predicts)
+        super().__init__(files, list(self.row(0)), columns, target, transform, predicts, classes)
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -129,11 +140,12 @@ class Parquet(Rows):
         target: str | None = None,
         transform: Callable[[Mapping[str, Any]], Any] | None = None,
         predicts: bool = False,
+        classes: Sequence[str] | None = None,
     ) -> None:
         self.files = paths_of(files, "Parquet")
         self._wanted = None if columns is None else [*columns, *([target] if target and not predicts else [])]
         self._table: Any = None
-        super().__init__(files, _arrow_names(self.files[0]), columns, target, transform, predicts)
+        super().__init__(files, _arrow_names(self.files[0]), columns, target, transform, predicts, classes)
 
     @property
     def table(self) -> Any:

@@ -14,6 +14,8 @@ from etude.events.trackers.tracker import as_array, as_picture
 class TensorBoard:
     """Event files in ``folder/tensorboard``. A value ``loss`` of the split ``val`` is shown as ``val/loss``."""
 
+    package = "tensorboard"
+
     def __init__(self, folder: str | Path, name: str = "tensorboard") -> None:
         self.folder = Path(folder) / name
         self._step = 0

@@ -16,7 +16,8 @@ from etude.config.imports import find_imports
 from etude.errors import Finding
 from etude.inspection.check.binding import Binder
 from etude.inspection.check.contradictions import contradictions
-from etude.inspection.check.paths import missing_data
+from etude.inspection.check.packages import missing_trackers
+from etude.inspection.check.paths import missing_data, wrong_columns
 from etude.inspection.index import Index
 from etude.plan import Place, Plan, Spec
 
@@ -39,7 +40,8 @@ def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
     settled: Plan = _with_specs(plan, binder.bind)
     binder.check_groups(settled)
     binder.check_update(settled)
-    return settled, [*findings, *binder.findings, *contradictions(settled), *missing_data(settled)]
+    own = [*contradictions(settled), *missing_data(settled), *wrong_columns(settled), *missing_trackers(settled)]
+    return settled, [*findings, *binder.findings, *own]
 
 
 def _place_of_import(plan: Plan, number: int) -> Place:

@@ -11,6 +11,7 @@ from typing import Any
 from etude.config.conform import Misfit, conform
 from etude.errors import Finding, nearest, suggest
 from etude.inspection import signatures as scan
+from etude.inspection.check.packages import check_package
 from etude.inspection.check.search import import_that_adds
 from etude.inspection.index import Index, table_of
 from etude.inspection.signatures import Parameter, Signature
@@ -46,6 +47,11 @@ class Binder:
         inner = replace(spec, args={key: self._inside(value) for key, value in spec.args.items()})
         self._package = above
         if not spec.name:
+            return inner
+        of_package = list(check_package(spec))
+        for finding in of_package:
+            self._tell(finding.at, finding.message, finding.hint)
+        if of_package:
             return inner
         table = table_of(spec.kind)
         if table is None:

@@ -1,13 +1,14 @@
-"""Finds the files and folders that datasets of a config name: beside the config, or below the current folder."""
+"""Finds the files and folders that datasets of a config name, and looks into the headers of its CSV files."""
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from etude.errors import Finding, nearest
+from etude.errors import Finding, nearest, suggest
 from etude.plan import Plan, Spec
 from etude.registry import DATASETS
 
@@ -42,6 +43,40 @@ def missing_data(plan: Plan) -> Iterator[Finding]:
                         yield Finding(
                             str(spec.place(key)), f"{spec.name}: there is no {path}", _near(path, plan.files), "warning"
                         )
+
+
+def wrong_columns(plan: Plan) -> Iterator[Finding]:
+    """Look into the first lines of CSV files: a column that a config names, or that training has, must be there."""
+    first: tuple[Spec, list[str]] | None = None
+    for split in sorted(plan.data, key=lambda split: split != "train"):
+        for spec in _datasets(plan.data[split].dataset):
+            header = _header(spec, plan.files) if spec.name == "Csv" and _own_paths(spec) else []
+            if not header:
+                continue
+            target, columns = spec.args.get("target", "label"), spec.args.get("columns")
+            named = [("target", target), *(("columns", name) for name in columns or ())]
+            for key, name in named:
+                if isinstance(name, str) and name not in header:
+                    text = f"Csv: {spec.args['file']} has no column {name!r}"
+                    yield Finding(str(spec.place(key)), text, suggest(name, header))
+            if first is None:
+                first = (spec, header)
+            elif columns is None and "columns" not in first[0].args:
+                missing = [name for name in first[1] if name not in (*header, target)]
+                if missing:
+                    text = f"Csv: {spec.args['file']} has no column {missing[0]!r}, which the training data has"
+                    yield Finding(str(spec.place("file")), text, suggest(missing[0], header))
+
+
+def _header(spec: Spec, files: Sequence[str]) -> list[str]:
+    """The names of the columns of a CSV file; nothing where it cannot be read."""
+    path = os.path.expanduser(find_path(str(spec.args["file"]), files))
+    try:
+        with open(path, newline="", encoding="utf-8") as stream:
+            line = next(csv.reader(stream, delimiter=str(spec.args.get("delimiter", ","))), [])
+    except (OSError, UnicodeDecodeError, csv.Error, TypeError):
+        return []
+    return [name.strip() for name in line]
 
 
 def _datasets(spec: Spec) -> Iterator[Spec]:
