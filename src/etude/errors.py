@@ -33,7 +33,13 @@ from etude.synonyms import meaning
 _LOST = re.compile(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)")
 _IN_WORKER = re.compile(r"in DataLoader worker process (\d+)")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_NUMPY_2 = re.compile(r"Python integer -?\d+ out of bounds for u?int\d+")
+#: What numpy says of code for older releases → the releases that take it.
+_OLD_NUMPY = {
+    r"Python integer -?\d+ out of bounds for u?int\d+": "numpy<2",
+    r"was removed in the NumPy 2\.0 release|compiled using NumPy 1\.|numpy\.dtype size changed": "numpy<2",
+    r"only 0-dimensional arrays can be converted to Python scalars": "numpy<2.4",
+    r"module 'numpy' has no attribute": "numpy<1.24",
+}
 _OURS = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -219,10 +225,11 @@ def raised_in_worker(error: BaseException) -> UserCodeError | None:
 
 
 def numpy_hint(message: str) -> str:
-    """Return advice for packages that rely on integers that wrap around, as those of numpy 1 did; often empty."""
-    if not _NUMPY_2.search(message):
-        return ""
-    return "; numpy 2 refuses what numpy 1 wrapped around: pip install 'numpy<2', or a newer release of that package"
+    """Return advice for packages that rely on what later releases of numpy refuse; often empty."""
+    for said, releases in _OLD_NUMPY.items():
+        if re.search(said, message):
+            return f"; this code is for an older numpy: pip install '{releases}', or a newer release of that package"
+    return ""
 
 
 def is_library(filename: str) -> bool:

@@ -1,4 +1,4 @@
-"""Lays out a folder as a user of MMClassification has it, and reads what a training left there."""
+"""Lays out a folder as a user of MMClassification or MMTracking has it, and reads what a training left there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from tests.projects import tiny
 
-CONFIGS = Path(__file__).parent / "mmcls"
-#: Configs of ``tests/projects/mmcls``; the recordings have the same names.
-NAMES = ("resnet", "folder", "vit")
+CONFIGS = Path(__file__).parent
+#: Configs of ``tests/projects/mmcls`` and of ``tests/projects/mmtrack`` that are recorded, by their names.
+NAMES = ("resnet", "folder", "vit", "swin")
+TRACKING = ("reid", "retinanet", "siamese")
 
 
 def lay_out(root: Path, site: Path) -> None:
@@ -22,14 +24,30 @@ def lay_out(root: Path, site: Path) -> None:
         (root / name).symlink_to(site / "mmcls" / ".mim" / name)
     tiny.write_cifar(root)
     tiny.write_images(root / "data" / "folder")
-    for name in NAMES:
-        (root / f"{name}.py").write_text((CONFIGS / f"{name}.py").read_text())
+    _copy(CONFIGS / "mmcls", root)
 
 
-def digest(checkpoint: Path) -> str:
-    """Return a digest of all weights. The file is read by a plain ``torch.load``, which executes nothing."""
+def lay_out_tracking(root: Path, mmtrack: Path, mmdet: Path) -> None:
+    """Do the same for MMTracking; the folders of MMDetection are ``det_configs/`` and ``det_tools/``."""
+    for name in ("tools", "configs"):
+        (root / name).symlink_to(mmtrack / "mmtrack/.mim" / name)
+        (root / f"det_{name}").symlink_to(mmdet / "mmdet/.mim" / name)
+    tiny.write_coco(root / "data/coco")
+    tiny.write_people(root / "data/MOT17/reid", pictures=1)
+    tiny.write_videos(root / "data/ILSVRC")
+    tiny.write_track(root / "data/lasot")
+    _copy(CONFIGS / "mmtrack", root)
+
+
+def _copy(configs: Path, root: Path) -> None:
+    for config in configs.glob("*.py"):
+        (root / config.name).write_text(config.read_text())
+
+
+def digest(checkpoint: Path, *, trusted: bool = False) -> str:
+    """Return a digest of all weights. A plain ``torch.load`` reads the file and executes nothing, unless ``trusted``."""
     sha = hashlib.sha256()
-    for name, tensor in torch.load(checkpoint)["state_dict"].items():
+    for name, tensor in torch.load(checkpoint, weights_only=not trusted)["state_dict"].items():
         sha.update(name.encode() + tensor.numpy().tobytes())
     return sha.hexdigest()
 
@@ -40,10 +58,19 @@ def losses(folder: Path) -> list[float]:
     return [line["loss"] for line in lines if line.get("mode") == "train"]
 
 
-def result(folder: Path) -> dict[str, Any]:
-    return {"digest": digest(folder / "epoch_2.pth"), "losses": losses(folder)}
+def result(folder: Path, *, trusted: bool = False) -> dict[str, Any]:
+    return {"digest": digest(folder / "epoch_2.pth", trusted=trusted), "losses": losses(folder)}
 
 
 def machine() -> str:
     """Return what has to be equal for two runs to be equal to the last bit."""
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def assert_as_recorded(name: str, folder: Path) -> None:
+    """Compare a run with the recording called ``name``: to the last bit on the machine that recorded it."""
+    found, recorded = result(folder), json.loads((CONFIGS / "recorded.json").read_text())
+    if machine() in recorded:
+        assert found == recorded[machine()][name]
+    else:  # other kernels round differently
+        assert found["losses"] == pytest.approx(next(iter(recorded.values()))[name]["losses"], rel=1e-3)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from tests.projects.checkout import digest, lay_out, machine, result
+from tests.projects.checkout import assert_as_recorded, digest, lay_out
 from tests.projects.conftest import Projects
 
-RECORDED = json.loads((Path(__file__).parent / "recorded.json").read_text())
 PINS = ("mmcls-0.25.0", "mmcv-lite-2.2.0", "mmengine-0.10.7", "opencv")
 OPTIONS = ("--seed", "1", "--work-dir", "out")
 
@@ -19,14 +15,6 @@ OPTIONS = ("--seed", "1", "--work-dir", "out")
 def checkout(projects: Projects) -> Projects:
     lay_out(projects.cwd, projects.folders[0])
     return projects
-
-
-def assert_as_recorded(name: str, folder: Path) -> None:
-    found = result(folder)
-    if machine() in RECORDED:
-        assert found == RECORDED[machine()][name]
-    else:  # other kernels round differently
-        assert found["losses"] == pytest.approx(next(iter(RECORDED.values()))[name]["losses"], rel=1e-3)
 
 
 @pytest.mark.pins(*PINS)
@@ -39,6 +27,13 @@ def test_etude_train_gives_the_bits_of_the_original_also_when_resumed(checkout: 
     assert done.returncode == 0, done.stderr
     # Its workers persist: what they draw in the second epoch depends on what they drew in the first.
     assert digest(checkout.cwd / "resumed/epoch_2.pth") == digest(checkout.cwd / "out/epoch_2.pth")
+
+
+@pytest.mark.pins(*PINS)
+def test_the_script_of_the_project_gives_a_swin_the_bits_of_the_original(checkout: Projects):
+    done = checkout.etude("exec", "tools/train.py", "swin.py", *OPTIONS)
+    assert done.returncode == 0, done.stderr
+    assert_as_recorded("swin", checkout.cwd / "out")
 
 
 MISTAKES = """\

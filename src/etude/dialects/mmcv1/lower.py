@@ -112,7 +112,8 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     low = Lowering(tree)
     project = project_of(tree.values, tree.files, low.imports)
     theirs = registered_by(project) if project is not None else {}
-    own = {at: to for at, to in low.registered.items() if at not in theirs or to.partition(".")[0] not in PACKAGES}
+    names = {name for _, name in theirs}  # an imported project's registries have other names than its sources show
+    own = {at: to for at, to in low.registered.items() if at[1] not in names or to.partition(".")[0] not in _ORIGINALS}
     low.registered = {**{at: target for at, target in theirs.items() if at[0] in _ENGINE_TABLES}, **own}
     hooks = _hooks(low)
     runner = _runner(low)
@@ -133,7 +134,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         files=tuple(tree.files),
     )
     low.unknown_keys(KNOWN_KEYS)
-    words = _without({name for _, name in theirs})
+    words = _without(names)
     if project is None:
         tell_unknown_parts(low, WORDS.names)
     else:
@@ -143,6 +144,10 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     tell_tracking(low)
     tell_inherited(low)
     return plan, low.findings
+
+
+#: Packages whose classes the sources show.
+_ORIGINALS = (*PACKAGES, "mmcv")
 
 
 def _target(words: Words, path: Path, value: Mapping[Any, Any]) -> str | None:
