@@ -252,7 +252,7 @@ class TestFiles:
 
         fileio.register_backend("mine_of_test", Mine, prefixes="mine", force=True)
         assert fileio.load("mine://x.json") == {"a": 2}
-        with pytest.raises(OutOfScope):
+        with pytest.raises(ImportError, match="install petrel_client"):
             fileio.get_file_backend("s3://bucket/x")
         with pytest.raises(OutOfScope):
-            fileio.get_file_backend(backend_args={"backend": "petrel"})
+            fileio.get_file_backend(backend_args={"backend": "memcached"})

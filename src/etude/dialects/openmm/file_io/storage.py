@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -168,8 +169,27 @@ class _Foreign(BaseStorageBackend):
         raise NotImplementedError
 
 
-class PetrelBackend(_Foreign):
-    """An object store."""
+class PetrelBackend(BaseStorageBackend):
+    """Files of an object store, read only, by the package ``petrel_client``."""
+
+    def __init__(
+        self, path_mapping: dict[str, str] | None = None, enable_mc: bool = True, conf_path: str | None = None
+    ) -> None:
+        try:
+            client = importlib.import_module("petrel_client").client
+        except ImportError as error:
+            raise ImportError("install petrel_client to use PetrelBackend, or copy the files to a disk") from error
+        self._client, self.path_mapping = client.Client(conf_path=conf_path, enable_mc=enable_mc), path_mapping
+
+    def get(self, filepath: Any) -> bytes:
+        address = str(filepath)
+        for local, remote in (self.path_mapping or {}).items():
+            address = address.replace(local, remote, 1)
+        found: bytes = self._client.Get(re.sub(r"\\+", "/", address).replace("petrel://", "s3://"))
+        return found
+
+    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+        return bytes(self.get(filepath)).decode(encoding)
 
 
 class MemcachedBackend(_Foreign):
