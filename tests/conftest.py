@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: tests share the cores, also with children
@@ -15,6 +16,9 @@ from etude import registry
 from tests import isolation
 
 isolation.watch()
+# A forked child inherits the garbage of earlier tests. Finalizers that run in the wrong process (of DataLoader's workers,
+# say) raise there, and the report of that inside an ast.parse breaks it (a SystemError of Python 3.11).
+os.register_at_fork(after_in_child=gc.freeze)
 settings.register_profile(
     "etude", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
