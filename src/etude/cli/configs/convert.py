@@ -1,4 +1,4 @@
-"""``etude convert OLD -o NEW``: an old config as a native one that trains the same."""
+"""``etude convert OLD -o NEW``: an old config as a native one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etude.errors import UserError
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "convert",
-        help="an old config as a native one that trains the same",
+        help="an old config as a native one",
         description="Write what a config of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic trains as a native config. "
         "Nothing is built.",
     )

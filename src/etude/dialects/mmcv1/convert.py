@@ -1,186 +1,242 @@
-"""mmcv 1.x config → a native one that trains the same weights, bit by bit."""
+"""Writes an mmcv 1.x config in native words: what has one, your classes by their own names, the rest refused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from etude.config.tree import Tree
-from etude.dialects.mmcv1 import convert_hooks as hooks
+from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import lower as lowering
 from etude.dialects.mmcv1.bounds import LESS
-from etude.dialects.mmcv1.convert_data import Data
-from etude.dialects.mmcv1.listing import OPTIMIZERS, RUNNERS
-from etude.dialects.openmm.checks.lowering import Lowering
-from etude.dialects.openmm.escaped_types import as_torch_does, hidden
-from etude.errors import ConfigError, Finding
+from etude.dialects.mmcv1.listing import HOOKS, OPTIMIZERS
+from etude.dialects.mmcv1.tracking import tracks
+from etude.dialects.openmm.convert import Conversion
 from etude.plan import Plan
 
-PARTS = ("etude.dialects.mmcv1.live.converted.adapters", "etude.dialects.mmcv1.live.converted.data")
+LIVE = "etude.dialects.mmcv1.live.native"
+_SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
+_SAID_OF_LOADERS = ("samples_per_gpu", "workers_per_gpu", "shuffle", "drop_last", "persistent_workers", "pin_memory")
+#: Keys of ``evaluation`` that are the hook's own and no arguments of ``dataset.evaluate``.
+_NO_ARGUMENTS = (
+    "start", "interval", "by_epoch", "save_best", "rule", "greater_keys", "less_keys", "out_dir", "priority",
+    "file_client_args", "broadcast_bn_buffer", "tmpdir", "gpu_collect",
+)  # fmt: skip
 #: Loggers that have a native counterpart.
-_WRITERS = {"TensorboardLoggerHook": "tensorboard"}
+_WRITERS = {"TensorboardLoggerHook": "tensorboard", "TextLoggerHook": ""}
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    """The native config, and notes on what it leaves out. Raises for what cannot be said without changing a result."""
-    try:
-        return _converted(tree)
-    except ConfigError as error:
-        raise ConfigError([replace(one, at=one.at or _place(tree, one.message)) for one in error.findings]) from error
+    """Return the native config, and notes on it. Raises for what has no native form."""
+    return _Config(tree, lowering.lower(tree)).converted()
 
 
-def _place(tree: Tree, message: str) -> str:
-    """Of the value whose way a message begins with: ``model.backbone: …``."""
-    way = [int(key) if key.isdigit() else key for key in message.partition(":")[0].split(".")]
-    return str(tree.place(*way))
+class _Config(Conversion):
+    def __init__(self, tree: Tree, plan: Plan) -> None:
+        super().__init__(tree, LIVE)
+        self.plan, self.given = plan, tree.values["data"]
+        self.by_epochs = plan.train.steps is None
+        self.unit = "ep" if self.by_epochs else "step"
+
+    def converted(self) -> tuple[dict[str, Any], list[str]]:
+        self._look_for_the_unsaid()
+        length = {"epochs": self.plan.train.epochs} if self.by_epochs else {"steps": self.plan.train.steps}
+        config: dict[str, Any] = {
+            "name": self.plan.name,
+            "imports": [*self.modules, *self.plan.imports],
+            "model": self.component(("model",), self._target(("model",), "MODELS", "CLASSIFIERS")),
+            "data": {"train": self._data("train")},
+            "optim": self._optimizer(),
+            **self._schedule(),
+            "update": f"{LIVE}.TrainStep",
+            "train": {**length, "seed": self.plan.train.seed, "deterministic": self.plan.train.deterministic},
+            "log": self._log(),
+            "checkpoint": self._checkpoint(),
+            "hooks": self._hooks(),
+        }
+        config["train"] |= self._arithmetic()
+        if self.given.get("val") is not None:
+            self._validate(config)
+        if self.tree.get("load_from"):
+            config["init_from"] = self.tree.get("load_from")
+        self._note_the_rest()
+        return self.done(config)
+
+    def _target(self, way: Path, *tables: str) -> str:
+        """Return ``module:attribute`` of what a ``type`` names: of your modules, else of what Étude serves."""
+        name = str(self.tree.get(*way, "type"))
+        own = [self.low.registered[table, name] for table in tables if (table, name) in self.low.registered]
+        module, _, attribute = name.rpartition(".")
+        return own[0] if own else lowering.WORDS.names.get(name) or (f"{module}:{attribute}" if module else "")
+
+    def _look_for_the_unsaid(self) -> None:
+        tree = self.tree
+        if tracks(self.low):
+            self.refuse(("model",), "MMTracking's training of trackers and their parts")
+        if [mode for mode, _ in tree.get("workflow") or [("train", 1)]] != ["train"]:
+            self.refuse(("workflow",), "a workflow that validates by epochs")
+        if tree.get("runner", "type", default="EpochBasedRunner") not in ("EpochBasedRunner", "IterBasedRunner"):
+            self.refuse(("runner",), f"the runner {tree.get('runner', 'type')}")
+        if tree.get("momentum_config"):
+            self.refuse(("momentum_config",), "momentum_config")
+        if tree.get("sampler"):
+            self.refuse(("sampler",), "a sampler")
+        if tree.get("evaluation", "start") is not None:
+            self.refuse(("evaluation", "start"), "evaluation.start")
+
+    # -- the parts ---------------------------------------------------------------------------------------------------
+
+    def _data(self, split: str) -> dict[str, Any]:
+        common = {key: value for key, value in self.given.items() if key not in _SPLITS}
+        own = self.given.get(f"{split}_dataloader") or {}
+        settings = {"shuffle": split == "train", **common, **own}
+        for key in [key for key in settings if key not in _SAID_OF_LOADERS]:
+            self.refuse(("data", f"{split}_dataloader", key) if key in own else ("data", key), f"data.{key}")
+        way = ("data", split)
+        if isinstance(self.given[split], list | tuple):
+            self.refuse(way, "a list of data sets")
+            return {}
+        if "dataset" in self.given[split]:
+            self.refuse(way, f"a wrapper of data sets ({self.given[split].get('type')})")
+        dataset = self.component(way, self._target(way, "DATASETS"))
+        if split != "train":
+            dataset["test_mode"] = True
+        return {
+            "dataset": dataset,
+            "batch_size": int(settings["samples_per_gpu"]),
+            "workers": int(settings["workers_per_gpu"]),
+            "shuffle": bool(settings["shuffle"]) and split == "train",
+            "drop_last": bool(settings.get("drop_last", False)) and split == "train",
+            "collate": f"{LIVE}.collate",
+        }
+
+    def _optimizer(self) -> dict[str, Any]:
+        given, way = self.tree.values["optimizer"], ("optimizer",)
+        if "type" not in given or given.get("constructor") not in (None, "DefaultOptimizerConstructor"):
+            self.refuse(way, "a constructor of optimizers")
+            return {}
+        name = str(given["type"])
+        target = self.low.registered.get(("OPTIMIZERS", name)) or OPTIMIZERS.get(name) or self._target(way)
+        clip = (self.tree.get("optimizer_config") or {}).get("grad_clip") or {}
+        return self.optimizer(way, target, given.get("paramwise_cfg") or {}, clip)
+
+    def _arithmetic(self) -> dict[str, Any]:
+        """Return the precision and the accumulation that the optimizer's hook has."""
+        given, fp16 = self.tree.get("optimizer_config"), self.tree.get("fp16")
+        if given is None and fp16 is None:
+            self.refuse((), "a config without optimizer_config, whose model steps its optimizer itself,")
+            return {}
+        kind, many = str((given or {}).get("type", "OptimizerHook")), (given or {}).get("cumulative_iters", 1)
+        if set(given or {}) - {"type", "grad_clip", "cumulative_iters"} or kind not in (
+            "OptimizerHook", "GradientCumulativeOptimizerHook",
+        ):  # fmt: skip
+            self.refuse(("optimizer_config",), f"{kind} with these arguments")
+        if fp16 is not None and dict(fp16).get("loss_scale") != "dynamic":
+            self.refuse(("fp16",), "a fixed loss scale")
+        return {**({"accumulate": many} if many != 1 else {}), **({"precision": "fp16"} if fp16 is not None else {})}
+
+    # -- when what happens -------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> dict[str, Any]:
+        given = dict(self.tree.get("lr_config") or {})
+        if not given:
+            return {}
+        policy, by_epoch = str(given.get("policy", "")).lower(), given.get("by_epoch", self.by_epochs)
+        unit, each = ("ep", {"by": "epoch"}) if by_epoch else ("step", {})
+        curve = self._curve(policy, given, unit)
+        warmup = given.get("warmup")
+        if curve is None or given.get("warmup_by_epoch") or (warmup and curve["type"] != "MultiStep"):
+            self.refuse(("lr_config",), f"the policy {policy or given.get('type')} with these arguments")
+            return {}
+        self.notes.append("learning rates are computed by formula: they may differ in the last digits")
+        phases = [{**curve, **each}] if curve["type"] != "Fixed" else []
+        if warmup:
+            ratio, until = given.get("warmup_ratio", 0.1), f"{given.get('warmup_iters', 0)}step"
+            first = {
+                "constant": {"type": "Constant", "factor": ratio},
+                "exp": {"type": "Exponential", "from": ratio, "to": 1.0},
+            }
+            phases.insert(0, {**first.get(warmup, {"type": "Linear", "from": ratio, "to": 1.0}), "until": until})
+        return {"schedule": {"lr": phases}} if phases else {}
+
+    def _curve(self, policy: str, given: Mapping[str, Any], unit: str) -> dict[str, Any] | None:
+        base = self.tree.get("optimizer", "lr", default=1.0)
+        least = given.get("min_lr_ratio", (given.get("min_lr") or 0.0) / base)
+        if set(given) - {"policy", "by_epoch", "warmup", "warmup_iters", "warmup_ratio", "warmup_by_epoch", "step",
+                         "gamma", "power", "min_lr", "min_lr_ratio"}:  # fmt: skip
+            return None
+        if policy == "step":
+            steps, gamma = given["step"], given.get("gamma", 0.1)
+            if isinstance(steps, int):
+                return {"type": "Step", "every": f"{steps}{unit}", "gamma": gamma}
+            return {"type": "MultiStep", "at": [f"{step}{unit}" for step in steps], "gamma": gamma}
+        if policy == "cosineannealing":
+            return {"type": "Cosine", "to": least}
+        if policy == "poly":
+            return {"type": "Poly", "power": given.get("power", 1.0), "to": least}
+        if policy == "exp":
+            return {"type": "Exponential", "gamma": given["gamma"], "every": f"1{unit}"}
+        return {"type": "Fixed"} if policy == "fixed" else None
+
+    def _validate(self, config: dict[str, Any]) -> None:
+        config["data"]["val"] = self._data("val")
+        given: Mapping[str, Any] = self.tree.get("evaluation") or {}
+        config["train"]["validate"] = f"{int(given.get('interval', 1))}{self.unit}"
+        arguments = {
+            key: self.argument(("evaluation", key), value) for key, value in given.items() if key not in _NO_ARGUMENTS
+        }
+        name = {"name": given["save_best"]} if given.get("save_best") not in (None, "auto") else {}
+        config["metrics"] = [{"type": f"{LIVE}.Results", **name, **arguments}]
+        config["hooks"].insert(0, {"type": f"{LIVE}.Validation", "priority": 0})
+
+    def _log(self) -> dict[str, Any]:
+        names = [str(hook.get("type")) for hook in self.tree.get("log_config", "hooks", default=[]) or []]
+        for name in [name for name in names if name not in _WRITERS]:
+            self.notes.append(f"{name} is left out: name a writer under `log.to`")
+        writers = [_WRITERS[name] for name in names if _WRITERS.get(name)]
+        every = f"{int(self.tree.get('log_config', 'interval', default=10))}step"
+        return {"every": every, **({"to": writers} if writers else {})}
+
+    def _checkpoint(self) -> Any:
+        best, given = self.tree.get("evaluation", "save_best"), self.tree.get("checkpoint_config")
+        if not isinstance(given, Mapping):
+            return False
+        if best == "auto":
+            self.notes.append("save_best='auto' is left out: give `checkpoint.best` the name of one result")
+        kept = {"best": best, "mode": self._mode(best)} if best and best != "auto" else {}
+        most, unit = given.get("max_keep_ckpts", -1), "ep" if given.get("by_epoch", self.by_epochs) else "step"
+        return {"every": f"{max(int(given.get('interval', -1)), 1)}{unit}", "keep": most if most > 0 else None, **kept}
+
+    def _mode(self, best: str) -> str:
+        rule = self.tree.get("evaluation", "rule")
+        return "min" if (rule == "less" if rule else any(word in best.casefold() for word in LESS)) else "max"
+
+    # -- hooks -------------------------------------------------------------------------------------------------------
+
+    def _hooks(self) -> list[dict[str, Any]]:
+        listed = enumerate(self.tree.get("custom_hooks") or [])
+        return [self._hook(("custom_hooks", index), hook) for index, hook in listed if not _is_logger(hook)]
+
+    def _hook(self, way: Path, hook: Mapping[str, Any]) -> dict[str, Any]:
+        name = str(hook.get("type"))
+        if name == "EMAHook" and ("HOOKS", name) not in self.low.registered:
+            if set(hook) - {"type", "momentum", "interval", "priority"} or hook.get("interval", 1) != 1:
+                self.refuse(way, "this kind of EMAHook")
+            self.notes.append("the average has no warm-up of its own, and checkpoints hold it beside the weights")
+            return {"type": "EMA", "momentum": hook.get("momentum", 0.0002)}
+        return self.hook(way, self._target(way, "HOOKS"))
+
+    def _note_the_rest(self) -> None:
+        if self.tree.get("seed") is None:
+            self.notes.append("the config has no seed, so the original draws one; this one takes 0")
+        if self.tree.get("resume_from"):
+            self.notes.append("resume_from is left out: a checkpoint of mmcv can start weights (`init_from`), no more")
+        if self.tree.get("auto_resume"):
+            self.notes.append("auto_resume is left out: `etude train --resume` resumes from the newest checkpoint")
+        if self.given.get("test") is not None:
+            self.notes.append("the test data is left out: training does not look at it")
 
 
-def _converted(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    plan, data = lowering.lower(tree), Data(tree)
-    _require_convertible(tree, data)
-    notes: list[str] = []
-    curve, length = hooks.schedule(tree, data), _length(tree, data, plan)
-    config: dict[str, Any] = {
-        "name": plan.name,
-        "imports": [*PARTS, *plan.imports],
-        "model": data.model(),
-        "data": data.sections(),
-        "optim": _optimizer(tree),
-        "update": hooks.update(tree, data),
-        "train": {**length, **data.training(), **_randomness(tree, plan, notes), **_device(tree, data)},
-        "log": _log(tree),
-        "checkpoint": _checkpoint(tree, data, length),
-        **data.metrics(),
-        **({"schedule": {"lr": [curve]}} if curve is not None else {}),
-    }
-    config["hooks"] = [
-        data.loaders(),
-        *_groups(tree),
-        *([] if curve is not None else hooks.policy(tree, data, "lr_config")),
-        *hooks.policy(tree, data, "momentum_config"),
-        *hooks.custom(tree, data),
-        *data.evaluations(),
-    ]
-    if any(hook["type"] == "mmcv1.Average" for hook in config["hooks"]):
-        config["imports"].insert(len(PARTS), hooks.AVERAGE_PART)
-    if tree.get("load_from"):
-        config["init_from"] = tree.get("load_from")
-    _note_the_rest(tree, data, notes)
-    return config, notes
-
-
-def _require_convertible(tree: Tree, data: Data) -> None:
-    """Everything that has no native counterpart with the same result, at once."""
-    wrong: list[tuple[str | int, ...]] = []
-    if tree.get("fp16") is not None and "type" in (tree.get("optimizer_config") or {}) and not data.tracks:
-        wrong.append(("fp16", "`fp16` beside an optimizer_config with a `type`, which MMClassification refuses,"))
-    if "type" not in tree.values["optimizer"] and "constructor" not in tree.values["optimizer"]:
-        wrong.append(("optimizer", "several optimizers without a `constructor`, which mmcv refuses,"))
-    if data.workflow_mistake():
-        wrong.append(("workflow", data.workflow_mistake()))
-    if data.by_runner and tree.get("runner", "type", default="EpochBasedRunner") not in (*RUNNERS, "Runner"):
-        wrong.append(("runner", "a runner of its own, whose loop only it knows,"))
-    for index, hook in enumerate(tree.get("custom_hooks") or []):
-        if hook.get("type") == "CheckpointHook":
-            wrong.append(("custom_hooks", index, "a second CheckpointHook"))
-    if wrong:
-        raise ConfigError([Finding(str(tree.place(*way)), _refusal(str(what))) for *way, what in wrong])
-
-
-def _refusal(what: str) -> str:
-    return f"{what} cannot be converted" + ("" if "refuses" in what else "; `etude train` runs it as it is")
-
-
-def _optimizer(tree: Tree) -> dict[str, Any]:
-    given = tree.values["optimizer"]
-    if "type" not in given:
-        return {"type": "mmcv1.Constructed"}
-    own = {key: value for key, value in given.items() if key not in ("paramwise_cfg", "constructor")}
-    name = str(given["type"])
-    if not OPTIMIZERS.get(name, "").startswith("torch.") or ("OPTIMIZERS", name) in Lowering(tree).registered:
-        return {"type": "mmcv1.Optimizer", "config": hidden(own, "optimizer")}
-    return {**{key: _plain(value) for key, value in own.items()}, **as_torch_does(name)}
-
-
-def _groups(tree: Tree) -> list[dict[str, Any]]:
-    """Rules for parameters look at the modules that hold them: mmcv's own constructor follows them."""
-    given = tree.values["optimizer"]
-    if not given.get("paramwise_cfg") and given.get("constructor") in (None, "DefaultOptimizerConstructor"):
-        return []
-    return [{"type": "mmcv1.Groups", "priority": 0, "config": hidden(given, "optimizer")}]
-
-
-def _length(tree: Tree, data: Data, plan: Plan) -> dict[str, Any]:
-    """MMTracking goes by `total_epochs` where there is one, whatever `runner` says."""
-    if not data.by_runner and tree.get("total_epochs") is not None:
-        return {"epochs": tree.get("total_epochs")}
-    return {"steps": plan.train.steps} if data.by_steps else {"epochs": plan.train.epochs}
-
-
-def _randomness(tree: Tree, plan: Plan, notes: list[str]) -> dict[str, Any]:
-    if tree.get("seed") is None:
-        notes.append("the config has no seed, so the original draws one; this one takes 0")
-    return {"seed": plan.train.seed, "deterministic": plan.train.deterministic}
-
-
-def _device(tree: Tree, data: Data) -> dict[str, Any]:
-    """MMTracking looks at no such key."""
-    return {"device": str(tree.get("device"))} if tree.get("device") and not data.tracks else {}
-
-
-def _log(tree: Tree) -> dict[str, Any]:
-    writers = [_WRITERS[name] for name in _loggers(tree) if name in _WRITERS]
-    every = int(tree.get("log_config", "interval", default=10))
-    return {"every": f"{every}step", **({"to": writers} if writers else {})}
-
-
-def _loggers(tree: Tree) -> list[str]:
-    custom = [hook for hook in tree.get("custom_hooks") or [] if hooks.is_logger(hook)]
-    return [str(hook.get("type")) for hook in [*(tree.get("log_config", "hooks", default=[]) or []), *custom]]
-
-
-def _checkpoint(tree: Tree, data: Data, length: Mapping[str, Any]) -> Any:
-    """When the original saves, and what it keeps; where it has no CheckpointHook, only what is best."""
-    best = tree.get("evaluation", "save_best") if data.evaluates else None
-    kept = {"best": best, "mode": _mode(tree, best)} if best else {}
-    given, never = tree.get("checkpoint_config"), _beyond(length)
-    if not isinstance(given, Mapping):
-        return {"every": never, "keep": 1, "save_last": False, **kept} if kept else False
-    interval, most = int(given.get("interval", -1)), given.get("max_keep_ckpts", -1)
-    unit = "ep" if given.get("by_epoch", not data.by_steps) else "step"
-    every = f"{interval}{unit}" if interval > 0 else never
-    last = {} if given.get("save_last", True) else {"save_last": False}
-    return {"every": every, "keep": most if most > 0 else None, **last, **kept}
-
-
-def _beyond(length: Mapping[str, Any]) -> str:
-    """An interval that never comes to an end within the run."""
-    return f"{length['steps'] + 1}step" if "steps" in length else f"{int(length['epochs']) + 1}ep"
-
-
-def _mode(tree: Tree, best: str) -> str:
-    """Which way is better: by the rule, else by the name; of results that only an evaluation names, by the metric."""
-    rule = tree.get("evaluation", "rule")
-    name = str(tree.get("evaluation", "metric", default="")) if best == "auto" else best
-    shrinks = rule == "less" if rule else any(word in name.casefold() for word in LESS)
-    return "min" if shrinks else "max"
-
-
-def _note_the_rest(tree: Tree, data: Data, notes: list[str]) -> None:
-    if len(data.flow) == 2 and data.flow[0][0] == "val":
-        notes.append(
-            "the workflow begins with validation, so the original trains on data.val and validates on data.train, both "
-            "with the pipeline of training; this one does, too"
-        )
-    for name in _loggers(tree):
-        if name not in ("TextLoggerHook", *_WRITERS):
-            notes.append(f"{name} is left out: name a writer under `log.to`")
-    if tree.get("resume_from"):
-        notes.append("resume_from is left out: a checkpoint of mmcv can start weights (`init_from`), not go on")
-    if tree.get("auto_resume"):
-        notes.append("auto_resume is left out: `etude train --resume` resumes from the newest checkpoint")
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _is_logger(hook: Mapping[str, Any]) -> bool:
+    """Return whether a hook writes what the native engine records itself."""
+    name = str(hook.get("type"))
+    return name in HOOKS and name.endswith(("LoggerHook", "WandbHook"))

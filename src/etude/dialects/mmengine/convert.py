@@ -1,4 +1,4 @@
-"""MMEngine config → a native one that trains the same weights, bit by bit."""
+"""Writes an MMEngine config in native words: what has one, your classes by their own names, the rest refused."""
 
 from __future__ import annotations
 
@@ -7,254 +7,304 @@ from typing import Any
 
 from etude.config.tree import Path, Tree
 from etude.dialects.mmengine import lower as lowering
-from etude.dialects.mmengine.convert_hooks import Hooks
+from etude.dialects.mmengine.components import Components
+from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.mmengine.results import first_result
 from etude.dialects.mmengine.rules import guess
-from etude.dialects.openmm.checks.lowering import Lowering
-from etude.dialects.openmm.escaped_types import as_torch_does, hidden
-from etude.errors import ConfigError, Finding
+from etude.dialects.openmm.convert import Conversion
 from etude.plan import Plan
 
-PARTS = tuple(f"etude.dialects.mmengine.live.{name}" for name in ("converted", "converted_data", "converted_hooks"))
-#: Rules for parameters that native groups say; with any other one MMEngine's constructor makes the groups.
-_SAID = {"custom_keys", "norm_decay_mult", "bias_lr_mult", "bias_decay_mult", "bypass_duplicate"}
-#: Ways of choosing when to validate that MMEngine's hook decides by its own rules.
-_CHOSEN = {"val_begin": "begin", "dynamic_intervals": "dynamic_intervals"}
+LIVE = "etude.dialects.mmengine.live.native"
+#: The hooks of every run, whose work the native engine does.
+_USUAL = {
+    "runtime_info": "RuntimeInfoHook", "timer": "IterTimerHook", "sampler_seed": "DistSamplerSeedHook",
+    "logger": "LoggerHook", "param_scheduler": "ParamSchedulerHook", "checkpoint": "CheckpointHook",
+}  # fmt: skip
+_NATIVE_HOOKS = {"EmptyCacheHook": "EmptyCache", "SyncBuffersHook": "SyncBuffers"}
 #: Keys that change how a run computes in a way that the native engine has no word for.
-_UNSAID = ("efficient_conv_bn_eval", "strategy")
-#: Keys that change what a run costs, or how several processes work together.
-_LEFT_OUT = ("compile", "activation_checkpointing", "model_wrapper_cfg")
-#: What a section of ``data`` says itself.
-_LOADER_WORDS = ("dataset", "sampler", "batch_size", "num_workers", "collate_fn", "drop_last", "_delete_")
+_UNSAID = ("efficient_conv_bn_eval", "strategy", "auto_scale_lr", "compile", "activation_checkpointing")
+_SAID_OF_LOADERS = (
+    "dataset", "sampler", "batch_size", "num_workers", "collate_fn", "drop_last", "persistent_workers", "pin_memory",
+    "prefetch_factor", "_delete_",
+)  # fmt: skip
+_PRECISION = {None: "fp16", "float16": "fp16", "bfloat16": "bf16"}
 #: Backends of the visualizer that have native counterparts, or whose files the native engine has anyway.
 _WRITERS = {"TensorboardVisBackend": "tensorboard", "LocalVisBackend": ""}
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    """The native config, and notes on what it leaves out. Raises for what cannot be said without changing a result."""
-    plan = lowering.lower(tree)
-    _require_convertible(tree, plan)
-    notes: list[str] = []
-    scope = tree.get("default_scope") or "mmengine"
-    config: dict[str, Any] = {
-        "name": plan.name,
-        "imports": [*PARTS, *Lowering(tree).modules],
-        "model": {
-            "type": "mmengine.Model",
-            "config": hidden(_model(tree), "model"),
-            "scope": scope,
-        },
-        "data": {"train": _data(tree, plan, "train")},
-        "optim": _optimizer(tree),
-        "update": _update(tree),
-        "train": _training(tree, plan, notes),
-        "log": _log(tree, notes),
-        "checkpoint": _checkpoint(tree, notes),
-    }
-    hooks = Hooks(tree).converted()
-    begins = any(hook["type"] == "mmengine.Hook" for hook in hooks)
-    first = {**_loaders(tree), **({"init": False} if begins else {})}
-    last = [{"type": "mmengine.Begin", "priority": 105}] if begins else []
-    config["hooks"] = [first, *_validation(tree, plan, config), *_schedulers(tree), *hooks, *last]
-    if tree.get("load_from") and not tree.get("resume"):
-        config["init_from"] = tree.get("load_from")
-    elif tree.get("resume"):
-        notes.append("resume is left out: a checkpoint of MMEngine can start weights (`init_from`), not go on")
-    if "groups" in config["optim"]:
-        notes.append("rules of `optim.groups` that fit no parameter are mistakes here: drop those that training names")
-    notes += [f"{key} is left out" for key in _LEFT_OUT if tree.get(key)]
-    if tree.get("test_dataloader") is not None:
-        notes.append("the test data is left out: training does not look at it")
-    return config, notes
+    """Return the native config, and notes on it. Raises for what has no native form."""
+    return _Config(tree, lowering.lower(tree)).converted()
 
 
-def _require_convertible(tree: Tree, plan: Plan) -> None:
-    """Everything that has no native counterpart with the same result, at once."""
-    wrong: list[tuple[Path, str]] = []
-    if _last(tree.get("optim_wrapper")) == "ApexOptimWrapper":
-        wrong.append((("optim_wrapper",), "ApexOptimWrapper"))
-    if not plan.loop.name.rpartition(".")[2].startswith(("EpochBasedTrainLoop", "IterBasedTrainLoop")):
-        wrong.append((("train_cfg",), f"the loop {plan.loop.name}"))
-    if _last(tree.get("val_cfg")) not in ("", "ValLoop"):
-        wrong.append((("val_cfg",), f"the loop {_last(tree.get('val_cfg'))}"))
-    if tree.get("runner_type") not in (None, "Runner"):
-        wrong.append((("runner_type",), f"the runner {tree.get('runner_type')}"))
-    wrong += [((key,), key) for key in _UNSAID if tree.get(key)]
-    wrong += Hooks(tree).obstacles()
-    if wrong:
-        raise ConfigError(
-            [
-                Finding(str(tree.place(*path)), f"{what} cannot be converted; `etude train` runs it as it is")
-                for path, what in wrong
-            ]
+class _Config(Conversion):
+    def __init__(self, tree: Tree, plan: Plan) -> None:
+        super().__init__(tree, LIVE)
+        self.plan, self.by_epochs = plan, plan.train.steps is None
+        self.low.registered = {**registered_by(scope_of(tree.values, tree.files)), **self.low.registered}
+        self._components = Components(self.low, lowering.WORDS, lowering.TABLES)
+
+    def converted(self) -> tuple[dict[str, Any], list[str]]:
+        self._look_for_the_unsaid()
+        length = {"epochs": self.plan.train.epochs} if self.by_epochs else {"steps": self.plan.train.steps}
+        config: dict[str, Any] = {
+            "name": self.plan.name,
+            "imports": [],
+            "model": self._model(),
+            "data": {"train": self._data("train")},
+            "optim": self._optimizer(),
+            **self._schedule(),
+            "update": f"{LIVE}.TrainStep",
+            "train": {**length, "seed": self.plan.train.seed, "deterministic": self.plan.train.deterministic},
+            "log": self._log(),
+            "checkpoint": self._checkpoint(),
+            "hooks": self._hooks(),
+        }
+        config["train"] |= self._arithmetic()
+        if self.tree.get("val_dataloader") is not None:
+            self._validate(config)
+        config["imports"] = [*dict.fromkeys([*self.modules, *self.low.modules])]
+        if self.tree.get("load_from"):
+            config["init_from"] = self.tree.get("load_from")
+        self._note_the_rest()
+        return self.done(config)
+
+    def _target(self, way: Path, *tables: str) -> str:
+        given = self.tree.get(*way)
+        return self._components.target(given.get("type") if isinstance(given, Mapping) else given, tables)
+
+    def _look_for_the_unsaid(self) -> None:
+        tree = self.tree
+        if not self.plan.loop.name.rpartition(".")[2].startswith(("EpochBasedTrainLoop", "IterBasedTrainLoop")):
+            self.refuse(("train_cfg",), f"the loop {self.plan.loop.name}")
+        if _last(tree.get("val_cfg")) not in ("", "ValLoop"):
+            self.refuse(("val_cfg",), f"the loop {_last(tree.get('val_cfg'))}")
+        if tree.get("runner_type") not in (None, "Runner"):
+            self.refuse(("runner_type",), f"the runner {tree.get('runner_type')}")
+        for key in _UNSAID:
+            given = tree.get(key)
+            if given and (not isinstance(given, Mapping) or given.get("enable", True)):
+                self.refuse((key,), key)
+        for key in ("val_begin", "dynamic_intervals"):
+            if tree.get("train_cfg", key) not in (None, 1):
+                self.refuse(("train_cfg", key), f"train_cfg.{key}")
+
+    # -- the parts ---------------------------------------------------------------------------------------------------
+
+    def _model(self) -> dict[str, Any]:
+        model = self.component(("model",), self._target(("model",), "MODELS"))
+        if self.tree.get("data_preprocessor") is not None and "data_preprocessor" not in model:
+            way = ("data_preprocessor",)
+            model["data_preprocessor"] = self.argument(way, self.tree.get(*way))
+        return model
+
+    def _data(self, split: str) -> dict[str, Any]:
+        way = f"{split}_dataloader"
+        given, loader = self.tree.values[way], self.plan.data[split]
+        for key in [key for key in given if key not in _SAID_OF_LOADERS and given[key] is not None]:
+            self.refuse((way, key), f"{way}.{key}")
+        sampler = given.get("sampler") or {}
+        if _last(sampler) not in ("", "DefaultSampler", "InfiniteSampler"):
+            self.refuse((way, "sampler"), f"the sampler {_last(sampler)}")
+        if _last(sampler) == "InfiniteSampler":
+            self.notes.append("InfiniteSampler fills batches across passes; here the last batch of a pass is smaller")
+        return {
+            "dataset": self.component((way, "dataset"), self._target((way, "dataset"), "DATASETS")),
+            "batch_size": loader.batch_size,
+            "workers": loader.workers,
+            "shuffle": bool(sampler.get("shuffle", True)) if sampler else False,
+            "drop_last": loader.drop_last,
+            "collate": self._collate((way, "collate_fn")),
+        }
+
+    def _collate(self, way: Path) -> Any:
+        if self.tree.get(*way) is None:
+            return self.function("etude.dialects.mmengine.live.data.collate:pseudo_collate")
+        target = self._target(way, "FUNCTIONS")
+        return {**self.component(way, target), "type": self.function(target)}
+
+    def _optimizer(self) -> dict[str, Any]:
+        given, way = self.tree.values["optim_wrapper"], ("optim_wrapper", "optimizer")
+        if "optimizer" not in given or given.get("constructor") not in (None, "DefaultOptimWrapperConstructor"):
+            self.refuse(("optim_wrapper",), "a constructor of optimizers")
+            return {}
+        target, clip = self._target(way, "OPTIMIZERS"), given.get("clip_grad") or {}
+        return self.optimizer(way, target, given.get("paramwise_cfg") or {}, clip)
+
+    def _arithmetic(self) -> dict[str, Any]:
+        given = self.tree.values["optim_wrapper"]
+        kind, many = _last(given), given.get("accumulative_counts", 1)
+        said = {"accumulate": many} if many != 1 else {}
+        if kind == "AmpOptimWrapper":
+            if given.get("loss_scale", "dynamic") != "dynamic" or given.get("dtype") not in _PRECISION:
+                self.refuse(("optim_wrapper",), "this loss_scale or dtype")
+            return {**said, "precision": _PRECISION.get(given.get("dtype"), "fp16")}
+        if kind not in ("", "OptimWrapper"):
+            self.refuse(("optim_wrapper",), kind)
+        return said
+
+    # -- when what happens -------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> dict[str, Any]:
+        given = self.tree.get("param_scheduler")
+        if not given:
+            return {}
+        if isinstance(given, Mapping) and "type" not in given:
+            self.refuse(("param_scheduler",), "schedulers of several optimizers")
+            return {}
+        ways: list[Path] = [("param_scheduler",)]
+        if not isinstance(given, Mapping):
+            ways = [("param_scheduler", index) for index in range(len(given))]
+        phases, ends = [], 0.0
+        for way in ways:
+            phase, begin, end = self._phase(way)
+            if begin < ends:
+                self.refuse(way, "a scheduler that begins before the one before it ends")
+            ends = end
+            phases.append(phase)
+        self.notes.append("learning rates are computed by formula, not by recurrence: they differ in the last digits")
+        return {"schedule": {"lr": phases}}
+
+    def _phase(self, way: Path) -> tuple[dict[str, Any], float, float]:
+        """Return one scheduler as a native phase, and where it begins and ends, in epochs."""
+        given: Mapping[str, Any] = self.tree.get(*way)
+        by_epoch = given.get("by_epoch", True)
+        whole = (self.plan.train.epochs if by_epoch else self.plan.train.steps) or 0
+        begin, end = given.get("begin", 0), given.get("end") or whole
+        unit = "ep" if by_epoch else "step"
+        if given.get("convert_to_iter_based") or not end:
+            self.refuse(way, "a scheduler whose length depends on the data")
+        curve, last = self._curve(way, given, end - begin, unit)
+        start = {"begin": f"{begin}{unit}"} if begin else {}
+        until = {"until": f"{begin + last}{unit}"} if begin + last != whole else {}
+        each = {"by": "epoch"} if by_epoch else {}
+        per_epoch = 1 if by_epoch else 1e9  # steps of an epoch are not known here: all warm-ups come first
+        return {**curve, **start, **until, **each}, begin / per_epoch, end / per_epoch
+
+    def _curve(self, way: Path, given: Mapping[str, Any], length: int, unit: str) -> tuple[dict[str, Any], int]:
+        """Return the curve, and after how long it has arrived: lines and polynomials do so one step early."""
+        name = _last(given)
+        base = self.tree.get("optim_wrapper", "optimizer", "lr", default=1.0)
+        least = given.get("eta_min_ratio", given.get("eta_min", 0.0) / base)
+        if name == "LinearLR":
+            first, last = given.get("start_factor", 1 / 3), given.get("end_factor", 1.0)
+            return {"type": "Linear", "from": first, "to": last}, max(length - 1, 1)
+        if name == "ConstantLR":
+            return {"type": "Constant", "factor": given.get("factor", 1 / 3)}, length
+        if name == "CosineAnnealingLR":
+            return {"type": "Cosine", "to": least}, given.get("T_max", length)
+        if name == "PolyLR":
+            return {"type": "Poly", "power": given.get("power", 1.0), "to": least}, max(length - 1, 1)
+        if name == "ExponentialLR":
+            return {"type": "Exponential", "gamma": given["gamma"], "every": f"1{unit}"}, length
+        if name == "StepLR":
+            return {"type": "Step", "every": f"{given['step_size']}{unit}", "gamma": given.get("gamma", 0.1)}, length
+        if name == "MultiStepLR" and not given.get("begin"):
+            at = [f"{moment}{unit}" for moment in given["milestones"]]
+            return {"type": "MultiStep", "at": at, "gamma": given.get("gamma", 0.1)}, length
+        self.refuse(way, f"the scheduler {name}")
+        return {"type": "Constant"}, length
+
+    def _validate(self, config: dict[str, Any]) -> None:
+        """Write data, metrics and interval, and the hook that has them used as MMEngine does."""
+        unit, usual = ("ep", 1) if self.by_epochs else ("step", 1000)
+        config["data"]["val"] = self._data("val")
+        given = self.tree.values["val_evaluator"]
+        several = isinstance(given, list | tuple)
+        ways: list[Path] = (
+            [("val_evaluator", index) for index in range(len(given))] if several else [("val_evaluator",)]
         )
+        config["metrics"] = [self.component(way, self._target(way, "METRICS")) for way in ways]
+        config["train"]["validate"] = f"{self.tree.get('train_cfg', 'val_interval', default=usual)}{unit}"
+        config["hooks"].insert(0, {"type": f"{LIVE}.Validation", "priority": 0})
 
+    def _log(self) -> dict[str, Any]:
+        backends = [_last(one) for one in self.tree.get("visualizer", "vis_backends") or []]
+        for name in [name for name in backends if name not in _WRITERS]:
+            self.notes.append(f"{name} is left out: name a writer under `log.to`")
+        writers = [_WRITERS[name] for name in backends if _WRITERS.get(name)]
+        every = f"{(self.tree.get('default_hooks', 'logger') or {}).get('interval', 10)}step"
+        return {"every": every, **({"to": writers} if writers else {})}
 
-def _model(tree: Tree) -> dict[str, Any]:
-    given = dict(tree.values["model"])
-    if tree.get("data_preprocessor") is not None:
-        given.setdefault("data_preprocessor", tree.get("data_preprocessor"))
-    return given
+    def _checkpoint(self) -> Any:
+        given = self.tree.get("default_hooks", "checkpoint", default={})
+        if given is None:
+            return False
+        unit, most = "ep" if given.get("by_epoch", True) else "step", given.get("max_keep_ckpts", -1)
+        kept = {"keep": most if most > 0 else None, **self._best(given)}
+        return {"every": f"{max(int(given.get('interval', 1)), 1)}{unit}", **kept}
 
+    def _best(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        name, rule = given.get("save_best"), given.get("rule")
+        if name is None or self.tree.get("val_dataloader") is None:
+            return {}
+        if name == "auto":
+            name = first_result(self.low, lowering.TABLES, lowering.WORDS) or name
+        if not isinstance(name, str) or name == "auto" or not isinstance(rule, str | None):
+            self.notes.append(f"save_best={name!r} is left out: give `checkpoint.best` the name of one result")
+            return {}
+        way = rule or guess(name)
+        return {"best": name, **({} if way is None else {"mode": "max" if way == "greater" else "min"})}
 
-def _data(tree: Tree, plan: Plan, split: str) -> dict[str, Any]:
-    given, loader = tree.values[f"{split}_dataloader"], plan.data[split]
-    data: dict[str, Any] = {
-        "dataset": {"type": "mmengine.Dataset", "config": hidden(given["dataset"], f"{split}_dataloader.dataset")},
-        "batch_size": loader.batch_size,
-        "workers": loader.workers,
-        "shuffle": False,
-        "drop_last": loader.drop_last,
-        "collate": {
-            "type": "mmengine.Collate",
-            "config": hidden(given.get("collate_fn") or {"type": "pseudo_collate"}, "collate_fn"),
-        },
-    }
-    if given.get("sampler") is not None:
-        data["sampler"] = {
-            "type": "mmengine.Sampler", "config": hidden(given["sampler"], "sampler"), "seed": plan.train.seed,
-        }  # fmt: skip
-    return data
+    # -- hooks -------------------------------------------------------------------------------------------------------
 
+    def _hooks(self) -> list[dict[str, Any]]:
+        found = []
+        for key, hook in (self.tree.get("default_hooks") or {}).items():
+            if key not in _USUAL and isinstance(hook, Mapping):
+                found.append(self._hook(("default_hooks", str(key))))
+            elif key in _USUAL and (
+                _last(hook) not in ("", _USUAL[key]) or (hook is None and key == "param_scheduler")
+            ):
+                self.refuse(("default_hooks", str(key)), f"default_hooks.{key}={hook and _last(hook)}")
+        listed = range(len(self.tree.get("custom_hooks") or []))
+        return [*found, *(self._hook(("custom_hooks", index)) for index in listed)]
 
-def _loaders(tree: Tree) -> dict[str, Any]:
-    """The hook that reads the data as MMEngine does, with what the native section has no word for."""
-    hook: dict[str, Any] = {"type": "mmengine.Data", "priority": 0}
-    for split in ("train", "val"):
-        given = tree.get(f"{split}_dataloader") or {}
-        rest = {key: value for key, value in given.items() if key not in _LOADER_WORDS and value is not None}
-        if rest:
-            hook[split] = hidden(rest, f"{split}_dataloader")
-    unseeded = (tree.get("default_hooks") or {}).get("sampler_seed", {}) is None
-    return {**hook, "set_epoch": False} if unseeded else hook
+    def _hook(self, way: Path) -> dict[str, Any]:
+        hook, name = self.tree.get(*way), _last(self.tree.get(*way))
+        own = ("HOOKS", name) in self.low.registered
+        if name in _NATIVE_HOOKS and not own:
+            return {"type": _NATIVE_HOOKS[name]}
+        if name == "EMAHook" and not own:
+            return self._average(way, hook)
+        if name == "EarlyStoppingHook" and not own:
+            return self._patience(way, hook)
+        return self.hook(way, self._target(way, "HOOKS"))
 
+    def _average(self, way: Path, hook: Mapping[str, Any]) -> dict[str, Any]:
+        said = ("type", "momentum", "begin_iter", "begin_epoch", "update_buffers", "priority")
+        if set(hook) - {*said, "ema_type"} or _last({"type": hook.get("ema_type", "")}) not in (
+            "",
+            "ExponentialMovingAverage",
+        ):
+            self.refuse(way, "this kind of EMAHook")
+        self.notes.append("the average starts from the first weights, not from those after the first step")
+        begin = {"begin": f"{hook['begin_iter']}step"} if hook.get("begin_iter") else {}
+        begin |= {"begin": f"{hook['begin_epoch']}ep"} if hook.get("begin_epoch") else {}
+        buffers = {"buffers": True} if hook.get("update_buffers") else {}
+        return {"type": "EMA", "momentum": hook.get("momentum", 0.0002), **begin, **buffers}
 
-def _optimizer(tree: Tree) -> dict[str, Any]:
-    if _is_constructed(tree):
-        return _constructed(tree)
-    given = tree.values["optim_wrapper"]
-    kind = str(given["optimizer"]["type"])
-    optimizer = {**given["optimizer"], "type": kind}
-    rules = given.get("paramwise_cfg") or {}
-    keys = rules.get("custom_keys") or {}
-    groups: list[dict[str, Any]] = [
-        {"match": f"*{key}*", **keys[key]} for key in sorted(sorted(keys), key=len, reverse=True)
-    ]
-    if "norm_decay_mult" in rules:
-        groups.append({"kind": "norm", "decay_mult": rules["norm_decay_mult"]})
-    bias = {f"{name}_mult": rules[f"bias_{name}_mult"] for name in ("lr", "decay") if f"bias_{name}_mult" in rules}
-    if bias:
-        groups.append({"kind": "bias", **bias})
-    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in optimizer.items()}
-    return {**plain, **as_torch_does(kind), **({"groups": groups} if groups else {})}
+    def _patience(self, way: Path, hook: Mapping[str, Any]) -> dict[str, Any]:
+        said = {"type", "monitor", "rule", "min_delta", "patience", "priority"}
+        rule = hook.get("rule") or guess(str(hook.get("monitor")))
+        if set(hook) - said or rule is None:
+            self.refuse(way, "this EarlyStoppingHook")
+        better = "max" if rule == "greater" else "min"
+        by, patience = abs(hook.get("min_delta", 0.1)), hook.get("patience", 5)
+        return {"type": "EarlyStop", "metric": hook.get("monitor"), "patience": patience, "by": by, "mode": better}
 
-
-def _is_constructed(tree: Tree) -> bool:
-    """Whether a constructor of MMEngine's has to make the optimizers: several, by rules or of kinds of its own."""
-    given = tree.values["optim_wrapper"]
-    name = _last(given.get("optimizer"))
-    own = ("OPTIMIZERS", name) in Lowering(tree).registered or not lowering.TABLES["OPTIMIZERS"].get(
-        name, "torch.optim:"
-    ).startswith("torch.")
-    by_itself = "optimizer" not in given or given.get("constructor") not in (None, "DefaultOptimWrapperConstructor")
-    rules = given.get("paramwise_cfg") or {}
-    options = {option for key in (rules.get("custom_keys") or {}).values() for option in key}
-    unsaid = set(rules) - _SAID | options - {"lr_mult", "decay_mult"}
-    return own or by_itself or bool(unsaid) or bool(tree.get("auto_scale_lr", "enable"))
-
-
-def _constructed(tree: Tree) -> dict[str, Any]:
-    made = {"type": "mmengine.OptimWrapper", "config": hidden(tree.values["optim_wrapper"], "optim_wrapper")}
-    if not tree.get("auto_scale_lr", "enable"):
-        return made
-    sizes = [tree.get("train_dataloader", "batch_size"), tree.get("auto_scale_lr", "base_batch_size")]
-    return {**made, "scale": sizes}
-
-
-def _update(tree: Tree) -> dict[str, Any]:
-    given = tree.values["optim_wrapper"]
-    wrapper = {key: value for key, value in given.items() if key not in ("optimizer", "constructor", "paramwise_cfg")}
-    if _last(given) in ("", "OptimWrapper"):
-        wrapper.pop("type", None)
-    if not wrapper or _is_constructed(tree):
-        return {"type": "mmengine.TrainStep"}
-    return {"type": "mmengine.TrainStep", "wrapper": hidden(wrapper, "optim_wrapper")}
-
-
-def _log(tree: Tree, notes: list[str]) -> dict[str, Any]:
-    backends = [_last(one) for one in tree.get("visualizer", "vis_backends") or []]
-    for name in backends:
-        if name not in _WRITERS:
-            notes.append(f"{name} is left out: name a writer under `log.to`")
-    writers = [_WRITERS[name] for name in backends if _WRITERS.get(name)]
-    every = f"{(tree.get('default_hooks', 'logger') or {}).get('interval', 10)}step"
-    return {"every": every, **({"to": writers} if writers else {})}
-
-
-def _training(tree: Tree, plan: Plan, notes: list[str]) -> dict[str, Any]:
-    if tree.get("randomness", "seed") is None:
-        notes.append("the config has no seed, so the original draws one; this one takes 0")
-    length = {"epochs": plan.train.epochs} if plan.train.steps is None else {"steps": plan.train.steps}
-    return {**length, "seed": plan.train.seed, "deterministic": plan.train.deterministic}
-
-
-def _checkpoint(tree: Tree, notes: list[str]) -> Any:
-    given = tree.get("default_hooks", "checkpoint", default={})
-    if given is None:
-        return False
-    unit = "ep" if given.get("by_epoch", True) else "step"
-    most = given.get("max_keep_ckpts", -1)
-    return {
-        "every": f"{max(int(given.get('interval', 1)), 1)}{unit}",
-        "keep": most if most > 0 else None,
-        **_best(tree, given, notes),
-    }
-
-
-def _best(tree: Tree, given: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    name, rule = given.get("save_best"), given.get("rule")
-    if name is None or tree.get("val_dataloader") is None:
-        return {}
-    if name == "auto":
-        name = first_result(Lowering(tree), lowering.TABLES, lowering.WORDS) or name
-    if not isinstance(name, str) or name == "auto" or not isinstance(rule, str | None):
-        notes.append(f"save_best={name!r} is left out: give `checkpoint.best` the name of one result")
-        return {}
-    keys = {word: given[f"{word}_keys"] for word in ("greater", "less") if given.get(f"{word}_keys")}
-    way = rule or guess(name, **{word: [key] if isinstance(key, str) else key for word, key in keys.items()})
-    return {"best": name, **({} if way is None else {"mode": "max" if way == "greater" else "min"})}
-
-
-def _validation(tree: Tree, plan: Plan, config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Data, metrics and interval go into ``config``; the hook that has them used as MMEngine does is returned."""
-    if tree.get("val_dataloader") is None:
-        return []
-    unit, usual = ("ep", 1) if plan.train.steps is None else ("step", 1000)
-    config["data"]["val"] = _data(tree, plan, "val")
-    metrics = {"type": "mmengine.Evaluator", "config": hidden(tree.values["val_evaluator"], "val_evaluator")}
-    best = config["checkpoint"].get("best") if config["checkpoint"] else None
-    config["metrics"] = [{**metrics, "name": best} if best else metrics]
-    interval = tree.get("train_cfg", "val_interval", default=usual)
-    given = {word: tree.get("train_cfg", key) for key, word in _CHOSEN.items()}
-    chosen = {
-        word: [list(pair) for pair in value] if word == "dynamic_intervals" else value
-        for word, value in given.items()
-        if value is not None
-    }
-    config["train"]["validate"] = f"1{unit}" if chosen else f"{interval}{unit}"
-    fp16 = bool(tree.get("val_cfg", "fp16", default=False))
-    more = {**({"fp16": True} if fp16 else {}), **({"interval": interval, **chosen} if chosen else {})}
-    return [{"type": "mmengine.Validation", "priority": 0, **more}]
-
-
-def _schedulers(tree: Tree) -> list[dict[str, Any]]:
-    given = tree.get("param_scheduler")
-    if not given:
-        return []
-    by_name = isinstance(given, Mapping) and "type" not in given
-    listed: Any = dict(given) if by_name else [given] if isinstance(given, Mapping) else list(given)
-    schedulers = hidden(listed, "param_scheduler")
-    return [{"type": "mmengine.ParamSchedulers", "priority": 65, "schedulers": schedulers}]
+    def _note_the_rest(self) -> None:
+        tree = self.tree
+        if not self.by_epochs:
+            self.notes.append("what `init_weights` draws differs: the original opens its data before it")
+        if tree.get("randomness", "seed") is None:
+            self.notes.append("the config has no seed, so the original draws one; this one takes 0")
+        if tree.get("resume"):
+            self.notes.append("resume is left out: a checkpoint of MMEngine can start weights (`init_from`), no more")
+        if tree.get("model_wrapper_cfg"):
+            self.notes.append("model_wrapper_cfg is left out")
+        if tree.get("test_dataloader") is not None:
+            self.notes.append("the test data is left out: training does not look at it")
 
 
 def _last(given: Any) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from etude import registry
-from etude.config.imports import find_imports
+from etude.config.imports import find_imports, is_folder
 from etude.errors import Finding
 from etude.inspection.check.binding import Binder
 from etude.inspection.check.contradictions import contradictions
@@ -35,7 +35,9 @@ def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
     registry.load_builtins()
     places = [_place_of_import(plan, number) for number in range(len(plan.imports))]
     imports, findings = find_imports(plan.imports, plan.files, places)
-    folders = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in plan.files))
+    beside = list(dict.fromkeys(os.path.dirname(os.path.abspath(file)) for file in plan.files))
+    named = [os.path.join(folder, entry) for folder in beside for entry in plan.imports if is_folder(entry)]
+    folders = [*beside, *map(os.path.abspath, named)]
     binder = Binder(Index(imports, folders), complete=not findings)
     settled: Plan = _with_specs(plan, binder.bind)
     binder.check_groups(settled)

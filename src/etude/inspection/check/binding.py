@@ -121,6 +121,9 @@ class Binder:
         if self._package and spec.name.startswith(f"{self._package}."):
             return ""  # classes of such packages make their signatures while they run; building checks the arguments
         if table is None:
+            origin = self.index.dotted(spec.name) if "." in spec.name else ""
+            if origin.partition(":")[0] in self.index.imported:
+                return origin
             every = [name for each in TABLES.values() for name in self.index.names(each)]
             self._tell(spec.at, f"nothing is called {spec.name!r}", suggest(spec.name, every))
             return ""

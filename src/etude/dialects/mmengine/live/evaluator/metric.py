@@ -78,6 +78,17 @@ class BaseMetric(metaclass=ABCMeta):
     def _named(self, name: str) -> str:
         return f"{self.prefix}/{name}" if self.prefix else name
 
+    # -- as a native metric --------------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        self.results.clear()
+
+    def update(self, output: Any, target: Any) -> None:
+        self.process(target, output)
+
+    def compute(self) -> dict[str, Any]:
+        return self.evaluate(len(self.results))
+
 
 @METRICS.register_module()
 class DumpResults(BaseMetric):

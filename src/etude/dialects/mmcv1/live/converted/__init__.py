@@ -1,1 +1,0 @@
-"""Adapters that converted mmcv 1.x configs name."""

@@ -1,0 +1,102 @@
+"""Adapters that converted mmcv 1.x configs name: the native engine calls models, data sets and hooks of mmcv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from etude.core.hook import Hook as EngineHook
+from etude.core.run import Run
+from etude.core.update import Step
+from etude.data.move import move
+from etude.dialects.mmcv1.live.parallel import collate as mmcv_collate
+from etude.dialects.mmcv1.live.parallel import scatter
+from etude.dialects.openmm.init import notes as init_notes
+from etude.dialects.openmm.live.native import ForeignHook
+
+
+def collate(batch: Sequence[Any]) -> Any:
+    """Collate samples as mmcv does and unpack its containers."""
+    return scatter(mmcv_collate(batch, samples_per_gpu=len(batch)), [-1])[0]
+
+
+class TrainStep:
+    """Takes the loss of ``model.train_step`` and lets the native step learn from it."""
+
+    def __init__(self, forward: Any, optimizers: Mapping[str, torch.optim.Optimizer], step: Step) -> None:
+        self.model, self.step = forward.model, step
+        self.optimizer = next(iter(optimizers.values()))
+        if hasattr(self.model, "init_weights"):
+            with init_notes.untold():
+                self.model.init_weights()
+
+    def __call__(self, run: Run, batch: Any) -> Any:
+        with self.step.autocast():
+            run.outputs = self.model.train_step(batch, self.optimizer)
+        self.step.learn(run, run.outputs["loss"])
+        for name, value in run.outputs.get("log_vars", {}).items():
+            if name != "loss":
+                run.events.put(name, value)
+        return run.outputs
+
+
+class Results:
+    """The results of the data set's own ``evaluate``, called with ``arguments``; ``name`` is one that is asked for."""
+
+    def __init__(self, name: str = "results", **arguments: Any) -> None:
+        self.name, self.arguments = name, arguments
+        self.dataset: Any = None
+        self.reset()
+
+    def reset(self) -> None:
+        self.results: list[Any] = []
+
+    def update(self, output: Any, target: Any = None) -> None:
+        self.results.extend(output)
+
+    def compute(self) -> dict[str, float]:
+        found = self.dataset.evaluate(self.results, **self.arguments)
+        return {name: float(value) for name, value in found.items() if isinstance(value, int | float | torch.Tensor)}
+
+
+class Validation(EngineHook):
+    """Has evaluations call ``model(return_loss=False)``, and gives what it predicts to :class:`Results`."""
+
+    def attach(self, run: Run) -> None:
+        (results,) = run.evaluation.metrics.values()
+        run.evaluation = Predictions(run, results)
+
+
+class Predictions:
+    """An evaluation of what the model predicts."""
+
+    def __init__(self, run: Run, results: Results) -> None:
+        loader: Any = run.data["val"]
+        self.model, self.results, self.metrics = run.model, results, {results.name: results}
+        results.dataset = loader.dataset
+
+    def begin(self) -> None:
+        self.results.reset()
+
+    @torch.no_grad()
+    def step(self, run: Run, batch: Any) -> dict[str, Any]:
+        device = next((one.device for one in self.model.parameters()), torch.device("cpu"))
+        self.results.update(self.model(return_loss=False, **move(batch, device)))
+        return {}
+
+    def end(self) -> dict[str, float]:
+        return self.results.compute()
+
+
+class Hook(ForeignHook):
+    """A hook for mmcv 1.x."""
+
+    stages = {
+        "before_run": "before_run", "before_epoch": "before_train_epoch", "before_step": "before_train_iter",
+        "after_step": "after_train_iter", "after_epoch": "after_train_epoch", "after_run": "after_run",
+    }  # fmt: skip
+
+    def acts_at(self, stage: str) -> bool:
+        return bool(self.hook.acts_at(stage))

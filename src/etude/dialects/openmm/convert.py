@@ -1,0 +1,195 @@
+"""Writes configs of mmcv 1.x and MMEngine in native words, and refuses what has no native form. No torch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from etude.config.tree import Path, Tree
+from etude.dialects import imports
+from etude.dialects.openmm.checks.lowering import Lowering
+from etude.errors import ConfigError, Finding
+from etude.inspection import signatures
+from etude.plan import PRIORITIES
+
+#: What a converted hook can ask its runner for; see :class:`etude.dialects.openmm.live.native.RunnerView`.
+RUNNER = (
+    "data_batch", "data_loader", "epoch", "inner_iter", "iter", "logger", "max_epochs", "max_iters", "model",
+    "optim_wrapper", "optimizer", "outputs", "rank", "train_dataloader", "work_dir", "world_size",
+)  # fmt: skip
+#: Rules for parameters that native groups say.
+_RULES = {"custom_keys", "norm_decay_mult", "bias_lr_mult", "bias_decay_mult", "bypass_duplicate"}
+_SHARED = "etude.dialects.openmm.live.native"
+_TYPE, _TUPLE = "_class_", "_tuple_"
+_SAME = (
+    "the weights are the same, bit by bit, where nothing is random after the model is made; the order of shuffled "
+    "samples, augmentation and dropout draw other random numbers than the original's"
+)
+
+
+class Conversion:
+    """One config on its way: native words, notes, and findings about what has none."""
+
+    def __init__(self, tree: Tree, live: str) -> None:
+        self.tree, self.low = tree, Lowering(tree)
+        #: The module with the adapters of this dialect.
+        self.live = live
+        #: What the native config imports: adapters, the modules of functions, and yours.
+        self.modules = [_SHARED, live]
+        self.notes: list[str] = [_SAME]
+        self.findings: list[Finding] = []
+
+    def refuse(self, way: Path, what: str) -> None:
+        """Note that ``what`` cannot be written natively."""
+        text = f"{what} has no native form; `etude train` runs this config as it is"
+        self.findings.append(Finding(str(self.tree.place(*way)), text))
+
+    def done(self, config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Return config and notes, or raise everything that was refused."""
+        if self.findings:
+            raise ConfigError(self.findings)
+        return config, self.notes
+
+    def component(self, way: Path, target: str, leave_out: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the component at ``way`` under its own name, ``module:attribute``."""
+        given = self.tree.get(*way)
+        if not target:
+            self.refuse(way, f"{given.get('type') if isinstance(given, Mapping) else given}, whose source is unknown,")
+        left_out = ("type", "_scope_", "_delete_", *leave_out)
+        rest = {str(key): value for key, value in given.items() if key not in left_out}
+        return {"type": target.replace(":", "."), **{key: self.argument((*way, key), rest[key]) for key in rest}}
+
+    def argument(self, way: Path, value: Any) -> Any:
+        """Return an argument as YAML holds it. Settings that a class builds parts from stay settings."""
+        try:
+            written = hidden(value)
+        except TypeError as error:
+            self.refuse(way, f"{'.'.join(map(str, way))}, {error},")
+            return None
+        return value if written == value else {"type": f"{_SHARED}.settings", "of": written}
+
+    def function(self, target: str) -> str:
+        """Return the name of a function, whose module the native config has to import."""
+        self.modules.append(target.partition(":")[0])
+        return target.replace(":", ".")
+
+    def optimizer(self, way: Path, target: str, rules: Mapping[str, Any], clip: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the optimizer with its groups and its clipping."""
+        made = self.component(way, target, leave_out=("paramwise_cfg", "constructor"))
+        made |= {key: list(value) for key, value in self.tree.get(*way).items() if isinstance(value, tuple)}
+        if target.startswith("torch.optim:"):
+            made |= {"type": target.partition(":")[2], **as_torch_does(target)}
+        above = way if self.tree.get(*way, "paramwise_cfg") else way[:-1]
+        groups = self._groups((*above, "paramwise_cfg"), rules)
+        norm = {"clip_norm": clip["max_norm"]} if "max_norm" in clip else {}
+        value = {"clip_value": clip["clip_value"]} if "clip_value" in clip else {}
+        if set(clip) - {"max_norm", "clip_value", "type"} and clip.get("norm_type", 2) != 2:
+            self.refuse(way, f"clipping by {dict(clip)}")
+        if groups:
+            self.notes.append("a rule of `optim.groups` that fits no parameter is a mistake here: drop it")
+        return {**made, **norm, **value, **({"groups": groups} if groups else {})}
+
+    def _groups(self, way: Path, rules: Mapping[str, Any]) -> list[dict[str, Any]]:
+        keys = rules.get("custom_keys") or {}
+        options = {option for key in keys.values() for option in key}
+        if unsaid := sorted(set(rules) - _RULES | options - {"lr_mult", "decay_mult"}):
+            self.refuse(way, f"the rule {', '.join(unsaid)}")
+        groups = [{"match": f"*{key}*", **keys[key]} for key in sorted(sorted(keys), key=len, reverse=True)]
+        if "norm_decay_mult" in rules:
+            groups.append({"kind": "norm", "decay_mult": rules["norm_decay_mult"]})
+        bias = {f"{name}_mult": rules[f"bias_{name}_mult"] for name in ("lr", "decay") if f"bias_{name}_mult" in rules}
+        return [*groups, {"kind": "bias", **bias}] if bias else groups
+
+    def hook(self, way: Path, target: str) -> dict[str, Any]:
+        """Return a hook of your own behind the adapter."""
+        why = obstacle(target, self.low.folders)
+        if why:
+            self.refuse(way, f"the hook {self.tree.get(*way).get('type')}, {why},")
+        priority = priority_of(self.tree.get(*way), target, self.low.folders)
+        own = self.component(way, target, leave_out=("priority",))
+        return {"type": f"{self.live}.Hook", "priority": priority, "hook": own}
+
+
+def hidden(value: Any) -> Any:
+    """Return ``value`` as YAML can hold it, with nothing in it that would be built: ``type`` becomes ``_class_``."""
+    if isinstance(value, dict):
+        return {(_TYPE if key == "type" else key): hidden(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return {_TUPLE: [hidden(item) for item in value]}
+    if isinstance(value, list):
+        return [hidden(item) for item in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise TypeError(f"a {type(value).__name__}, which YAML cannot hold")
+
+
+def restored(value: Any) -> Any:
+    """Return what :func:`hidden` hid."""
+    if isinstance(value, dict):
+        if set(value) == {_TUPLE}:
+            return tuple(restored(item) for item in value[_TUPLE])
+        return {("type" if key == _TYPE else key): restored(item) for key, item in value.items()}
+    return [restored(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def as_torch_does(target: str) -> dict[str, Any]:
+    """Return an argument of no effect that leaves the choice of kernels to torch: the engine's round differently."""
+    signature = signatures.signature(target)
+    takes = [parameter.name for parameter in signature.parameters] if signature else []
+    return {"differentiable": False} if "differentiable" in takes else {}
+
+
+# -- the sources of hooks ----------------------------------------------------------------------------------------------
+
+
+def obstacle(target: str, folders: Sequence[str]) -> str:
+    """Return why the hook ``target`` cannot act in a native run; empty if its source shows nothing against it."""
+    classes = list(_classes(target, folders))
+    if not classes:
+        return "whose source cannot be read"
+    for method in [item for node in classes for item in node.body if isinstance(item, ast.FunctionDef)]:
+        if method.name in ("before_save_checkpoint", "after_load_checkpoint"):
+            return f"which acts at {method.name}"
+        if asked := next((name for name in _asked(method) if name not in RUNNER), ""):
+            return f"which asks for runner.{asked}"
+    return ""
+
+
+def priority_of(hook: Mapping[str, Any], target: str, folders: Sequence[str]) -> int:
+    """Return the number that a hook acts by: of the config, else of its class."""
+    given = hook.get("priority")
+    for node in _classes(target, folders) if given is None else ():
+        given = next((value for value in map(_priority, node.body) if value is not None), None)
+        if given is not None:
+            break
+    return given if isinstance(given, int) else PRIORITIES.get(str(given).upper(), PRIORITIES["NORMAL"])
+
+
+def _priority(statement: ast.stmt) -> str | int | None:
+    """``priority = "LOW"`` in the body of a class."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    named = any(isinstance(target, ast.Name) and target.id == "priority" for target in targets)
+    value = statement.value if named and isinstance(statement, ast.Assign) else None
+    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str | int) else None
+
+
+def _classes(target: str, folders: Sequence[str]) -> Iterator[ast.ClassDef]:
+    """Yield the class and its bases up to the dialect's own ``Hook``, as far as sources show them."""
+    waiting, seen = [target], set[str]()
+    while waiting:
+        module, _, attribute = waiting.pop(0).partition(":")
+        name = (imports.served_names(module) or {}).get(attribute, f"{module}:{attribute}")
+        ours = name in seen or (name.startswith("etude.") and name.endswith(":Hook"))
+        found = None if ours else signatures.class_of(name, folders=folders)
+        seen.add(name)
+        if found is not None:
+            yield found[1]
+            waiting += (signatures.signature(name, folders=folders) or signatures.Signature()).bases
+
+
+def _asked(method: ast.FunctionDef) -> Iterator[str]:
+    """Yield the names ``a`` of ``runner.a`` in a method."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "runner":
+            yield node.attr

@@ -1,0 +1,135 @@
+"""Adapters that converted configs of mmcv 1.x and MMEngine name: plain settings, and hooks that ask for a runner."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from etude.core.hook import Call, origin_of
+from etude.core.hook import Hook as EngineHook
+from etude.core.run import Run
+from etude.dialects import imports
+from etude.dialects.openmm.convert import RUNNER, restored
+from etude.errors import UserCodeError
+
+#: A converted config lists this module before your own, which import the old names.
+imports.install()
+
+
+def settings(of: Any) -> Any:
+    """Return a config that your class builds its own parts from: the plain dicts, lists and tuples of the old one."""
+    return restored(of)
+
+
+class RunnerView:
+    """The counters and parts of a run under the names that hooks of mmcv and MMEngine use."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.rank, self.world_size = run.world.rank, run.world.size
+        self.logger = logging.getLogger("etude")
+
+    @property
+    def model(self) -> Any:
+        return self.run.model
+
+    @property
+    def epoch(self) -> int:
+        return self.run.epoch
+
+    @property
+    def iter(self) -> int:
+        return self.run.step
+
+    @property
+    def inner_iter(self) -> int:
+        return self.run.step_in_epoch
+
+    @property
+    def max_epochs(self) -> int | None:
+        return self.run.max_epochs
+
+    @property
+    def max_iters(self) -> int | None:
+        return self.run.total_steps
+
+    @property
+    def optimizer(self) -> Any:
+        return next(iter(self.run.optimizers.values()))
+
+    @property
+    def optim_wrapper(self) -> Any:
+        """The optimizer: hooks look at its ``param_groups``, which a wrapper has, too."""
+        return self.optimizer
+
+    @property
+    def outputs(self) -> Any:
+        return self.run.outputs
+
+    @property
+    def data_batch(self) -> Any:
+        return self.run.batch
+
+    @property
+    def train_dataloader(self) -> Any:
+        return self.run.data["train"]
+
+    data_loader = train_dataloader
+
+    @property
+    def work_dir(self) -> str:
+        return str(self.run.folder or ".")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UserCodeError(f"a converted hook asks for runner.{name}, which is not one of {', '.join(RUNNER)}")
+
+
+class ForeignHook(EngineHook):
+    """Your hook for mmcv or MMEngine at the points of a native run; ``stages`` says which of its methods acts where."""
+
+    stages: Mapping[str, str]
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+        self._view: RunnerView | None = None
+
+    @property
+    def name(self) -> str:
+        return type(self.hook).__name__
+
+    @property
+    def origin(self) -> str:
+        return origin_of(type(self.hook))
+
+    def word_for(self, point: str) -> str:
+        return self.stages.get(point, point)
+
+    def acts_at(self, stage: str) -> bool:
+        """Return whether the hook has a method of its own for ``stage``."""
+        raise NotImplementedError
+
+    def arguments(self, stage: str, run: Run) -> dict[str, Any]:
+        """Return what the method gets beside the runner."""
+        return {}
+
+    def calls(self) -> Mapping[str, Call]:
+        return {point: self._call(stage) for point, stage in self.stages.items() if self.acts_at(stage)}
+
+    def _call(self, stage: str) -> Call:
+        method = getattr(self.hook, stage)
+
+        def call(run: Run) -> None:
+            self._view = self._view or RunnerView(run)
+            method(self._view, **self.arguments(stage, run))
+
+        return call
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self.hook.state_dict()) if hasattr(self.hook, "state_dict") else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if hasattr(self.hook, "load_state_dict"):
+            self.hook.load_state_dict(dict(state))
