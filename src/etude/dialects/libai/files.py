@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -26,7 +26,6 @@ from etude.checkpoint.formats import foreign, single
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.live.resume import sound
-from etude.dialects.libai.weight_names import get_missing_parameters_message, get_unexpected_parameters_message
 from etude.errors import ResumeError, SaveError
 
 LAST = "last_checkpoint"
@@ -347,3 +346,25 @@ def _is_alias(model: torch.nn.Module, key: str, loaded: Mapping[str, Any]) -> bo
 
 def _is_main() -> bool:
     return int(os.environ.get("RANK", 0)) == 0
+
+
+def get_missing_parameters_message(keys: Iterable[str]) -> str:
+    return "Some model parameters or buffers are not found in the checkpoint:\n" + "\n".join(_by_layer(keys))
+
+
+def get_unexpected_parameters_message(keys: Iterable[str]) -> str:
+    head = "The checkpoint state_dict contains keys that are not used by the model:\n"
+    return head + "\n".join(f"  {line}" for line in _by_layer(keys))
+
+
+def _by_layer(keys: Iterable[str]) -> list[str]:
+    """``fc.{bias, weight}`` for what a layer has, in the order of the names."""
+    layers: defaultdict[str, list[str]] = defaultdict(list)
+    for key in keys:
+        layer, dot, name = key.rpartition(".")
+        layers[layer if dot else name].extend([name] if dot else [])
+    return [layer + _listed(sorted(names)) for layer, names in sorted(layers.items())]
+
+
+def _listed(names: list[str]) -> str:
+    return f".{{{', '.join(names)}}}" if len(names) > 1 else "".join(f".{name}" for name in names)

@@ -21,9 +21,9 @@ from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.origins import key_of, way_of
-from etude.dialects.libai.lazy.read_errors import as_config_error
-from etude.dialects.libai.lazy.relative import sketched
-from etude.dialects.libai.lazy.sketches import by_name
+from etude.dialects.libai.lazy.reading.errors import as_config_error
+from etude.dialects.libai.lazy.reading.relative import sketched
+from etude.dialects.libai.lazy.reading.sketches import by_name
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.places import survey_files
 from etude.errors import ConfigError, Finding, nearest, suggest

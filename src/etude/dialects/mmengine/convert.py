@@ -7,9 +7,9 @@ from typing import Any
 
 from etude.config.tree import Path, Tree
 from etude.dialects.mmengine import lower as lowering
-from etude.dialects.mmengine.components import Components
+from etude.dialects.mmengine.checks.components import Components
+from etude.dialects.mmengine.checks.results import first_result
 from etude.dialects.mmengine.projects import registered_by, scope_of
-from etude.dialects.mmengine.results import first_result
 from etude.dialects.mmengine.rules import guess
 from etude.dialects.openmm.convert import Conversion
 from etude.plan import Plan

@@ -9,13 +9,13 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.mmengine import names
-from etude.dialects.mmengine.bounds import tell_bounds
-from etude.dialects.mmengine.components import Components
-from etude.dialects.mmengine.hook_methods import tell_hook_methods
+from etude.dialects.mmengine.checks.bounds import tell_bounds
+from etude.dialects.mmengine.checks.components import Components
+from etude.dialects.mmengine.checks.hook_methods import tell_hook_methods
+from etude.dialects.mmengine.checks.results import tell_results
+from etude.dialects.mmengine.checks.unused_values import tell_idle
+from etude.dialects.mmengine.checks.values import is_fragment, tell_values
 from etude.dialects.mmengine.projects import registered_by, scope_of
-from etude.dialects.mmengine.results import tell_results
-from etude.dialects.mmengine.unused_values import tell_idle
-from etude.dialects.mmengine.values import is_fragment, tell_values
 from etude.dialects.openmm.checks.lowering import Lowering, number
 from etude.dialects.openmm.checks.typos import Words, tell_slips
 from etude.dialects.openmm.config.config_v2 import read_source

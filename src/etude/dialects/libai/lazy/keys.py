@@ -10,7 +10,7 @@ from typing import Any
 
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.load import LazyConfig
-from etude.dialects.libai.lazy.read_errors import hinted, near
+from etude.dialects.libai.lazy.reading.errors import hinted, near
 from etude.dialects.libai.places import CONFIGS
 
 

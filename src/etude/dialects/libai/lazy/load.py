@@ -15,8 +15,15 @@ from etude.dialects.libai.lazy import python_text, saving
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.overrides import apply
-from etude.dialects.libai.lazy.read_errors import tell_reading
-from etude.dialects.libai.lazy.relative import DETECTRON2, LIBAI, Flavour, compiled, config_imports, fresh_package
+from etude.dialects.libai.lazy.reading.errors import tell_reading
+from etude.dialects.libai.lazy.reading.relative import (
+    DETECTRON2,
+    LIBAI,
+    Flavour,
+    compiled,
+    config_imports,
+    fresh_package,
+)
 
 Keys = str | tuple[str, ...] | list[str] | None
 

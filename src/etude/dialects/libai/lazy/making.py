@@ -12,7 +12,7 @@ from typing import Any
 from etude.config.tree import Path, dotted
 from etude.dialects.libai.checks import typos as slips
 from etude.dialects.libai.lazy.origins import ORIGINS
-from etude.dialects.libai.lazy.read_errors import is_users, near, put_on, says
+from etude.dialects.libai.lazy.reading.errors import is_users, near, put_on, says
 from etude.errors import ConfigError, EtudeError, UserCodeError
 
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")

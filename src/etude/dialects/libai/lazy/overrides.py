@@ -21,7 +21,7 @@ from etude.config.tree import Path
 from etude.dialects.libai.lazy.errors import OverrideParseException
 from etude.dialects.libai.lazy.extra import omegaconf
 from etude.dialects.libai.lazy.origins import ORIGINS, way_of
-from etude.dialects.libai.lazy.read_errors import put_on
+from etude.dialects.libai.lazy.reading.errors import put_on
 from etude.errors import ConfigError
 
 _WORD = r"(?:[A-Za-z_$][\w$-]*|\d+)"

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from etude.config.files import display
-from etude.dialects.libai.lazy.read_errors import near, put_on, says, tell_reading
+from etude.dialects.libai.lazy.reading.errors import near, put_on, says, tell_reading
 from etude.errors import ConfigError
 
 #: The key under which a file names those that it builds on.

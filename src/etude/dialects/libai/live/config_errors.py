@@ -20,7 +20,7 @@ from etude.dialects.libai.checks import arguments, missing, structure, values
 from etude.dialects.libai.checks import typos as slips
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.origins import ORIGINS
-from etude.dialects.libai.lazy.read_errors import is_users, put_on, says
+from etude.dialects.libai.lazy.reading.errors import is_users, put_on, says
 from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
 
 #: What parts refuse values with.

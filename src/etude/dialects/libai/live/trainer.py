@@ -26,7 +26,7 @@ from etude.config.files import display
 from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import fit, train_step
 from etude.core.run import Run
-from etude.dialects.libai.lazy.read_errors import is_users, put_on
+from etude.dialects.libai.lazy.reading.errors import is_users, put_on
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.data.position import Batches, batches_of
 from etude.dialects.libai.live.data.workers import telling_of_workers

@@ -22,11 +22,12 @@ import torch
 
 from etude.config.files import display
 from etude.core.run import Run
-from etude.dialects.mmcv1.live import checks, environment
-from etude.dialects.mmcv1.live import start_log as opening
-from etude.dialects.mmcv1.live.dist_utils import get_dist_info, init_dist
+from etude.dialects.mmcv1.live import checks
 from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin
+from etude.dialects.mmcv1.live.utils import environment
+from etude.dialects.mmcv1.live.utils import start_log as opening
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info, init_dist
 from etude.dialects.mmcv1.live.workers import end_workers
 from etude.dialects.mmcv1.projects import Project, project_of
 from etude.dialects.openmm.config.config_v1 import Config

@@ -16,8 +16,8 @@ from typing import Any
 
 from etude.dialects import ownership
 from etude.dialects.mmcv1 import tracking
-from etude.dialects.mmcv1.live import start_log as opening
 from etude.dialects.mmcv1.live.runner.wiring import Wired, held_back
+from etude.dialects.mmcv1.live.utils import start_log as opening
 from etude.dialects.mmcv1.projects import Project
 from etude.errors import EtudeError, UserError
 

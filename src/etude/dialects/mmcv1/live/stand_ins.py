@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Any
 
 from etude.dialects.mmcv1 import tracking
-from etude.dialects.mmcv1.live import environment
-from etude.dialects.mmcv1.live import start_log as opening
 from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
 from etude.dialects.mmcv1.live.mmcls import models as mmcls_models
 from etude.dialects.mmcv1.live.mmcls import train as mmcls_train
 from etude.dialects.mmcv1.live.mmtrack import data as mmtrack_data
 from etude.dialects.mmcv1.live.mmtrack import models as mmtrack_models
 from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
+from etude.dialects.mmcv1.live.utils import environment
+from etude.dialects.mmcv1.live.utils import start_log as opening
 
 
 class StandIns:

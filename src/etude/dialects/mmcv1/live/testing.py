@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from etude.dialects.mmcv1.live.dist_utils import get_dist_info
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 
 
 @torch.no_grad()

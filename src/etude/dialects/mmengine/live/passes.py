@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from etude.checkpoint.state import Generators
 from etude.data.seeds import kept_generators
-from etude.dialects.mmengine.live.hooks.sampler_seed_hook import set_epoch
+from etude.dialects.mmengine.live.hooks.upkeep_hooks import set_epoch
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.openmm.live import position
 from etude.dialects.openmm.live.worker_states import from_tensors, to_tensors

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from etude.config.files import display
-from etude.dialects.libai.lazy.read_errors import is_users, put_on
+from etude.dialects.libai.lazy.reading.errors import is_users, put_on
 from etude.errors import UserCodeError
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')

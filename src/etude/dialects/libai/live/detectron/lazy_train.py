@@ -17,7 +17,7 @@ from etude.data.seeds import kept_generators
 from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
 from etude.dialects.libai.lazy.keys import try_get_key
 from etude.dialects.libai.lazy.origins import ORIGINS
-from etude.dialects.libai.lazy.read_errors import put_on
+from etude.dialects.libai.lazy.reading.errors import put_on
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.default import announce, create_ddp_model, default_writers, seed_from
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from etude.dialects.libai.lazy.read_errors import near
+from etude.dialects.libai.lazy.reading.errors import near
 from etude.dialects.libai.live.detectron.config.user_errors import about
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
 from etude.dialects.libai.live.optim.build import NORMS, with_bias_override

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from etude.dialects.libai.files import PeriodicCheckpointer
-from etude.dialects.libai.lazy.read_errors import put_on
+from etude.dialects.libai.lazy.reading.errors import put_on
 from etude.dialects.libai.live import trainer as shared
 from etude.dialects.libai.live.data import position
 from etude.dialects.libai.live.detectron.hooks.events import EventStorage

@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.formats.single import Patience
-from etude.dialects.mmcv1.live.dist_utils import allreduce_params, master_only
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.utils.dist import allreduce_params, master_only
 from etude.errors import SaveError
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from etude.dialects.mmcv1.live.checks import require
-from etude.dialects.mmcv1.live.dist_utils import allreduce_params, get_dist_info
 from etude.dialects.mmcv1.live.hooks.annealing import annealing_cos
 from etude.dialects.mmcv1.live.hooks.ema import EMAHook
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
 from etude.dialects.mmcv1.live.hooks.lr_updater import CosineAnnealingLrUpdaterHook, Rates, progress
 from etude.dialects.mmcv1.live.parallel import unwrap
+from etude.dialects.mmcv1.live.utils.dist import allreduce_params, get_dist_info
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner

@@ -12,8 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_
 
 from etude.dialects.mmcv1.live.checks import MissingOutput, require
-from etude.dialects.mmcv1.live.fp16_utils import wrap_fp16_model
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+from etude.dialects.mmcv1.live.utils.fp16 import wrap_fp16_model
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner

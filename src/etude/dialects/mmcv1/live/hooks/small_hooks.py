@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from etude.dialects.mmcv1.live.checks import require
-from etude.dialects.mmcv1.live.dist_utils import allreduce_params
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+from etude.dialects.mmcv1.live.utils.dist import allreduce_params
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from etude.dialects.mmcv1.live.checks import ConfigTypeError
-from etude.dialects.mmcv1.live.dist_utils import master_only
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS
 from etude.dialects.mmcv1.live.logger.base import LoggerHook, TrackerHook, need
 from etude.dialects.mmcv1.live.parallel import unwrap
+from etude.dialects.mmcv1.live.utils.dist import master_only
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner

@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigValueError
-from etude.dialects.mmcv1.live.dist_utils import get_dist_info
 from etude.dialects.mmcv1.live.mmcls.models import accuracy
 from etude.dialects.mmcv1.live.mmcls.scores import precision_recall_f1, support
 from etude.dialects.mmcv1.live.mmcls.wrappers import ConcatDataset, wrapped
 from etude.dialects.mmcv1.live.parallel import DataContainer, collate
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.mmcv1.live.workers import follow_torch as worker_init_fn
 from etude.dialects.mmcv1.live.workers import keep_workers, stay_seeded
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from etude.dialects.mmcv1.live.dist_utils import get_dist_info
 from etude.dialects.mmcv1.live.hooks import detection_hooks
 from etude.dialects.mmcv1.live.hooks.optimizer_hook import Fp16OptimizerHook
 from etude.dialects.mmcv1.live.hooks.small_hooks import DistSamplerSeedHook
@@ -20,7 +19,8 @@ from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.mmcv1.live.parallel import MMDataParallel, MMDistributedDataParallel
 from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
-from etude.dialects.mmcv1.live.seeding import init_random_seed
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info
+from etude.dialects.mmcv1.live.utils.seeding import init_random_seed
 from etude.dialects.openmm.logging_v1 import get_logger
 
 __all__ = [

@@ -6,11 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.mmcv1.live.checks import require
-from etude.dialects.mmcv1.live.dist_utils import master_only
 from etude.dialects.mmcv1.live.hooks import evaluation
 from etude.dialects.mmcv1.live.hooks.checkpoint_hook import CheckpointHook
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS
 from etude.dialects.mmcv1.live.logger.trackers import WandbLoggerHook
+from etude.dialects.mmcv1.live.utils.dist import master_only
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner

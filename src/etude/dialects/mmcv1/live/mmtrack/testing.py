@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from etude.dialects.mmcv1.live import testing
-from etude.dialects.mmcv1.live.dist_utils import get_dist_info
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 
 #: Results by kind, or in one list where the model gives lists as detectors do.
 Results = dict[str, list[Any]] | list[Any]

@@ -19,7 +19,7 @@ from etude.dialects.mmcv1.live.parallel import MMDataParallel
 from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
-from etude.dialects.mmcv1.live.seeding import init_random_seed
+from etude.dialects.mmcv1.live.utils.seeding import init_random_seed
 from etude.dialects.mmcv1.tracking import trains_a_part
 from etude.dialects.openmm.logging_v1 import get_logger
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from etude.checkpoint.formats.single import Patience
 from etude.dialects.mmengine import files
+from etude.dialects.mmengine.checks.results import missing_result
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.hooks.best_rules import BestRules
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED, DataBatch
-from etude.dialects.mmengine.results import missing_result
 from etude.dialects.openmm.errors import ConfigKeyError
 from etude.dialects.openmm.file_io.fileio import FileClient
 from etude.dialects.openmm.file_io.storage import get_file_backend

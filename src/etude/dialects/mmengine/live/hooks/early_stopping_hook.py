@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from etude.dialects.mmengine.checks.results import missing_result
 from etude.dialects.mmengine.live.hooks.hook import Hook
-from etude.dialects.mmengine.results import missing_result
 from etude.dialects.mmengine.rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
 from etude.dialects.openmm.errors import ConfigRuntimeError
 

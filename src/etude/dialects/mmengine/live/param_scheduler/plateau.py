@@ -5,9 +5,9 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
+from etude.dialects.mmengine.checks.results import missing_result
 from etude.dialects.mmengine.live.param_scheduler.base import INF, _ParamScheduler
 from etude.dialects.mmengine.live.registry import PARAM_SCHEDULERS
-from etude.dialects.mmengine.results import missing_result
 from etude.dialects.openmm.errors import ConfigKeyError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from etude.dialects.libai.lazy.read_errors import near, put_on
+from etude.dialects.libai.lazy.reading.errors import near, put_on
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live.detectron.config.user_errors import about
 from etude.errors import ConfigError, OutOfScope

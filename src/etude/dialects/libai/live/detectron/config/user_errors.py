@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from etude.dialects.libai.lazy.read_errors import is_users, put_on
+from etude.dialects.libai.lazy.reading.errors import is_users, put_on
 from etude.errors import ConfigError
 
 

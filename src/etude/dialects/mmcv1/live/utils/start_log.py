@@ -6,9 +6,9 @@ import logging
 from typing import Any
 
 from etude.config.dump import REDACTED, is_secret_key
-from etude.dialects.mmcv1.live.dist_utils import get_dist_info
-from etude.dialects.mmcv1.live.environment import collect_env
-from etude.dialects.mmcv1.live.seeding import init_random_seed, set_random_seed
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info
+from etude.dialects.mmcv1.live.utils.environment import collect_env
+from etude.dialects.mmcv1.live.utils.seeding import init_random_seed, set_random_seed
 from etude.dialects.openmm.config.config_v1 import Config
 
 _DASHES = "-" * 60 + "\n"

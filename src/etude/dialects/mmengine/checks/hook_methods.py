@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from etude.dialects.mmengine.components import Components
+from etude.dialects.mmengine.checks.components import Components
 from etude.dialects.openmm.checks.hook_methods import tell_methods
 
 _HOOK = "etude.dialects.mmengine.live.hooks.hook:Hook"

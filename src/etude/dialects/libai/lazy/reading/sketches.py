@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from etude.dialects.libai.lazy.read_errors import hinted, near
+from etude.dialects.libai.lazy.reading.errors import hinted, near
 from etude.dialects.libai.names import MODULES
 from etude.inspection import signatures
 

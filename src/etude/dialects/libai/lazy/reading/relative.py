@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from etude.dialects.libai.lazy.extra import dict_config
-from etude.dialects.libai.lazy.read_errors import hinted, near
-from etude.dialects.libai.lazy.sketches import sketching
+from etude.dialects.libai.lazy.reading.errors import hinted, near
+from etude.dialects.libai.lazy.reading.sketches import sketching
 
 PREFIX = "_cfg_loader"
 
@@ -57,7 +57,7 @@ def compiled(path: str) -> Any:
     return compile(text, path, "exec")
 
 
-#: Whether configs are read without importing what they name; see :mod:`etude.dialects.libai.lazy.sketches`.
+#: Whether configs are read without importing what they name; see :mod:`etude.dialects.libai.lazy.reading.sketches`.
 sketched: ContextVar[bool] = ContextVar("sketched", default=False)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etude.config.tree import Path, dotted
-from etude.dialects.mmengine.components import Components
+from etude.dialects.mmengine.checks.components import Components
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.typos import Words
 from etude.errors import nearest, suggest

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from etude.dialects.mmcv1.live.dist_utils import get_dist_info
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 
 
 def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool = False) -> None:

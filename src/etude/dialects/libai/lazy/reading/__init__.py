@@ -1,0 +1,1 @@
+"""Reads lazy configs: relative imports, names that are only sketched, and errors with their place."""

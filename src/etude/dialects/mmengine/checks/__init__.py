@@ -1,0 +1,1 @@
+"""Finds mistakes in MMEngine configs without building anything."""

@@ -1,0 +1,120 @@
+"""Small hooks of every run: time, the order of samples, memory, buffers of several processes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from etude.dialects.mmengine.live.dist.collectives import all_reduce_params
+from etude.dialects.mmengine.live.dist.utils import is_distributed
+from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
+
+
+class IterTimerHook(Hook):
+    """Scalars ``<mode>/data_time`` and ``<mode>/time``, and the info ``eta`` in seconds."""
+
+    priority = "NORMAL"
+
+    def __init__(self) -> None:
+        self.time_sec_tot = 0.0
+        self.time_sec_test_val = 0.0
+        self.start_iter = 0
+        self.t = time.time()
+
+    def before_train(self, runner: Any) -> None:
+        self.start_iter = runner.iter
+        self.time_sec_tot = 0.0
+
+    def _before_epoch(self, runner: Any, mode: str = "train") -> None:
+        self.t = time.time()
+
+    def _after_epoch(self, runner: Any, mode: str = "train") -> None:
+        self.time_sec_test_val = 0.0
+
+    def _before_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None, mode: str = "train") -> None:
+        runner.message_hub.update_scalar(f"{mode}/data_time", time.time() - self.t)
+
+    def _after_iter(
+        self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: Any = None, mode: str = "train"
+    ) -> None:
+        now = time.time()
+        spent, self.t = now - self.t, now
+        hub = runner.message_hub
+        hub.update_scalar(f"{mode}/time", spent)
+        if mode == "train":
+            done = runner.iter + 1
+            self.time_sec_tot += spent
+            eta = self.time_sec_tot / (done - self.start_iter) * (runner.max_iters - done)
+        else:
+            loader = runner.val_dataloader if mode == "val" else runner.test_dataloader
+            self.time_sec_test_val += spent
+            eta = self.time_sec_test_val / (batch_idx + 1) * (len(loader) - batch_idx - 1)
+        hub.update_info("eta", eta)
+
+
+class DistSamplerSeedHook(Hook):
+    """``set_epoch`` of the sampler, or of the batch sampler's sampler."""
+
+    priority = "NORMAL"
+
+    def before_train_epoch(self, runner: Any) -> None:
+        set_epoch(runner.train_loop.dataloader, runner.epoch)
+
+
+def set_epoch(dataloader: Any, epoch: int) -> None:
+    """Tell whichever sampler of ``dataloader`` wants to know that ``epoch`` begins."""
+    inner = getattr(getattr(dataloader, "batch_sampler", None), "sampler", None)
+    sampler: Any
+    for sampler in (getattr(dataloader, "sampler", None), inner):
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+            return
+
+
+class EmptyCacheHook(Hook):
+    """``torch.cuda.empty_cache()`` before or after epochs, or after iterations."""
+
+    priority = "NORMAL"
+
+    def __init__(self, before_epoch: bool = False, after_epoch: bool = True, after_iter: bool = False) -> None:
+        self._do_before_epoch = before_epoch
+        self._do_after_epoch = after_epoch
+        self._do_after_iter = after_iter
+
+    def _after_iter(
+        self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: Any = None, mode: str = "train"
+    ) -> None:
+        if self._do_after_iter:
+            torch.cuda.empty_cache()
+
+    def _before_epoch(self, runner: Any, mode: str = "train") -> None:
+        if self._do_before_epoch:
+            torch.cuda.empty_cache()
+
+    def _after_epoch(self, runner: Any, mode: str = "train") -> None:
+        if self._do_after_epoch:
+            torch.cuda.empty_cache()
+
+
+class SyncBuffersHook(Hook):
+    """After each training epoch, and before a validation that comes in the middle of one."""
+
+    priority = "NORMAL"
+
+    def __init__(self) -> None:
+        self.distributed = is_distributed()
+        # An iteration loop validates before its one epoch is over; then the buffers have not been united yet.
+        self.called_in_train = False
+
+    def before_val_epoch(self, runner: Any) -> None:
+        if self.distributed:
+            if not self.called_in_train:
+                all_reduce_params(runner.model.buffers(), op="mean")
+            self.called_in_train = False
+
+    def after_train_epoch(self, runner: Any) -> None:
+        if self.distributed:
+            all_reduce_params(runner.model.buffers(), op="mean")
+            self.called_in_train = True
