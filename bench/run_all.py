@@ -25,6 +25,7 @@ COMMANDS = {
     "data": ["data.py"],
     "optim": ["optim.py"],
     "startup": ["startup.py"],
+    "end to end": ["end_to_end.py"],
 }
 
 
