@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -83,6 +84,29 @@ def test_a_tracker_that_hangs_is_left_behind(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="collect does not answer; 4 records were not sent"):
         hanging.close()
     gate.set()
+
+
+def test_a_tracker_that_had_nothing_to_do_for_long_is_not_taken_for_one_that_hangs(tmp_path, monkeypatch, recwarn):
+    monkeypatch.setattr(outbox, "PATIENCE", 0.01)
+    idle = Collect(tmp_path, system=False)
+    idle.write(record(1))
+    assert idle._outbox.ask(lambda: "all sent") == "all sent"
+    time.sleep(0.1)
+    idle.write(record(2))
+    idle.close()
+    assert [step for step, _ in idle.got] == [1, 2] and not recwarn.list
+
+
+def test_what_nobody_closed_is_sent_when_the_process_ends(tmp_path):
+    code = """
+from etude.events.trackers.outbox import Outbox
+box = Outbox("service")
+for number in range(3):
+    box.put(print, "sent", number)
+raise SystemExit(3)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 3 and done.stdout.splitlines() == ["sent 0", "sent 1", "sent 2"]
 
 
 def test_a_tracker_that_fails_is_switched_off_with_one_warning(tmp_path):

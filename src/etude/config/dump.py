@@ -58,6 +58,27 @@ def redact(values: Any) -> Any:
     return _public(values, (), {}, [])
 
 
+def public_text(text: str, values: Any) -> str:
+    """Return ``text``, which shows ``values`` in some language, without the texts of keys that are called like secrets.
+
+    >>> public_text("hub = dict(token='abcdefgh')", {"hub": {"token": "abcdefgh"}})
+    "hub = dict(token='REDACTED')"
+    """
+    for secret in _secrets_in(values):
+        found = secret if len(secret) >= _SHORTEST_SECRET else repr(secret)
+        text = text.replace(found, REDACTED if found == secret else repr(REDACTED))
+    return text
+
+
+def _secrets_in(values: Any) -> list[str]:
+    if isinstance(values, Mapping):
+        own = [text for key, item in values.items() if _is_secret(key, item) for text in _texts(item)]
+        return own + [text for item in values.values() for text in _secrets_in(item)]
+    if isinstance(values, list | tuple):
+        return [text for item in values for text in _secrets_in(item)]
+    return []
+
+
 def to_yaml(values: Any) -> str:
     """Plain YAML in the order given. Objects of a Python config are written as their dotted path or repr."""
     return yaml.dump(_plain(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
@@ -73,7 +94,8 @@ def _public(value: Any, path: Path, secrets: Mapping[Path, str], spoken: list[st
             for key, item in value.items()
         }  # fmt: skip
     if isinstance(value, list | tuple):
-        return [_public(item, (*path, index), secrets, spoken) for index, item in enumerate(value)]
+        items = [_public(item, (*path, index), secrets, spoken) for index, item in enumerate(value)]
+        return tuple(items) if isinstance(value, tuple) else items
     return _without(value, spoken) if isinstance(value, str) else value
 
 

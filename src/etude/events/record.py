@@ -62,7 +62,12 @@ class Events:
             self._pending[name] = [value]
 
     def put_media(self, kind: str, name: str, value: Any) -> None:
-        """Record an ``image`` (H×W×C array), a ``histogram`` (any array) or a ``text``."""
+        """Record an ``image`` (H×W×C array), a ``histogram`` (any array) or a ``text``, as it is now."""
+        # A copy: training may change a tensor before a tracker's thread reads it.
+        if hasattr(value, "detach"):
+            value = value.detach().clone()
+        elif hasattr(value, "__array_interface__"):
+            value = value.copy()
         self._media.append((kind, name, value))
 
     def flush(self, *, step: int, epoch: int, split: str = "train") -> Record:

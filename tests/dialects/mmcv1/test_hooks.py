@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,11 @@ import torch
 from torch import nn
 
 from etude.errors import MissingExtra, OutOfScope
+from etude.events.trackers import outbox
+from etude.events.trackers.mlflow import MlflowRun
+from etude.events.trackers.wandb import WandbRun
 from tests.dialects.mmcv1.toys import Net, assert_same_bits, noisy_loader, weights
+from tests.events.offline import read_wandb
 
 from mmcv.runner import HOOKS, EvalHook, auto_fp16, force_fp32, set_random_seed, wrap_fp16_model  # isort: skip
 
@@ -82,47 +89,92 @@ class Tracker:
 @pytest.mark.parametrize(
     ("hook", "modules", "written"),
     [
-        (
-            {"type": "MlflowLoggerHook", "exp_name": "e", "tags": {"t": 1}, "params": {"p": 2}},
-            ["mlflow"],
-            "log_metrics",
-        ),
-        ({"type": "WandbLoggerHook", "with_step": False, "define_metric_cfg": {"acc": "max"}}, ["wandb"], "log"),
-        ({"type": "NeptuneLoggerHook"}, ["neptune"], "init_run()[train/loss].append"),
-        ({"type": "ClearMLLoggerHook"}, ["clearml"], "Task.init().get_logger().report_scalar"),
         ({"type": "SegmindLoggerHook"}, ["segmind", "segmind.tracking", "segmind.tracking.fluent"], "log_metrics"),
         ({"type": "PaviLoggerHook", "add_last_ckpt": True}, ["pavi"], "SummaryWriter().add_scalars"),
     ],
 )
-def test_a_tracker_gets_the_values(
+def test_a_tracker_that_cannot_be_installed_gets_the_values(
     make_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: Any, modules: list[str], written: str
 ) -> None:
     calls: list[Any] = []
-    for module in [*modules, f"{modules[0]}.pytorch"]:
+    for module in modules:
         monkeypatch.setitem(sys.modules, module, Tracker(calls))
     _train(make_runner, tmp_path, log_config={"interval": 3, "hooks": [{"type": "TextLoggerHook"}, hook]})
-    told = [(args, kwargs) for name, args, kwargs in calls if name == written]
-    assert len(told) == 4 or (written == "Task.init().get_logger().report_scalar" and len(told) == 12)
-    if written in ("log_metrics", "log", "SummaryWriter().add_scalars"):
-        values = next(v for v in (*told[0][0], *told[0][1].values()) if isinstance(v, dict))
-        assert {name.removeprefix("train/") for name in values} >= {"loss", "learning_rate", "momentum"}
+    sent = [(args, kwargs) for name, args, kwargs in calls if name == written]
+    assert len(sent) == 4
+    values = next(v for v in (*sent[0][0], *sent[0][1].values()) if isinstance(v, dict))
+    assert {name.removeprefix("train/") for name in values} >= {"loss", "learning_rate", "momentum"}
+
+
+def test_wandb_and_mlflow_get_the_values_and_the_files(
+    make_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    monkeypatch.setattr(outbox, "OPENING", 300.0)
+    monkeypatch.chdir(tmp_path)
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    mlflow.create_experiment("e", (tmp_path / "artifacts").as_uri())
+    wandb = {"type": "WandbLoggerHook", "init_kwargs": {"mode": "offline", "dir": str(tmp_path / "w")}}
+    (tmp_path / "w").mkdir()
+    seen: list[str] = []
+    custom = {
+        "type": "ClosureHook",
+        "fn_name": "before_train_epoch",
+        "fn": lambda runner: seen.append(mlflow.active_run().info.run_id),
+    }
+    try:
+        hooks = [
+            {"type": "TextLoggerHook"},
+            {**wandb, "define_metric_cfg": {"acc": "max"}},
+            {"type": "MlflowLoggerHook", "exp_name": "e", "tags": {"t": 1}, "params": {"p": 2}},
+        ]
+        _train(make_runner, tmp_path, log_config={"interval": 3, "hooks": hooks}, custom=[custom])
+        assert mlflow.active_run() is None
+        (run,) = mlflow.MlflowClient().search_runs(["1"])
+        losses = mlflow.MlflowClient().get_metric_history(run.info.run_id, "train/loss")
+    finally:
+        mlflow.set_tracking_uri(before)
+    assert seen == [run.info.run_id] * 2 and run.info.status == "FINISHED"
+    assert [metric.step for metric in losses] == [3, 6, 9, 12]
+    assert run.data.params == {"p": "2"} and run.data.tags["t"] == "1"
+    assert {"learning_rate", "momentum"} <= set(run.data.metrics)
+    assert list((tmp_path / "artifacts").rglob("data/*"))  # the model
+    kept = read_wandb(tmp_path / "w")
+    assert [row["_step"] for row in kept.rows] == [3, 6, 9, 12]
+    assert [row["train/loss"] for row in kept.rows] == pytest.approx([metric.value for metric in losses])
+    ((name, _, _, files),) = kept.artifacts
+    assert name == "artifacts" and any(file.endswith(".log.json") for file in files)
+
+
+@pytest.mark.parametrize(
+    ("package", "hook", "written"),
+    [
+        ("neptune", {"type": "NeptuneLoggerHook", "init_kwargs": {"mode": "offline"}}, ".neptune"),
+        ("clearml", {"type": "ClearMLLoggerHook", "init_kwargs": {"project_name": "p", "task_name": "t"}}, ""),
+        ("dvclive", {"type": "DvcliveLoggerHook", "save_dvc_exp": False, "by_epoch": False}, "dvclive/metrics.json"),
+    ],
+)
+def test_a_tracker_gets_the_values_where_it_is_installed(
+    make_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, hook: Any, written: str
+) -> None:
+    monkeypatch.setenv("CLEARML_OFFLINE_MODE", "1")
+    pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=f".*{hook['type']}")
+        runner = _train(make_runner, tmp_path, log_config={"interval": 3, "hooks": [{"type": "TextLoggerHook"}, hook]})
+    if package == "clearml":
+        (tracker,) = [hook for hook in runner.hooks if type(hook).__name__ == "ClearMLLoggerHook"]
+        with zipfile.ZipFile(Path(tracker.task.get_offline_mode_folder()).with_suffix(".zip")) as kept:
+            assert kept.read("metrics.jsonl").count(b"learning_rate") >= 4
+    else:
+        assert (tmp_path / written).exists()
 
 
 class FakeLive:
-    """What DVCLive offers."""
-
-    def __init__(self) -> None:
-        self.step, self.logged = -1, []
-
-    def set_step(self, step: int) -> None:
-        self.step = step
-
-    def log(self, name: str, value: float) -> None:
-        self.logged.append((self.step, name))
-
-
-class FakeLiveToday:
-    """What DVCLive offers since version 1."""
+    """Has what the hook uses of ``dvclive.Live``."""
 
     def __init__(self) -> None:
         self.step, self.logged = -1, []
@@ -134,37 +186,6 @@ class FakeLiveToday:
         self.logged.append((self.step, "summary"))
 
 
-class OldNeptune:
-    """What Neptune offered before version 1."""
-
-    def __init__(self) -> None:
-        self.logged: list[Any] = []
-
-    def init(self, **kwargs: Any) -> OldNeptune:
-        return self
-
-    def __getitem__(self, tag: str) -> Any:
-        log = lambda value, step=None: self.logged.append((tag, step))  # noqa: E731
-        return type("Series", (), {"log": staticmethod(log)})
-
-    def stop(self) -> None:
-        self.logged.append("stopped")
-
-
-def test_trackers_are_served_by_their_old_and_new_names(
-    make_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    live, neptune = FakeLiveToday(), OldNeptune()
-    monkeypatch.setitem(sys.modules, "neptune", type(sys)("neptune"))
-    monkeypatch.setitem(sys.modules, "neptune.new", neptune)
-    hooks = [{"type": "DvcliveLoggerHook", "dvclive": live, "by_epoch": False}, {"type": "NeptuneLoggerHook"}]
-    _train(make_runner, tmp_path, log_config={"interval": 6, "hooks": hooks})
-    assert (6, "train/loss") in live.logged
-    assert (12, "summary") in live.logged
-    assert ("train/loss", 12) in neptune.logged
-    assert neptune.logged[-1] == "stopped"
-
-
 def test_dvclive_gets_results_per_epoch(make_runner: Any, tmp_path: Path) -> None:
     live = FakeLive()
     runner = make_runner(Net(), max_epochs=2)
@@ -173,7 +194,26 @@ def test_dvclive_gets_results_per_epoch(make_runner: Any, tmp_path: Path) -> Non
     runner.register_hook(EvalHook(noisy_loader()), priority="LOW")
     runner.run([noisy_loader()], TRAIN)
     assert [entry for entry in live.logged if entry[1] == "val/acc"] == [(0, "val/acc"), (1, "val/acc")]
+    assert (1, "summary") in live.logged
     assert (tmp_path / "model.pth").is_file()
+
+
+def test_a_tracker_that_hangs_or_fails_does_not_stop_training(
+    make_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(outbox, "OPENING", 0.2)
+    monkeypatch.setattr(outbox, "PATIENCE", 0.2)
+    monkeypatch.setattr(WandbRun, "begin", lambda *args, **settings: gate.wait(300))
+    monkeypatch.setattr(MlflowRun, "begin", lambda *args, **settings: 1 / 0)
+    hooks = [{"type": "TextLoggerHook"}, {"type": "WandbLoggerHook"}, {"type": "MlflowLoggerHook"}]
+    with pytest.warns(UserWarning) as said:
+        runner = _train(make_runner, tmp_path, log_config={"interval": 3, "hooks": hooks})
+    gate.set()
+    assert runner.iter == 12
+    text = "\n".join(str(one.message) for one in said)
+    assert "WandbLoggerHook does not answer; 5 records were not sent" in text
+    assert "MlflowLoggerHook failed and is switched off; training goes on: ZeroDivisionError" in text
 
 
 def test_half_precision_without_cuda_trains_in_single_precision(make_runner: Any, tmp_path: Path) -> None:

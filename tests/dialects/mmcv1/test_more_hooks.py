@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from math import cos, exp, pi
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from torch import nn
 
 from etude.dialects.mmcv1.live.hooks import detection_hooks
 from etude.dialects.mmcv1.live.mmcls import wandb_hook
-from tests.dialects.mmcv1.test_hooks import Tracker
+from etude.events.trackers import outbox
 from tests.dialects.mmcv1.toys import Net, noisy_loader
+from tests.events.offline import read_wandb
 
 from mmcv.runner import HOOKS, EvalHook, Hook  # isort: skip
 
@@ -102,21 +102,21 @@ def test_a_loss_that_is_no_number_ends_the_run(make_runner: Any) -> None:
 def test_mmclassifications_wandb_keeps_checkpoints_with_their_results(
     make_runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, iters: bool
 ) -> None:
-    calls: list[Any] = []
-    monkeypatch.setitem(sys.modules, "wandb", Tracker(calls))
+    monkeypatch.setattr(outbox, "OPENING", 300.0)
     length = {"max_iters": 6} if iters else {"max_epochs": 2}
     runner = make_runner(Net(), folder=tmp_path, **length)
     logger = {"type": "MMClsWandbHook", "log_checkpoint": True, "log_checkpoint_metadata": True, "num_eval_images": 0}
+    logger["init_kwargs"] = {"mode": "offline", "dir": str(tmp_path), "settings": {"silent": True}}
     interval = 3 if iters else 1
     runner.register_training_hooks(
         {"policy": "fixed"}, {}, {"interval": interval}, {"interval": 2, "hooks": [{"type": "TextLoggerHook"}, logger]}
     )
     runner.register_hook(EvalHook(noisy_loader(), interval=interval, by_epoch=not iters), priority="LOW")
     runner.run([noisy_loader()], TRAIN)
-    made = [(args, kwargs) for name, args, kwargs in calls if name == "Artifact"]
+    kept = read_wandb(tmp_path)
     unit, numbers = ("iter", [3, 6]) if iters else ("epoch", [1, 2])
-    assert [kwargs["metadata"][unit] for _, kwargs in made] == numbers
-    assert all("acc" in kwargs["metadata"] for _, kwargs in made)
-    files = [args[0] for name, args, _ in calls if name == "Artifact().add_file"]
-    assert files == [str(tmp_path / f"{unit}_{number}.pth") for number in numbers]
-    assert calls[-1][0] == "finish"
+    assert [metadata[unit] for _, _, metadata, _ in kept.artifacts] == numbers
+    assert all("acc" in metadata for _, _, metadata, _ in kept.artifacts)
+    assert [files for *_, files in kept.artifacts] == [[f"{unit}_{number}.pth"] for number in numbers]
+    assert [f"{unit}_{number}" in aliases for number, (_, aliases, _, _) in zip(numbers, kept.artifacts)] == [True] * 2
+    assert kept.exit_code == 0

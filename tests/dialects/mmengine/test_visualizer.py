@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib.util import find_spec
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import torch
 from etude.dialects import imports
 from etude.dialects.imports import MissingOriginal
 from etude.errors import MissingExtra
+from etude.events.trackers import outbox
+from tests.events.offline import read_wandb
 from tests.projects.conftest import Projects, fetched
 
 imports.install()
@@ -161,16 +163,74 @@ def test_tensorboard_has_the_scalars(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in found.Scalars("acc")] == [(3, 0.5)]
 
 
-def test_wandb_takes_rows_where_it_is_installed(tmp_path: Path) -> None:
-    backend = WandbVisBackend(str(tmp_path), init_kwargs={"mode": "disabled"}, define_metric_cfg={"loss": "min"})
-    if find_spec("wandb") is None:
-        with pytest.raises(MissingExtra):
-            backend.add_scalar("acc", 0.5)
-        return
-    backend.add_scalars({"loss": 1.0}, step=3)
-    backend.add_scalar("acc", 0.5)
-    assert backend.experiment.__name__ == "wandb"
-    backend.close()
+def test_wandb_and_mlflow_keep_scalars_images_and_the_config_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    monkeypatch.setattr(outbox, "OPENING", 300.0)
+    monkeypatch.chdir(tmp_path)  # W&B keeps the code of the current folder
+    before = mlflow.get_tracking_uri()
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it
+    config = Config({"lr": 0.1, "hooks": [{"type": "Report", "api_key": "abc-hidden"}], "work_dir": str(tmp_path)})
+    backends = [
+        WandbVisBackend(
+            str(tmp_path / "w"),
+            init_kwargs={"mode": "offline", "settings": {"silent": True}},
+            define_metric_cfg={"loss": "min"},
+        ),
+        MLflowVisBackend(str(tmp_path), exp_name="e", run_name="r", tags={"t": 1}, params={"p": 2}),
+    ]
+    try:
+        for backend in backends:
+            backend.add_config(config)
+            backend.add_scalars({"loss": 1.0, "acc": torch.tensor(0.5)}, step=3)
+            backend.add_scalar("loss", np.float32(0.25), 4)
+            backend.add_image("img.png", np.zeros((4, 4, 3), dtype=np.uint8), 4)
+        assert backends[1].experiment.active_run().data.tags["mlflow.runName"] == "r"
+        assert backends[0].experiment.run is not None
+        for backend in backends:
+            backend.close()
+        client = mlflow.MlflowClient()
+        (run,) = client.search_runs([client.get_experiment_by_name("e").experiment_id])
+        losses = client.get_metric_history(run.info.run_id, "loss")
+    finally:
+        mlflow.set_tracking_uri(before)
+    assert [(metric.step, metric.value) for metric in losses] == [(3, 1.0), (4, 0.25)]
+    assert run.data.params["lr"] == "0.1" and run.data.params["hooks.0.api_key"] == "REDACTED"
+    assert run.data.params["p"] == "2" and run.info.status == "FINISHED"
+    assert {path.name for path in (tmp_path / "mlartifacts").rglob("*.p*")} == {"config.py", "img.png"}
+    kept = read_wandb(tmp_path / "w")
+    assert [(row.get("loss"), row.get("acc")) for row in kept.rows] == [(1, 0.5), (0.25, None), (None, None)]
+    assert kept.config["lr"] == 0.1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"abc-hidden" in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("package", "kind", "settings", "written"),
+    [
+        ("aim", AimVisBackend, {"log_system_params": False}, ".aim"),
+        ("clearml", ClearMLVisBackend, {"project_name": "p", "task_name": "t"}, ""),
+        ("dvclive", DVCLiveVisBackend, {"dir": "live", "save_dvc_exp": False, "dvcyaml": None}, "live/metrics.json"),
+        ("neptune", NeptuneVisBackend, None, ".neptune"),
+    ],
+)
+def test_a_tracker_takes_scalars_where_it_is_installed(
+    package: str, kind: Any, settings: Any, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEARML_OFFLINE_MODE", "1")
+    pytest.importorskip(package)
+    monkeypatch.setattr(outbox, "OPENING", 300.0)
+    monkeypatch.chdir(tmp_path)
+    backend = kind(save_dir=str(tmp_path), init_kwargs=settings)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=f".*{kind.__name__}")
+        backend.add_config(Config({"lr": 0.1}))
+        backend.add_scalars({"loss": 1.0, "acc": torch.tensor(0.5)}, step=3)
+        backend.add_image("img", np.zeros((4, 4, 3), dtype=np.uint8), 3)
+        assert backend.experiment is not None
+        backend.close()
+    assert (tmp_path / written).exists()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,9 @@ from etude.checkpoint.formats import foreign
 from etude.checkpoint.formats.single import save_file
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.disk import write_atomically
+from etude.events.trackers.outbox import Outbox
+from etude.events.trackers.service import is_installed
+from etude.events.trackers.tensorboard import EventFiles
 
 _STAMP = "%y%m%d-%H%M%S"
 _FORMAT = "%(asctime)s - %(name)s - %(levelname)s - %(message)s"
@@ -51,7 +54,10 @@ class Saver:
         self.logger.setLevel(loggingLevel)
         self._handlers: list[logging.Handler] = []
         self._hear(logging.FileHandler(_free(folder, f"{time.strftime(_STAMP)}.log"), encoding="utf-8"), _FORMAT)
-        self._board = _board(folder) if tensorboard else None
+        self._files, self._outbox = EventFiles(), Outbox("TensorBoard")
+        self._shows = tensorboard and is_installed(EventFiles.package)
+        if self._shows:
+            self._outbox.put(self._files.begin, folder)
         if config is not None:
             plain = config.serialize() if hasattr(config, "serialize") else config
             text = yaml.safe_dump(plain, sort_keys=False).encode()
@@ -88,10 +94,9 @@ class Saver:
         self.logger.setLevel(level)
 
     def forget_after(self, step: int) -> None:
-        """What the board was reported later steps is reported again by a run that resumes from here."""
-        if self._board is not None:
-            self._board.close()
-            self._board = _board(self.folder, purge_step=step + 1)
+        """Hide later steps from TensorBoard: a run that resumes from here reports them again."""
+        if self._shows:
+            self._outbox.put(self._files.begin_again, step + 1)
 
     def _hear(self, handler: logging.Handler, form: str) -> None:
         handler.setFormatter(logging.Formatter(form))
@@ -102,8 +107,8 @@ class Saver:
         for handler in self._handlers:
             self.logger.removeHandler(handler)
             handler.close()
-        if self._board is not None:
-            self._board.close()
+        if self._shows:
+            self._outbox.close(self._files.finish)
 
     def undo(self) -> None:
         """Leave the folder as it was found: for a run that could not be started."""
@@ -138,16 +143,18 @@ class Saver:
         self.logger.critical(message, *args)
 
     def add_scalar(self, tag: str, value: Any, global_step: int | None = None, **kwds: Any) -> None:
-        if self._board is not None:
-            self._board.add_scalar(tag, value, global_step=global_step, **kwds)
+        self._show("add_scalar", tag, value, global_step=global_step, **kwds)
 
     def add_images(self, tag: str, images: Any, global_step: int | None = None, **kwds: Any) -> None:
-        if self._board is not None:
-            self._board.add_images(tag, images, global_step=global_step, **kwds)
+        self._show("add_images", tag, images, global_step=global_step, **kwds)
 
     def add_histogram(self, tag: str, values: Any, global_step: int | None = None, **kwds: Any) -> None:
-        if self._board is not None:
-            self._board.add_histogram(tag, values, global_step=global_step, **kwds)
+        self._show("add_histogram", tag, values, global_step=global_step, **kwds)
+
+    def _show(self, method: str, tag: str, value: Any, **options: Any) -> None:
+        if self._shows:  # a copy of a tensor: training may change it before the thread reads it
+            kept = value.detach().clone() if hasattr(value, "detach") else value
+            self._outbox.put(self._files.call, method, tag, kept, **options)
 
 
 class Restorable:
@@ -202,11 +209,3 @@ def _free(folder: Path, name: str) -> Path:
         moment += 1
         stem = time.strftime(_STAMP, time.localtime(moment))
     return folder / f"{stem}{dot}{ending}"
-
-
-def _board(folder: Path, **options: Any) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder), **options)

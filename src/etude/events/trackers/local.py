@@ -7,13 +7,48 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etude.events.trackers.tracker import Job, Tracker, finite
+from etude.events.trackers.service import Service, files_in, finite
+from etude.events.trackers.tracker import Job, Tracker
 
 
-class Aim(Tracker):
-    """A run in the Aim repository ``repo`` (default: beside the runs)."""
+class AimRun(Service):
+    """What ``aim.Run`` gives, by the names that every tracker has."""
 
-    package = name = "aim"
+    package = "aim"
+
+    def begin(self, **settings: Any) -> str:
+        """Call ``aim.Run(**settings)``. The environment, which may hold secrets, is not kept unless asked for."""
+        import aim
+
+        self.module = aim
+        self.run: Any = aim.Run(**settings)
+        return str(self.run.hash)
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            self.run.track(value, name=name, step=step)
+
+    def image(self, name: str, value: Any, step: int) -> None:
+        self.run.track(self.module.Image(value), name=name, step=step)
+
+    def histogram(self, name: str, value: Any, step: int) -> None:
+        self.run.track(self.module.Distribution(value), name=name, step=step)
+
+    def text(self, name: str, value: str, step: int) -> None:
+        self.run.track(self.module.Text(value), name=name, step=step)
+
+    def artifact(self, name: str, path: Path) -> None:
+        for inside, file in files_in(path):
+            self.run.log_artifact(str(file), name=f"{name}/{inside}", block=True)
+
+    def finish(self) -> None:
+        self.run.close()
+
+
+class Aim(AimRun, Tracker):
+    """A run in the Aim repository ``repo`` (default: beside the runs); artifacts go to ``aim-artifacts`` there."""
+
+    name = "aim"
 
     def __init__(
         self,
@@ -28,72 +63,73 @@ class Aim(Tracker):
         self.repo, self.experiment, self.tags = repo, experiment, list(tags)
 
     def open(self, job: Job) -> str:
-        import aim
-
-        home = self.repo or str(job.folder.absolute().parent)
-        self._aim = aim
-        self._run = aim.Run(
+        beside = job.folder.absolute().parent
+        known = self.begin(
             run_hash=job.known_as or None,
-            repo=home,
+            repo=self.repo or str(beside),
             experiment=self.experiment,
             system_tracking_interval=None,
             log_system_params=False,
             capture_terminal_logs=False,
         )
         if not job.known_as:
-            self._run["plan"] = dict(job.plan)
-            self._run["git_commit"] = job.commit
+            self.run.set_artifacts_uri((beside / "aim-artifacts").as_uri())
+            self.run["plan"] = dict(job.plan)
+            self.run["git_commit"] = job.commit
             for tag in self.tags:
-                self._run.add_tag(tag)
-        return str(self._run.hash)
+                self.run.add_tag(tag)
+        return known
+
+
+class DvcLiveRun(Service):
+    """What ``dvclive.Live`` gives, by the names that every tracker has."""
+
+    package = "dvclive"
+
+    def begin(self, live: Any = None, **settings: Any) -> str:
+        """Make ``Live(**settings)``, or take the ``live`` that is there."""
+        if live is None:
+            from dvclive import Live
+
+            live = Live(**settings)
+        self.live: Any = live
+        return str(getattr(live, "dir", ""))
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        self.live.log_params(values)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
+        self.live.step = step
         for name, value in values.items():
-            self._run.track(value, name=name, step=step)
+            self.live.log_metric(name, value)
+        self.live.make_summary()
 
     def image(self, name: str, value: Any, step: int) -> None:
-        self._run.track(self._aim.Image(value), name=name, step=step)
+        self.picture(f"{name.replace('/', '-')}-{step}.png", value)
 
-    def histogram(self, name: str, value: Any, step: int) -> None:
-        self._run.track(self._aim.Distribution(value), name=name, step=step)
-
-    def text(self, name: str, value: str, step: int) -> None:
-        self._run.track(self._aim.Text(value), name=name, step=step)
+    def picture(self, file: str, value: Any) -> None:
+        self.live.log_image(file, value)
 
     def artifact(self, name: str, path: Path) -> None:
-        self._run[f"artifact_{name}"] = str(path.absolute())  # Aim keeps files in a store of its own; this needs none
+        self.live.log_artifact(str(path), copy=True)  # DVCLive warns where there is no DVC repository
 
     def finish(self) -> None:
-        self._run.close()
+        self.live.end()
 
 
-class DvcLive(Tracker):
-    """DVCLive files in ``dvclive`` below the run's folder; no git commit is made."""
+class DvcLive(DvcLiveRun, Tracker):
+    """DVCLive files in ``dvclive`` below the run's folder; no git commit is made. Artifacts need a DVC repository."""
 
-    package = name = "dvclive"
+    name = "dvclive"
 
     def open(self, job: Job) -> str:
-        from dvclive import Live
-
         home = job.folder / "dvclive"
-        self._live = Live(
+        self.begin(
             dir=str(home), resume=bool(job.known_as), save_dvc_exp=False, dvcyaml=None, report=None, cache_images=False
         )
         if not job.known_as:
-            self._live.log_params({**{key: str(value) for key, value in job.plan.items()}, "git_commit": job.commit})
+            self.params({**{key: str(value) for key, value in job.plan.items()}, "git_commit": job.commit})
         return str(home)
-
-    def scalars(self, values: Mapping[str, float], step: int) -> None:
-        self._live.step = step
-        for name, value in values.items():
-            self._live.log_metric(name, value)
-        self._live.make_summary()
-
-    def image(self, name: str, value: Any, step: int) -> None:
-        self._live.log_image(f"{name.replace('/', '-')}-{step}.png", value)
-
-    def finish(self) -> None:
-        self._live.end()
 
 
 class SwanLab(Tracker):
@@ -120,11 +156,14 @@ class SwanLab(Tracker):
         same: dict[str, Any] = {"id": job.known_as, "resume": "allow"} if job.known_as else {}
         run = swanlab.init(
             project=self.project,
-            experiment_name=job.name,
+            name=job.name,
             config={**job.plan, "git_commit": job.commit},
             mode=self.mode,
             tags=self.tags,
-            logdir=str(job.folder / "swanlog"),
+            log_dir=str(job.folder / "swanlog"),
+            settings=swanlab.Settings(  # the command line, the git remote and the terminal may hold secrets
+                probe={"runtime": False, "git": False, "monitor": False}, terminal={"proxy_type": "none"}
+            ),
             **same,
         )
         public = getattr(run, "public", None)
@@ -138,6 +177,10 @@ class SwanLab(Tracker):
 
     def text(self, name: str, value: str, step: int) -> None:
         self._swanlab.log({name: self._swanlab.Text(value)}, step=step)
+
+    def artifact(self, name: str, path: Path) -> None:
+        for _, file in files_in(path):
+            self._swanlab.save(str(file), base_path=str(path.parent), policy="now")
 
     def finish(self) -> None:
         self._swanlab.finish()
@@ -157,7 +200,7 @@ class Trackio(Tracker):
     def open(self, job: Job) -> str:
         import trackio
 
-        name = job.known_as or job.name
+        name = self._known = job.known_as or job.name
         self._trackio = trackio
         trackio.init(
             project=self.project,
@@ -181,6 +224,9 @@ class Trackio(Tracker):
 
     def histogram(self, name: str, value: Any, step: int) -> None:
         self._trackio.log({name: self._trackio.Histogram(value.reshape(-1))}, step=step)
+
+    def artifact(self, name: str, path: Path) -> None:
+        self._trackio.log_artifact(path, name=f"{self._known}-{name}", type="model")
 
     def finish(self) -> None:
         self._trackio.finish()

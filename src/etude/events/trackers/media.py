@@ -7,7 +7,7 @@ from pathlib import Path
 
 from etude.errors import MissingExtra
 from etude.events.record import Record
-from etude.events.trackers.tracker import as_picture
+from etude.events.trackers.service import as_picture
 
 
 class Media:

@@ -2,19 +2,110 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from etude.events.trackers.service import Service
 from etude.events.trackers.tracker import Job, Tracker
 
 
-class Mlflow(Tracker):
+class MlflowRun(Service):
+    """A run of an MLflow experiment, written by its id: MLflow's active run belongs to a thread."""
+
+    package = "mlflow"
+    _activated = False
+
+    def begin(
+        self, run_id: str = "", *, uri: str | None = None, experiment: str = "", location: str | None = None,
+        name: str | None = None,
+    ) -> str:  # fmt: skip
+        """Begin a run of ``experiment`` at ``uri``, or continue ``run_id``."""
+        from mlflow import MlflowClient
+
+        self.uri, self.client = uri, MlflowClient(uri)
+        if run_id:
+            self.client.update_run(run_id, status="RUNNING")
+            self.id = run_id
+            return self.id
+        found = self.client.get_experiment_by_name(experiment or "Default")
+        where = found.experiment_id if found else self.client.create_experiment(experiment, location)
+        self.id = str(self.client.create_run(where, run_name=name).info.run_id)
+        return self.id
+
+    def activate(self) -> None:
+        """Make this run the active one of the calling thread, for ``mlflow.log_metric(...)`` in a user's code."""
+        import mlflow
+
+        if self.uri is not None:
+            mlflow.set_tracking_uri(self.uri)
+        if mlflow.active_run() is None:
+            mlflow.start_run(run_id=self.id)
+            self._activated = True
+
+    def deactivate(self) -> None:
+        """Undo :meth:`activate`, in the same thread."""
+        import mlflow
+
+        if self._activated:
+            mlflow.end_run()
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        found = [Param(_key(key), str(value)[:500]) for key, value in values.items()]
+        for start in range(0, len(found), 100):
+            self.client.log_batch(self.id, params=found[start : start + 100])
+
+    def tags(self, values: Mapping[str, Any]) -> None:
+        from mlflow.entities import RunTag
+
+        self.client.log_batch(self.id, tags=[RunTag(key, str(value)) for key, value in values.items()])
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self.client.log_batch(self.id, metrics=[Metric(_key(key), float(v), now, step) for key, v in values.items()])
+
+    def image(self, name: str, value: Any, step: int) -> None:
+        self.picture(f"images/{_key(name)}-{step}.png", value)
+
+    def picture(self, file: str, value: Any) -> None:
+        self.client.log_image(self.id, value, artifact_file=file)
+
+    def text(self, name: str, value: str, step: int) -> None:
+        self.file(f"texts/{_key(name)}-{step}.txt", value)
+
+    def file(self, name: str, text: str) -> None:
+        self.client.log_text(self.id, text, name)
+
+    def artifact(self, name: str, path: Path) -> None:
+        log = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
+        log(self.id, str(path), name or None)
+
+    def model(self, model: Any, name: str) -> None:
+        """Log a torch model, as ``mlflow.pytorch.log_model`` does."""
+        import mlflow.pytorch
+        import torch
+
+        settings: dict[str, Any] = {"pip_requirements": [f"torch=={torch.__version__}"]}
+        if "serialization_format" in inspect.signature(mlflow.pytorch.log_model).parameters:
+            settings["serialization_format"] = "pickle"  # a traced graph would need an example of the input
+        with mlflow.start_run(run_id=self.id):
+            mlflow.pytorch.log_model(model, name, **settings)
+
+    def finish(self) -> None:
+        self.client.set_terminated(self.id)
+
+
+class Mlflow(MlflowRun, Tracker):
     """A run of ``experiment`` at ``uri`` (default: ``MLFLOW_TRACKING_URI``, else a SQLite file beside the runs)."""
 
-    package = name = "mlflow"
+    name = "mlflow"
 
     def __init__(
         self,
@@ -26,47 +117,21 @@ class Mlflow(Tracker):
         system: bool = True,
     ) -> None:
         super().__init__(folder, checkpoint=checkpoint, system=system)
-        self.experiment, self.uri, self.tags = experiment, uri, dict(tags or {})
+        self.experiment, self.address, self.own_tags = experiment, uri, dict(tags or {})
 
     def open(self, job: Job) -> str:
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param, RunTag
-
-        self._metric = Metric
-        local = f"sqlite:///{job.folder.absolute().parent / 'mlflow.db'}"
-        self._client = MlflowClient(self.uri or os.environ.get("MLFLOW_TRACKING_URI") or local)
-        if job.known_as:
-            self._id = job.known_as
-            self._client.update_run(self._id, status="RUNNING")
-            return self._id
-        found = self._client.get_experiment_by_name(self.experiment)
-        home = (job.folder.absolute().parent / "mlartifacts").as_uri()
-        experiment = found.experiment_id if found else self._client.create_experiment(self.experiment, home)
-        run = self._client.create_run(experiment, run_name=job.name)
-        self._id = str(run.info.run_id)
-        params = [Param(_key(key), str(value)[:500]) for key, value in job.plan.items()]
-        tags = self.tags | ({"mlflow.source.git.commit": job.commit} if job.commit else {})
-        for start in range(0, len(params), 100):
-            self._client.log_batch(self._id, params=params[start : start + 100])
-        self._client.log_batch(self._id, tags=[RunTag(key, str(value)) for key, value in tags.items()])
-        return self._id
-
-    def scalars(self, values: Mapping[str, float], step: int) -> None:
-        now = int(time.time() * 1000)
-        self._client.log_batch(self._id, metrics=[self._metric(_key(k), v, now, step) for k, v in values.items()])
-
-    def image(self, name: str, value: Any, step: int) -> None:
-        self._client.log_image(self._id, value, artifact_file=f"images/{_key(name)}-{step}.png")
-
-    def text(self, name: str, value: str, step: int) -> None:
-        self._client.log_text(self._id, value, f"texts/{_key(name)}-{step}.txt")
-
-    def artifact(self, name: str, path: Path) -> None:
-        log = self._client.log_artifacts if path.is_dir() else self._client.log_artifact
-        log(self._id, str(path), name)
-
-    def finish(self) -> None:
-        self._client.set_terminated(self._id)
+        beside = job.folder.absolute().parent
+        self.begin(
+            job.known_as,
+            uri=self.address or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{beside / 'mlflow.db'}",
+            experiment=self.experiment,
+            location=(beside / "mlartifacts").as_uri(),
+            name=job.name,
+        )
+        if not job.known_as:
+            self.params(job.plan)
+            self.tags(self.own_tags | ({"mlflow.source.git.commit": job.commit} if job.commit else {}))
+        return self.id
 
 
 def _key(name: str) -> str:

@@ -6,13 +6,52 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from etude.events.trackers.tracker import Job, Tracker, finite
+from etude.events.trackers.service import Service, files_in, finite
+from etude.events.trackers.tracker import Job, Tracker
 
 
-class Neptune(Tracker):
+class NeptuneRun(Service):
+    """What ``neptune.init_run`` gives, by the names that every tracker has."""
+
+    package = "neptune"
+
+    def begin(self, **settings: Any) -> str:
+        """Call ``neptune.init_run(**settings)``. The code's git remote, which may hold secrets, is not sent."""
+        import neptune
+
+        self.run: Any = neptune.init_run(**{"git_ref": False, **settings})
+        return str(self.run["sys/id"].fetch()) if settings.get("mode") not in ("offline", "debug") else ""
+
+    def scalars(self, values: Mapping[str, float], step: int | None) -> None:
+        for name, value in finite(values).items():
+            self.run[name].append(value, step=step)
+
+    def image(self, name: str, value: Any, step: int, title: str | None = None) -> None:
+        from neptune.types import File
+
+        self.run[name].append(File.as_image(value / 255), name=title, step=step)
+
+    def text(self, name: str, value: str, step: int) -> None:
+        self.run[name].append(value, step=step)
+
+    def content(self, name: str, text: str) -> None:
+        """Keep a text as a file."""
+        from neptune.types import File
+
+        self.run[name].upload(File.from_content(text))
+
+    def artifact(self, name: str, path: Path) -> None:
+        for inside, file in files_in(path):
+            self.run[f"{name}/{inside}"].upload(str(file))
+
+    def finish(self) -> None:
+        self.run.stop()
+
+
+class Neptune(NeptuneRun, Tracker):
     """A run of ``project``. ``mode: offline`` writes a folder that ``neptune sync`` sends later."""
 
-    package = name = "neptune"
+    name = "neptune"
 
     def __init__(
         self,
@@ -27,10 +66,8 @@ class Neptune(Tracker):
         self.project, self.mode, self.tags = project, mode, list(tags)
 
     def open(self, job: Job) -> str:
-        import neptune
-
         same: dict[str, Any] = {"with_id": job.known_as} if job.known_as and self.mode != "offline" else {}
-        self._run = neptune.init_run(
+        known = self.begin(
             project=self.project,
             mode=self.mode,
             name=job.name,
@@ -40,27 +77,8 @@ class Neptune(Tracker):
             capture_stderr=False,
             capture_hardware_metrics=False,
             capture_traceback=False,
-            git_ref=False,
             **same,
         )
-        self._run["plan"] = {key: str(value) for key, value in job.plan.items()}
-        self._run["git_commit"] = job.commit
-        return str(self._run["sys/id"].fetch()) if self.mode not in ("offline", "debug") else ""
-
-    def scalars(self, values: Mapping[str, float], step: int) -> None:
-        for name, value in finite(values).items():
-            self._run[name].append(value, step=step)
-
-    def image(self, name: str, value: Any, step: int) -> None:
-        from neptune.types import File
-
-        self._run[name].append(File.as_image(value / 255), step=step)
-
-    def text(self, name: str, value: str, step: int) -> None:
-        self._run[name].append(value, step=step)
-
-    def artifact(self, name: str, path: Path) -> None:
-        self._run[name].upload_files(f"{path}/*") if path.is_dir() else self._run[name].upload(str(path))
-
-    def finish(self) -> None:
-        self._run.stop()
+        self.run["plan"] = {key: str(value) for key, value in job.plan.items()}
+        self.run["git_commit"] = job.commit
+        return known

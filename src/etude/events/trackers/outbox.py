@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -13,10 +15,11 @@ from typing import Any
 
 from etude.errors import printable
 
-#: Calls that may wait, and seconds that the end of a run waits: for a service that answers nothing, and for its first
-#: answer, which may take a login, or its last, which may be the upload of a checkpoint.
-WAITING, PATIENCE, OPENING = 1000, 10.0, 60.0
+#: Calls that may wait, and seconds that the end of a run waits for one call: any, the first, which may take a login, or
+#: the last, and one that sends files.
+WAITING, PATIENCE, OPENING, SENDING = 1000, 10.0, 60.0, 600.0
 _PAUSE = 15.0
+_open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
 class Outbox:
@@ -32,8 +35,10 @@ class Outbox:
         self._last: Callable[[], object] | None = None
         self._failed = ""
         self._warned = False
-        self._answered = self._ending = False
-        self._moved = time.monotonic()
+        #: Seconds that the current call may take before it counts as stuck, and the least that any call gets.
+        self._patience, self._least = OPENING, 0.0
+        #: When the thread began the call that it makes; None while it has nothing to do.
+        self._since: float | None = None
         self._thread = threading.Thread(target=self._serve, name=f"etude-{name}", daemon=True)
 
     def put(self, call: Callable[..., object], *args: Any, **settings: Any) -> None:
@@ -45,8 +50,8 @@ class Outbox:
                 warnings.warn(f"{self.name} failed and is switched off; training goes on: {self._failed}", stacklevel=3)
             return
         if self._thread.ident is None:
-            self._moved = time.monotonic()
             self._thread.start()
+            _open.add(self)
         try:
             self._queue.put_nowait(partial(call, *args, **settings))
         except queue.Full:
@@ -54,9 +59,34 @@ class Outbox:
             if self.dropped == 1:
                 warnings.warn(f"{self.name} is too slow: records are dropped, training goes on", stacklevel=3)
 
+    def send(self, call: Callable[..., object], *args: Any) -> None:
+        """Have a call made that sends files, which the end of the run waits for."""
+        self.put(self._patiently, call, *args)
+
+    def _patiently(self, call: Callable[..., object], *args: Any) -> None:
+        self._least = self._patience = SENDING  # a service may send in the background, and wait in a later call
+        call(*args)
+
+    def ask(self, call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+        """Have a call made and wait for its result, as long as the end of a run would; None when there is none."""
+        answer: list[Any] = []
+        done = threading.Event()
+
+        def answered() -> None:
+            try:
+                answer.append(call(*args, **settings))
+            finally:
+                done.set()
+
+        self.put(answered)
+        while self._thread.is_alive() and not self._is_stuck() and not done.wait(0.05):
+            pass
+        return answer[0] if answer else None
+
     def close(self, last: Callable[[], object] | None = None) -> None:
         """Wait a little for what is left and for ``last``, the final call, then say what was lost."""
         self._last = last
+        _open.discard(self)
         asked = False
         while self._thread.is_alive() and not self._is_stuck():
             if not asked:
@@ -73,16 +103,23 @@ class Outbox:
         elif self.dropped:
             warnings.warn(f"{self.name}: {self.dropped} records were dropped", stacklevel=3)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all calls were made and none failed."""
+        return not (self._failed or self.dropped or self._thread.is_alive())
+
     def _is_stuck(self) -> bool:
-        return time.monotonic() - self._moved > (PATIENCE if self._answered and not self._ending else OPENING)
+        since = self._since
+        return since is not None and time.monotonic() - since > self._patience
 
     def _serve(self) -> None:
         try:
             while (call := self._next()) is not None:
+                self._since = time.monotonic()
                 call()
-                self._answered, self._moved = True, time.monotonic()
+                self._since, self._patience = None, max(self._least, PATIENCE)
             if self._last is not None:
-                self._ending = True
+                self._patience, self._since = max(self._least, OPENING), time.monotonic()
                 self._last()
         except Exception as error:
             self._failed = printable(f"{type(error).__name__}: {error}")[:300]
@@ -93,4 +130,13 @@ class Outbox:
                 return self._queue.get(timeout=_PAUSE)
             except queue.Empty:
                 if self._idle is not None:
+                    self._since = time.monotonic()
                     self._idle()
+                    self._since = None
+
+
+@atexit.register
+def _close_all() -> None:
+    """Send what is left of services that nobody closed, as after a failure."""
+    for outbox in list(_open):
+        outbox.close()

@@ -1,59 +1,97 @@
-"""Records for TensorBoard: scalars, images, histograms and texts."""
+"""Writes event files for TensorBoard: scalars, images, histograms and texts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from etude.errors import MissingExtra
 from etude.events.record import Record
-from etude.events.trackers.tracker import as_array, as_picture
+from etude.events.trackers.service import Service
+from etude.events.trackers.tracker import Job, Tracker
 
 
-class TensorBoard:
-    """Event files in ``folder/tensorboard``. A value ``loss`` of the split ``val`` is shown as ``val/loss``."""
+class EventFiles(Service):
+    """A ``SummaryWriter`` of torch, by the names that every tracker has. ``writer`` is there after ``begin``."""
 
     package = "tensorboard"
 
+    def begin(self, folder: str | Path, **settings: Any) -> str:
+        """Open a new event file in ``folder``; ``purge_step`` hides what earlier files have from that step on."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise MissingExtra(self.package, self.extra, "writing for TensorBoard") from None
+        self.home, self._empty = Path(folder), True
+        before = set(self._files())
+        self.writer: Any = SummaryWriter(str(folder), **settings)
+        self._own = [path for path in self._files() if path not in before]
+        return str(folder)
+
+    def begin_again(self, purge_step: int, **settings: Any) -> None:
+        """Begin another file after a resume; one that holds nothing is removed."""
+        self.finish()
+        for path in self._own if self._empty else ():
+            with suppress(OSError):
+                path.unlink()
+        self.begin(self.home, purge_step=purge_step, **settings)
+
+    def scalars(self, values: Mapping[str, float], step: int | None, **options: Any) -> None:
+        for name, value in values.items():
+            self.call("add_scalar", name, value, step, **options)
+
+    def image(self, name: str, value: Any, step: int | None) -> None:
+        self.call("add_image", name, value, step, dataformats="HWC" if value.ndim == 3 else "HW")
+
+    def histogram(self, name: str, value: Any, step: int) -> None:
+        self.call("add_histogram", name, value, step)
+
+    def text(self, name: str, value: str, step: int | None) -> None:
+        self.call("add_text", name, value, step)
+
+    def call(self, method: str, *args: Any, **settings: Any) -> None:
+        """Call a method of the ``SummaryWriter``, such as ``add_images``."""
+        self._empty = False
+        getattr(self.writer, method)(*args, **settings)
+
+    def finish(self) -> None:
+        self.writer.close()
+
+    def _files(self) -> list[Path]:
+        return list(self.home.glob("events.out.tfevents.*")) if self.home.is_dir() else []
+
+
+class TensorBoard(EventFiles, Tracker):
+    """Event files in ``folder/tensorboard``. A value ``loss`` of the split ``val`` is shown as ``val/loss``."""
+
+    name = "tensorboard"
+
     def __init__(self, folder: str | Path, name: str = "tensorboard") -> None:
-        self.folder = Path(folder) / name
-        self._step = 0
-        self._board = _open(self.folder)
+        super().__init__(folder, system=False)
+        self.below = name
+        self._purge: int | None = None
+        self._latest = 0
+
+    def open(self, job: Job) -> str:
+        self.begin(job.folder / self.below, purge_step=self._purge)
+        return ""
 
     def write(self, record: Record) -> None:
-        self._step = max(self._step, record.step)
-        for name, value in record.values.items():
-            self._board.add_scalar(f"{record.split}/{name}", value, record.step, walltime=record.time)
-        for kind, name, value in record.media:
-            self._add(kind, name, value, record.step)
-        self._board.flush()
-
-    def close(self) -> None:
-        self._board.close()
+        self._latest = max(self._latest, record.step)
+        super().write(record)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self._step}
+        return {"step": self._latest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin a new file that hides what was written after the checkpoint."""
-        self._step = int(state["step"])
-        self._board.close()
-        self._board = _open(self.folder, purge_step=self._step + 1)
+        """Hide what was written after the checkpoint."""
+        self._latest = int(state["step"])
+        self._purge = self._latest + 1
+        if self._began:
+            self._outbox.put(self.begin_again, self._purge)
 
-    def _add(self, kind: str, name: str, value: Any, step: int) -> None:
-        if kind == "image":
-            picture = as_picture(value)
-            self._board.add_image(name, picture, step, dataformats="HWC" if picture.ndim == 3 else "HW")
-        elif kind == "histogram":
-            self._board.add_histogram(name, as_array(value), step)
-        elif kind == "text":
-            self._board.add_text(name, str(value), step)
-
-
-def _open(folder: Path, purge_step: int | None = None) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise MissingExtra("tensorboard", "tracking", "writing for TensorBoard") from None
-    return SummaryWriter(str(folder), purge_step=purge_step)
+    def _send(self, record: Record) -> None:
+        super()._send(record)
+        self.writer.flush()

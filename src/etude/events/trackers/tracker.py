@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.dump import flat
-from etude.errors import MissingExtra
 from etude.events.record import TIMING_PREFIXES, Record
 from etude.events.trackers.outbox import Outbox
+from etude.events.trackers.service import Service, as_array, as_picture
 from etude.events.trackers.system import System
 
 IDS = "trackers.json"
@@ -35,18 +34,17 @@ class Job:
     known_as: str = ""
 
 
-class Tracker:
+class Tracker(Service):
     """A writer that hands everything to a thread. A tracker's file says how to :meth:`open` it and what to call.
 
     ``checkpoint=True`` sends the best checkpoint at the end. ``system`` adds CPU, memory and GPU use.
     """
 
-    #: The package that has to be installed, the extra that installs it, and the name in ``log.to``.
-    package, extra, name = "", "tracking", ""
+    #: The name in ``log.to``.
+    name = ""
 
     def __init__(self, folder: str | Path, *, checkpoint: bool = False, system: bool = True) -> None:
-        if self.package and importlib.util.find_spec(self.package) is None:
-            raise MissingExtra(self.package, self.extra, f"writing to {self.name}")
+        self.require(f"writing to {self.name}")
         self.folder, self.checkpoint = Path(folder), checkpoint
         self._system = System() if system else None
         self._outbox = Outbox(self.name, idle=self._idle)
@@ -54,20 +52,9 @@ class Tracker:
         self._began = False
         self._job = Job(self.folder, "")
 
-    # What a tracker implements.
-
     def open(self, job: Job) -> str:
         """Begin the tracker's run, or continue ``job.known_as``; return the name to continue it by."""
         raise NotImplementedError
-
-    def scalars(self, values: Mapping[str, float], step: int) -> None:
-        raise NotImplementedError
-
-    def image(self, name: str, value: Any, step: int) -> None: ...
-    def histogram(self, name: str, value: Any, step: int) -> None: ...
-    def text(self, name: str, value: str, step: int) -> None: ...
-    def artifact(self, name: str, path: Path) -> None: ...
-    def finish(self) -> None: ...
 
     # The training's side: nothing here waits.
 
@@ -79,7 +66,9 @@ class Tracker:
 
     def close(self) -> None:
         """Wait a little for what is left, then say what was lost."""
-        self._outbox.close(self._end)
+        if self.checkpoint and self._began:
+            self._outbox.send(self._send_best)
+        self._outbox.close(self.finish)
 
     # The thread's side.
 
@@ -89,11 +78,10 @@ class Tracker:
         if known and known != self._job.known_as:
             _remember(self.folder, self.name, known)
 
-    def _end(self) -> None:
-        best = best_checkpoint(self.folder, self._job.plan) if self.checkpoint else None
+    def _send_best(self) -> None:
+        best = best_checkpoint(self.folder, self._job.plan)
         if best is not None:
             self.artifact("checkpoint", best)
-        self.finish()
 
     def _idle(self) -> None:
         if self._system is not None:
@@ -118,29 +106,6 @@ class Tracker:
                 self.text(name, str(value), record.step)
             elif kind == "artifact":
                 self.artifact(name, Path(value))
-
-
-def finite(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the values that are finite, for trackers that refuse others."""
-    return {name: value for name, value in values.items() if math.isfinite(value)}
-
-
-def as_array(value: Any) -> Any:
-    """Return a tensor or nested list as a numpy array."""
-    import numpy as np
-
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-
-
-def as_picture(value: Any) -> Any:
-    """Return an image as bytes, H × W or H × W × C, from floats of 0 to 1 or bytes in either order of channels."""
-    array = as_array(value)
-    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
-        array = array.transpose(1, 2, 0)
-    if array.dtype.kind == "f":
-        array = (array.clip(0, 1) * 255).round()
-    array = array.astype("uint8")
-    return array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array
 
 
 def read_job(folder: Path, tracker: str) -> Job:

@@ -8,11 +8,11 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from glob import escape, glob
 from typing import Any
 
 from etude.dialects.libai.live.events.storage import get_event_storage
-from etude.errors import MissingExtra
+from etude.events.trackers.outbox import Outbox
+from etude.events.trackers.tensorboard import EventFiles
 
 
 class EventWriter:
@@ -77,69 +77,58 @@ class TensorboardXWriter(EventWriter):
     opens_at_once = True
 
     def __init__(self, log_dir: str, window_size: int = 20, **kwargs: Any) -> None:
-        self._window_size = window_size
-        self._arguments = (log_dir, kwargs)
-        self._opened: Any = None
+        EventFiles.require("the TensorBoard writer")
+        self._window_size, self._arguments = window_size, (log_dir, kwargs)
+        self._files, self._outbox = EventFiles(), Outbox("TensorBoard")
+        self._is_open = False
         self._last_write = -1
         if self.opens_at_once:
-            _ = self._writer
+            self._open()
 
     @property
     def _writer(self) -> Any:
-        if self._opened is None:
-            folder, options = self._arguments
-            self._before = set(_events(folder))
-            self._opened = _summary_writer()(folder, **options)
-        return self._opened
+        """The ``SummaryWriter``, for calls of one's own."""
+        self._open()
+        return self._files.writer
 
-    def _files(self) -> list[str]:
-        """What this writer opened."""
-        return [path for path in _events(self._arguments[0]) if path not in self._before]
+    def _open(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            folder, options = self._arguments
+            self._outbox.ask(self._files.begin, folder, **options)
 
     def write(self) -> None:
         storage = get_event_storage()
         newest = self._last_write
         for name, (value, iteration) in storage.latest_with_smoothing_hint(self._window_size).items():
             if iteration > self._last_write:
-                self._writer.add_scalar(name, value, iteration)
+                self._call("add_scalar", name, value, iteration)
                 newest = max(newest, iteration)
         self._last_write = newest
         for name, image, step in storage._vis_data:
-            self._writer.add_image(name, image, step)
+            self._call("add_image", name, image, step)
         storage.clear_images()
         for options in storage._histograms:
-            self._writer.add_histogram_raw(**options)
+            self._call("add_histogram_raw", **options)
         storage.clear_histograms()
 
+    def _call(self, method: str, *args: Any, **options: Any) -> None:
+        self._open()
+        self._outbox.put(self._files.call, method, *args, **options)
+
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
+        self._outbox.close(self._files.finish if self._is_open else None)
 
     def state_dict(self) -> dict[str, Any]:
         return {"last_write": self._last_write}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """What a run which was interrupted wrote after its checkpoint is no longer shown."""
-        empty = self._files() if self._last_write == -1 and self._opened is not None else []
+        """Hide what a run which was interrupted wrote after its checkpoint."""
         self._last_write = int(state["last_write"])
-        self.close()
-        self._opened = None
-        for path in empty:
-            os.remove(path)
-        self._arguments[1].setdefault("purge_step", self._last_write + 1)
-
-
-def _events(folder: str) -> list[str]:
-    """The event files of this process."""
-    return glob(os.path.join(escape(str(folder)), f"events.out.tfevents.*.{os.getpid()}.*"))
-
-
-def _summary_writer() -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ModuleNotFoundError as error:
-        raise MissingExtra("tensorboard", "tracking", "the TensorBoard writer") from error
-    return SummaryWriter
+        options = self._arguments[1]
+        options.setdefault("purge_step", self._last_write + 1)
+        if self._is_open:
+            self._outbox.put(self._files.begin_again, **options)
 
 
 class Estimating(EventWriter):

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 
 from etude.dialects.mmcv1.live.hooks.hook import Hook
+from etude.dialects.mmcv1.live.utils.dist import master_only
 from etude.errors import MissingExtra, UserError
 from etude.events.trackers.outbox import Outbox
+from etude.events.trackers.service import Service, is_installed
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
@@ -116,7 +118,7 @@ class LoggerHook(Hook):
                 runner.log_buffer.clear_output()
 
 
-class TrackerHook(LoggerHook):
+class OutboxHook(LoggerHook):
     """A logger that writes to a service from a thread of its own, so that a slow or lost one never stops a run."""
 
     @property
@@ -124,6 +126,23 @@ class TrackerHook(LoggerHook):
         if "_outbox" not in vars(self):
             self._outbox = Outbox(type(self).__name__)
         return self._outbox
+
+
+class TrackerHook(OutboxHook):
+    """A logger that writes to one of :mod:`etude.events.trackers`. ``given``: the user brings the tracker's object."""
+
+    def __init__(
+        self, kind: type[Service], interval: int, ignore_last: bool, reset_flag: bool, by_epoch: bool, *,
+        given: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        if not given and not is_installed(kind.package):
+            raise MissingPackage(kind.package, type(self).__name__, kind.extra)
+        self.service = kind()
+
+    @master_only
+    def after_run(self, runner: BaseRunner) -> None:
+        self.outbox.close(self.service.finish)
 
 
 #: Packages that cannot be installed by their name, and what to do.

@@ -1,27 +1,34 @@
-"""Loggers that write to an experiment tracker, each where its package is installed."""
+"""Loggers that write to an experiment tracker: mmcv's names and settings for :mod:`etude.events.trackers`."""
 
 from __future__ import annotations
 
-import inspect
 import os
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from etude.dialects.mmcv1.live.checks import ConfigTypeError
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS
-from etude.dialects.mmcv1.live.logger.base import LoggerHook, TrackerHook, need
+from etude.dialects.mmcv1.live.logger.base import OutboxHook, TrackerHook, need
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.utils.dist import master_only
+from etude.events.trackers.clearml import ClearMLTask
+from etude.events.trackers.local import DvcLiveRun
+from etude.events.trackers.mlflow import MlflowRun
+from etude.events.trackers.neptune import NeptuneRun
+from etude.events.trackers.tensorboard import EventFiles
+from etude.events.trackers.wandb import WandbRun
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 
 @HOOKS.register_module()
-class TensorboardLoggerHook(LoggerHook):
+class TensorboardLoggerHook(TrackerHook):
     """Scalars (and texts) to TensorBoard, into ``log_dir`` or ``work_dir/tf_logs``."""
+
+    service: EventFiles
 
     def __init__(
         self,
@@ -31,34 +38,35 @@ class TensorboardLoggerHook(LoggerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(EventFiles, interval, ignore_last, reset_flag, by_epoch)
         self.log_dir = log_dir
-        need("tensorboard", "TensorboardLoggerHook", extra="tracking")
 
     @master_only
     def before_run(self, runner: BaseRunner) -> None:
         super().before_run(runner)
-        tensorboard = need("torch.utils.tensorboard", "TensorboardLoggerHook", package="tensorboard", extra="tracking")
         if self.log_dir is None:
             self.log_dir = os.path.join(runner.work_dir or ".", "tf_logs")
-        self.writer = tensorboard.SummaryWriter(self.log_dir)
+        self.outbox.ask(self.service.begin, self.log_dir)
+
+    @property
+    def writer(self) -> Any:
+        """The ``SummaryWriter``, for calls of one's own."""
+        return self.service.writer
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
         for tag, value in self.get_loggable_tags(runner, allow_text=True).items():
             if isinstance(value, str):
-                self.writer.add_text(tag, value, self.get_iter(runner))
+                self.outbox.put(self.service.text, tag, value, self.get_iter(runner))
             else:
-                self.writer.add_scalar(tag, value, self.get_iter(runner))
-
-    @master_only
-    def after_run(self, runner: BaseRunner) -> None:
-        self.writer.close()
+                self.outbox.put(self.service.scalars, {tag: value}, self.get_iter(runner))
 
 
 @HOOKS.register_module()
 class WandbLoggerHook(TrackerHook):
     """To Weights & Biases; at the end the files of the run with ``out_suffix`` become an artifact."""
+
+    service: WandbRun
 
     def __init__(
         self,
@@ -73,17 +81,20 @@ class WandbLoggerHook(TrackerHook):
         out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
         define_metric_cfg: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.wandb = need("wandb", "WandbLoggerHook", extra="tracking")
+        super().__init__(WandbRun, interval, ignore_last, reset_flag, by_epoch)
         self.init_kwargs, self.commit, self.with_step = init_kwargs, commit, with_step
         self.log_artifact, self.out_suffix, self.define_metric_cfg = log_artifact, out_suffix, define_metric_cfg
 
     @master_only
     def before_run(self, runner: BaseRunner) -> None:
         super().before_run(runner)
-        self.wandb.init(**(self.init_kwargs or {}))
-        for metric, summary in (self.define_metric_cfg or {}).items():
-            self.wandb.define_metric(metric, summary=summary)
+        metrics = [{"name": name, "summary": kind} for name, kind in (self.define_metric_cfg or {}).items()]
+        self.outbox.ask(self.service.begin, metrics, **(self.init_kwargs or {}))
+
+    @property
+    def wandb(self) -> Any:
+        """The package, for calls of one's own."""
+        return need("wandb", "WandbLoggerHook", extra="tracking")
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
@@ -91,27 +102,26 @@ class WandbLoggerHook(TrackerHook):
         if not tags:
             return
         if self.with_step:
-            self.outbox.put(self.wandb.log, tags, step=self.get_iter(runner), commit=self.commit)
+            self.outbox.put(self.service.row, tags, step=self.get_iter(runner), commit=self.commit)
         else:
-            self.outbox.put(self.wandb.log, tags | {"global_step": self.get_iter(runner)}, commit=self.commit)
+            self.outbox.put(self.service.row, tags | {"global_step": self.get_iter(runner)}, commit=self.commit)
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
         if self.log_artifact and runner.work_dir is not None:
-            self.outbox.put(self._send_files, runner.work_dir)
-        self.outbox.close(self.wandb.finish)
+            self.outbox.send(self._send_files, runner.work_dir)
+        super().after_run(runner)
 
     def _send_files(self, folder: str) -> None:
-        artifact = self.wandb.Artifact(name="artifacts", type="model")
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(self.out_suffix):
-                artifact.add_file(os.path.join(folder, name))
-        self.wandb.log_artifact(artifact)
+        names = [name for name in sorted(os.listdir(folder)) if name.endswith(self.out_suffix)]
+        self.service.files("artifacts", [Path(folder, name) for name in names])
 
 
 @HOOKS.register_module()
 class MlflowLoggerHook(TrackerHook):
     """To MLflow; the model itself at the end when ``log_model``."""
+
+    service: MlflowRun
 
     def __init__(
         self,
@@ -124,42 +134,51 @@ class MlflowLoggerHook(TrackerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.mlflow = need("mlflow", "MlflowLoggerHook", extra="tracking")
+        super().__init__(MlflowRun, interval, ignore_last, reset_flag, by_epoch)
         self.exp_name, self.tags, self.params, self.log_model = exp_name, tags, params, log_model
 
     @master_only
     def before_run(self, runner: BaseRunner) -> None:
         super().before_run(runner)
-        if self.exp_name is not None:
-            self.mlflow.set_experiment(self.exp_name)
-        # A thread does not see the run that another one has begun; it needs the name.
-        self.run_id = (self.mlflow.active_run() or self.mlflow.start_run()).info.run_id
+        if self.outbox.ask(self.service.begin, active_run(), experiment=self.exp_name or ""):
+            self.service.activate()
         if self.tags is not None:
-            self.mlflow.set_tags(self.tags)
+            self.outbox.put(self.service.tags, self.tags)
         if self.params is not None:
-            self.mlflow.log_params(self.params)
+            self.outbox.put(self.service.params, self.params)
+
+    @property
+    def mlflow(self) -> Any:
+        """The package, for calls of one's own."""
+        return need("mlflow", "MlflowLoggerHook", extra="tracking")
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
         tags = self.get_loggable_tags(runner)
         if tags:
-            self.outbox.put(self.mlflow.log_metrics, tags, step=self.get_iter(runner), run_id=self.run_id)
+            self.outbox.put(self.service.scalars, tags, self.get_iter(runner))
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
-        self.outbox.close()
         if self.log_model:
-            pytorch = need("mlflow.pytorch", "MlflowLoggerHook", extra="tracking")
-            settings: dict[str, Any] = {"pip_requirements": [f"torch=={torch.__version__}"]}
-            if "serialization_format" in inspect.signature(pytorch.log_model).parameters:
-                settings["serialization_format"] = "pickle"  # a traced graph would need an example of the input
-            pytorch.log_model(unwrap(runner.model), "models", **settings)
+            self.outbox.send(self.service.model, unwrap(runner.model), "models")
+        super().after_run(runner)
+        if self.outbox.is_done:
+            self.service.deactivate()
+
+
+def active_run() -> str:
+    """Return the id of the MLflow run that the user's program has begun in this thread, if any."""
+    mlflow = sys.modules.get("mlflow")
+    active = mlflow.active_run() if mlflow is not None else None
+    return str(active.info.run_id) if active is not None else ""
 
 
 @HOOKS.register_module()
 class NeptuneLoggerHook(TrackerHook):
-    """To Neptune, of either API: ``neptune.new.init`` before version 1, ``neptune.init_run`` since."""
+    """To Neptune 1."""
+
+    service: NeptuneRun
 
     def __init__(
         self,
@@ -170,33 +189,29 @@ class NeptuneLoggerHook(TrackerHook):
         with_step: bool = True,
         by_epoch: bool = True,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.neptune = need("neptune", "NeptuneLoggerHook")
+        super().__init__(NeptuneRun, interval, ignore_last, reset_flag, by_epoch)
         self.init_kwargs, self.with_step = init_kwargs, with_step
 
     @master_only
-    def before_run(self, runner: BaseRunner) -> None:
-        if hasattr(self.neptune, "init_run"):
-            begin = self.neptune.init_run
-        else:
-            begin = need("neptune.new", "NeptuneLoggerHook", package="neptune").init
-        self.run = begin(**(self.init_kwargs or {}))
+    def before_run(self, runner: BaseRunner) -> None:  # mmcv's does not settle who clears the buffer either
+        self.outbox.ask(self.service.begin, **(self.init_kwargs or {}))
+
+    @property
+    def run(self) -> Any:
+        """Neptune's run, for calls of one's own."""
+        return self.service.run
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
-        for tag, value in self.get_loggable_tags(runner).items():
-            series = self.run[tag]
-            write = series.append if hasattr(series, "append") else series.log
-            self.outbox.put(write, value, **({"step": self.get_iter(runner)} if self.with_step else {}))
-
-    @master_only
-    def after_run(self, runner: BaseRunner) -> None:
-        self.outbox.close(self.run.stop)
+        step = self.get_iter(runner) if self.with_step else None
+        self.outbox.put(self.service.scalars, self.get_loggable_tags(runner), step)
 
 
 @HOOKS.register_module()
 class ClearMLLoggerHook(TrackerHook):
     """To ClearML."""
+
+    service: ClearMLTask
 
     def __init__(
         self,
@@ -206,29 +221,30 @@ class ClearMLLoggerHook(TrackerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
-        self.clearml = need("clearml", "ClearMLLoggerHook")
+        super().__init__(ClearMLTask, interval, ignore_last, reset_flag, by_epoch)
         self.init_kwargs = init_kwargs
 
     @master_only
     def before_run(self, runner: BaseRunner) -> None:
         super().before_run(runner)
-        self.task = self.clearml.Task.init(**(self.init_kwargs or {}))
-        self.task_logger = self.task.get_logger()
+        self.outbox.ask(self.service.begin, **(self.init_kwargs or {}))
+
+    @property
+    def task(self) -> Any:
+        """ClearML's task, for calls of one's own."""
+        return self.service.task
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
         for tag, value in self.get_loggable_tags(runner).items():
-            self.outbox.put(self.task_logger.report_scalar, tag, tag, value, self.get_iter(runner))
-
-    @master_only
-    def after_run(self, runner: BaseRunner) -> None:
-        self.outbox.close()
+            self.outbox.put(self.service.scalar, tag, tag, value, self.get_iter(runner))
 
 
 @HOOKS.register_module()
 class DvcliveLoggerHook(TrackerHook):
-    """To DVCLive, of either API; with ``by_epoch`` one step per epoch, when results wait in the buffer."""
+    """To DVCLive; with ``by_epoch`` one step per epoch, when results wait in the buffer."""
+
+    service: DvcLiveRun
 
     def __init__(
         self,
@@ -240,30 +256,23 @@ class DvcliveLoggerHook(TrackerHook):
         dvclive: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(DvcLiveRun, interval, ignore_last, reset_flag, by_epoch, given=dvclive is not None)
         self.model_file = model_file
-        self.dvclive = dvclive if dvclive is not None else need("dvclive", "DvcliveLoggerHook").Live(**kwargs)
+        self.outbox.ask(self.service.begin, dvclive, **kwargs)
+
+    @property
+    def dvclive(self) -> Any:
+        """The ``Live`` object, for calls of one's own."""
+        return self.service.live
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
         step = runner.epoch if self.by_epoch else self.get_iter(runner)
-        self.outbox.put(self._send, self.get_loggable_tags(runner), step)
-
-    def _send(self, tags: Mapping[str, Any], step: int) -> None:
-        old = hasattr(self.dvclive, "set_step")
-        if old:
-            self.dvclive.set_step(step)
-        else:
-            self.dvclive.step = step
-        write = self.dvclive.log if old else self.dvclive.log_metric
-        for tag, value in tags.items():
-            write(tag, value)
-        if not old:
-            self.dvclive.make_summary()
+        self.outbox.put(self.service.scalars, self.get_loggable_tags(runner), step)
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
-        self.outbox.close()
+        self.outbox.close()  # mmcv's leaves the object open for its user
 
     @master_only
     def after_train_iter(self, runner: BaseRunner) -> None:
@@ -282,7 +291,7 @@ class DvcliveLoggerHook(TrackerHook):
 
 
 @HOOKS.register_module()
-class SegmindLoggerHook(TrackerHook):
+class SegmindLoggerHook(OutboxHook):
     """To Segmind."""
 
     def __init__(
@@ -304,7 +313,7 @@ class SegmindLoggerHook(TrackerHook):
 
 
 @HOOKS.register_module()
-class PaviLoggerHook(TrackerHook):
+class PaviLoggerHook(OutboxHook):
     """To Pavi, tags without the mode; the last checkpoint at the end when asked for."""
 
     def __init__(
@@ -338,23 +347,27 @@ class PaviLoggerHook(TrackerHook):
     def before_run(self, runner: BaseRunner) -> None:
         super().before_run(runner)
         settings = {"name": os.path.basename(runner.work_dir or "run"), **(self.init_kwargs or {})}
+        self.outbox.ask(self._begin, settings)
+
+    def _begin(self, settings: dict[str, Any]) -> None:
         self.writer = self.pavi.SummaryWriter(**settings)
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
         tags = self.get_loggable_tags(runner, add_mode=False)
         if tags:
-            self.outbox.put(self.writer.add_scalars, self.get_mode(runner), tags, self.get_step(runner))
+            self.outbox.put(self._send, self.get_mode(runner), tags, self.get_step(runner))
+
+    def _send(self, *args: Any) -> None:
+        self.writer.add_scalars(*args)
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
         if self.add_last_ckpt and runner.work_dir is not None:
             path = os.path.join(runner.work_dir, "latest.pth")
             if os.path.isfile(path):
-                self.outbox.put(
-                    self.writer.add_snapshot_file,
-                    tag=os.path.basename(runner.work_dir),
-                    snapshot_file_path=path,
-                    iteration=self.get_iter(runner),
-                )
-        self.outbox.close(self.writer.close)
+                self.outbox.send(self._send_file, os.path.basename(runner.work_dir), path, self.get_iter(runner))
+        self.outbox.close(lambda: self.writer.close())
+
+    def _send_file(self, tag: str, path: str, iteration: int) -> None:
+        self.writer.add_snapshot_file(tag=tag, snapshot_file_path=path, iteration=iteration)

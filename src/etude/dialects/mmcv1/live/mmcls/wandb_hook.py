@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.mmcv1.live.checks import require
@@ -83,7 +84,7 @@ class MMClsWandbHook(WandbLoggerHook):
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:
-        self.outbox.close(self.wandb.finish)
+        self.outbox.close(self.service.finish)
 
     def _keep(self, hook: CheckpointHook, unit: str, number: int, results: dict[str, Any]) -> None:
         assert hook.out_dir is not None
@@ -91,9 +92,8 @@ class MMClsWandbHook(WandbLoggerHook):
         if self.log_checkpoint_metadata:
             numbers = {key: value for key, value in results.items() if self.is_scalar(value)}
             metadata = {unit: number, **{key: value for key, value in numbers.items() if key != "eval_iter_num"}}
-        self.outbox.put(self._send_file, os.path.join(hook.out_dir, f"{unit}_{number}.pth"), metadata)
+        self.outbox.send(self._send_file, os.path.join(hook.out_dir, f"{unit}_{number}.pth"), metadata)
 
     def _send_file(self, path: str, metadata: dict[str, Any] | None) -> None:
-        artifact = self.wandb.Artifact(f"run_{self.wandb.run.id}_model", type="model", metadata=metadata)
-        artifact.add_file(path)
-        self.wandb.log_artifact(artifact, aliases=[os.path.splitext(os.path.basename(path))[0], "latest"])
+        name, stem = f"run_{self.service.run.id}_model", os.path.splitext(os.path.basename(path))[0]
+        self.service.files(name, [Path(path)], aliases=[stem, "latest"], metadata=metadata)

@@ -1,13 +1,15 @@
 """Where scalars, configs and images of a run go."""
 
-from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend, LocalVisBackend, TensorboardVisBackend
-from etude.dialects.mmengine.live.visualization.services import (
+from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend, LocalVisBackend
+from etude.dialects.mmengine.live.visualization.trackers import (
     AimVisBackend,
     ClearMLVisBackend,
     DVCLiveVisBackend,
+    MLflowVisBackend,
     NeptuneVisBackend,
+    TensorboardVisBackend,
+    WandbVisBackend,
 )
-from etude.dialects.mmengine.live.visualization.trackers import MLflowVisBackend, WandbVisBackend
 from etude.dialects.mmengine.live.visualization.visualizer import Visualizer
 
 __all__ = [

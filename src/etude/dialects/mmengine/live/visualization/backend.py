@@ -1,4 +1,4 @@
-"""What a backend offers, and the two that write files: JSON lines with images, and TensorBoard."""
+"""Defines what a visualization backend offers, and the one that writes JSON lines and images."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import functools
 import importlib
 import json
 import os
-import warnings
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ import torch
 
 from etude.dialects.mmengine.live.registry import VISBACKENDS
 from etude.errors import MissingExtra, printable
-from etude.events.trackers.outbox import Outbox
 
 _JSON = json.JSONEncoder(default=str)
 
@@ -90,38 +88,6 @@ class BaseVisBackend(metaclass=ABCMeta):
     def close(self) -> None:
         """Nothing more will come."""
         return
-
-
-class TrackerVisBackend(BaseVisBackend):
-    """A backend that writes to a service from a thread of its own, so that a slow or lost one never stops a run."""
-
-    @property
-    def _outbox(self) -> Outbox:
-        if "_calls" not in vars(self):
-            self._calls = Outbox(type(self).__name__)
-        return self._calls
-
-    def _close(self, end: Callable[[], Any], suffixes: tuple[str, ...] | str = ()) -> None:
-        """Send the run's files with these endings, then ``end`` the service."""
-        folder = getattr(self, "cfg", {}).get("work_dir") or self._save_dir
-        for path in files_ending(folder, suffixes) if folder and suffixes else ():
-            self._outbox.put(self._send_file, path, folder)
-        self._outbox.close(end)
-
-    def _send_file(self, path: str, folder: str) -> None:
-        """Send one file of the run's ``folder``."""
-
-
-class ByName(TrackerVisBackend):
-    """A backend whose rows are entered scalar by scalar."""
-
-    @force_init_env
-    def add_scalars(
-        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
-    ) -> None:
-        assert "step" not in scalar_dict, "Please set it directly through the step parameter"
-        for name, value in scalar_dict.items():
-            self.add_scalar(name, value, step)
 
 
 @VISBACKENDS.register_module()
@@ -205,50 +171,6 @@ class LocalVisBackend(BaseVisBackend):
             file.write(line.encode())
 
 
-@VISBACKENDS.register_module()
-class TensorboardVisBackend(BaseVisBackend):
-    """TensorBoard's event files in ``save_dir``."""
-
-    def _init_env(self) -> None:
-        os.makedirs(self._save_dir, exist_ok=True)
-        self._tensorboard = needed("torch.utils.tensorboard", "TensorboardVisBackend").SummaryWriter(self._save_dir)
-
-    @property
-    @force_init_env
-    def experiment(self) -> Any:
-        return self._tensorboard
-
-    @force_init_env
-    def add_config(self, config: Any, **kwargs: Any) -> None:
-        self._tensorboard.add_text("config", config.pretty_text)
-
-    @force_init_env
-    def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
-        self._tensorboard.add_image(name, image, step, dataformats="HWC")
-
-    @force_init_env
-    def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        if isinstance(value, (int, float, torch.Tensor, np.ndarray, np.number)):
-            self._tensorboard.add_scalar(name, value, step)
-        else:
-            warnings.warn(
-                f"Got {type(value)}, but numpy array, torch tensor, int or float are expected. skip it!", stacklevel=2
-            )
-
-    @force_init_env
-    def add_scalars(
-        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
-    ) -> None:
-        assert isinstance(scalar_dict, dict)
-        assert "step" not in scalar_dict, "Please set it directly through the step parameter"
-        for name, value in scalar_dict.items():
-            self.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        if hasattr(self, "_tensorboard"):
-            self._tensorboard.close()
-
-
 @functools.lru_cache(maxsize=64)
 def below(folder: str, name: str) -> str:
     """The path of ``name`` in ``folder``; a name that leads out of it is refused."""
@@ -257,28 +179,3 @@ def below(folder: str, name: str) -> str:
     if not inside or "\0" in name:
         raise ValueError(f"{printable(name)!r} leads out of {folder}")
     return path
-
-
-def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}}`` → ``{"a.b": 1}``; lists by their positions."""
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, (list, tuple)):
-            value = {str(index): item for index, item in enumerate(value)} if _has_mappings(value) else value
-        if isinstance(value, Mapping) and value:
-            flat |= flattened(value, f"{name}.")
-        else:
-            flat[name] = value
-    return flat
-
-
-def _has_mappings(values: list[Any] | tuple[Any, ...]) -> bool:
-    return any(isinstance(value, Mapping) for value in values)
-
-
-def files_ending(folder: str, suffixes: tuple[str, ...] | str) -> list[str]:
-    """All files below ``folder`` with one of these endings."""
-    endings = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes)
-    found = (os.path.join(where, name) for where, _, names in os.walk(folder) for name in names)
-    return sorted(path for path in found if path.endswith(endings))

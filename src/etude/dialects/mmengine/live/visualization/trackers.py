@@ -1,29 +1,118 @@
-"""Weights & Biases and MLflow."""
+"""Backends that write to an experiment tracker: MMEngine's names and settings for :mod:`etude.events.trackers`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from etude.config.dump import public_text, redact
 from etude.dialects.mmengine.live.registry import VISBACKENDS
-from etude.dialects.mmengine.live.visualization.backend import (
-    TrackerVisBackend,
-    flattened,
-    force_init_env,
-    needed,
-    number,
-)
+from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend, force_init_env, needed, number
+from etude.events.trackers.clearml import ClearMLTask
+from etude.events.trackers.local import AimRun, DvcLiveRun
+from etude.events.trackers.mlflow import MlflowRun
+from etude.events.trackers.neptune import NeptuneRun
+from etude.events.trackers.outbox import Outbox
+from etude.events.trackers.service import Service
+from etude.events.trackers.tensorboard import EventFiles
+from etude.events.trackers.wandb import WandbRun
 
-_ARTIFACTS = (".json", ".log", ".py", "yaml")
+_NUMBERS = (int, float, torch.Tensor, np.ndarray, np.number)
+
+
+class TrackerVisBackend(BaseVisBackend):
+    """A backend that writes to a tracker from a thread of its own, so that a slow or lost one never stops a run.
+
+    Configs go out without the values of keys that are called like secrets.
+    """
+
+    _kind: type[Service]
+    _service: Any
+
+    def _open(self, *args: Any, **settings: Any) -> Any:
+        self._kind.require(type(self).__name__)
+        self._service = self._kind()
+        return self._outbox.ask(self._service.begin, *args, **settings)
+
+    @property
+    def _outbox(self) -> Outbox:
+        if "_calls" not in vars(self):
+            self._calls = Outbox(type(self).__name__)
+        return self._calls
+
+    def _put(self, method: str, *args: Any, **options: Any) -> None:
+        self._outbox.put(getattr(self._service, method), *args, **options)
+
+    @force_init_env
+    def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
+        self._put("image", name, image.copy(), step)
+
+    @force_init_env
+    def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
+        self._put("scalars", {name: number(value)}, step)
+
+    @force_init_env
+    def add_scalars(
+        self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
+    ) -> None:
+        assert isinstance(scalar_dict, dict)
+        assert "step" not in scalar_dict, "Please set it directly through the step parameter"
+        for name, value in scalar_dict.items():
+            self.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        if "_service" in vars(self):
+            self._outbox.close(self._service.finish)
+
+    def _send_files(self, suffixes: tuple[str, ...] | str, send: Callable[[Path, Path], None]) -> None:
+        """Send the files below the run's folder with these endings."""
+        folder = getattr(self, "cfg", {}).get("work_dir") or self._save_dir
+        endings = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes)
+        for path in sorted(Path(folder).rglob("*")) if folder and "_service" in vars(self) else ():
+            if path.name.endswith(endings) and path.is_file():
+                self._outbox.send(send, path, Path(folder))
+
+
+@VISBACKENDS.register_module()
+class TensorboardVisBackend(TrackerVisBackend):
+    """TensorBoard's event files in ``save_dir``."""
+
+    _kind = EventFiles
+
+    def _init_env(self) -> None:
+        self._open(self._save_dir)
+
+    @property
+    @force_init_env
+    def experiment(self) -> Any:
+        return self._service.writer
+
+    @force_init_env
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        self._put("text", "config", public_text(config.pretty_text, config.to_dict()), None)
+
+    @force_init_env
+    def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
+        if isinstance(value, _NUMBERS):
+            super().add_scalar(name, value, step)
+        else:
+            warnings.warn(
+                f"Got {type(value)}, but numpy array, torch tensor, int or float are expected. skip it!", stacklevel=2
+            )
 
 
 @VISBACKENDS.register_module()
 class WandbVisBackend(TrackerVisBackend):
     """``wandb.init(**init_kwargs)``. ``step`` is not passed on: rows of validations would go backwards and be lost."""
+
+    _kind = WandbRun
 
     def __init__(
         self,
@@ -40,55 +129,55 @@ class WandbVisBackend(TrackerVisBackend):
         self._watch_kwargs = watch_kwargs or {}
 
     def _init_env(self) -> None:
-        os.makedirs(self._save_dir, exist_ok=True)
-        self._wandb = needed("wandb", "WandbVisBackend")
-        self._wandb.init(**{"dir": self._save_dir, **(self._init_kwargs or {})})
         metrics = self._define_metric_cfg or []
         if isinstance(metrics, dict):
-            for metric, summary in metrics.items():
-                self._wandb.define_metric(metric, summary=summary)
-        elif isinstance(metrics, list | tuple):
-            for options in metrics:
-                self._wandb.define_metric(**options)
-        else:
+            metrics = [{"name": name, "summary": summary} for name, summary in metrics.items()]
+        elif not isinstance(metrics, list | tuple):
             raise ValueError(f"define_metric_cfg should be dict or list, but got {metrics!r}")
+        os.makedirs(self._save_dir, exist_ok=True)
+        self._open(metrics, **{"dir": self._save_dir, **(self._init_kwargs or {})})
 
     @property
     @force_init_env
     def experiment(self) -> Any:
-        return self._wandb
+        return needed("wandb", "WandbVisBackend")
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
-        self._wandb.config.update(config.to_dict(), allow_val_change=True)
-        self._wandb.run.log_code(name=self._log_code_name)
+        self._outbox.send(self._keep, redact(config.to_dict()))
+
+    def _keep(self, config: dict[str, Any]) -> None:
+        self._service.run.config.update(config, allow_val_change=True)
+        self._service.run.log_code(name=self._log_code_name)
 
     @force_init_env
     def add_graph(self, model: torch.nn.Module, data_batch: Any, **kwargs: Any) -> None:
-        self._wandb.watch(model, **self._watch_kwargs)
+        # Waits, because it adds hooks to the model.
+        self._outbox.ask(lambda: self._service.run.watch(model, **self._watch_kwargs))
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
-        self._outbox.put(self._wandb.log, {name: self._wandb.Image(image)}, commit=self._commit)
+        self._outbox.put(self._send_image, name, image.copy())
+
+    def _send_image(self, name: str, image: np.ndarray) -> None:
+        self._service.row({name: self._service.module.Image(image)}, commit=self._commit)
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        self._outbox.put(self._wandb.log, {name: value}, commit=self._commit)
+        self._put("row", {name: number(value)}, commit=self._commit)
 
     @force_init_env
     def add_scalars(
         self, scalar_dict: dict[str, Any], step: int = 0, file_path: str | None = None, **kwargs: Any
     ) -> None:
-        self._outbox.put(self._wandb.log, dict(scalar_dict), commit=self._commit)
-
-    def close(self) -> None:
-        if hasattr(self, "_wandb"):
-            self._close(self._wandb.join if hasattr(self._wandb, "join") else self._wandb.finish)
+        self._put("row", {name: number(value) for name, value in scalar_dict.items()}, commit=self._commit)
 
 
 @VISBACKENDS.register_module()
 class MLflowVisBackend(TrackerVisBackend):
     """MLflow: scalars as metrics, the flattened config as parameters, text files as artifacts at the end."""
+
+    _kind = MlflowRun
 
     def __init__(
         self,
@@ -98,7 +187,7 @@ class MLflowVisBackend(TrackerVisBackend):
         tags: dict[str, Any] | None = None,
         params: dict[str, Any] | None = None,
         tracking_uri: str | None = None,
-        artifact_suffix: str | tuple[str, ...] = _ARTIFACTS,
+        artifact_suffix: str | tuple[str, ...] = (".json", ".log", ".py", "yaml"),
         tracked_config_keys: dict[str, Any] | Sequence[str] | None = None,
         artifact_location: str | None = None,
     ) -> None:
@@ -109,48 +198,45 @@ class MLflowVisBackend(TrackerVisBackend):
 
     def _init_env(self) -> None:
         os.makedirs(self._save_dir, exist_ok=True)
-        self._mlflow = needed("mlflow", "MLflowVisBackend")
-        uri = self._tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-        self._mlflow.set_tracking_uri(uri or f"file://{os.path.abspath(self._save_dir)}")
-        name = self._exp_name or "Default"
-        if self._mlflow.get_experiment_by_name(name) is None:
-            self._mlflow.create_experiment(name, artifact_location=self._artifact_location)
-        self._mlflow.set_experiment(name)
-        # A thread does not see the run that another one has begun; it needs the name.
-        self._run_id = (self._mlflow.active_run() or self._mlflow.start_run()).info.run_id
-        if self._run_name is not None:
-            self._mlflow.set_tag("mlflow.runName", self._run_name)
+        mlflow = sys.modules.get("mlflow")
+        active = mlflow.active_run() if mlflow is not None else None
+        home, given = Path(self._save_dir).absolute(), self._tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        begun = self._open(
+            active.info.run_id if active is not None else "",
+            # MMEngine's default is a folder; MLflow does not write folders any more.
+            uri=given or f"sqlite:///{home / 'mlflow.db'}",
+            # "Default" of a new store would put artifacts into the current folder.
+            experiment=self._exp_name or ("Default" if given else "etude"),
+            location=self._artifact_location or (home / "mlartifacts").as_uri(),
+            name=self._run_name,
+        )
+        if begun:
+            self._service.activate()
         if self._tags is not None:
-            self._mlflow.set_tags(self._tags)
+            self._put("tags", self._tags)
         if self._params is not None:
-            self._mlflow.log_params(self._params)
+            self._put("params", self._params)
 
     @property
     @force_init_env
     def experiment(self) -> Any:
-        return self._mlflow
+        return needed("mlflow", "MLflowVisBackend")
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
         self.cfg = config
         keys = self._tracked_config_keys
-        whole = config.to_dict()
-        chosen = whole if keys is None else {key: whole[key] for key in keys}
-        self._mlflow.log_params(self._flatten(chosen))
-        self._mlflow.log_text(config.pretty_text, "config.py")
-
-    @staticmethod
-    def _flatten(config: dict[str, Any]) -> dict[str, Any]:
-        return flattened(config)
+        whole = redact(config.to_dict())
+        self._put("params", flattened(whole if keys is None else {key: whole[key] for key in keys}))
+        self._put("file", "config.py", public_text(config.pretty_text, config.to_dict()))
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
-        self._outbox.put(self._mlflow.MlflowClient().log_image, self._run_id, image.copy(), name)
+        self._put("picture", name, image.copy())
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
-        if isinstance(value, (int, float, torch.Tensor, np.ndarray, np.number)):
-            self._outbox.put(self._mlflow.log_metric, name, number(value), step, run_id=self._run_id)
+        self.add_scalars({name: value}, step)
 
     @force_init_env
     def add_scalars(
@@ -158,15 +244,155 @@ class MLflowVisBackend(TrackerVisBackend):
     ) -> None:
         assert isinstance(scalar_dict, dict)
         assert "step" not in scalar_dict, "Please set it directly through the step parameter"
-        numbers = {name: number(value) for name, value in scalar_dict.items()}
-        wanted = {name: float(v) for name, v in numbers.items() if isinstance(v, (int, float))}
-        self._outbox.put(self._mlflow.log_metrics, wanted, step, run_id=self._run_id)
+        self._put("scalars", {name: number(v) for name, v in scalar_dict.items() if isinstance(v, _NUMBERS)}, step)
 
     def close(self) -> None:
-        if hasattr(self, "_mlflow"):
-            self._close(lambda: None, self._artifact_suffix)
-            self._mlflow.end_run()  # the run of this thread
+        self._send_files(self._artifact_suffix, self._send_file)
+        super().close()
+        if "_service" in vars(self) and self._outbox.is_done:
+            self._service.deactivate()
 
-    def _send_file(self, path: str, folder: str) -> None:
-        inside = os.path.relpath(os.path.dirname(path), folder)
-        self._mlflow.log_artifact(path, None if inside == os.curdir else inside, run_id=self._run_id)
+    def _send_file(self, path: Path, folder: Path) -> None:
+        inside = path.parent.relative_to(folder).as_posix()
+        self._service.artifact("" if inside == os.curdir else inside, path)
+
+
+@VISBACKENDS.register_module()
+class ClearMLVisBackend(TrackerVisBackend):
+    """A ClearML task; files with ``artifact_suffix`` are uploaded at the end."""
+
+    _kind = ClearMLTask
+
+    def __init__(
+        self,
+        save_dir: str | None = None,
+        init_kwargs: dict[str, Any] | None = None,
+        artifact_suffix: str | tuple[str, ...] = (".py", ".pth"),
+    ) -> None:
+        super().__init__(save_dir)  # type: ignore[arg-type]
+        self._init_kwargs, self._artifact_suffix = init_kwargs, artifact_suffix
+
+    def _init_env(self) -> None:
+        self._open(**(self._init_kwargs or {}))
+
+    @property
+    @force_init_env
+    def experiment(self) -> Any:
+        return needed("clearml", "ClearMLVisBackend")
+
+    @force_init_env
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        self.cfg = config
+        self._outbox.put(lambda: self._service.task.connect_configuration(redact(config.to_dict())))
+
+    @force_init_env
+    def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
+        self._put("scalar", name, name, number(value), step)
+
+    def close(self) -> None:
+        self._send_files(self._artifact_suffix, lambda path, _: self._service.artifact(path.name, path))
+        super().close()
+
+
+@VISBACKENDS.register_module()
+class NeptuneVisBackend(TrackerVisBackend):
+    """A Neptune run; offline unless ``init_kwargs`` say otherwise."""
+
+    _kind = NeptuneRun
+
+    def __init__(self, save_dir: str | None = None, init_kwargs: dict[str, Any] | None = None) -> None:
+        super().__init__(save_dir)  # type: ignore[arg-type]
+        self._init_kwargs = init_kwargs
+
+    def _init_env(self) -> None:
+        self._open(**({"mode": "offline"} if self._init_kwargs is None else self._init_kwargs))
+
+    @property
+    @force_init_env
+    def experiment(self) -> Any:
+        return self._service.run
+
+    @force_init_env
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        self._put("content", "config", public_text(config.pretty_text, config.to_dict()))
+
+    @force_init_env
+    def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
+        self._put("image", "images", image.copy(), step, title=name)
+
+
+@VISBACKENDS.register_module()
+class DVCLiveVisBackend(TrackerVisBackend):
+    """DVCLive's files; those with ``artifact_suffix`` are logged as artifacts at the end."""
+
+    _kind = DvcLiveRun
+
+    def __init__(
+        self,
+        save_dir: str,
+        artifact_suffix: str | tuple[str, ...] = (".json", ".py"),
+        init_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(save_dir)
+        self._artifact_suffix, self._init_kwargs = artifact_suffix, init_kwargs
+
+    def _init_env(self) -> None:
+        os.makedirs(self._save_dir, exist_ok=True)
+        options = {"dir": self._save_dir, "save_dvc_exp": True, "dvcyaml": None, "cache_images": True}
+        self._open(**(self._init_kwargs or options))
+
+    @property
+    @force_init_env
+    def experiment(self) -> Any:
+        return self._service.live
+
+    @force_init_env
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        self.cfg = config
+        self._put("params", redact(config.to_dict()))
+
+    @force_init_env
+    def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
+        assert image.dtype == np.uint8, f"an image has values of uint8, but got {image.dtype}"
+        self._put("picture", f"{name}.png", image.copy())
+
+    def close(self) -> None:
+        self._send_files(self._artifact_suffix, lambda path, _: self._service.live.log_artifact(str(path)))
+        super().close()
+
+
+@VISBACKENDS.register_module()
+class AimVisBackend(TrackerVisBackend):
+    """An Aim run."""
+
+    _kind = AimRun
+
+    def __init__(self, save_dir: str | None = None, init_kwargs: dict[str, Any] | None = None) -> None:
+        super().__init__(save_dir)  # type: ignore[arg-type]
+        self._init_kwargs = init_kwargs or {}
+
+    def _init_env(self) -> None:
+        self._open(**{"repo": self._save_dir, **self._init_kwargs})
+
+    @property
+    @force_init_env
+    def experiment(self) -> Any:
+        return self._service.run
+
+    @force_init_env
+    def add_config(self, config: Any, **kwargs: Any) -> None:
+        self._outbox.put(lambda: self._service.run.__setitem__("hparams", redact(config.to_dict())))
+
+
+def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten ``{"a": {"b": 1}}`` to ``{"a.b": 1}``; lists that hold mappings by their positions."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value):
+            value = {str(index): item for index, item in enumerate(value)}
+        if isinstance(value, Mapping) and value:
+            flat |= flattened(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
