@@ -16,6 +16,8 @@ REDACTED = "REDACTED"
 _SECRET_KEY = re.compile(r"token(?!i[sz])|secret|passw|api_?key|_key$", re.IGNORECASE)
 #: ``key: value`` inside a value that is written in one line.
 _ENTRY = re.compile(r"""((?<!\w)["']?([\w.-]+)["']?\s*[:=]\s*)(\[[^\]]*\]|"[^"]*"|'[^']*'|[^\s,{}\[\]()]+)""")
+#: ``//user:password@`` in an address.
+_IN_ADDRESS = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+@")
 #: A value of the environment shorter than this could stand anywhere by chance.
 _SHORTEST_SECRET = 6
 
@@ -38,7 +40,7 @@ def public_files(tree: Tree) -> dict[str, str]:
                 continue
             everywhere += [text for text in _texts(value) if len(text) >= _SHORTEST_SECRET]
             lines[place.line - 1] = _without(lines[place.line - 1], _texts(value))
-    return {path: _without("".join(lines), everywhere) for path, lines in files.items()}
+    return {path: _IN_ADDRESS.sub(f"{REDACTED}@", _without("".join(lines), everywhere)) for path, lines in files.items()}
 
 
 def _texts(value: Any) -> list[str]:
@@ -67,7 +69,7 @@ def public_text(text: str, values: Any) -> str:
     for secret in _secrets_in(values):
         found = secret if len(secret) >= _SHORTEST_SECRET else repr(secret)
         text = text.replace(found, REDACTED if found == secret else repr(REDACTED))
-    return text
+    return _IN_ADDRESS.sub(f"{REDACTED}@", text)
 
 
 def _secrets_in(values: Any) -> list[str]:
@@ -96,7 +98,7 @@ def _public(value: Any, path: Path, secrets: Mapping[Path, str], spoken: list[st
     if isinstance(value, list | tuple):
         items = [_public(item, (*path, index), secrets, spoken) for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
-    return _without(value, spoken) if isinstance(value, str) else value
+    return _IN_ADDRESS.sub(f"{REDACTED}@", _without(value, spoken)) if isinstance(value, str) else value
 
 
 def is_secret_key(key: Any) -> bool:
@@ -113,9 +115,17 @@ def public_override(text: str, mark: str = REDACTED) -> str:
     key, given, value = text.partition("=")
     if not given:
         return text
-    if is_secret_key(key.rpartition(".")[2]):
-        return f"{key}={mark}"
-    return f"{key}={_ENTRY.sub(lambda one: f'{one[1]}{mark}' if is_secret_key(one[2]) else one[0], value)}"
+    return f"{key}={mark if is_secret_key(key.rpartition('.')[2]) else public_line(value, mark)}"
+
+
+def public_line(text: str, mark: str = REDACTED) -> str:
+    """Return a line of a config or a program without the values of names that are called like secrets.
+
+    >>> public_line("hooks: [{type: Report, api_key: abc}]"), public_line("git clone https://me:abc@example.org/x")
+    ('hooks: [{type: Report, api_key: REDACTED}]', 'git clone https://REDACTED@example.org/x')
+    """
+    text = _ENTRY.sub(lambda one: f"{one[1]}{mark}" if is_secret_key(one[2]) else one[0], text)
+    return _IN_ADDRESS.sub(f"{mark}@", text)
 
 
 def _is_secret(key: Any, value: Any) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude import __version__
-from etude.config.dump import is_secret_key
+from etude.config.dump import is_secret_key, public_line
 from etude.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from etude.plan import Plan
 
 _UNSAFE = re.compile(r"[^\w.+-]+")
-#: ``api_key = …``, ``"token": …``, ``--password=…`` in a line of a diff.
+#: ``api_key = …``, ``"token": …``, ``--password=…`` at the beginning of a line of a diff: all of it goes.
 _ASSIGNED = re.compile(r"""(.*?([\w-]+)["']?\s*[:=]\s*)\S""")
 _MOST_CHANGES = 1 << 20
 _RESERVED = {"con", "prn", "aux", "nul", ".", ".."}
@@ -167,12 +167,12 @@ def code_changes() -> str:
         return ""
     text = done.stdout[:_MOST_CHANGES].decode("utf-8", "replace")
     cut = "\n(cut: the changes are longer)\n" if len(done.stdout) > _MOST_CHANGES else ""
-    return "\n".join(_without_secret(line) for line in text.split("\n")) + cut if text else ""
+    return "\n".join(_without_secrets(line) for line in text.split("\n")) + cut if text else ""
 
 
-def _without_secret(line: str) -> str:
+def _without_secrets(line: str) -> str:
     found = _ASSIGNED.match(line)
-    return f"{found[1]}REDACTED" if found and is_secret_key(found[2]) else line
+    return f"{found[1]}REDACTED" if found and is_secret_key(found[2]) else public_line(line)
 
 
 def _git() -> dict[str, str] | None:

@@ -11,22 +11,9 @@ from etude.events.trackers.tracker import Job, Tracker
 
 #: What ClearML would read by itself; "detect_repository" is the code with its git remote and uncommitted changes.
 _FRAMEWORKS = [
-    "catboost",
-    "detect_repository",
-    "fastai",
-    "gradio",
-    "hydra",
-    "joblib",
-    "lightgbm",
-    "matplotlib",
-    "megengine",
-    "pytorch",
-    "scikit",
-    "tensorboard",
-    "tensorflow",
-    "tfdefines",
-    "xgboost",
-]
+    "catboost", "detect_repository", "fastai", "gradio", "hydra", "joblib", "lightgbm", "matplotlib", "megengine",
+    "pytorch", "scikit", "tensorboard", "tensorflow", "tfdefines", "xgboost",
+]  # fmt: skip
 
 
 class ClearMLTask(Service):

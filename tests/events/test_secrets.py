@@ -1,0 +1,69 @@
+"""Secrets in a config, on the command line, in the environment, in a git remote and in changed code stay where they are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from etude.report.runs import find
+from tests.cli.commands import CONFIG
+
+HUB = """
+from etude import HOOKS
+from etude.core.hook import Hook
+
+
+@HOOKS.register
+class Upload(Hook):
+    def __init__(self, api_key: str = "", url: str = "", mirror: str = "", user: str = "") -> None: ...
+"""
+UPLOAD = """hooks:
+  - {type: Upload, api_key: planted-config, url: "${env:ETUDE_UPLOAD_URL}", mirror: "https://me:planted-url@example.org"}
+"""
+PLANTED = b"planted-"
+
+
+def git(*words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git repository with secrets everywhere, and uncommitted changes that hold some."""
+    log = "log: {every: 3step, to: [csv, tensorboard, {type: wandb, mode: offline, checkpoint: true}]}"
+    Path("hub.py").write_text(HUB)
+    Path("c.yaml").write_text("imports: [hub]\n" + CONFIG.replace("log: {every: 3step}", log))
+    git("init", "-q", ".")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    git("remote", "add", "origin", "https://me:planted-remote@example.org/x.git")
+    Path("hub.py").write_text(HUB + 'TOKEN = "planted-code"\nsend(password="planted-argument")\n')
+    Path("c.yaml").write_text(Path("c.yaml").read_text() + UPLOAD)
+    monkeypatch.setenv("ETUDE_UPLOAD_URL", "planted-environment")
+    monkeypatch.setenv("HUB_TOKEN", "planted-token")
+    for home in ("HOME", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(home, str(workdir / "home"))
+    return workdir
+
+
+def test_no_secret_reaches_the_run_folder_the_log_a_tracker_the_report_or_the_board(project: Path) -> None:
+    words = ["train", "c.yaml", "hooks.0.user=planted-user", "hooks.0.api_key=planted-override", "--folder", "out/r"]
+    words[2] = "hooks.0.user=nobody"
+    said = subprocess.run([sys.executable, "-m", "etude", *words], capture_output=True, timeout=600)
+    assert said.returncode == 0, said.stderr.decode()
+    report = [sys.executable, "-m", "etude", "report", "out/r", "-o", "out/report.html"]
+    subprocess.run(report, check=True, capture_output=True, timeout=600)
+    shown = [subprocess.run([sys.executable, "-m", "etude", *verb], capture_output=True, timeout=600).stdout
+             for verb in (["show", "out/r"], ["runs", "out", "--json"])]  # fmt: skip
+    (run,) = find(Path("out"))
+    assert run is not None
+    assert b"accuracy" in shown[0] and PLANTED not in said.stdout + said.stderr + b"".join(shown)
+    files = [path for folder in ("out", "home") for path in Path(folder).rglob("*") if path.is_file()]
+    assert [str(path) for path in files if PLANTED in path.read_bytes()] == []
+    assert "REDACTED" in Path("out/r/plan.yaml").read_text() and "REDACTED" in Path("out/r/code.diff").read_text()
+    assert json.loads(Path("out/r/env.json").read_text())["git"]["commit"]
+    assert list(Path("out/r/wandb").rglob("*.wandb")) and b"REDACTED" in Path("out/report.html").read_bytes()
