@@ -1,4 +1,4 @@
-"""Secrets in a config, on the command line, in the environment, in a git remote and in changed code stay where they are."""
+"""Checks that secrets in configs, overrides, the environment, git remotes and changed code stay where they are."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
-from etude.report.runs import find
+from etude.board.app import make_app
 from tests.cli.commands import CONFIG
 
 HUB = """
@@ -19,7 +20,7 @@ from etude.core.hook import Hook
 
 @HOOKS.register
 class Upload(Hook):
-    def __init__(self, api_key: str = "", url: str = "", mirror: str = "", user: str = "") -> None: ...
+    def __init__(self, api_key: str = "", url: str = "", mirror: str = "") -> None: ...
 """
 UPLOAD = """hooks:
   - {type: Upload, api_key: planted-config, url: "${env:ETUDE_UPLOAD_URL}", mirror: "https://me:planted-url@example.org"}
@@ -41,7 +42,7 @@ def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git("add", "-A")
     git("commit", "-qm", "first")
     git("remote", "add", "origin", "https://me:planted-remote@example.org/x.git")
-    Path("hub.py").write_text(HUB + 'TOKEN = "planted-code"\nsend(password="planted-argument")\n')
+    Path("hub.py").write_text(HUB + 'TOKEN = "planted-code"\nprint(dict(password="planted-argument") and "")\n')
     Path("c.yaml").write_text(Path("c.yaml").read_text() + UPLOAD)
     monkeypatch.setenv("ETUDE_UPLOAD_URL", "planted-environment")
     monkeypatch.setenv("HUB_TOKEN", "planted-token")
@@ -51,17 +52,19 @@ def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_no_secret_reaches_the_run_folder_the_log_a_tracker_the_report_or_the_board(project: Path) -> None:
-    words = ["train", "c.yaml", "hooks.0.user=planted-user", "hooks.0.api_key=planted-override", "--folder", "out/r"]
-    words[2] = "hooks.0.user=nobody"
+    words = ["train", "c.yaml", "hooks.0.api_key=planted-override", "--folder", "out/r"]
     said = subprocess.run([sys.executable, "-m", "etude", *words], capture_output=True, timeout=600)
     assert said.returncode == 0, said.stderr.decode()
     report = [sys.executable, "-m", "etude", "report", "out/r", "-o", "out/report.html"]
     subprocess.run(report, check=True, capture_output=True, timeout=600)
     shown = [subprocess.run([sys.executable, "-m", "etude", *verb], capture_output=True, timeout=600).stdout
              for verb in (["show", "out/r"], ["runs", "out", "--json"])]  # fmt: skip
-    (run,) = find(Path("out"))
-    assert run is not None
-    assert b"accuracy" in shown[0] and PLANTED not in said.stdout + said.stderr + b"".join(shown)
+    with TestClient(make_app(Path("out")), base_url="http://127.0.0.1") as board:
+        name = board.get("/api/runs").json()["runs"][0]["name"]
+        shown += [
+            board.get(address).content for address in ("/api/runs", f"/api/run?run={name}", f"/api/curves?run={name}")
+        ]
+    assert all(b"accuracy" in text for text in shown) and PLANTED not in said.stdout + said.stderr + b"".join(shown)
     files = [path for folder in ("out", "home") for path in Path(folder).rglob("*") if path.is_file()]
     assert [str(path) for path in files if PLANTED in path.read_bytes()] == []
     assert "REDACTED" in Path("out/r/plan.yaml").read_text() and "REDACTED" in Path("out/r/code.diff").read_text()

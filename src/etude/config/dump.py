@@ -40,7 +40,9 @@ def public_files(tree: Tree) -> dict[str, str]:
                 continue
             everywhere += [text for text in _texts(value) if len(text) >= _SHORTEST_SECRET]
             lines[place.line - 1] = _without(lines[place.line - 1], _texts(value))
-    return {path: _IN_ADDRESS.sub(f"{REDACTED}@", _without("".join(lines), everywhere)) for path, lines in files.items()}
+    return {
+        path: _IN_ADDRESS.sub(f"{REDACTED}@", _without("".join(lines), everywhere)) for path, lines in files.items()
+    }
 
 
 def _texts(value: Any) -> list[str]:
