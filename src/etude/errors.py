@@ -92,7 +92,8 @@ class MissingExtra(UserError, ImportError):
     """An optional package is needed for what was asked; an ``ImportError``, as the missing import would be."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package!r}: pip install 'etude[{extra}]'")
+        remedy = f"'etude[{extra}]'" if extra else package
+        super().__init__(f"{purpose} needs the package {package!r}: pip install {remedy}")
 
 
 class OutOfScope(UserError, ImportError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from etude import WRITERS
 from etude.errors import MissingExtra
 from etude.events.record import Record
 from etude.events.trackers import outbox
@@ -122,15 +124,11 @@ def test_a_tracker_that_fails_is_switched_off_with_one_warning(tmp_path):
     assert sum("switched off" in str(one.message) for one in said) == 1 and broken._outbox.dropped == 2
 
 
-def test_a_missing_package_is_answered_before_training(capfd, workdir, monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'etude\[tracking\]'"):
-        Collect.package = "wandb"
-        try:
-            Collect(workdir)
-        finally:
-            Collect.package = ""
+@pytest.mark.parametrize(("name", "remedy"), [("wandb", "pip install 'etude[tracking]'"), ("aim", "pip install aim")])
+def test_a_missing_package_is_answered_before_training(workdir, monkeypatch, name, remedy):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtra, match=re.escape(f"writing to {name} needs the package {name!r}: {remedy}")):
+        WRITERS.get(name)(workdir)
 
 
 def test_the_best_checkpoint_is_found(tmp_path):

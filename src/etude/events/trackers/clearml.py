@@ -59,7 +59,7 @@ class ClearMLTask(Service):
 class ClearML(ClearMLTask, Tracker):
     """A task of ``project``. ``offline: true`` writes a folder that ``Task.import_offline_session`` sends later."""
 
-    name = "clearml"
+    package = name = "clearml"
 
     def __init__(
         self,

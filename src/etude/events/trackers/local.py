@@ -48,7 +48,7 @@ class AimRun(Service):
 class Aim(AimRun, Tracker):
     """A run in the Aim repository ``repo`` (default: beside the runs); artifacts go to ``aim-artifacts`` there."""
 
-    name = "aim"
+    package = name = "aim"
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class DvcLiveRun(Service):
 class DvcLive(DvcLiveRun, Tracker):
     """DVCLive files in ``dvclive`` below the run's folder; no git commit is made. Artifacts need a DVC repository."""
 
-    name = "dvclive"
+    package = name = "dvclive"
 
     def open(self, job: Job) -> str:
         home = job.folder / "dvclive"

@@ -16,7 +16,7 @@ from etude.events.trackers.tracker import Job, Tracker
 class MlflowRun(Service):
     """A run of an MLflow experiment, written by its id: MLflow's active run belongs to a thread."""
 
-    package = "mlflow"
+    package, extra = "mlflow", "tracking"
     _activated = False
 
     def begin(
@@ -105,7 +105,7 @@ class MlflowRun(Service):
 class Mlflow(MlflowRun, Tracker):
     """A run of ``experiment`` at ``uri`` (default: ``MLFLOW_TRACKING_URI``, else a SQLite file beside the runs)."""
 
-    name = "mlflow"
+    package = name = "mlflow"
 
     def __init__(
         self,

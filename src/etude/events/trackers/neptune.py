@@ -51,7 +51,7 @@ class NeptuneRun(Service):
 class Neptune(NeptuneRun, Tracker):
     """A run of ``project``. ``mode: offline`` writes a folder that ``neptune sync`` sends later."""
 
-    name = "neptune"
+    package = name = "neptune"
 
     def __init__(
         self,

@@ -17,8 +17,8 @@ class Service:
     ``begin`` takes the settings of the tracker's own ``init``. What a tracker cannot keep, it leaves.
     """
 
-    #: The package that has to be installed, and the extra that installs it.
-    package, extra = "", "tracking"
+    #: The package that has to be installed, and the extra that installs it, if one does.
+    package, extra = "", ""
 
     @classmethod
     def require(cls, purpose: str) -> None:

@@ -16,7 +16,7 @@ from etude.events.trackers.tracker import Job, Tracker
 class EventFiles(Service):
     """A ``SummaryWriter`` of torch, by the names that every tracker has. ``writer`` is there after ``begin``."""
 
-    package = "tensorboard"
+    package, extra = "tensorboard", "tracking"
 
     def begin(self, folder: str | Path, **settings: Any) -> str:
         """Open a new event file in ``folder``; ``purge_step`` hides what earlier files have from that step on."""
@@ -66,7 +66,7 @@ class EventFiles(Service):
 class TensorBoard(EventFiles, Tracker):
     """Event files in ``folder/tensorboard``. A value ``loss`` of the split ``val`` is shown as ``val/loss``."""
 
-    name = "tensorboard"
+    package = name = "tensorboard"
 
     def __init__(self, folder: str | Path, name: str = "tensorboard") -> None:
         super().__init__(folder, system=False)

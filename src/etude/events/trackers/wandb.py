@@ -16,7 +16,7 @@ _PRIVATE = {"x_disable_meta": True, "disable_git": True}
 class WandbRun(Service):
     """What ``wandb.init`` gives, by the names that every tracker has."""
 
-    package = "wandb"
+    package, extra = "wandb", "tracking"
 
     def begin(self, metrics: Sequence[Mapping[str, Any]] = (), **settings: Any) -> str:
         """Call ``wandb.init(**settings)`` and define ``metrics``."""
@@ -64,7 +64,7 @@ class Wandb(WandbRun, Tracker):
     W&B gets the plan, the git commit and the values, but not the command line, which may hold secrets.
     """
 
-    name = "wandb"
+    package = name = "wandb"
 
     def __init__(
         self,

@@ -137,7 +137,7 @@ class TrackerHook(OutboxHook):
     ) -> None:  # fmt: skip
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         if not given and not is_installed(kind.package):
-            raise MissingPackage(kind.package, type(self).__name__, kind.extra)
+            raise MissingPackage(kind.package, type(self).__name__, kind.extra or None)
         self.service = kind()
 
     @master_only
