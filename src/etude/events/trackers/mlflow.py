@@ -12,6 +12,9 @@ from typing import Any
 from etude.events.trackers.service import Service
 from etude.events.trackers.tracker import Job, Tracker
 
+#: Seconds between two calls that send metrics, and the most that MLflow takes in one.
+_PAUSE, _MOST = 1.0, 1000
+
 
 class MlflowRun(Service):
     """A run of an MLflow experiment, written by its id: MLflow's active run belongs to a thread."""
@@ -27,6 +30,8 @@ class MlflowRun(Service):
         from mlflow import MlflowClient
 
         self.uri, self.client = uri, MlflowClient(uri)
+        self._metrics: list[Any] = []
+        self._sent = 0.0
         if run_id:
             self.client.update_run(run_id, status="RUNNING")
             self.id = run_id
@@ -66,10 +71,19 @@ class MlflowRun(Service):
         self.client.log_batch(self.id, tags=[RunTag(key, str(value)) for key, value in values.items()])
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Send what came within a second in one call: a call costs 10 ms of Python, which training would wait for."""
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
-        self.client.log_batch(self.id, metrics=[Metric(_key(key), float(v), now, step) for key, v in values.items()])
+        now = time.time()
+        self._metrics += [Metric(_key(key), float(value), int(now * 1000), step) for key, value in values.items()]
+        if now - self._sent >= _PAUSE or len(self._metrics) > _MOST:
+            self._sent = now
+            self._send_metrics()
+
+    def _send_metrics(self) -> None:
+        waiting, self._metrics = self._metrics, []
+        for start in range(0, len(waiting), _MOST):
+            self.client.log_batch(self.id, metrics=waiting[start : start + _MOST])
 
     def image(self, name: str, value: Any, step: int) -> None:
         self.picture(f"images/{_key(name)}-{step}.png", value)
@@ -99,6 +113,7 @@ class MlflowRun(Service):
             mlflow.pytorch.log_model(model, name, **settings)
 
     def finish(self) -> None:
+        self._send_metrics()
         self.client.set_terminated(self.id)
 
 
