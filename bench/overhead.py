@@ -30,7 +30,7 @@ from _common import Ratio, compare, operations, ratio, report, small_job, table
 
 import etude
 from etude.cli import main
-from etude.core.hook import Hook, HookTable
+from etude.core.hook import FunctionHook, Hook, HookTable
 from etude.core.loop import steps
 from etude.core.run import Run
 from etude.data.datasets.digits import Digits
@@ -207,7 +207,7 @@ def trainer(count: int) -> Callable[[], float]:
         clock: list[float] = []
         curve = Phase(curve=Spec(kind="schedule", name="Cosine"))
         ticks = [
-            etude.FunctionHook(lambda run: clock.append(time.process_time()), point, priority=priority)
+            FunctionHook(lambda run: clock.append(time.process_time()), point, priority=priority)
             for point, priority in (("before_train", 1000), ("after_train", -1000))
         ]
         with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,8 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import etude
-from etude.build import Options
+from etude.build import Options, build
+from etude.core.hook import FunctionHook
 from etude.core.loop import fit
 
 CONFIG = Path(__file__).parent.parent / "examples/native/digits.yaml"
@@ -55,8 +56,8 @@ def main() -> None:
         by_step[run.done] = reads.count
         reads.count = 0
 
-    run = etude.build_run(plan, Options(quiet=True))
-    hook = etude.FunctionHook(note, "after_step")
+    run = build(plan, Options(quiet=True))
+    hook = FunctionHook(note, "after_step")
     hook.priority = 1000
     run.hooks.add(hook)
     with tempfile.TemporaryDirectory(), reads:

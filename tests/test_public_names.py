@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import etude
+from tests.docs.blocks import PAGES, program
 
 
 @pytest.mark.parametrize("name", etude.__all__)
@@ -19,7 +21,14 @@ def test_a_public_name_is_there(name):
 
 
 def test_there_are_not_many_more_than_a_reader_can_keep_in_mind():
-    assert len(etude.__all__) == len(set(etude.__all__)) <= 30
+    assert len(etude.__all__) == len(set(etude.__all__)) <= 25
+
+
+@pytest.mark.parametrize("name", [name for name in etude.__all__ if not name.startswith("__")])
+def test_a_public_name_is_used_in_a_program_of_the_docs(name):
+    """Those programs run: tests/docs/test_pages.py."""
+    used = re.compile(rf"\betude\.{name}\b|^from etude import .*\b{name}\b", re.MULTILINE)
+    assert any(used.search(program(page)) for page in PAGES)
 
 
 def test_type_checkers_see_the_same_names():

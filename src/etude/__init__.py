@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-#: Public name → where it lives (``module``, or ``module:attribute``); loaded on first use, so that torch can wait.
+#: Public name → the module it lives in; loaded on first use, so that torch can wait.
 _NAMES = {
     "train": "etude.api", "load": "etude.inference.load", "export": "etude.inference.load",
-    "load_plan": "etude.api", "Options": "etude.build", "build_run": "etude.build:build",
-    "Hook": "etude.core.hook", "FunctionHook": "etude.core.hook",
-    "Run": "etude.core.run",
-    "Forward": "etude.core.update", "Step": "etude.core.update", "Evaluation": "etude.core.evaluation",
-    "Loader": "etude.data.loader", "Plan": "etude.plan", "Spec": "etude.plan", "ConfigError": "etude.errors",
+    "load_plan": "etude.api", "Options": "etude.build", "Hook": "etude.core.hook", "Run": "etude.core.run",
+    "Forward": "etude.core.update", "Step": "etude.core.update",
+    "Loader": "etude.data.loader", "Plan": "etude.plan", "ConfigError": "etude.errors",
     "MODELS": "etude.registry", "LOSSES": "etude.registry", "DATASETS": "etude.registry",
     "OPTIMIZERS": "etude.registry", "SCHEDULES": "etude.registry", "LOOPS": "etude.registry",
     "UPDATES": "etude.registry", "HOOKS": "etude.registry", "METRICS": "etude.registry", "WRITERS": "etude.registry",
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from etude.api import load_plan as load_plan
     from etude.api import train as train
     from etude.build import Options as Options
-    from etude.build import build as build_run  # noqa: F401
-    from etude.core.evaluation import Evaluation as Evaluation
-    from etude.core.hook import FunctionHook as FunctionHook
     from etude.core.hook import Hook as Hook
     from etude.core.run import Run as Run
     from etude.core.update import Forward as Forward
@@ -39,7 +34,6 @@ if TYPE_CHECKING:
     from etude.inference.load import load as load
     from etude.models.summary import summary as summary
     from etude.plan import Plan as Plan
-    from etude.plan import Spec as Spec
     from etude.registry import DATASETS as DATASETS
     from etude.registry import HOOKS as HOOKS
     from etude.registry import LOOPS as LOOPS
@@ -57,8 +51,7 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         import importlib
 
-        module, _, attribute = _NAMES[name].partition(":")
-        value = getattr(importlib.import_module(module), attribute or name)
+        value = getattr(importlib.import_module(_NAMES[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'etude' has no attribute {name!r}")

@@ -78,6 +78,57 @@ def test_a_model_is_loaded_with_the_weights_that_were_measured(runs: Commands):
         etude.load("plain", step=5)
 
 
+NORMED = """
+imports: [normed.py]
+model: Normed
+loss: CrossEntropyLoss
+data:
+  train: {dataset: {type: Digits, split: train, flat: false}, batch_size: 128}
+  val:
+    dataset: {type: Transformed, dataset: {type: Digits, flat: false, split: val}, TRANSFORM}
+    batch_size: 512
+optim: {type: SGD, lr: 0.2}
+train: {epochs: 2}
+metrics: [Accuracy]
+hooks: HOOKS
+checkpoint: {every: 1ep, best: accuracy}
+"""
+NORMED = NORMED.replace("TRANSFORM", "transform: {type: Normalize, mean: [0.1], std: [0.9]}")
+NORMED_PY = """
+import torch, etude
+
+@etude.MODELS.register
+class Normed(torch.nn.Sequential):
+    def __init__(self):
+        norm = torch.nn.BatchNorm1d(16)
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64, 16), norm, torch.nn.ReLU(), torch.nn.Linear(16, 10))
+"""
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    [
+        "[{type: EMA, momentum: 0.05}]",
+        "[{type: EMA, momentum: 0.05, buffers: true}]",
+        "[{type: SWA, every: 4step}]",
+        "[{type: SWA, every: 4step}, {type: EMA, momentum: 0.9, evaluate: false}]",
+    ],
+)
+def test_an_average_is_loaded_with_the_batch_norms_it_was_evaluated_with(command: Commands, hooks: str):
+    said = command("train", "n.yaml", "--folder", "run", n_yaml=NORMED.replace("HOOKS", hooks), normed_py=NORMED_PY)
+    assert said.code == 0 and f"weights averaged by {hooks[8:11]}; the results are theirs" in said.err
+    model = etude.load("run", best=True, ema=True)
+    inputs, targets = Digits("val", flat=False).fetch(torch.arange(360))
+    with torch.no_grad():
+        scores = model(model.etude.transform(inputs))
+    loss = float(torch.nn.functional.cross_entropy(scores, targets))
+    assert float((scores.argmax(1) == targets).double().mean()) == model.etude.metrics["accuracy"]
+    assert loss == pytest.approx(model.etude.metrics["loss"], rel=1e-6)
+    trained = etude.load("run", best=True, ema=False)
+    assert not torch.equal(trained(model.etude.transform(inputs)), scores) and not trained.etude.averaged
+    assert f"on the val data, with the average of {hooks[8:11].capitalize()}" in command("test", "run").err
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "npz"])
 def test_predictions_of_a_split_are_written(runs: Commands, suffix):
     said = runs("predict", "plain", "-o", f"out.{suffix}", "--best")

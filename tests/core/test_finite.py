@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import etude
 from etude.core import update
+from etude.core.hook import FunctionHook
 from etude.errors import Diverged
 
 BAD = 7
@@ -81,7 +82,7 @@ def test_nothing_is_read_between_log_lines(precision, optimizer):
         seen[run.done] = reads.count
         reads.count = 0
 
-    hook = etude.FunctionHook(note, "after_step", priority=1000)
+    hook = FunctionHook(note, "after_step", priority=1000)
     trainer, batches = job(optimizer=optimizer, hooks=[hook], precision=precision, clip_norm=1.0)
     with ByMethod(reads), ByOperation(reads):
         trainer.fit(batches, steps=20, log="10step")

@@ -224,3 +224,25 @@ def test_no_tensor_is_read_between_log_lines():
     with Reads():
         fit(run)
     assert Reads.count == 0
+
+
+def test_a_profile_is_a_trace_that_perfetto_reads(tmp_path):
+    """The JSON of Chrome's trace events: complete events have a time, a length, a process and a thread."""
+    import json
+
+    import etude
+    from etude.data import Digits
+    from etude.hooks.profiler import Profiler
+
+    model = torch.nn.Linear(64, 10)
+    optimizer, loss = torch.optim.SGD(model.parameters(), lr=0.1), torch.nn.CrossEntropyLoss()
+    profiler = Profiler(first=2, steps=2)
+    trainer = etude.Trainer(model, optimizer=optimizer, loss=loss, hooks=[profiler], folder=tmp_path, quiet=True)
+    trainer.fit(Digits("train"), steps=6, batch_size=16)
+    trace = json.loads((tmp_path / "profile/trace.json").read_text())
+    events = trace["traceEvents"]
+    complete = [event for event in events if event["ph"] == "X"]
+    assert {event["ph"] for event in events} <= set("XMsftBEinbeC")
+    assert all(event["dur"] >= 0 and event["ts"] >= 0 and {"pid", "tid", "name"} <= set(event) for event in complete)
+    assert {"ProfilerStep#1", "ProfilerStep#2", "aten::linear"} <= {event["name"] for event in complete}
+    assert "aten::addmm" in (tmp_path / "profile/table.txt").read_text()

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -157,10 +158,16 @@ def _take(model: torch.nn.Module, plan: Plan | None, path: str, ema: bool | None
 
 def _average(state: Mapping[str, Any], plan: Plan | None) -> dict[str, Tensor]:
     """The average that evaluations of the run used; of several the one with ``evaluate``."""
-    kept = [part for name, part in state.items() if name.startswith(("hook.Ema", "hook.Swa"))]
+    kept = {name: part for name, part in state.items() if name.startswith(("hook.Ema", "hook.Swa"))}
     specs = [hook.spec for hook in plan.hooks if hook.spec.name in ("EMA", "SWA")] if plan is not None else []
-    used = [part for part, spec in zip(kept, specs, strict=False) if spec.args.get("evaluate", True)]
-    return dict((used or kept)[0]["average"]) if used or kept else {}
+    seen: Counter[str] = Counter()
+    for spec in specs:
+        seen[spec.name] += 1
+        number = f"#{seen[spec.name]}" if seen[spec.name] > 1 else ""
+        part = kept.get(f"hook.{spec.name.capitalize()}{number}")
+        if part is not None and spec.args.get("evaluate", True):
+            return dict(part["average"])
+    return dict(next(iter(kept.values()))["average"]) if kept else {}
 
 
 def _transform(plan: Plan) -> Any:
