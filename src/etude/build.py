@@ -252,7 +252,7 @@ def seed_everything(training: Training) -> None:
     np.random.seed(training.seed % 2**32)
     torch.manual_seed(training.seed)
     if training.deterministic:
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(True, warn_only=training.deterministic == "warn")
     if training.matmul is not None:
         torch.set_float32_matmul_precision(training.matmul)
     if training.threads is not None:

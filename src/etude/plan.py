@@ -148,7 +148,8 @@ class Training:
     nonfinite: str = "stop"
     nonfinite_limit: int = 3
     seed: int = 0
-    deterministic: bool = False
+    #: True refuses operations whose results depend on chance; ``"warn"`` lists them at the end.
+    deterministic: bool | str = False
     device: str = "auto"
     #: Threads that a single operation on the CPU may use; None: torch decides. One is best for small models.
     threads: int | None = None

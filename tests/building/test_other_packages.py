@@ -48,6 +48,15 @@ def test_a_model_of_another_package_trains(package, workdir):
     assert run.step == 2 and 0 <= run.metrics["accuracy"] <= 1
 
 
+def test_a_dataset_of_torchvision_is_read(workdir):
+    pytest.importorskip("torchvision")
+    fake = "{type: torchvision.datasets.FakeData, size: 8, image_size: [3, 8, 8], num_classes: 2, transform: TRANSFORM}"
+    text = CONFIG.replace("{type: Images}", fake.replace("TRANSFORM", "{type: torchvision.transforms.ToTensor}"))
+    Path("images.py").write_text(IMAGES)
+    Path("c.yaml").write_text(text.replace("MODEL", "{type: ConvNet, classes: 2, in_channels: 3}"))
+    assert etude.train("c.yaml", options=etude.Options(folder="run", quiet=True)).step == 2
+
+
 def test_a_package_that_is_not_there_is_named(workdir, capfd):
     Path("images.py").write_text(IMAGES)
     Path("c.yaml").write_text(CONFIG.replace("MODEL", "{type: no_such_package.create_model, name: x}"))

@@ -9,6 +9,7 @@ import torch
 
 import etude
 from etude.build import build
+from etude.cli import main
 from etude.errors import ConfigError
 
 CONFIG = """\
@@ -79,3 +80,32 @@ def test_products_have_the_precision_that_is_asked_for(workdir):
         torch.set_float32_matmul_precision(before)
     with pytest.raises(ConfigError, match=r"train.matmul"):
         etude.load_plan("c.yaml", ["train.matmul=tf32"])
+
+
+def test_operations_that_depend_on_chance_are_refused_or_listed(workdir, capfd):
+    parts = """
+import torch, etude
+
+@etude.MODELS.register
+class Chance(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(64, 10)
+    def forward(self, inputs):
+        torch.zeros(4).put_(torch.tensor([0]), torch.tensor([1.0]))
+        return super().forward(inputs)
+"""
+    Path("chance.py").write_text(parts)
+    Path("d.yaml").write_text(
+        "imports: [chance.py]\nmodel: Chance\nloss: CrossEntropyLoss\n"
+        "data: {train: {dataset: Digits, batch_size: 512}}\noptim: {type: SGD, lr: 0.1}\n"
+        "train: {epochs: 1, deterministic: warn}\ncheckpoint: false\n"
+    )
+    try:
+        assert main(["train", "d.yaml"]) == 0
+        assert "chance  not deterministic: put_" in capfd.readouterr().err
+        assert main(["train", "d.yaml", "train.deterministic=true"]) == 3
+        assert "put_ does not have a deterministic implementation" in capfd.readouterr().err
+        assert main(["check", "d.yaml", "train.deterministic=wran"]) == 2
+        assert "did you mean 'warn'?" in "".join(capfd.readouterr())
+    finally:
+        torch.use_deterministic_algorithms(False)

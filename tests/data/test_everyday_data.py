@@ -71,9 +71,17 @@ def test_rows_are_samples_in_any_format(kind, name, write, tmp_path):
         kind(str(tmp_path / "nowhere"))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_over_a_table_is_resumed_in_its_middle(workers, tmp_path):
-    dataset = Parquet(str(write_parquet(tmp_path / "t.parquet")), columns=["a"], target="y")
+@pytest.mark.parametrize(
+    ("kind", "name", "write", "workers"),
+    [
+        (Parquet, "t.parquet", write_parquet, 0),
+        (Parquet, "t.parquet", write_parquet, 2),
+        (Parquet, "t.arrow", write_parquet, 2),
+        (Jsonl, "t.jsonl", write_jsonl, 2),
+    ],
+)
+def test_an_epoch_over_a_table_is_resumed_in_its_middle(kind, name, write, workers, tmp_path):
+    dataset = kind(str(write(tmp_path / name)), columns=["a"], target="y")
 
     def loader():
         return Loader(dataset, batch_size=4, shuffle=True, seed=3, workers=workers)

@@ -268,6 +268,8 @@ class Session:
                 self.console.say(line)
             for index, line in enumerate(sampler.table(self.sampler.seconds)):
                 self.console.say(f"  {'' if index else 'time':<7} {line}")
+            if self.status is not None and (names := self.status.by_chance()):
+                self.console.say(f"  chance  not deterministic: {', '.join(names)}")
             if advice := self._advice():
                 self.console.say(f"  note    {advice}")
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import socket
 import time
 import warnings
@@ -25,6 +26,7 @@ NAME = "status.json"
 #: Seconds between two writes while the run goes on.
 _PAUSE = 10.0
 _MOST_WARNINGS = 50
+_BY_CHANCE = re.compile(r"(.+?) does not have a deterministic implementation")
 
 
 class Status:
@@ -77,6 +79,11 @@ class Status:
             warnings.showwarning = self._show
         stopped = isinstance(error, Stopped | KeyboardInterrupt) or (error is None and self.run.exit_code)
         self._write("interrupted" if stopped else "failed" if error is not None else "finished", error)
+
+    def by_chance(self) -> list[str]:
+        """Operations that torch has warned about under ``train.deterministic: warn``."""
+        found = [_BY_CHANCE.match(text) for text in self._warnings]
+        return list(dict.fromkeys(match[1] for match in found if match))
 
     def close(self) -> None: ...
 

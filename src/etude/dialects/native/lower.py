@@ -141,7 +141,7 @@ def _train(fields: Fields) -> tuple[Training, Amount | None, Any]:
         nonfinite=fields.take("nonfinite", str, default="stop", choices=NONFINITE),
         nonfinite_limit=fields.take_positive("nonfinite_limit", default=3),
         seed=fields.take("seed", int, default=0),
-        deterministic=fields.take("deterministic", bool, default=False),
+        deterministic=_deterministic(fields),
         device=fields.take("device", str, default="auto"),
         threads=fields.take_positive("threads", default=None),
         compile=_compile(fields),
@@ -342,6 +342,12 @@ def _loop(root: Fields, training: Training, workflow: Any) -> Spec:
     if workflow is not None:
         return Spec(kind="loop", name="Workflow", args={"flow": workflow}, at=root.tree.place("train", "workflow"))
     return Spec(kind="loop", name="epochs" if training.steps is None else "steps")
+
+
+def _deterministic(fields: Fields) -> bool | str:
+    if isinstance(fields.values.get("deterministic"), str):
+        return str(fields.take("deterministic", str, default="", choices=("warn",)))
+    return bool(fields.take("deterministic", bool, default=False))
 
 
 def _schedule_hook(root: Fields) -> list[HookPlan]:
