@@ -227,7 +227,9 @@ class Plan:
         from html import escape
 
         rows = {"model": self.model.name, "data": ", ".join(self.data), "optimizers": _names(self.optimizers.values())}
-        rows |= {"hooks": _names(self.hooks), "epochs": str(self.train.epochs), "steps": str(self.train.steps)}
+        rows["hooks"] = _names(self.hooks)
+        rows |= {"epochs": str(self.train.epochs)} if self.train.epochs is not None else {}
+        rows |= {"steps": str(self.train.steps)} if self.train.steps is not None else {}
         cells = "".join(f"<tr><th>{key}</th><td>{escape(value)}</td></tr>" for key, value in rows.items())
         return f"<table><caption>{escape(f'{self.name} ({self.dialect})')}</caption>{cells}</table>"
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from etude.events.console import Console, duration, format_record, number
+from etude.events.csv import Csv
+from etude.events.jsonl import Jsonl
 from etude.events.record import Events, Record
 
 
@@ -52,6 +54,20 @@ def test_pictures_go_with_the_next_record_only():
     events.flush(step=1, epoch=0)
     events.flush(step=2, epoch=0)
     assert [record.media for record in kept.records] == [(("text", "note", "hello"),), ()]
+
+
+def test_pictures_of_the_last_epoch_are_written_at_the_end_and_are_what_they_were(tmp_path, capsys):
+    kept, weight = Kept(), torch.zeros(2)
+    events = Events([kept, Csv(tmp_path), Jsonl(tmp_path / "metrics.jsonl"), Console()])
+    events.put("loss", 1.0)
+    events.flush(step=7, epoch=1)
+    events.put_media("histogram", "weight", weight)
+    weight += 1
+    events.close()
+    assert [(record.step, len(record.media)) for record in kept.records] == [(7, 0), (7, 1)]
+    assert kept.records[1].media[0][2].tolist() == [0, 0]
+    assert (tmp_path / "metrics.csv").read_text().count("\n") == 2 and capsys.readouterr().err.count("\n") == 1
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
 
 
 def test_a_writer_that_cannot_write_is_switched_off_and_the_others_go_on():

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 class Console:
     """Lines of the log on standard error, above a live progress line when that is a terminal.
 
-    The live line is drawn ten times a second by a thread of its own; a step of training does nothing for it.
+    The live line is drawn ten times a second by a thread of its own; a step of training does nothing for it. In a
+    notebook records go to the log alone, because live curves show them, and the rest goes to standard output, because
+    standard error looks like a mistake there.
     """
 
-    def __init__(self, *, log: str | Path | None = None, stream: TextIO | None = None, quiet: bool = False) -> None:
-        self.stream = stream or sys.stderr
-        self.quiet = quiet
+    def __init__(
+        self, *, log: str | Path | None = None, stream: TextIO | None = None, quiet: bool = False,
+        notebook: bool = False,
+    ) -> None:  # fmt: skip
+        self.stream = stream or (sys.stdout if notebook else sys.stderr)
+        self.quiet, self.notebook = quiet, notebook
         self.log = open(log, "a", encoding="utf-8", buffering=1) if log else None  # noqa: SIM115
         self.progress: Progress | None = None
         self._read: Callable[[], Mapping[str, Any]] | None = None
@@ -40,15 +45,17 @@ class Console:
     def write(self, record: Record) -> None:
         if record.split == "event" and all(name.startswith(TIMING_PREFIXES) for name in record.values):
             return  # a warning has said it
+        if record.is_media_alone:
+            return
         where = dict(self._read()) if self._read else {}
-        self.say(format_record(record, where))
+        self.say(format_record(record, where), screen=not self.notebook)
 
-    def say(self, text: str, *, more: str = "") -> None:
-        """One line to the screen and to ``log.txt``; ``more`` is for the log alone."""
+    def say(self, text: str, *, more: str = "", screen: bool = True) -> None:
+        """Write one line to the screen and to ``log.txt``; ``more`` is for the log alone."""
         line = printable(text)
         if self.log is not None:
             self._note(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}{printable(more)}\n")
-        if self.quiet:
+        if self.quiet or not screen:
             return
         if self.progress is not None:
             self.progress.console.print(line, markup=False, highlight=False)

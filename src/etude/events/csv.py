@@ -24,6 +24,8 @@ class Csv:
         self.columns, self._rows = _known(self.path)
 
     def write(self, record: Record) -> None:
+        if record.is_media_alone:
+            return
         new = [name for name in record.values if name not in self.columns]
         if new or not self.path.exists():
             self.columns += new

@@ -40,7 +40,7 @@ class Jsonl:
         values = {
             name: value for name, value in record.values.items() if name.startswith(TIMING_PREFIXES) == self.timing
         }
-        if not values and (self.timing or record.values):
+        if not values and (self.timing or record.values or record.media):
             return
         head: dict[str, Any] = {"step": record.step, "epoch": record.epoch, "split": record.split}
         if self.timing:

@@ -28,6 +28,11 @@ class Record:
     #: Images (arrays), histograms (arrays) and texts, by name; writers that cannot take them leave them.
     media: tuple[tuple[str, str, Any], ...] = ()
 
+    @property
+    def is_media_alone(self) -> bool:
+        """Whether there is nothing for a writer of numbers."""
+        return bool(self.media) and not self.values
+
 
 class Writer(Protocol):
     """Where records go. May offer ``state_dict``/``load_state_dict`` to forget what came after a checkpoint."""
@@ -49,6 +54,8 @@ class Events:
     _pending: dict[str, list[Any]] = field(default_factory=dict)
     _last: dict[str, Any] = field(default_factory=dict)
     _media: list[tuple[str, str, Any]] = field(default_factory=list)
+    #: Step and epoch of the latest record.
+    _at: tuple[int, int] = (0, 0)
     #: With several ranks: the values of all of them, from those of this one; every rank calls it.
     gather: Callable[[dict[str, list[float]]], dict[str, list[float]]] | None = None
 
@@ -88,6 +95,7 @@ class Events:
     ) -> Record:
         """Hand values that are numbers already to every writer."""
         record = Record(step, epoch, split, dict(values), time.time(), media)
+        self._at = step, epoch
         self.latest.update(record.values if split == "train" else {f"{split}/{k}": v for k, v in values.items()})
         for writer in list(self.writers):
             try:
@@ -102,6 +110,10 @@ class Events:
         return record
 
     def close(self) -> None:
+        """Write media that came after the last record, then close the writers."""
+        if self._media:
+            media, self._media = tuple(self._media), []
+            self.write({}, step=self._at[0], epoch=self._at[1], split="train", media=media)
         for writer in self.writers:
             writer.close()
 

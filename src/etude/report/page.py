@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +25,7 @@ POINTS = 2000
 _COLOURS = (
     "#4c78e0", "#f0883e", "#2fa36b", "#d9527a", "#9a6fe0", "#1ba7b8", "#c9a01c", "#8d6e5a", "#5f7d95", "#b5489b",
 )  # fmt: skip
-_MOST_IMAGES, _MOST_MARKS = 24, 2000
+_MOST_IMAGES, _MOST_MARKS = 8, 2000
 
 
 def write_report(folders: Sequence[Path], target: Path) -> None:
@@ -191,25 +191,33 @@ def _times(runs: list[_Run]) -> str:
         for name, seconds in times.items():
             totals[name] = totals.get(name, 0.0) + seconds
     names = sorted(totals, key=lambda name: -totals[name])
-    rows = []
-    for run, times, whole in spent:
-        pieces = [(index, name, times.get(name, 0.0)) for index, name in enumerate(names)]
-        bar = "".join(
-            f'<i style="width:{100 * s / whole:.2f}%;background:{_COLOURS[i % len(_COLOURS)]}" '
-            f'title="{_text(n)}: {s:.1f} s, {s / whole:.0%}"></i>'
-            for i, n, s in pieces
-            if s > 0 and whole > 0
-        )
-        cells = "".join(f'<td class="number">{s / whole if whole else 0:.1%}</td>' for _, _, s in pieces[:8])
-        rows.append(
-            f'<tr><td class="key">{_text(run.info.name)}</td><td><div class="bar">{bar}</div></td>'
-            f'<td class="number">{whole:.1f} s</td>{cells}</tr>'
-        )
-    if not rows:
+    if not names:
         return ""
-    heads = "".join(f'<th class="number">{_swatch(i)}{_text(n)}</th>' for i, n in enumerate(names[:8]))
-    head = f'<tr><th>run</th><th></th><th class="number">in all</th>{heads}</tr>'
-    return f'<div class="scroll"><table>{head}{"".join(rows)}</table></div>'
+    heads = "".join(f'<th class="number">{_text(run.info.name)}</th>' for run, _, _ in spent)
+    bars = "".join(
+        f'<td class="number"><div class="bar">{_bar(names, times, whole)}</div></td>' for _, times, whole in spent
+    )
+    rows = [f"<tr><th></th>{heads}</tr>", f'<tr><td class="key">share</td>{bars}</tr>']
+    for index, name in enumerate(names):
+        shares = (_share(times.get(name, 0.0), whole) for _, times, whole in spent)
+        rows.append(f'<tr><td class="key">{_swatch(index)}{_text(name)}</td>{"".join(shares)}</tr>')
+    total = "".join(f'<td class="number">{whole:.1f} s</td>' for _, _, whole in spent)
+    rows.append(f'<tr><td class="key">in all</td>{total}</tr>')
+    return f'<div class="scroll"><table class="times">{"".join(rows)}</table></div>'
+
+
+def _bar(names: list[str], times: Mapping[str, float], whole: float) -> str:
+    shown = [(index, name, times[name]) for index, name in enumerate(names) if times.get(name, 0.0) > 0]
+    return "".join(
+        f'<i style="width:{100 * seconds / whole:.2f}%;background:{_COLOURS[index % len(_COLOURS)]}" '
+        f'title="{_text(name)}: {seconds:.1f} s, {seconds / whole:.0%}"></i>'
+        for index, name, seconds in shown
+    )
+
+
+def _share(seconds: float, whole: float) -> str:
+    text = f"{seconds:.1f} s · {seconds / whole:.0%}" if seconds and whole else "–"
+    return f'<td class="number">{text}</td>'
 
 
 def _timeline(runs: list[_Run]) -> str:
@@ -217,15 +225,23 @@ def _timeline(runs: list[_Run]) -> str:
 
 
 def _images(runs: list[_Run]) -> str:
-    """Return the pictures that runs recorded with the writer ``media``."""
-    found = []
-    for run in runs:
-        for path in sorted((run.folder / "media").glob("*.png"))[-_MOST_IMAGES:]:
-            code = base64.b64encode(path.read_bytes()).decode()
-            label = _text(f"{path.stem} · {run.info.name}")
-            caption = f'<figcaption class="soft">{label}</figcaption>'
-            found.append(f'<figure><img alt="{label}" src="data:image/png;base64,{code}">{caption}</figure>')
-    return f'<div class="images">{"".join(found)}</div>' if found else ""
+    """Return the pictures that runs recorded with the writer ``media``: of each name the latest, the newest first."""
+    rows = []
+    for index, run in enumerate(runs):
+        named: dict[str, list[Path]] = {}
+        for path in sorted((run.folder / "media").glob("*.png"), reverse=True):
+            named.setdefault(path.stem.rpartition("-")[0], []).append(path)
+        for name, paths in sorted(named.items()):
+            pictures = "".join(_figure(path, name) for path in paths[:_MOST_IMAGES])
+            title = f"<h3>{_swatch(index)}{_text(name)} <span class='soft'>{_text(run.info.name)}</span></h3>"
+            rows.append(f'{title}<div class="images">{pictures}</div>')
+    return "".join(rows)
+
+
+def _figure(path: Path, name: str) -> str:
+    code, step = base64.b64encode(path.read_bytes()).decode(), int(path.stem.rpartition("-")[2] or 0)
+    source = f"data:image/png;base64,{code}"
+    return f'<figure><img alt="{_text(name)}" src="{source}"><figcaption class="soft">step {step}</figcaption></figure>'
 
 
 def _merged(runs: list[_Run], values: list[dict[str, Any]], places: list[dict[str, Any]] | None) -> str:
@@ -298,6 +314,9 @@ def _is_rate(name: str) -> bool:
 
 
 def _text(value: Any) -> str:
+    """Return a value as text that HTML may hold; nothing is a dash."""
+    if value is None or value == "null":
+        return "–"
     return escape(printable(f"{value:.6g}" if isinstance(value, float) else str(value)), quote=True)
 
 

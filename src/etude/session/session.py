@@ -97,7 +97,8 @@ class Session:
         run = self.run
         try:
             log = run.folder / "log.txt" if run.folder and run.world.is_main else None
-            self.console = Console(log=log, quiet=self.options.quiet or not run.world.is_main)
+            quiet = self.options.quiet or not run.world.is_main
+            self.console = Console(log=log, quiet=quiet, notebook=in_notebook())
         except OSError as error:
             raise SaveError(f"{error.filename}: {error.strerror} ({errorcode.get(error.errno or 0, '?')})") from error
         self.recovery = Recovery(run, self.options, say=self.console.say, began=self.began)
