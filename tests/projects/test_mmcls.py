@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.projects.checkout import assert_as_recorded, digest, lay_out
@@ -38,8 +40,16 @@ def test_the_script_of_the_project_gives_a_swin_the_bits_of_the_original(checkou
 
 MISTAKES = """\
 _base_ = "configs/resnet/resnet18_8xb16_cifar10.py"
-model = dict(backbone=dict(type="ResNett_CIFAR"), head=dict(num_clases=10, loss=dict(type="CrossEntropyLos")))
-data = dict(train=dict(pipeline=[dict(type="RandomFlipp", flip_prob=0.5)]))
+model = dict(backbone=dict(type="ResNett_CIFAR"), head=dict(num_clases=10, loss=dict()), neck=dict(type="GlobalAveragePoolin"))
+data = dict(train=dict(pipeline=[dict(type="RandomFlipp", flip_prob=0.5), dict(type="RandomCrop", sizee=32)]))
+model["head"]["loss"].update(type="LabelSmoothLoss", label_smoth_val=0.1)
+model["train_cfg"] = dict(
+    augments=[
+        dict(type="BatchMixupp", alpha=0.2, num_classes=10, prob=0.5),
+        dict(type="BatchCutMix", alphaa=1.0, num_classes=10, prob=0.5),
+    ]
+)
+data["train"]["pipeline"].append(dict(type="RandAugment", policies=[dict(type="Solarizee")], num_policies=1))
 """
 
 
@@ -53,8 +63,13 @@ def test_check_finds_mistakes_and_raises_no_false_alarm(projects: Projects):
     found = done.stdout + done.stderr
     assert "wrong.py:2: no backbone is called 'ResNett_CIFAR'; did you mean 'ResNet_CIFAR'?" in found
     assert "wrong.py:2: LinearClsHead has no parameter 'num_clases'; did you mean 'num_classes'?" in found
-    assert "wrong.py:2: no loss is called 'CrossEntropyLos'; did you mean 'CrossEntropyLoss'?" in found
+    assert "wrong.py:2: no neck is called 'GlobalAveragePoolin'; did you mean 'GlobalAveragePooling'?" in found
     assert "wrong.py:3: no transform is called 'RandomFlipp'; did you mean 'RandomFlip'?" in found
+    assert "wrong.py:3: RandomCrop has no parameter 'sizee'; did you mean 'size'?" in found
+    assert "LabelSmoothLoss has no parameter 'label_smoth_val'; did you mean 'label_smooth_val'?" in found
+    assert "wrong.py:7: no augment is called 'BatchMixupp'; did you mean 'BatchMixup'?" in found
+    assert "wrong.py:8: BatchCutMix has no parameter 'alphaa'; did you mean 'alpha'?" in found
+    assert "no transform is called 'Solarizee'; did you mean 'Solarize'?" in found
     for right in (
         "deformable_detr/deformable_detr_r50_16x2_50e_coco.py",  # calls super(DETR, self).__init__
         "lad/lad_r50_paa_r101_fpn_coco_1x.py",  # a class that is one letter from another word
@@ -62,6 +77,26 @@ def test_check_finds_mistakes_and_raises_no_false_alarm(projects: Projects):
     ):
         done = projects.etude("check", str(configs["mmdet"] / right))
         assert done.returncode == 0 and "warning" not in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+@pytest.mark.pins("mmcls-0.25.0", "mmcv-lite-2.2.0", "opencv")
+def test_a_model_of_the_zoo_comes_from_the_cache_and_the_message_says_where_to_put_it(checkout: Projects):
+    zoo = '_base_ = "resnet.py"\nmodel = dict(backbone=dict(init_cfg=dict(type="Pretrained", checkpoint="{}")))\n'
+    (checkout.cwd / "zoo.py").write_text(zoo.format("torchvision://resnet18"))
+    cached = replace(checkout, env={"TORCH_HOME": str(checkout.cwd / "home")})
+    done = cached.etude("train", "zoo.py", *OPTIONS)
+    assert done.returncode == 2
+    assert f"put the file at {checkout.cwd}/home/hub/checkpoints/resnet18.pth" in done.stderr
+
+
+@pytest.mark.pins("mmcls-0.25.0", "mmdet-2.28.2")
+def test_a_config_of_a_project_that_is_not_installed_is_reported_as_one(projects: Projects):
+    mmcls, mmdet = projects.folders
+    alone = Projects((mmcls,), projects.cwd)
+    done = alone.etude("check", str(mmdet / "mmdet/.mim/configs/retinanet/retinanet_r18_fpn_1x_coco.py"))
+    assert done.returncode == 2 and done.stdout.rstrip().endswith("1 mistake")
+    assert "MMClassification 0.25.0 has no model 'RetinaNet'" in done.stdout
+    assert "MMDetection: pip install --no-deps mmdet==2.28.2" in done.stdout
 
 
 @pytest.mark.pins("mmcls-0.25.0", "opencv")

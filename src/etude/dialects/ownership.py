@@ -35,6 +35,7 @@ MARKS: dict[str, tuple[str, ...]] = {
 }
 _ANY_PACKAGE = ("__init__.py",)
 _VERSION = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
+_PROJECTS = re.compile(r"^\s*(?:from|import)\s+(mm(?:cls|det|track|selfsup|pretrain))\b", re.MULTILINE)
 _NEW_WORLD = re.compile(r"^\s*(?:from|import)\s[^#\n]*\b(?:mmengine|mmcv\.transforms)\b", re.MULTILINE)
 
 
@@ -92,9 +93,18 @@ def is_users(name: str) -> bool:
 def wants_mmcv2() -> bool:
     """Return whether the code that imports ``mmcv`` now expects mmcv 2.x.
 
-    It does when ``mmengine`` has been imported, or when the file with the import statement imports it, too.
+    It does when ``mmengine`` has been imported, or when the file with the import statement imports it, too, or a
+    project that is written for it.
     """
-    return "mmengine" in sys.modules or bool(_NEW_WORLD.search(_text(_importer())))
+    if "mmengine" in sys.modules:
+        return True
+    text = _text(_importer())
+    return bool(_NEW_WORLD.search(text)) or any(map(is_of_mmengine, set(_PROJECTS.findall(text))))
+
+
+def is_of_mmengine(package: str) -> bool:
+    """Return whether the project on disk is written for MMEngine: mmcls 1.x and mmdet 3.x are, older ones are not."""
+    return generation(package) >= {"mmdet": 3}.get(package, 1)
 
 
 def _entries() -> Iterator[str]:

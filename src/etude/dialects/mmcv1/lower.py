@@ -11,7 +11,7 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
-from etude.dialects.mmcv1.parts import tell_unknown_parts
+from etude.dialects.mmcv1.parts import tell_other_project, tell_unknown_parts
 from etude.dialects.mmcv1.project_parts import tell_project_parts
 from etude.dialects.mmcv1.projects import PACKAGES, project_of, registered_by
 from etude.dialects.mmcv1.tracking import PARTS, tell_tracking
@@ -137,6 +137,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     words = _without(names)
     if project is None:
         tell_unknown_parts(low, WORDS.names)
+        tell_other_project(low, WORDS.names)
     else:
         tell_project_parts(low, {**theirs, **low.registered})
     tell_slips(low, words)

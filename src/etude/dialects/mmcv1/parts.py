@@ -7,8 +7,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from etude.config.tree import Path
+from etude.dialects import ownership
 from etude.dialects.mmcv1.listing import registries
 from etude.dialects.mmcv1.names import OUT_OF_SCOPE
+from etude.dialects.mmcv1.projects import PROJECTS, installed
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.errors import nearest, suggest
@@ -18,6 +20,8 @@ _SLOTS: dict[Path, str] = {
     ("backbone",): "BACKBONES", ("neck",): "NECKS", ("head",): "HEADS", ("head", "loss"): "LOSSES",
 }  # fmt: skip
 _MODELS = ("MODELS", "CLASSIFIERS", "BACKBONES", "HEADS")
+#: The last releases for mmcv 1.x.
+_RELEASES = {"mmcls": "mmcls==0.25.0", "mmdet": "mmdet==2.28.2", "mmtrack": "mmtrack==0.14.0"}
 #: Name of a part that MMClassification has and Étude has not → why.
 _NOT_SERVED = {key.rpartition(".")[2]: why for key, why in OUT_OF_SCOPE.items() if key.startswith(_HOMES)}
 
@@ -36,6 +40,22 @@ def tell_unknown_parts(low: Lowering, known: Collection[str]) -> None:
             remedy = _remedy(low, path, name)
             if remedy:
                 low.error(low.place(*path, "type"), f"no {_kind(path)} is called {name!r}", remedy)
+
+
+def tell_other_project(low: Lowering, known: Collection[str]) -> None:
+    """Say so once, in place of each part, where projects are installed and the config's model is of none of them."""
+    kind, there = low.tree.get("model", "type"), installed()
+    if not there or not isinstance(kind, str) or kind in {*known, *(name for _, name in low.registered)}:
+        return
+    missing = [finding for finding in low.findings if " is called " in finding.message]
+    if any(finding.severity == "error" for finding in missing):
+        low.findings[:] = [finding for finding in low.findings if finding not in missing]
+        titles = " and ".join(f"{one.title} {ownership.version(one.package)}" for one in there)
+        rest = [f"{one.title}: pip install --no-deps {_RELEASES[one.package]}" for one in PROJECTS if one not in there]
+        hint = "; ".join(
+            ("install the project that the config is for", *rest, "or name your own module in custom_imports")
+        )
+        low.error(low.place("model", "type"), f"{titles} has no model {kind!r}", hint)
 
 
 def _remedy(low: Lowering, path: Path, name: str) -> str:

@@ -1,7 +1,8 @@
 """Checks the models and data of a config against the sources of the installed project that it is for. No torch.
 
 Only what the sources show is reported: a name where a class of the project has to stand, and arguments of classes whose
-signature takes no others.
+signature takes no others. Elsewhere, and in losses, other code may take what a class does not: only words that are one
+slip away from a right one are reported there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from etude.config.tree import Path
 from etude.dialects.openmm.checks.lowering import NOT_ARGUMENTS, Lowering
-from etude.errors import nearest, suggest
+from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 
 #: Keys whose dict is a part of a model that the project, or a module of the user, registers.
@@ -26,6 +27,8 @@ _WRAPPERS = (
     "ConcatDataset", "RepeatDataset", "ClassBalancedDataset", "KFoldDataset", "MultiImageMixDataset",
     "RandomSampleConcatDataset",
 )  # fmt: skip
+#: Names of layers (``ReLU6``, ``GELU``) are this short, and one letter apart.
+_SHORT = 6
 #: Arguments that the project's builders add to those of the config.
 _GIVEN = ("test_mode", "train_cfg", "test_cfg", "default_args")
 
@@ -42,8 +45,21 @@ def tell_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str])
         names = _known(registered, path)
         if names and kind not in names:
             _tell_name(low, path, kind, names)
-        elif kind in names and not _is_loss(path):  # heads take arguments of their own out of a loss
-            _tell_arguments(low, path, value, names[kind])
+        elif kind in names:
+            _tell_arguments(low, path, value, names[kind], slips=_is_loss(path))
+        elif not names:
+            _tell_slips(low, path, value, registered)
+
+
+def _tell_slips(low: Lowering, path: Path, value: Mapping[Any, Any], registered: Mapping[tuple[str, str], str]) -> None:
+    """Report a misspelt name or argument of what other code than a builder may read: augments, policies, assigners."""
+    kind = value["type"]
+    of_data = path[0] == "data"
+    names = {name: to for (table, name), to in registered.items() if of_data == (table in ("PIPELINES", "DATASETS"))}
+    if kind in names:
+        _tell_arguments(low, path, value, names[kind], slips=True)
+    elif len(kind) > _SHORT and any(is_slip(kind, name) for name in names):
+        _tell_name(low, path, kind, names)
 
 
 def _known(registered: Mapping[tuple[str, str], str], path: Path) -> Mapping[str, str]:
@@ -72,13 +88,15 @@ def _is_dataset(path: Path) -> bool:
 def _tell_name(low: Lowering, path: Path, kind: str, names: Mapping[str, str]) -> None:
     if low.has_error((*path, "type")) or low.has_error(path) or low.has_unread_modules:
         return
-    word = "transform" if _is_step(path) else "dataset" if path[0] == "data" else "model"
+    word = "transform" if "pipeline" in path else "dataset" if path[0] == "data" else "model"
     if word == "model" and path != ("model",):
-        word = "loss" if _is_loss(path) else str(path[-1]).replace("_", " ")
+        keys = [key for key in path if isinstance(key, str)]
+        word = "loss" if _is_loss(path) else keys[-1].replace("_", " ").removesuffix("s")
     low.error(low.place(*path, "type"), f"no {word} is called {kind!r}", suggest(kind, sorted(names)))
 
 
-def _tell_arguments(low: Lowering, path: Path, value: Mapping[Any, Any], target: str) -> None:
+def _tell_arguments(low: Lowering, path: Path, value: Mapping[Any, Any], target: str, *, slips: bool = False) -> None:
+    """Report arguments that the class does not take; with ``slips``, only those that are close to one it takes."""
     signature = scan.signature(target, folders=low.folders)
     if signature is None or signature.open:
         return
@@ -87,6 +105,8 @@ def _tell_arguments(low: Lowering, path: Path, value: Mapping[Any, Any], target:
         if key in (*taken, *NOT_ARGUMENTS, *_GIVEN) or not isinstance(key, str) or low.has_error((*path, key)):
             continue
         near = nearest(key, taken)
+        if slips and (near is None or not is_slip(key, near)):
+            continue
         hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(taken)}"
         tell = low.warning if value["type"] in _WRAPPERS else low.error
         tell(low.place(*path, key), f"{value['type']} has no parameter {key!r}", hint)

@@ -44,12 +44,11 @@ PACKAGES = tuple(one.package for one in PROJECTS)
 
 def installed() -> list[Project]:
     """Return the projects of this generation that are installed or checked out."""
-    return [one for one in PROJECTS if ownership.original(one.package) is not None and _is_of_mmcv1(one.package)]
-
-
-def _is_of_mmcv1(package: str) -> bool:
-    """mmcls 1.x and mmdet 3.x are MMEngine's."""
-    return ownership.generation(package) < {"mmdet": 3}.get(package, 1)
+    return [
+        one
+        for one in PROJECTS
+        if ownership.original(one.package) is not None and not ownership.is_of_mmengine(one.package)
+    ]
 
 
 def project_of(values: Mapping[str, Any], files: Iterable[str], imports: Iterable[Any]) -> Project | None:

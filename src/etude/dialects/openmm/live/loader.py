@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Callable
@@ -83,12 +84,20 @@ def load_from_http(filename: str, map_location: Any = None, model_dir: str | Non
 def _from_zoo(name: str, schemes: str) -> Load:
     def load(filename: str, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         assert re.match(schemes, filename), f"Expected filename startswith `{schemes}`, but get {filename}"
-        scheme = filename.partition("://")[0]
+        scheme, _, model = filename.partition("://")
+        folder = os.path.join(torch.hub.get_dir(), "checkpoints")
+        stem = model.replace("/", "_")
+        # Files of torchvision have a hash behind their name: resnet18-f37072fd.pth
+        for pattern in (f"{stem}.pth", f"{stem}-*.pth"):
+            found = sorted(glob.glob(os.path.join(glob.escape(folder), pattern)))
+            if found:
+                return load_from_local(found[-1], map_location)
         raise OutOfScope(
-            f"{filename}: the model zoo behind {scheme}:// is out of Étude's scope; download the file and give its path"
+            f"{filename}: Étude downloads nothing from the model zoo behind {scheme}://; "
+            f"put the file at {os.path.join(folder, stem)}.pth, or give the path of a local file instead of the address"
         )
 
-    load.__name__, load.__doc__ = name, "A store of models that is out of scope; says what to do instead."
+    load.__name__, load.__doc__ = name, "Read a model of a zoo from torch's cache, or say where to put its file."
     return load
 
 
