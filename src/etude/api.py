@@ -59,6 +59,8 @@ def load_plan(
     """
     if isinstance(overrides, str | Mapping):
         raise UserError('overrides is a list: ["train.epochs=3", "optim.lr=0.1"]')
+    if not isinstance(config, str | Path):
+        raise UserError(f"config is the path of a file or of a run, not a {type(config).__name__}")
     registry.load_builtins()
     if Path(config).is_dir() and (Path(config) / "plan.yaml").is_file():
         return _plan_of_run(Path(config), overrides, dialect)

@@ -125,6 +125,7 @@ class Trainer:
     ) -> None:
         _require_choice("precision", precision, PRECISIONS)
         _require_choice("nonfinite", nonfinite, NONFINITE)
+        _require_objects(loss, optimizer)
         if loop is not None:
             require_call(loop, "loop", "run")
         self.world = World.from_environment()
@@ -195,6 +196,8 @@ class Trainer:
         """
         if (epochs is None) == (steps is None):
             raise UserError("say either epochs or steps: trainer.fit(data, epochs=10)")
+        _require_count("epochs", epochs)
+        _require_count("steps", steps)
         if self.folder is None and (checkpoint is not None or resume):
             asked = "resume" if checkpoint is None else "checkpoint"
             raise UserError(f"{asked} needs a folder to keep checkpoints in: Trainer(…, folder='runs/mine')")
@@ -211,15 +214,21 @@ class Trainer:
         if checkpoint is not None:
             warn_of_unsaved_state(run)
         options = Options(folder=self.folder, resume="" if resume else None, quiet=self.quiet)
-        with Session(run, options, lasting=self.folder is not None):
-            loops.train(run)
+        try:
+            with Session(run, options, lasting=self.folder is not None):
+                loops.train(run)
+        except Exception as error:
+            if hasattr(error, "etude_where"):
+                error.add_note(f"in {error.etude_where}")
+            raise
         end_script(run)
         return run
 
     def evaluate(self, data: Data, *, batch_size: int = 256) -> dict[str, float]:
         """Losses and metrics on a dataset or on batches; nothing is learnt."""
-        run = self._run(data, None, batch_size=batch_size, workers=0, epochs=0, steps=None)
-        return loops.evaluate(run, self._loader(data, batch_size, shuffle=False), run.evaluation)
+        loader = self._loader(data, batch_size, shuffle=False)
+        run = self._run(loader, None, batch_size=batch_size, workers=0, epochs=0, steps=None)
+        return loops.evaluate(run, loader, run.evaluation)
 
     def predict(self, data: Data, *, batch_size: int = 256) -> Any:
         """Return what the model answers to every sample, in order, on the CPU: a tensor, or a mapping of tensors.
@@ -342,6 +351,24 @@ def _parameters(function: Callable[..., Any]) -> Collection[str]:
 def _require_choice(name: str, given: str, known: Sequence[str]) -> None:
     if given not in known:
         raise ConfigError(f"{name}: {given!r} is not one of {', '.join(known)}", hint=suggest(str(given), known))
+
+
+def _require_objects(loss: Any, optimizer: Any) -> None:
+    """Refuse names and classes where objects are due: names are for configs."""
+    if isinstance(loss, str | type) or (loss is not None and not callable(loss)):
+        name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+        raise UserError(f"loss={name!r} is no function: make an object of it, loss=torch.nn.CrossEntropyLoss()")
+    for one in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
+        if not hasattr(one, "param_groups") or isinstance(one, type):
+            name = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
+            raise UserError(
+                f"optimizer={name!r} is no optimizer: make one, torch.optim.AdamW(model.parameters(), lr=1e-3)"
+            )
+
+
+def _require_count(name: str, given: Any) -> None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
+        raise UserError(f"{name}={given!r} is not a whole number")
 
 
 def _require_data(data: Data) -> None:

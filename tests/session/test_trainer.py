@@ -402,3 +402,29 @@ def test_outputs_of_hugging_face_models_work_with_losses_and_metrics():
         run = trainer.fit(Named(), val=Named(), epochs=5, batch_size=64)
         assert run.metrics["accuracy"] > 0.9
         assert trainer.predict(Named())["logits"].shape == (360, 10)
+
+
+def test_names_and_classes_are_refused_where_objects_are_due():
+    model = nn.Linear(64, 10)
+    good = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loss": nn.CrossEntropyLoss(), "quiet": True}
+    for wrong in (
+        {"loss": "CrossEntropyLoss"},
+        {"loss": nn.CrossEntropyLoss},
+        {"optimizer": "SGD"},
+        {"optimizer": torch.optim.SGD},
+    ):
+        with pytest.raises(UserError, match=f"{next(iter(wrong))}='.*' is no"):
+            etude.Trainer(model, **good | wrong)
+    with pytest.raises(UserError, match="epochs=1.5 is not a whole number"):
+        etude.Trainer(model, **good).fit(Digits("train"), epochs=1.5)
+    with pytest.raises(UserError, match="config is the path of a file or of a run, not a dict"):
+        etude.train({"model": "MLP"})
+
+
+def test_what_a_step_raises_says_where_and_with_what():
+    model = nn.Linear(64, 10)
+    trainer = etude.Trainer(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), loss=nn.NLLLoss(), quiet=True)
+    data = torch.utils.data.TensorDataset(torch.zeros(8, 64), torch.zeros(8))
+    with pytest.raises(RuntimeError) as caught:
+        trainer.fit(data, epochs=1, batch_size=8)
+    assert caught.value.__notes__ == ["in loss loss, step 1, output (8, 10) float32, target (8,) float32"]
