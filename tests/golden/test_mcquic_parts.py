@@ -13,7 +13,7 @@ import torch
 
 from etude.dialects import imports
 from etude.dialects.mcquic import config as configs
-from etude.dialects.mcquic.live import builtin, external, formats, hooks, registry, tuners
+from etude.dialects.mcquic.live import builtin, formats, hooks, registry, tuners
 from tests.golden.goldens import data, params
 
 
@@ -115,10 +115,10 @@ def test_external_lib(case, tmp_path, monkeypatch):
     paths = [path.replace("<DIR>", here) for path in case["externalLib"]]
     if "raises" in case:
         with pytest.raises(Exception) as caught:
-            external.import_external(paths)
+            builtin.import_external(paths)
         assert type(caught.value).__name__ == case["raises"]["error"]
     else:
-        external.import_external(paths)
+        builtin.import_external(paths)
     new = {name for name in set(sys.modules) - before if re.fullmatch("[0-9a-f]{32}", name)}
     expected = {hashlib.md5(m["name_is_md5_of"].replace("<DIR>", here).encode()).hexdigest() for m in case["modules"]}
     assert new == expected
@@ -331,4 +331,4 @@ def test_format(case):
             assert formats.versionCheck(case["version_check"]) is case["result"]
     else:
         assert hashlib.md5(case["absolute_path"].encode()).hexdigest() == case["module_name"]
-        assert external.module_name(case["absolute_path"]) == case["module_name"]
+        assert builtin.module_name(case["absolute_path"]) == case["module_name"]

@@ -16,7 +16,7 @@ from etude.api import train_config as train
 from etude.build import Options
 from etude.checkpoint.formats import foreign
 from etude.cli import main
-from etude.dialects.openmm.config.dict_v1 import ConfigDict
+from etude.dialects.openmm.config.config_v1 import ConfigDict
 from etude.errors import ConfigError, EtudeError, OutOfScope
 from tests.dialects.mmcv1.toys import assert_same_bits, weights
 

@@ -274,7 +274,7 @@ _TABLE: dict[tuple[str, str], Any] = {
     ("addict.addict", "Dict"): _Dict,
     ("mmcv.utils.config", "ConfigDict"): _Dict,
     ("mmengine.config.config", "ConfigDict"): _Dict,
-    ("etude.dialects.openmm.config.dict_v1", "ConfigDict"): _Dict,
+    ("etude.dialects.openmm.config.config_v1", "ConfigDict"): _Dict,
     ("etude.dialects.openmm.config.dict_v2", "ConfigDict"): _Dict,
     ("pytorch_lightning.utilities.parsing", "AttributeDict"): _Dict,
     ("lightning_fabric.utilities.data", "AttributeDict"): _Dict,

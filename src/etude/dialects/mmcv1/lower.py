@@ -18,7 +18,7 @@ from etude.dialects.mmcv1.tracking import PARTS, tell_tracking
 from etude.dialects.mmcv1.values import PARAMWISE, tell_values
 from etude.dialects.openmm.checks.lowering import Lowering, number
 from etude.dialects.openmm.checks.typos import Words, tell_slips
-from etude.dialects.openmm.config.dict_v1 import ConfigDict
+from etude.dialects.openmm.config.config_v1 import ConfigDict
 from etude.dialects.openmm.reading.errors import told_by_line
 from etude.dialects.openmm.reading.inherited import tell_inherited
 from etude.dialects.openmm.reading.text_style import Style, read_chain

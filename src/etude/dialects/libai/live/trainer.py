@@ -16,7 +16,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
@@ -28,8 +27,8 @@ from etude.core.loop import fit, train_step
 from etude.core.run import Run
 from etude.dialects.libai.lazy.reading.errors import is_users, put_on
 from etude.dialects.libai.live import distributed as dist
+from etude.dialects.libai.live.data.batches import telling_of_workers
 from etude.dialects.libai.live.data.position import Batches, batches_of
-from etude.dialects.libai.live.data.workers import telling_of_workers
 from etude.dialects.libai.live.events.history import KEPT
 from etude.dialects.libai.live.events.storage import EventStorage, get_event_storage
 from etude.dialects.libai.live.optim.build import clip_grad
@@ -134,18 +133,15 @@ class TrainerBase:
         self.engine.stop(reason)
 
     def before_train(self) -> None:
-        for hook in self._hooks:
-            hook.before_train()
+        self._call_hooks("before_train")
 
     def after_train(self) -> None:
         self._acting = None
-        for hook in self._hooks:
-            hook.after_train()
+        self._call_hooks("after_train")
 
     def before_step(self) -> None:
         self.storage.iter = self.iter
-        for hook in self._hooks:
-            hook.before_step()
+        self._call_hooks("before_step")
 
     def after_step(self) -> None:
         samples = self._samples_per_iteration()
@@ -156,8 +152,20 @@ class TrainerBase:
     def _hooks_after_step(self) -> None:
         for number, hook in enumerate(self._hooks):
             self._acting = number
-            hook.after_step()
+            try:
+                hook.after_step()
+            except Exception as error:
+                _blame(hook, error)
+                raise
         self._acting = None
+
+    def _call_hooks(self, point: str) -> None:
+        for hook in self._hooks:
+            try:
+                getattr(hook, point)()
+            except Exception as error:
+                _blame(hook, error)
+                raise
 
     def _samples_per_iteration(self) -> int | None:
         """What one iteration sees; in eager mode that is a micro-batch of every process, not the global batch."""
@@ -200,6 +208,12 @@ def _no_hook(given: Any, trainer: TrainerBase, caller: FrameType) -> AssertionEr
     return error
 
 
+def _blame(hook: Any, error: Exception) -> None:
+    """Note which hook raised ``error``; of hooks around hooks the innermost."""
+    if not hasattr(error, "etude_hook"):
+        error.etude_hook = hook  # type: ignore[attr-defined]
+
+
 def iterations(run: Run) -> None:
     """The loop of a trainer: its own step brings its own data, so a batch is nothing but a tick."""
     trainer, total = run.runner, run.total_steps or 0
@@ -231,10 +245,9 @@ class FaceHook(Hook):
             try:
                 call(run)
             except Exception as error:
-                owners = [frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__)]
-                mine = [owner for owner in owners if any(owner is hook for hook in self.trainer._hooks)]
-                if mine and getattr(error, "etude_site", None) is None:
-                    kind = type(mine[0])
+                hook = getattr(error, "etude_hook", None)
+                if hook is not None and getattr(error, "etude_site", None) is None:
+                    kind = type(hook)
                     error.etude_site = Site(kind.__name__, point, run.step, origin_of(kind))  # type: ignore[attr-defined]
                 raise
 

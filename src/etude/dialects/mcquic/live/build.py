@@ -22,9 +22,9 @@ from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Saver
 from etude.dialects.mcquic.live import builtin
 from etude.dialects.mcquic.live import resume as taking_up
+from etude.dialects.mcquic.live.builtin import import_external
 from etude.dialects.mcquic.live.data.images import open_images
 from etude.dialects.mcquic.live.data.transforms import getEvalTransform, getTrainingPreprocess, getTrainingTransform
-from etude.dialects.mcquic.live.external import import_external
 from etude.dialects.mcquic.live.hooks import KINDS, ChainHook, splitHooks
 from etude.dialects.mcquic.live.model import blocks
 from etude.dialects.mcquic.live.model.compound import Compound

@@ -13,7 +13,6 @@ from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
 from etude.dialects.mmcv1.live.mmcls import models as mmcls_models
 from etude.dialects.mmcv1.live.mmcls import train as mmcls_train
 from etude.dialects.mmcv1.live.mmtrack import data as mmtrack_data
-from etude.dialects.mmcv1.live.mmtrack import models as mmtrack_models
 from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
 from etude.dialects.mmcv1.live.utils import environment
 from etude.dialects.mmcv1.live.utils import start_log as opening
@@ -65,13 +64,13 @@ def project_for(cfg: Any, imported: Iterable[Any]) -> StandIns:
     """MMTracking's when the config says so by a key or by what it imports, else MMClassification's."""
     tracks = tracking.is_tracking(cfg, imported)
     kind = cfg.get("model", {}).get("type")
-    only_there = kind in mmtrack_models.MODELS.module_dict and kind not in mmcls_models.MODELS.module_dict
+    only_there = kind in mmtrack_data.MODELS.module_dict and kind not in mmcls_models.MODELS.module_dict
     if tracks or only_there:
         return StandIns(
             "mmtrack",
             "MMTracking",
             environment.MMTRACK_VERSION,
-            mmtrack_models.build_model,
+            mmtrack_data.build_model,
             mmtrack_data.build_dataset,
             mmtrack_train,
         )

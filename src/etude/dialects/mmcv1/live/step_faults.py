@@ -5,9 +5,7 @@ All of this happens only once something has been raised: a step pays nothing for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from traceback import walk_tb
-from types import FrameType
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,24 +17,16 @@ if TYPE_CHECKING:
 
 
 def tell_of_step(error: Exception, runner: BaseRunner, batch: Any) -> None:
-    """Let the command line say what the labels of ``batch`` have to do with ``error``."""
+    """Let the command line say what the labels of ``batch`` have to do with ``error``, which a head of ours raised."""
     if isinstance(error, EtudeError) or hasattr(error, "etude_reported"):
         return
-    heads = list(_heads(error))
-    if not heads:
+    if not hasattr(error, "etude_labels"):
         return
-    said = _missing(batch, runner) or next(filter(None, (_beyond(frame, runner) for frame in heads)), "")
+    labels, known = error.etude_labels
+    said = _missing(batch, runner) or _beyond(labels, known, runner)
     if said:
         reported = UserCodeError(f"model {runner.model_name}, step {runner.iter + 1}: {said}")
         error.etude_reported = reported  # type: ignore[attr-defined]
-
-
-def _heads(error: Exception) -> Iterator[FrameType]:
-    """The frames of heads of Étude's own in which labels are known, innermost first."""
-    for frame, _ in [*walk_tb(error.__traceback__)][::-1]:
-        owner = frame.f_locals.get("self")
-        if "gt_label" in frame.f_locals and hasattr(owner, "compute_loss"):
-            yield frame
 
 
 def _missing(batch: Any, runner: BaseRunner) -> str:
@@ -47,9 +37,7 @@ def _missing(batch: Any, runner: BaseRunner) -> str:
     return f"the batch has no gt_label, it holds {keys}; the last transforms of data.train.pipeline{at} must collect it"
 
 
-def _beyond(frame: FrameType, runner: BaseRunner) -> str:
-    labels, owner = frame.f_locals["gt_label"], frame.f_locals["self"]
-    known = getattr(owner, "num_classes", None)
+def _beyond(labels: Any, known: int | None, runner: BaseRunner) -> str:
     if not isinstance(labels, torch.Tensor) or labels.is_floating_point() or labels.ndim != 1 or known is None:
         return ""
     if int(labels.max()) < known and int(labels.min()) >= 0:

@@ -15,8 +15,7 @@ from etude.core.loop import evaluate, train_step
 from etude.core.run import Run
 from etude.dialects.mmengine.live.amp import autocast
 from etude.dialects.mmengine.live.logging.logger import print_log
-from etude.dialects.mmengine.live.passes import Passes, _InfiniteDataloaderIterator, seed_for_workers
-from etude.dialects.mmengine.live.val_losses import ValLosses
+from etude.dialects.mmengine.live.passes import Passes, ValLosses, _InfiniteDataloaderIterator, seed_for_workers
 from etude.errors import Stopped
 
 

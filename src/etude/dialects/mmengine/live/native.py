@@ -13,7 +13,7 @@ from etude.core.update import Step
 from etude.dialects.mmengine.live.evaluator.evaluator import Evaluator
 from etude.dialects.mmengine.live.hooks.hook import acts_at
 from etude.dialects.mmengine.live.model.base_model import BaseModel
-from etude.dialects.mmengine.live.val_losses import ValLosses
+from etude.dialects.mmengine.live.passes import ValLosses
 from etude.dialects.openmm.live.native import ForeignHook
 
 

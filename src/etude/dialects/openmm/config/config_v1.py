@@ -1,4 +1,4 @@
-"""mmcv 1.x's ``Config`` and ``DictAction``."""
+"""mmcv 1.x's ``ConfigDict``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import os
 from typing import Any, Self
 
 from etude.dialects.openmm.config.config_base import ConfigBase, DictActionBase, add_args, import_custom
-from etude.dialects.openmm.config.dict_v1 import ConfigDict
+from etude.dialects.openmm.config.dict_base import AttributeDict
 from etude.dialects.openmm.config.merge import merge
 from etude.dialects.openmm.config.pretty import pretty
 from etude.dialects.openmm.reading.text_style import Style, read_chain
+
+
+class ConfigDict(AttributeDict):
+    """A dict with attribute access; a missing name is an ``AttributeError``, a missing item a ``KeyError``."""
+
 
 __all__ = ["BASE_KEY", "DELETE_KEY", "DEPRECATION_KEY", "Config", "ConfigDict", "DictAction", "add_args"]
 

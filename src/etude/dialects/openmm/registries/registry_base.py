@@ -19,6 +19,9 @@ Entry = Callable[..., Any]
 EVERY: weakref.WeakSet[RegistryTree] = weakref.WeakSet()
 
 
+_HERE = __name__.rpartition(".")[0]
+
+
 class RegistryTree:
     """Entries by name, a parent, and children by scope. How a name is looked up is the subclass's matter."""
 
@@ -109,7 +112,7 @@ class RegistryTree:
     def infer_scope() -> str:
         """The top package of the module that makes the registry."""
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and isinstance(frame.f_locals.get("self"), RegistryTree):
+        while frame is not None and str(frame.f_globals.get("__name__")).startswith(_HERE):
             frame = frame.f_back
         name = frame.f_globals.get("__name__", "__main__") if frame is not None else "__main__"
         return str(name).split(".")[0]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from etude.config.files import display
+from etude.dialects.libai.lazy.reading.errors import is_users, put_on
 from etude.dialects.libai.live.data.structures import DistTensorData, Instance
-from etude.errors import DataError
+from etude.errors import DataError, UserCodeError
 
 
 def to_device(data: Any, device: str | None, mixup_func: Callable[..., Any] | None = None) -> dict[str, Any]:
@@ -33,3 +37,22 @@ def _tensor(value: Any, device: str | None) -> Any:
             value.to_global(device_type=device)
         return value.tensor
     return value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) and device is not None else value
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_WORKER = re.compile(r"in DataLoader worker process (\d+)")
+
+
+@contextmanager
+def telling_of_workers() -> Iterator[None]:
+    """torch raises the exception of a worker again with the traceback as its text, and no frame of user code."""
+    try:
+        yield
+    except Exception as error:
+        worker = _WORKER.search(str(error))
+        if worker is not None:
+            frames = [(file, line) for file, line in _FRAME.findall(str(error)) if is_users(file)]
+            at = f"{display(frames[-1][0])}:{frames[-1][1]}: " if frames else ""
+            last = str(error).strip("'\"").replace("\\n", "\n").strip().splitlines()[-1]
+            put_on(error, UserCodeError(f"{at}{last} (in data worker {worker[1]})"))
+        raise

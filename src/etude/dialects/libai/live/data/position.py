@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from etude.data.seeds import mix, seed_process
-from etude.dialects.libai.live.resume.generators import generators, restore_generators
+from etude.dialects.libai.live.resume.state import generators, restore_generators
 
 #: Loaders that know where to begin (by identity; the loader is kept with it so that the identity stays its own).
 _BEGIN: dict[int, tuple[Any, Mapping[str, Any]]] = {}

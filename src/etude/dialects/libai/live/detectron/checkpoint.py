@@ -16,7 +16,7 @@ from etude.dialects.libai import files
 from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.config.user_errors import about
-from etude.dialects.libai.live.detectron.utils.paths import path_manager
+from etude.dialects.libai.live.detectron.utils.helpers import path_manager
 from etude.errors import UserError
 
 __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]

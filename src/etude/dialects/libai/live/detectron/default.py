@@ -21,10 +21,9 @@ from etude.dialects.libai.lazy.load import DetectronLazyConfig
 from etude.dialects.libai.live.config_errors import explained, require_sound
 from etude.dialects.libai.live.detectron import optim
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
-from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
+from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset, print_csv_format, verify_results
 from etude.dialects.libai.live.detectron.hooks import hooks, hooks_save
 from etude.dialects.libai.live.detectron.hooks.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
-from etude.dialects.libai.live.detectron.results import print_csv_format, verify_results
 from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
 from etude.dialects.libai.live.detectron.utils import comm
 from etude.dialects.libai.live.detectron.utils.logger import setup_logger

@@ -20,9 +20,8 @@ from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.reading.errors import put_on
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.default import announce, create_ddp_model, default_writers, seed_from
-from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset
+from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset, print_csv_format
 from etude.dialects.libai.live.detectron.hooks import hooks, hooks_save
-from etude.dialects.libai.live.detectron.results import print_csv_format
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
 from etude.dialects.libai.live.detectron.utils import comm
 from etude.dialects.libai.live.distributed import join

@@ -7,7 +7,7 @@ from typing import Any
 
 from etude.core.hook import Hook
 from etude.core.run import Run
-from etude.dialects.libai.live.detectron.hooks import events as detectron
+from etude.dialects.libai.live.detectron.hooks import writers as detectron
 from etude.dialects.libai.live.events import storage as events
 from etude.events.record import Events
 from etude.registry import HOOKS

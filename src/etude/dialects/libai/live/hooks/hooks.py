@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.evaluation.results import flatten_results_dict
-from etude.dialects.libai.live.events.timer import Timer
+from etude.dialects.libai.live.evaluation.run import flatten_results_dict
+from etude.dialects.libai.live.events.history import Timer
 from etude.dialects.libai.live.events.writers import EventWriter
 from etude.dialects.libai.live.resume import divergence
 from etude.dialects.libai.live.trainer import HookBase

@@ -10,8 +10,7 @@ from etude.dialects.mmcv1.live.hooks.lr_updater import LrUpdaterHook
 from etude.dialects.mmcv1.live.hooks.momentum_updater import MomentumUpdaterHook
 from etude.dialects.mmcv1.live.hooks.optimizer_hook import OptimizerHook
 from etude.dialects.mmcv1.live.hooks.profiler import ProfilerHook
-from etude.dialects.mmcv1.live.hooks.small_hooks import IterTimerHook
-from etude.dialects.mmcv1.live.hooks.unsupported import RFSearchHook
+from etude.dialects.mmcv1.live.hooks.small_hooks import IterTimerHook, RFSearchHook
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.logger.text import TextLoggerHook
 from etude.dialects.mmcv1.live.logger.trackers import TensorboardLoggerHook

@@ -11,6 +11,7 @@ import torch
 from etude.dialects.mmcv1.live.checks import require
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
 from etude.dialects.mmcv1.live.utils.dist import allreduce_params
+from etude.errors import OutOfScope
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
@@ -89,3 +90,18 @@ class ClosureHook(Hook):
         require(hasattr(self, fn_name), f"no stage is called {fn_name!r}")
         require(callable(fn), f"{fn!r} cannot be called")
         setattr(self, fn_name, fn)
+
+
+@HOOKS.register_module()
+class RFSearchHook(Hook):
+    """The search of receptive fields of convolutions."""
+
+    def __init__(
+        self,
+        mode: str = "search",
+        config: dict[str, Any] = {},  # noqa: B006
+        rfstructure_file: str | None = None,
+        by_epoch: bool = True,
+        verbose: bool = True,
+    ) -> None:
+        raise OutOfScope("RFSearchHook is out of Étude's scope: search dilations with mmcv and train the result here")

@@ -232,7 +232,11 @@ class ClsHead(BaseHead):
         return self.pre_logits(x)
 
     def forward_train(self, cls_score: Any, gt_label: Tensor, **kwargs: Any) -> dict[str, Any]:
-        return self.loss(self.scores(cls_score), gt_label, **kwargs)
+        try:
+            return self.loss(self.scores(cls_score), gt_label, **kwargs)
+        except Exception as error:
+            error.etude_labels = (gt_label, getattr(self, "num_classes", None))  # type: ignore[attr-defined]
+            raise
 
     def simple_test(self, cls_score: Any, softmax: bool = True, post_process: bool = True) -> Any:
         score = self.scores(cls_score)

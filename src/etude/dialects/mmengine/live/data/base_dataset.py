@@ -1,22 +1,73 @@
-"""A dataset that is described by an annotation file, or by a subclass's ``load_data_list``."""
+"""Methods that need the annotations load them first."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from etude.dialects.mmengine.live import user_errors
-from etude.dialects.mmengine.live.data.compose import Compose
-from etude.dialects.mmengine.live.data.full_init import force_full_init, initialise
+from etude.dialects.mmengine.live.registry import TRANSFORMS
 from etude.dialects.openmm.file_io.fileio import list_from_file, load
 from etude.dialects.openmm.logging import print_log
+
+
+def force_full_init(old_func: Callable[..., Any]) -> Callable[..., Any]:
+    """Call ``full_init()`` of the object before the method, if nobody has."""
+
+    @functools.wraps(old_func)
+    def wrapper(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if not getattr(obj, "_fully_initialized", False):
+            initialise(obj)
+        return old_func(obj, *args, **kwargs)
+
+    return wrapper
+
+
+def initialise(obj: Any) -> None:
+    """``obj.full_init()``, with a line in the log: a lazy dataset is loaded now."""
+    name = type(obj).__name__
+    if not hasattr(obj, "full_init"):
+        raise AttributeError(f"{name} does not have full_init method.")
+    print_log(f"{name} was made with lazy_init; it is loaded now (full_init).", "current", logging.WARNING)
+    obj.full_init()
+    obj._fully_initialized = True
+
+
+class Compose:
+    """Applies ``transforms`` (callables, or configs of TRANSFORMS) in order; a None ends it."""
+
+    def __init__(self, transforms: Sequence[dict[str, Any] | Callable[..., Any]] | None) -> None:
+        self.transforms: list[Callable[..., Any]] = []
+        for transform in transforms or ():
+            made = TRANSFORMS.build(transform) if isinstance(transform, dict) else transform
+            if not callable(made):
+                wanted = (
+                    "should be a callable object"
+                    if isinstance(transform, dict)
+                    else "must be a callable object or dict"
+                )
+                raise TypeError(f"transform {wanted}, but got {type(made)}")
+            self.transforms.append(made)
+
+    def __call__(self, data: dict[str, Any]) -> dict[str, Any] | None:
+        for transform in self.transforms:
+            data = transform(data)
+            if data is None:
+                return None
+        return data
+
+    def __repr__(self) -> str:
+        lines = "".join(f"\n    {transform}" for transform in self.transforms)
+        return f"{type(self).__name__}({lines}\n)"
+
 
 _ANNOTATIONS = ("data_list", "data_address", "data_bytes")
 

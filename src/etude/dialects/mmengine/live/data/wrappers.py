@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset as TorchConcatDataset
 
-from etude.dialects.mmengine.live.data.base_dataset import BaseDataset
-from etude.dialects.mmengine.live.data.full_init import force_full_init, initialise
+from etude.dialects.mmengine.live.data.base_dataset import BaseDataset, force_full_init, initialise
 from etude.dialects.mmengine.live.registry import DATASETS
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from typing import Any
 
+import torch
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer as TorchZeroRedundancyOptimizer
 from torch.nn import GroupNorm, LayerNorm
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from etude.dialects.mmengine.live.dist import is_main_process
 from etude.dialects.mmengine.live.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 from etude.dialects.openmm.logging import print_log
 
@@ -168,3 +172,46 @@ def _tell(group: dict[str, Any], name: str) -> None:
     for key, value in group.items():
         if key != "params":
             print_log(f"paramwise_options -- {name}:{key}={value}", logger="current")
+
+
+def build_optim_wrapper(model: nn.Module, cfg: dict[str, Any]) -> Any:
+    """The optim wrapper of ``cfg``: ``constructor`` and ``paramwise_cfg`` make the groups, the rest the wrapper."""
+    wrapper = copy.deepcopy(cfg)
+    constructor = wrapper.pop("constructor", "DefaultOptimWrapperConstructor")
+    paramwise = wrapper.pop("paramwise_cfg", None)
+    made = OPTIM_WRAPPER_CONSTRUCTORS.build(
+        {"type": constructor, "optim_wrapper_cfg": wrapper, "paramwise_cfg": paramwise}
+    )
+    return made(model)
+
+
+#: Names of torch's optimizers that a config may use.
+TORCH_OPTIMIZERS: list[str] = [
+    "TorchAdafactor" if name == "Adafactor" else name
+    for name, found in vars(torch.optim).items()
+    if isinstance(found, type) and issubclass(found, torch.optim.Optimizer)
+]
+
+#: Optimizers of other packages have no short names here: a config names them by their path (``type="pkg.Optimizer"``).
+NPU_OPTIMIZERS: list[str] = []
+DADAPTATION_OPTIMIZERS: list[str] = []
+LION_OPTIMIZERS: list[str] = []
+SOPHIA_OPTIMIZERS: list[str] = []
+BITSANDBYTES_OPTIMIZERS: list[str] = []
+TRANSFORMERS_OPTIMIZERS: list[str] = []
+
+
+@OPTIMIZERS.register_module()
+class ZeroRedundancyOptimizer(TorchZeroRedundancyOptimizer):
+    """torch's, with the inner optimizer given by its name; rank 0 gathers the state before it is saved."""
+
+    def __init__(self, params: Any, optimizer_type: str = "Adam", **kwargs: Any) -> None:
+        found = getattr(torch.optim, optimizer_type, None)
+        assert found is not None, f"torch.optim has no optimizer called {optimizer_type!r}"
+        # torch asks for plain tensors or groups, not for a generator that can be read once
+        super().__init__(list(params), found, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state on rank 0, nothing on the others."""
+        self.consolidate_state_dict()
+        return super().state_dict() if is_main_process() else {}

@@ -10,6 +10,7 @@ import torch
 
 from etude.dialects.mmengine.live.amp import autocast, default_device
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
+from etude.errors import OutOfScope
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -82,3 +83,10 @@ class AmpOptimWrapper(OptimWrapper):
         if scaler:
             self.loss_scaler.load_state_dict(scaler)
         super().load_state_dict(state)
+
+
+class ApexOptimWrapper(OptimWrapper):
+    """Known by name only, so that an error can say what to write instead."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise OutOfScope("apex is no longer maintained; use type='AmpOptimWrapper', which takes the same loss_scale")

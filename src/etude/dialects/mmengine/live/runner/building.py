@@ -18,7 +18,7 @@ from etude.dialects.mmengine.live.logging.message_hub import MessageHub
 from etude.dialects.mmengine.live.loops import BaseLoop, EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 from etude.dialects.mmengine.live.model.utils import convert_sync_batchnorm, revert_sync_batchnorm
 from etude.dialects.mmengine.live.model.wrappers import MMDistributedDataParallel, is_model_wrapper
-from etude.dialects.mmengine.live.optim_build.build import build_optim_wrapper
+from etude.dialects.mmengine.live.optim_build.constructor import build_optim_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from etude.dialects.libai.live.detectron.hooks.events import EventStorage
+from etude.dialects.libai.live.detectron.hooks.writers import EventStorage
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
 from etude.dialects.libai.live.detectron.trainer import HookBase
 from etude.dialects.libai.live.hooks import hooks as shared

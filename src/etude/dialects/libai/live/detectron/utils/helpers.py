@@ -8,12 +8,14 @@ import platform
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import IO, Any
 
 import numpy as np
 import torch
 
 from etude.dialects.libai.lazy.load import DetectronLazyConfig
+from etude.errors import MissingExtra
 
 
 @dataclass
@@ -78,3 +80,43 @@ def retry_if_cuda_oom(func: Callable[..., Any]) -> Callable[..., Any]:
 def _on_cpu(value: Any) -> Any:
     is_there = isinstance(getattr(value, "device", None), torch.device) and hasattr(value, "to")
     return value.to("cpu") if is_there and value.device.type == "cuda" else value
+
+
+class LocalFiles:
+    """The part of iopath's ``PathManager`` that training needs."""
+
+    def open(self, path: str, mode: str = "r", **kwargs: Any) -> IO[Any]:
+        return open(self.get_local_path(path), mode, **kwargs)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self.get_local_path(path))
+
+    def isfile(self, path: str) -> bool:
+        return os.path.isfile(self.get_local_path(path))
+
+    def mkdirs(self, path: str) -> None:
+        os.makedirs(self.get_local_path(path), exist_ok=True)
+
+    def get_local_path(self, path: str, **kwargs: Any) -> str:
+        if "://" in path:
+            raise MissingExtra("iopath", "detectron2", f"to read {path}, Étude")
+        return os.fspath(path)
+
+
+@cache
+def path_manager() -> Any:
+    """Return detectron2's own manager where detectron2 is there, else one that fetches addresses, else local files."""
+    try:
+        from detectron2.utils.file_io import PathManager  # the original's, which knows detectron2://
+
+        return PathManager
+    except ImportError:
+        pass
+    try:
+        from iopath.common import file_io
+    except ImportError:
+        return LocalFiles()
+    manager = file_io.PathManager()
+    manager.register_handler(file_io.HTTPURLHandler())
+    manager.register_handler(file_io.OneDrivePathHandler())
+    return manager
