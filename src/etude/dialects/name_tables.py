@@ -7,7 +7,8 @@
 A leading dot stands for ``etude.dialects``, ``Lamb=LAMB`` serves ``LAMB`` as ``Lamb``, and ``+`` adds all names of
 other modules. The group ``""`` holds whole modules: ``comm=detectron2.utils.comm``. ``imported`` lists names that a
 file of the original imports from its other files: users import, and tests patch, them there, too. ``out_of_scope`` maps
-a reason to the names that are refused for it, below the prefix before ``:``.
+a reason to the names that are refused for it, below the prefix before ``:``. ``registered`` and ``projects`` are what
+the root registries and those of a project hold: registry → names.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class NameTables:
         read: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         self.modules = _united(read["modules"])
         self.registered = _united(read.get("registered", {}))
+        self.projects = {scope: _united(tables) for scope, tables in read.get("projects", {}).items()}
         homes = _homes(self.modules)
         for module, names in read.get("imported", {}).items():
             home = homes[module.partition(".")[0]]

@@ -288,11 +288,11 @@ class IncompatibleKeys(NamedTuple):
 def load_model(model: torch.nn.Module, state: Mapping[str, Any], logger: logging.Logger) -> IncompatibleKeys:
     """Take what fits, and tell what did not."""
     found = take(model, state)
-    tell_misfits(found, logger)
+    report_wrong_values(found, logger)
     return found
 
 
-def tell_misfits(found: IncompatibleKeys, logger: logging.Logger) -> None:
+def report_wrong_values(found: IncompatibleKeys, logger: logging.Logger) -> None:
     for key, there, here in found.incorrect_shapes:
         logger.warning(
             f"Skip loading parameter '{key}' to the model due to incompatible shapes: {there} in the checkpoint but "
@@ -308,17 +308,17 @@ def take(model: torch.nn.Module, state: Mapping[str, Any]) -> IncompatibleKeys:
     """Load without being strict: a common ``module.`` is stripped, other shapes are skipped."""
     incoming = dict(_stripped(state))
     own = model.state_dict()
-    misfits = []
+    wrong_values = []
     for key in [key for key in incoming if isinstance(own.get(key), torch.Tensor)]:
         value = incoming[key] = torch.as_tensor(incoming[key])
         lazy = torch.nn.parameter.is_lazy(own[key])
         if not lazy and own[key].shape != value.shape and not _observes(model, key):
-            misfits.append((key, tuple(value.shape), tuple(own[key].shape)))
+            wrong_values.append((key, tuple(value.shape), tuple(own[key].shape)))
             del incoming[key]
     result = model.load_state_dict(incoming, strict=False)
-    skipped = {key for key, _, _ in misfits}
+    skipped = {key for key, _, _ in wrong_values}
     missing = [key for key in result.missing_keys if key not in skipped and not _is_alias(model, key, incoming)]
-    return IncompatibleKeys(missing, list(result.unexpected_keys), misfits)
+    return IncompatibleKeys(missing, list(result.unexpected_keys), wrong_values)
 
 
 def _observes(model: torch.nn.Module, key: str) -> bool:

@@ -15,7 +15,7 @@ from etude.dialects.libai.checks.missing import missing_targets
 from etude.dialects.libai.checks.structure import is_detectron2, structure
 from etude.dialects.libai.checks.trial import unmakeable
 from etude.dialects.libai.checks.typos import beside, closed, slips, takes_of_loader
-from etude.dialects.libai.checks.values import misfits, missing_weights
+from etude.dialects.libai.checks.values import missing_weights, wrong_values
 from etude.dialects.libai.known_keys import KEYS, NAMESPACES, YACS
 from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
@@ -98,7 +98,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 
 
 def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
-    wrong = (structure, unknown, misfits, missing_targets, calls, slips, beside, arguments, _sizes)
+    wrong = (structure, unknown, wrong_values, missing_targets, calls, slips, beside, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
     if not any(finding.severity == "error" for finding in findings):
         findings += unmakeable(tree)

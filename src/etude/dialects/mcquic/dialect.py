@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from etude.dialects.rehearsal import Record
     from etude.plan import Plan
 
-_TELLING = re.compile(
-    r"^\s+[\"']?(schdr|valFreq|trainSet|valSet|externalLib|wantsMore|batchSize)[\"']?\s*:", re.MULTILINE
-)
+_KEYS = re.compile(r"^\s+[\"']?(schdr|valFreq|trainSet|valSet|externalLib|wantsMore|batchSize)[\"']?\s*:", re.MULTILINE)
 #: No other system says ``key`` and ``params`` of its model.
 _MODEL = re.compile(
     r"^[\"']?model[\"']?\s*:\s*(\{\s*[\"']?(key|params)\b|\n\s+[\"']?(key|params)[\"']?\s*:)", re.MULTILINE
@@ -33,7 +31,7 @@ class McQuic(Hosted):
     def recognise(self, path: str, text: str) -> bool:
         if not path.endswith((".yaml", ".yml", ".json")):
             return False
-        return len(set(_TELLING.findall(text))) >= 2 or _MODEL.search(text) is not None
+        return len(set(_KEYS.findall(text))) >= 2 or _MODEL.search(text) is not None
 
     def lowering(self) -> Lowering:
         from etude.dialects.mcquic import lower

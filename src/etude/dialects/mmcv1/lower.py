@@ -11,16 +11,16 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
-from etude.dialects.mmcv1.parts import tell_other_project, tell_unknown_parts
-from etude.dialects.mmcv1.project_parts import tell_project_parts
+from etude.dialects.mmcv1.parts import report_other_project, report_unknown_parts
+from etude.dialects.mmcv1.project_parts import report_project_parts
 from etude.dialects.mmcv1.projects import PACKAGES, project_of, registered_by
-from etude.dialects.mmcv1.tracking import PARTS, tell_tracking
-from etude.dialects.mmcv1.values import PARAMWISE, tell_values
+from etude.dialects.mmcv1.tracking import PARTS, report_tracking
+from etude.dialects.mmcv1.values import PARAMWISE, report_values
 from etude.dialects.openmm.checks.lowering import Lowering, number
-from etude.dialects.openmm.checks.typos import Words, tell_slips
+from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v1 import ConfigDict
 from etude.dialects.openmm.reading.errors import told_by_line
-from etude.dialects.openmm.reading.inherited import tell_inherited
+from etude.dialects.openmm.reading.inherited import report_inherited
 from etude.dialects.openmm.reading.text_style import Style, read_chain
 from etude.dialects.openmm.reading.tree import refuse_python, tree_of
 from etude.errors import ConfigError, Finding, nearest, suggest
@@ -136,14 +136,14 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     low.unknown_keys(KNOWN_KEYS)
     words = _without(names)
     if project is None:
-        tell_unknown_parts(low, WORDS.names)
-        tell_other_project(low, WORDS.names)
+        report_unknown_parts(low, WORDS.names)
+        report_other_project(low, WORDS.names)
     else:
-        tell_project_parts(low, {**theirs, **low.registered})
-    tell_slips(low, words)
-    tell_values(low, partial(_target, words))
-    tell_tracking(low)
-    tell_inherited(low)
+        report_project_parts(low, {**theirs, **low.registered})
+    report_typos(low, words)
+    report_values(low, partial(_target, words))
+    report_tracking(low)
+    report_inherited(low)
     return plan, low.findings
 
 

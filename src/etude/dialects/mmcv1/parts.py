@@ -26,7 +26,7 @@ _RELEASES = {"mmcls": "mmcls==0.25.0", "mmdet": "mmdet==2.28.2", "mmtrack": "mmt
 _NOT_SERVED = {key.rpartition(".")[2]: why for key, why in OUT_OF_SCOPE.items() if key.startswith(_HOMES)}
 
 
-def tell_unknown_parts(low: Lowering, known: Collection[str]) -> None:
+def report_unknown_parts(low: Lowering, known: Collection[str]) -> None:
     """Add to the findings of ``low`` what no registry will have when the model and the data are built."""
     if _bare(low.tree.get("model", "type")) == "ImageClassifier" and low.tree.get("model", "train_cfg", "augments"):
         hint = "mix images in the collate function of the data, or in forward_train of a classifier of your own"
@@ -42,7 +42,7 @@ def tell_unknown_parts(low: Lowering, known: Collection[str]) -> None:
                 low.error(low.place(*path, "type"), f"no {_kind(path)} is called {name!r}", remedy)
 
 
-def tell_other_project(low: Lowering, known: Collection[str]) -> None:
+def report_other_project(low: Lowering, known: Collection[str]) -> None:
     """Say so once, in place of each part, where projects are installed and the config's model is of none of them."""
     kind, there = low.tree.get("model", "type"), installed()
     if not there or not isinstance(kind, str) or kind in {*known, *(name for _, name in low.registered)}:

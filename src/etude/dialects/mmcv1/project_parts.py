@@ -33,7 +33,7 @@ _SHORT = 6
 _GIVEN = ("test_mode", "train_cfg", "test_cfg", "default_args")
 
 
-def tell_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str]) -> None:
+def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str]) -> None:
     """Add to the findings of ``low`` what no registry will have, and arguments that a class will refuse.
 
     ``registered`` is what the project and the modules of the config register: (table, name) → ``module:attr``.

@@ -54,7 +54,7 @@ def trained_model(values: Mapping[str, Any]) -> Any:
     return model
 
 
-def tell_tracking(low: Lowering) -> None:
+def report_tracking(low: Lowering) -> None:
     """What MMTracking's train function does not read."""
     values = low.tree.values
     runner, length = values.get("runner"), values.get("total_epochs")

@@ -10,7 +10,7 @@ from etude.config.tree import Path, dotted
 from etude.dialects.mmcv1.bounds import refused
 from etude.dialects.mmcv1.listing import registries
 from etude.dialects.mmcv1.tracking import tracks
-from etude.dialects.openmm.checks.hook_methods import tell_methods
+from etude.dialects.openmm.checks.hook_methods import report_methods
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
@@ -39,7 +39,7 @@ _HOOK = "etude.dialects.mmcv1.live.hooks.hook:Hook"
 _BACKENDS = ("nccl", "gloo", "mpi", "ucc")
 
 
-def tell_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
+def report_values(low: Lowering, target_of: Callable[[Path, Mapping[Any, Any]], str | None]) -> None:
     """Add to the findings of ``low``; ``target_of`` knows which class of ours a dict becomes."""
     for path, value in low.tree.walk():
         target = target_of(path, value) if isinstance(value, Mapping) else None
@@ -226,7 +226,7 @@ def _best(low: Lowering) -> None:
 def _hook_methods(low: Lowering) -> None:
     for path, name in low.tree.walk():
         if path[0] == "custom_hooks" and path[-1] == "type" and ("HOOKS", name) in low.registered:
-            tell_methods(low, low.registered["HOOKS", name], _HOOK, {})
+            report_methods(low, low.registered["HOOKS", name], _HOOK, {})
 
 
 def _workflow(low: Lowering) -> None:

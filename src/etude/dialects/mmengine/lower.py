@@ -9,20 +9,20 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.mmengine import names
-from etude.dialects.mmengine.checks.bounds import tell_bounds
+from etude.dialects.mmengine.checks.bounds import report_bounds
 from etude.dialects.mmengine.checks.components import Components
-from etude.dialects.mmengine.checks.hook_methods import tell_hook_methods
-from etude.dialects.mmengine.checks.results import tell_results
-from etude.dialects.mmengine.checks.unused_values import tell_idle
-from etude.dialects.mmengine.checks.values import is_fragment, tell_values
+from etude.dialects.mmengine.checks.hook_methods import report_hook_methods
+from etude.dialects.mmengine.checks.results import report_results
+from etude.dialects.mmengine.checks.unused_values import report_unused
+from etude.dialects.mmengine.checks.values import is_fragment, report_values
 from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.openmm.checks.lowering import Lowering, number
-from etude.dialects.openmm.checks.typos import Words, tell_slips
+from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v2 import read_source
-from etude.dialects.openmm.reading.base_variables import tell_late
+from etude.dialects.openmm.reading.base_variables import report_late_changes
 from etude.dialects.openmm.reading.errors import told_by_line
 from etude.dialects.openmm.reading.imported import broken_imports
-from etude.dialects.openmm.reading.inherited import tell_inherited
+from etude.dialects.openmm.reading.inherited import report_inherited
 from etude.dialects.openmm.reading.tree import refuse_python, tree_of
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
@@ -150,16 +150,16 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     )
     if not is_fragment(tree.values):
         low.unknown_keys(KNOWN_KEYS)
-    tell_late(low, _READ)
-    tell_values(low)
+    report_late_changes(low, _READ)
+    report_values(low)
     components = Components(low, WORDS, TABLES)
     components.tell()
-    tell_bounds(low, WORDS.defaults)
-    tell_results(components)
-    tell_idle(low)
-    tell_hook_methods(components)
-    tell_slips(low, WORDS)
-    tell_inherited(low)
+    report_bounds(low, WORDS.defaults)
+    report_results(components)
+    report_unused(low)
+    report_hook_methods(components)
+    report_typos(low, WORDS)
+    report_inherited(low)
     low.findings += broken_imports(tree.files)
     return plan, low.findings
 

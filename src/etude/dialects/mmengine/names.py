@@ -22,6 +22,8 @@ OVERLAY = "etude.dialects.mmengine.overlay"
 #: What the root registries know without being asked: registry → name → where it is. What MMSelfSup and MMPretrain add
 #: is found without their scopes, too.
 REGISTERED: Table = _TABLES.registered
+#: The same of the registries of MMSelfSup and MMPretrain, by scope.
+PROJECTS: dict[str, Table] = _TABLES.projects
 if ownership.original("mmengine") is not None:
     REGISTERED["OPTIM_WRAPPERS"]["DeepSpeedOptimWrapper"] = "mmengine._strategy.deepspeed:DeepSpeedOptimWrapper"
     REGISTERED["STRATEGIES"]["DeepSpeedStrategy"] = "mmengine._strategy.deepspeed:DeepSpeedStrategy"

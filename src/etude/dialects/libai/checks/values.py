@@ -15,7 +15,7 @@ from etude.errors import Finding, nearest
 _PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "object": Mapping, "array": list}
 
 
-def misfits(tree: Tree) -> list[Finding]:
+def wrong_values(tree: Tree) -> list[Finding]:
     """Numbers that are words, words that are none of those there are, sections that are single values."""
     found = []
     for section, keys in KEYS.items():

@@ -16,7 +16,7 @@ from typing import Any
 
 from etude.dialects.libai.lazy.errors import InstantiationException
 from etude.dialects.libai.lazy.extra import dict_config, is_list_config, omegaconf
-from etude.dialects.libai.lazy.making import tell_locating, tell_making
+from etude.dialects.libai.lazy.making import explain_build_error, explain_lookup_error
 from etude.dialects.libai.lazy.targets import locate, name_of
 from etude.errors import EtudeError
 
@@ -68,11 +68,11 @@ def _libai(cfg: Any, recursive: bool) -> Any:
     try:
         return target(**arguments)
     except EtudeError as error:
-        tell_making(error, error, cfg, target, _label(target))
+        explain_build_error(error, error, cfg, target, _label(target))
         raise
     except Exception as error:
         failed = InstantiationException(f"Error in call to target '{_label(target)}':\n{error!r}")
-        tell_making(failed, error, cfg, target, _label(target))
+        explain_build_error(failed, error, cfg, target, _label(target))
         raise failed from error
 
 
@@ -82,7 +82,7 @@ def _libai_target(target: Any, cfg: Any) -> Callable[..., Any]:
             target = locate(target)
         except Exception as error:
             failed = InstantiationException(f"Error locating target '{target}', see chained exception above.")
-            tell_locating(failed, error, cfg, target)
+            explain_lookup_error(failed, error, cfg, target)
             raise failed from error
     if not callable(target):
         raise InstantiationException(f"Expected a callable target, got '{target}' of type '{type(target).__name__}'")
@@ -120,7 +120,7 @@ def instantiate_detectron2(cfg: Any) -> Any:
     except Exception as error:
         if isinstance(error, TypeError):
             logging.getLogger(__name__).error(f"Error when instantiating {label}!")
-        tell_making(error, error, cfg, target, label)
+        explain_build_error(error, error, cfg, target, label)
         raise
 
 
@@ -130,7 +130,7 @@ def _detectron2_target(target: Any, cfg: Any) -> tuple[str, Callable[..., Any]]:
         try:
             target = locate(target)
         except Exception as error:
-            tell_locating(error, error, cfg, label)
+            explain_lookup_error(error, error, cfg, label)
             raise
         assert target is not None, label
     assert callable(target), f"_target_ {target} does not define a callable object"

@@ -15,7 +15,7 @@ from etude.dialects.libai.lazy import python_text, saving
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.overrides import apply
-from etude.dialects.libai.lazy.reading.errors import tell_reading
+from etude.dialects.libai.lazy.reading.errors import explain_reading_error
 from etude.dialects.libai.lazy.reading.relative import (
     DETECTRON2,
     LIBAI,
@@ -46,7 +46,7 @@ class LazyConfig:
                 raise ValueError(f"Config file {filename} has to be a python or yaml file.")
             content = cls._run(filename) if extension == ".py" else read_yaml(filename)
         except Exception as error:
-            tell_reading(error, filename)
+            explain_reading_error(error, filename)
             raise
         ORIGINS.read(filename)
         if keys is not None:

@@ -18,7 +18,7 @@ from etude.errors import ConfigError, EtudeError, UserCodeError
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
-def tell_making(arriving: Exception, error: Exception, cfg: Any, target: Any, label: str) -> None:
+def explain_build_error(arriving: Exception, error: Exception, cfg: Any, target: Any, label: str) -> None:
     """Put on the exception that ``arrives`` what the call of ``target`` raised: the user's own code, or its refusal."""
     if hasattr(error, "etude_reported"):
         return
@@ -40,7 +40,7 @@ def tell_making(arriving: Exception, error: Exception, cfg: Any, target: Any, la
     )
 
 
-def tell_locating(arriving: Exception, error: Exception, cfg: Any, target: str) -> None:
+def explain_lookup_error(arriving: Exception, error: Exception, cfg: Any, target: str) -> None:
     """Put on the exception that ``arrives`` what stands in the way to the target of ``cfg``."""
     way = way_in(cfg)
     module, _, attribute = target.rpartition(".")

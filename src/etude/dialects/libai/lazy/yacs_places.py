@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from etude.config.files import display
-from etude.dialects.libai.lazy.reading.errors import near, put_on, says, tell_reading
+from etude.dialects.libai.lazy.reading.errors import explain_reading_error, near, put_on, says
 from etude.errors import ConfigError
 
 #: The key under which a file names those that it builds on.
@@ -31,7 +31,7 @@ def telling(node: Mapping[str, Any], *, file: str = "", pairs: Sequence[Any] = (
             hint = near(os.path.basename(str(error.filename)), map(os.path.basename, beside))
             put_on(error, ConfigError(f"{BASE} names {error.filename}, which is not there", at=named, hint=hint))
         elif isinstance(error, OSError | yaml.YAMLError):
-            tell_reading(error, file)
+            explain_reading_error(error, file)
         elif not hasattr(error, "etude_reported"):
             put_on(error, _told(error, node, file, pairs))
         raise

@@ -29,7 +29,7 @@ _REFUSALS = (TypeError, ValueError, AssertionError, LookupError, AttributeError,
 _CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
     structure.not_calls,
     structure.not_loaders,
-    values.misfits,
+    values.wrong_values,
     missing.missing_targets,
     arguments.arguments,
     lower.calls,

@@ -204,7 +204,7 @@ class DefaultTrainer(TrainerBase):
         results = self.test(self.cfg, self.test_loader, model)
         self._last_eval_results = results
         self.engine.metrics = {name: float(value) for name, value in flatten_results_dict(results).items()}
-        hooks_save.tell_lacking(self, list(self.engine.metrics))
+        hooks_save.report_missing(self, list(self.engine.metrics))
         return results
 
     def build_writers(self) -> list[EventWriter]:

@@ -49,14 +49,14 @@ def announce(cfg: Any, args: Any) -> logging.Logger:
             f"--resume takes the last checkpoint of {folder}"
         )
     if dist.is_main_process() and folder:
-        tell_earlier_run(folder, args, logger)
+        report_earlier_run(folder, args, logger)
         path = os.path.join(folder, "config.yaml")
         LazyConfig.save(cfg, path)
         logger.info(f"Full config saved to {path}")
     return logger
 
 
-def tell_earlier_run(folder: str, args: Any, logger: logging.Logger) -> None:
+def report_earlier_run(folder: str, args: Any, logger: logging.Logger) -> None:
     """Say that a run begins where another has left checkpoints, which it will replace."""
     path = os.path.join(folder, LAST)
     if getattr(args, "resume", False) or getattr(args, "eval_only", False) or not os.path.exists(path):

@@ -21,7 +21,7 @@ from etude.dialects import imports
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Saver
 from etude.dialects.mcquic.live import builtin
-from etude.dialects.mcquic.live import resume as taking_up
+from etude.dialects.mcquic.live import resume as resuming
 from etude.dialects.mcquic.live.builtin import import_external
 from etude.dialects.mcquic.live.data.images import open_images
 from etude.dialects.mcquic.live.data.transforms import getEvalTransform, getTrainingPreprocess, getTrainingTransform
@@ -63,7 +63,7 @@ def build(plan: Plan, options: Options) -> Run:
     np.random.seed(plan.train.seed % 2**32)
     torch.manual_seed(plan.train.seed)
     root, latest = Path(train.SaveDir), Path(train.SaveDir, "latest")
-    paths = taking_up.checkpoints(options.resume, root)
+    paths = resuming.checkpoints(options.resume, root)
     if latest.is_dir():
         Lock(latest).release()
     inside = any(latest.resolve() in path.resolve().parents for path in paths)
@@ -111,7 +111,7 @@ def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths
         trust=options.trust,
     )
     trainer.keepLast = True
-    taking_up.take_up(trainer, paths, allow=options.allow_change, trust=options.trust)
+    resuming.take_up(trainer, paths, allow=options.allow_change, trust=options.trust)
     shuffle = plan.train.overfit is None
     loader = Loader(images, batch_size=train.BatchSize, shuffle=shuffle, seed=plan.train.seed, limit=limit)
     loader.allow_change = bool(options.allow_change)

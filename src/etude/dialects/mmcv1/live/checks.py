@@ -13,8 +13,14 @@ from etude.dialects.openmm.errors import ConfigAssertionError, ConfigKeyError, C
 from etude.errors import DataError, UserCodeError, numpy_hint, printable
 
 __all__ = [
-    "ConfigAssertionError", "ConfigKeyError", "ConfigTypeError", "ConfigValueError", "MissingOutput", "WrongOutputs",
-    "require", "tell_of_data",
+    "ConfigAssertionError",
+    "ConfigKeyError",
+    "ConfigTypeError",
+    "ConfigValueError",
+    "MissingOutput",
+    "WrongOutputs",
+    "explain_data_error",
+    "require",
 ]  # fmt: skip
 
 
@@ -31,7 +37,7 @@ class WrongOutputs(UserCodeError, TypeError):
     """A model's step does not return a dict."""
 
 
-def tell_of_data(error: Exception, where: str) -> None:
+def explain_data_error(error: Exception, where: str) -> None:
     """Let the command line report ``error``, which came while a batch was drawn, as one of the data."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     kind = type(error).__name__

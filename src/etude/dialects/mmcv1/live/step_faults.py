@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 
-def tell_of_step(error: Exception, runner: BaseRunner, batch: Any) -> None:
+def explain_step_error(error: Exception, runner: BaseRunner, batch: Any) -> None:
     """Let the command line say what the labels of ``batch`` have to do with ``error``, which a head of ours raised."""
     if isinstance(error, EtudeError) or hasattr(error, "etude_reported"):
         return

@@ -68,7 +68,7 @@ BOUNDS: Mapping[str, Mapping[str, Bound]] = {
 _MOMENTA = {"ExponentialMovingAverage": _OPEN_SHARE, "MomentumAnnealingEMA": _OPEN_SHARE, "CosineEMA": _SHARE}
 
 
-def tell_bounds(low: Lowering, defaults: Mapping[tuple[str, ...], str]) -> None:
+def report_bounds(low: Lowering, defaults: Mapping[tuple[str, ...], str]) -> None:
     """Add to the findings of ``low``; ``defaults`` are the classes of dicts without a ``type``."""
     own = {name for _, name in low.registered}
     for path, value in low.tree.walk():

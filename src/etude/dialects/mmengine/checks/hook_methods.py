@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from etude.dialects.mmengine.checks.components import Components
-from etude.dialects.openmm.checks.hook_methods import tell_methods
+from etude.dialects.openmm.checks.hook_methods import report_methods
 
 _HOOK = "etude.dialects.mmengine.live.hooks.hook:Hook"
 #: Points of mmcv 1.x that MMEngine calls otherwise.
@@ -13,8 +13,8 @@ _FORMER = {
 }  # fmt: skip
 
 
-def tell_hook_methods(components: Components) -> None:
+def report_hook_methods(components: Components) -> None:
     """Read the sources of the hooks that the config names."""
     for path, name in components.low.tree.walk():
         if path[0] in ("custom_hooks", "default_hooks") and path[-1] == "type":
-            tell_methods(components.low, components.target(name, ("HOOKS",)), _HOOK, _FORMER)
+            report_methods(components.low, components.target(name, ("HOOKS",)), _HOOK, _FORMER)

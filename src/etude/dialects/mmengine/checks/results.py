@@ -16,7 +16,7 @@ from etude.inspection import signatures as scan
 _TABLES = ("METRICS",)
 
 
-def tell_results(components: Components) -> None:
+def report_results(components: Components) -> None:
     """A best checkpoint, a patience or a plateau by a result that no metric gives."""
     low = components.low
     known, certain = _names(components)

@@ -20,7 +20,7 @@ _STATISTICS = ("mean", "max", "min", "current")
 _HOOKS = ("default_hooks", "custom_hooks")
 
 
-def tell_idle(low: Lowering) -> None:
+def report_unused(low: Lowering) -> None:
     """Add to the findings of ``low``."""
     _resume(low)
     _scaling(low)

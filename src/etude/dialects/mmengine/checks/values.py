@@ -59,7 +59,7 @@ _TYPED = ("model", "data_preprocessor", "visualizer", "param_scheduler", "val_ev
 _DICTS_OR_LISTS = ("param_scheduler", "val_evaluator", "test_evaluator")
 
 
-def tell_values(low: Lowering) -> None:
+def report_values(low: Lowering) -> None:
     """Add to the findings of ``low``."""
     for key in (*_DICTS, *_DICTS_OR_LISTS):
         _kind(low, key)

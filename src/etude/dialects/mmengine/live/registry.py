@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from etude.dialects.mmengine import names
+from etude.dialects.openmm.registries.registry_v2 import Registry
 from etude.dialects.openmm.registries.root import (
     DATA_SAMPLERS,
     DATASETS,
@@ -34,8 +35,17 @@ __all__ = [
     "DATASETS", "DATA_SAMPLERS", "EVALUATOR", "FUNCTIONS", "HOOKS", "INFERENCERS", "LOG_PROCESSORS", "LOOPS",
     "METRICS", "MODELS", "MODEL_WRAPPERS", "OPTIMIZERS", "OPTIM_WRAPPERS", "OPTIM_WRAPPER_CONSTRUCTORS",
     "PARAM_SCHEDULERS", "ROOTS", "RUNNERS", "RUNNER_CONSTRUCTORS", "STRATEGIES", "TASK_UTILS", "TRANSFORMS",
-    "VISBACKENDS", "VISUALIZERS", "WEIGHT_INITIALIZERS",
+    "VISBACKENDS", "VISUALIZERS", "WEIGHT_INITIALIZERS", "children",
 ]  # fmt: skip
 
 for _name, _entries in names.REGISTERED.items():
     ROOTS[_name].add_lazy(_entries)
+
+
+def children(scope: str) -> dict[str, Registry]:
+    """Return the registries of a project: children of the root ones, with what the project registers."""
+    roots = {name: root for name, root in ROOTS.items() if name not in ("FUNCTIONS", "INFERENCERS", "STRATEGIES")}
+    made = {name: Registry(root.name, parent=root, scope=scope) for name, root in roots.items()}
+    for name, entries in names.PROJECTS[scope].items():
+        made[name].add_lazy(entries)
+    return made

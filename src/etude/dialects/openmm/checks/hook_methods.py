@@ -13,7 +13,7 @@ from etude.inspection import signatures as scan
 from etude.plan import Place
 
 
-def tell_methods(low: Lowering, target: str, base: str, former: Mapping[str, str]) -> None:
+def report_methods(low: Lowering, target: str, base: str, former: Mapping[str, str]) -> None:
     """Read the source of the hook ``target``; ``base`` has the points, ``former`` their names in other versions."""
     if target not in low.registered.values() and target.partition(":")[0] not in low.modules:
         return

@@ -46,7 +46,7 @@ class Words:
         return scan.signature(ours, known=kept) if ":" in ours else kept(target)
 
 
-def tell_slips(low: Lowering, words: Words) -> None:
+def report_typos(low: Lowering, words: Words) -> None:
     """Add to the findings of ``low`` every slip that they do not name yet."""
     _Slips(low, words).tell()
 

@@ -11,7 +11,7 @@ import os
 from etude.dialects.openmm.checks.lowering import Lowering, names_used
 
 
-def tell_late(low: Lowering, read_by_runner: tuple[str, ...]) -> None:
+def report_late_changes(low: Lowering, read_by_runner: tuple[str, ...]) -> None:
     """Warn of every top-level variable that a child sets anew, and that only a base used."""
     texts = {os.path.abspath(file): text for file, text in low.tree.files.items()}
     used = {file: names_used([text]) for file, text in texts.items()}

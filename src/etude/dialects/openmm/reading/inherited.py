@@ -22,7 +22,7 @@ KINDS = ("type", "policy")
 _MARKERS = (DELETE, "_base_")
 
 
-def tell_inherited(low: Lowering) -> None:
+def report_inherited(low: Lowering) -> None:
     """Move findings of ``low`` to the child that caused them, and report markers that are not written right."""
     misspelt = {path for path, key in _misspelt_markers(low.tree) if _tell_marker(low, path, key)}
     for path, value in low.tree.walk():

@@ -31,7 +31,7 @@ def as_config_error(error: Exception) -> EtudeError:
     return known if known is not None else error if isinstance(error, EtudeError) else ConfigError(says(error))
 
 
-def tell_reading(error: Exception, path: str) -> None:
+def explain_reading_error(error: Exception, path: str) -> None:
     """Put the place on an exception that came while ``path`` was read: the innermost line of user code."""
     if hasattr(error, "etude_reported") or isinstance(error, ConfigError):
         return

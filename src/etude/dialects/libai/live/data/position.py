@@ -16,8 +16,8 @@ from typing import Any, cast
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
+from etude.data.resume import Snapshot
 from etude.data.seeds import mix, seed_process
-from etude.dialects.libai.live.resume.state import generators, restore_generators
 
 #: Loaders that know where to begin (by identity; the loader is kept with it so that the identity stays its own).
 _BEGIN: dict[int, tuple[Any, Mapping[str, Any]]] = {}
@@ -68,7 +68,7 @@ class Batches:
         if self._iterator is None and self._skip:
             self._iterator = self._wind()
         elif self._iterator is None:
-            self._began = generators()
+            self._began = Snapshot.take().state_dict()
             self._iterator = self._knowing(None) or iter(self._numbered())
 
     def _knowing(self, state: Mapping[str, Any] | None) -> Any:
@@ -81,15 +81,15 @@ class Batches:
 
     def _wind(self) -> Iterator[Any]:
         """Iterate as the earlier run did, past what it has seen; the generators of the process are left as they are."""
-        now = generators()
+        now = Snapshot.take().state_dict()
         knowing = self._knowing(self._inner) if self._inner is not None else None
         if knowing is not None:
-            restore_generators(now)
+            Snapshot.of(now).restore()
             return cast(Iterator[Any], knowing)
         numbered = self._numbered()
-        restore_generators(self._began or now)
+        Snapshot.of(self._began or now).restore()
         iterator: Iterator[Any] = iter(numbered)
-        restore_generators(self._first or now)
+        Snapshot.of(self._first or now).restore()
         if numbered is self._loader:
             logging.getLogger("libai.engine.default").info(
                 f"Reading {self._skip} batches that were seen before: this loader cannot start in the middle"
@@ -97,7 +97,7 @@ class Batches:
             sum(1 for _ in islice(iterator, self._skip))
         elif numbered.num_workers == 0:
             numbered.order.begin()
-        restore_generators(now)
+        Snapshot.of(now).restore()
         return iterator
 
     def __iter__(self) -> Iterator[Any]:
@@ -107,7 +107,7 @@ class Batches:
         if self._iterator is None:
             self.start()
         if self._first is None:
-            self._first = generators()
+            self._first = Snapshot.take().state_dict()
         _BEGIN.pop(id(self._loader), None)
         assert self._iterator is not None
         batch = next(self._iterator)

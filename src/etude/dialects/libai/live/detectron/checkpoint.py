@@ -92,9 +92,9 @@ class Checkpointer(files.Checkpointer):
                 path = self.path_manager.get_local_path(path)
                 assert os.path.isfile(path), f"Checkpoint {path} not found!"
         checkpoint = self._load_file(path)
-        misfits = self._load_model(checkpoint)
-        if misfits is not None:
-            self._log_incompatible_keys(misfits)
+        wrong_values = self._load_model(checkpoint)
+        if wrong_values is not None:
+            self._log_incompatible_keys(wrong_values)
         for key in list(self.checkpointables if checkpointables is None else checkpointables):
             if key in checkpoint:
                 self.logger.info(f"Loading {key} from {path} ...")
@@ -113,7 +113,7 @@ class Checkpointer(files.Checkpointer):
         return files.take(self.model, state)
 
     def _log_incompatible_keys(self, incompatible: IncompatibleKeys) -> None:
-        files.tell_misfits(incompatible, self.logger)
+        files.report_wrong_values(incompatible, self.logger)
 
     def _convert_ndarray_to_tensor(self, state_dict: dict[str, Any]) -> None:
         """Arrays become tensors in place; anything else is refused."""

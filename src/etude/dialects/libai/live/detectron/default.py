@@ -28,7 +28,7 @@ from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, Simpl
 from etude.dialects.libai.live.detectron.utils import comm
 from etude.dialects.libai.live.detectron.utils.logger import setup_logger
 from etude.dialects.libai.live.events.logger import Held
-from etude.dialects.libai.live.setup import tell_earlier_run
+from etude.dialects.libai.live.setup import report_earlier_run
 from etude.dialects.libai.places import CONFIGS
 from etude.dialects.libai.sizes import auto_scale_workers
 from etude.errors import OutOfScope
@@ -76,7 +76,7 @@ def announce(cfg: Any, args: Any) -> None:
     log.info(f"Environment info: torch {torch.__version__}, numpy {np.__version__}")
     log.info(f"Command line arguments: {args}")
     if comm.is_main_process() and folder:
-        tell_earlier_run(folder, args, log)
+        report_earlier_run(folder, args, log)
         _write_config(cfg, os.path.join(folder, "config.yaml"))
     if not getattr(args, "eval_only", False):
         torch.backends.cudnn.benchmark = _try_get_key(cfg, "CUDNN_BENCHMARK", "train.cudnn_benchmark", default=False)

@@ -129,7 +129,7 @@ class BestCheckpointer(HookBase):
         self.best_metric, self.best_iter = state["best_metric"], state["best_iter"]
 
 
-def tell_lacking(trainer: Any, names: Sequence[str]) -> None:
+def report_missing(trainer: Any, names: Sequence[str]) -> None:
     """Say once that no model will be the best, where an evaluation gives other ``names`` than the metric's."""
     storage = getattr(trainer, "storage", None)
     best = next((hook for hook in trainer._hooks if isinstance(hook, BestCheckpointer)), None)

@@ -1,47 +1,17 @@
-"""The random generators of a process, as plain data."""
+"""What a checkpoint of a trainer holds beside model, optimizer and scheduler, so that a resumed run ends the same."""
 
 from __future__ import annotations
 
 import logging
-import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-import torch
 import torch.distributed as torch_dist
 
+from etude.data.resume import Snapshot
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.data.position import batches_of
-
-
-def generators() -> dict[str, Any]:
-    """The state of every random generator, as plain data."""
-    name, keys, position, has_gauss, cached = np.random.get_state()
-    version, internal, gauss = random.getstate()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "numpy": [str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached],
-        "python": [version, list(internal), gauss],
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
-
-
-def restore_generators(state: Mapping[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    name, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), int(position), int(has_gauss), float(cached)))
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    if "cuda" in state and torch.cuda.device_count() == len(state["cuda"]):
-        torch.cuda.set_rng_state_all(state["cuda"])
-    elif "cuda" in state:
-        logging.getLogger("libai.engine.default").warning(
-            "the checkpoint was written with another number of devices: their random generators start anew"
-        )
 
 
 class TrainerState:
@@ -86,7 +56,7 @@ def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
     ``gather``: every process is here and adds its own part; otherwise only that of this one is known.
     """
     seen = batches_of(trainer)
-    own = {"rng": generators(), "data": None if seen is None else seen.state_dict()}
+    own = {"rng": Snapshot.take().state_dict(), "data": None if seen is None else seen.state_dict()}
     storage = getattr(trainer, "storage", None)
     return {
         "iter": trainer.iter,
@@ -110,7 +80,7 @@ def take_up(trainer: Any) -> None:
             "the checkpoint does not hold the random generators of this process: they start anew"
         )
     else:
-        restore_generators(own["rng"])
+        Snapshot.of(own["rng"]).restore()
     following, trainer.iter = trainer.iter, trainer.iter - 1
     trainer.storage.iter = trainer.iter
     for number in range(_first_due(trainer, state.get("unfinished", ())), len(trainer._hooks)):

@@ -32,7 +32,7 @@ from etude.dialects.mmcv1.live.runner.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.runner.registration import Registration
 from etude.dialects.mmcv1.live.runner.resuming import Position, Restored, Resuming
 from etude.dialects.mmcv1.live.runner.wiring import hold_back
-from etude.dialects.mmcv1.live.step_faults import tell_of_step
+from etude.dialects.mmcv1.live.step_faults import explain_step_error
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
@@ -206,7 +206,7 @@ class BaseRunner(Resuming, Registration):
         try:
             self.run_iter(batch, train_mode=True, **self._step_kwargs)
         except Exception as error:
-            tell_of_step(error, self, batch)
+            explain_step_error(error, self, batch)
             raise
         return self.outputs
 

@@ -10,7 +10,7 @@ import torch
 
 from etude.core import loop
 from etude.core.run import Run
-from etude.dialects.mmcv1.live.checks import require, tell_of_data
+from etude.dialects.mmcv1.live.checks import explain_data_error, require
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner, stored_gpu_count
 from etude.dialects.mmcv1.live.runner.builder import RUNNERS
@@ -105,7 +105,7 @@ class EpochBasedRunner(BaseRunner):
                 drawing = True
         except Exception as error:
             if drawing:
-                tell_of_data(error, f"epoch {self.epoch + 1}, batch {current.taken + 1}")
+                explain_data_error(error, f"epoch {self.epoch + 1}, batch {current.taken + 1}")
             raise
 
     def _open_pass(self, data_loader: Any) -> tuple[Any, exact.Pass]:

@@ -11,7 +11,7 @@ import torch
 
 from etude.core import loop
 from etude.core.run import Run
-from etude.dialects.mmcv1.live.checks import require, tell_of_data
+from etude.dialects.mmcv1.live.checks import explain_data_error, require
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
@@ -49,7 +49,7 @@ class IterLoader:
             self.iter_loader = exact.begin(self._dataloader)
             return self._pass.draw(self.iter_loader)
         except Exception as error:
-            tell_of_data(error, f"pass {self._epoch + 1} over the data, batch {current.taken + 1}")
+            explain_data_error(error, f"pass {self._epoch + 1} over the data, batch {current.taken + 1}")
             raise
 
     def __iter__(self) -> IterLoader:
