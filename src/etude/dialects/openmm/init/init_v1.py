@@ -6,71 +6,28 @@ from typing import Any
 
 from torch import nn
 
+from etude.dialects.openmm.init import rules
 from etude.dialects.openmm.init.apply import apply_init_cfg
-from etude.dialects.openmm.init.functions import (
-    bias_init_with_prob,
-    caffe2_xavier_init,
-    constant_init,
-    kaiming_init,
-    normal_init,
-    trunc_normal_,
-    trunc_normal_init,
-    uniform_init,
-    xavier_init,
-)
-from etude.dialects.openmm.init.rules import (
-    BaseInit,
-    Caffe2XavierInit,
-    ConstantInit,
-    KaimingInit,
-    NormalInit,
-    TruncNormalInit,
-    UniformInit,
-    XavierInit,
-    update_init_info,
-)
+from etude.dialects.openmm.init.rules import PretrainedRule
 from etude.dialects.openmm.logging_v1 import get_logger, print_log
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 
-__all__ = [
-    "INITIALIZERS", "BaseInit", "Caffe2XavierInit", "ConstantInit", "KaimingInit", "NormalInit", "PretrainedInit",
-    "TruncNormalInit", "UniformInit", "XavierInit", "bias_init_with_prob", "caffe2_xavier_init", "constant_init",
-    "initialize", "kaiming_init", "normal_init", "trunc_normal_", "trunc_normal_init", "uniform_init",
-    "update_init_info", "xavier_init",
-]  # fmt: skip
-
 INITIALIZERS = Registry("initializer", scope="mmcv")
-for _rule in (ConstantInit, XavierInit, NormalInit, TruncNormalInit, UniformInit, KaimingInit, Caffe2XavierInit):
+for _rule in (
+    rules.ConstantInit, rules.XavierInit, rules.NormalInit, rules.TruncNormalInit, rules.UniformInit, rules.KaimingInit,
+    rules.Caffe2XavierInit,
+):  # fmt: skip
     INITIALIZERS.register_module(name=_rule.__name__.removesuffix("Init"), module=_rule)
 
 
 @INITIALIZERS.register_module(name="Pretrained")
-class PretrainedInit:
+class PretrainedInit(PretrainedRule):
     """Weights from a checkpoint, or from the part of it below ``prefix``."""
 
-    def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = None) -> None:
-        self.checkpoint, self.prefix, self.map_location = checkpoint, prefix, map_location
-
     def __call__(self, module: nn.Module) -> None:
-        from etude.dialects.openmm.live.checkpoint_v1 import (
-            _load_checkpoint_with_prefix,
-            load_checkpoint,
-            load_state_dict,
-        )
+        from etude.dialects.openmm.live import checkpoint_v1
 
-        logger = get_logger("mmcv")
-        if self.prefix is None:
-            print_log(f"load model from: {self.checkpoint}", logger=logger)
-            load_checkpoint(module, self.checkpoint, self.map_location, strict=False, logger=logger)
-        else:
-            print_log(f"load {self.prefix} in model from: {self.checkpoint}", logger=logger)
-            state = _load_checkpoint_with_prefix(self.prefix, self.checkpoint, self.map_location)
-            load_state_dict(module, state, strict=False, logger=logger)
-        if hasattr(module, "_params_init_info"):
-            update_init_info(module, init_info=self._get_init_info())
-
-    def _get_init_info(self) -> str:
-        return f"{type(self).__name__}: load from {self.checkpoint}"
+        self.load_into(module, checkpoint_v1, print_log, get_logger("mmcv"))
 
 
 def initialize(module: nn.Module, init_cfg: Any) -> None:

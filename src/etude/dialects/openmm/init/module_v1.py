@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from etude.dialects.openmm.init.init_v1 import initialize, update_init_info
+from etude.dialects.openmm.init.init_v1 import initialize
 from etude.dialects.openmm.init.notes import notes_of
+from etude.dialects.openmm.init.rules import update_init_info
 from etude.dialects.openmm.logging_v1 import get_logger, logger_initialized, print_log
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -162,3 +163,25 @@ def update_init_info(module: nn.Module, init_info: str) -> None:
 
 def _get_bases_name(module: nn.Module) -> list[str]:
     return [base.__name__ for base in type(module).__bases__]
+
+
+class PretrainedRule:
+    """Weights from a checkpoint, or from the part of it below ``prefix``."""
+
+    def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = None) -> None:
+        self.checkpoint, self.prefix, self.map_location = checkpoint, prefix, map_location
+
+    def load_into(self, module: nn.Module, files: Any, print_log: Callable[..., None], logger: Any) -> None:
+        """Load by the functions of ``files``, the checkpoint module of one generation."""
+        if self.prefix is None:
+            print_log(f"load model from: {self.checkpoint}", logger=logger)
+            files.load_checkpoint(module, self.checkpoint, self.map_location, strict=False, logger=logger)
+        else:
+            print_log(f"load {self.prefix} in model from: {self.checkpoint}", logger=logger)
+            state = files._load_checkpoint_with_prefix(self.prefix, self.checkpoint, self.map_location)
+            files.load_state_dict(module, state, strict=False, logger=logger)
+        if hasattr(module, "_params_init_info"):
+            update_init_info(module, init_info=self._get_init_info())
+
+    def _get_init_info(self) -> str:
+        return f"{type(self).__name__}: load from {self.checkpoint}"

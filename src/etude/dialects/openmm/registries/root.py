@@ -48,10 +48,11 @@ ROOTS: dict[str, Registry] = {name: value for name, value in globals().items() i
 
 WEIGHT_INITIALIZERS.add_lazy(
     {
-        name: f"etude.dialects.openmm.init.init_v2:{name}Init"
-        for name in ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier", "Pretrained")
+        name: f"etude.dialects.openmm.init.rules:{name}Init"
+        for name in ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
     }
 )
+WEIGHT_INITIALIZERS.add_lazy({"Pretrained": "etude.dialects.openmm.init.init_v2:PretrainedInit"})
 for _name in ("Sequential", "ModuleList", "ModuleDict"):
     MODELS.add_lazy({_name: f"etude.dialects.openmm.init.module_v2:{_name}"})
 
