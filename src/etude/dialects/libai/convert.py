@@ -18,7 +18,7 @@ _TAKEN = (
     "_target_", "dataset", "num_workers", "sampler", "mixup_func", "collate_fn", "dataset_mixer", "train_batch_size",
     "test_batch_size", "seed", "consumed_samples",
 )  # fmt: skip
-PARTS = ("etude.dialects.libai.live.converted", "etude.dialects.libai.live.events.notebook")
+PARTS = ("etude.dialects.libai.live.native", "etude.dialects.libai.live.events.notebook")
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:

@@ -9,7 +9,7 @@ from etude.dialects.libai import lower as lowering
 from etude.dialects.libai.checks.yaml_values import plain
 from etude.errors import ConfigError, Finding
 
-PARTS = ("etude.dialects.libai.live.detectron.converted", "etude.dialects.libai.live.events.notebook")
+PARTS = ("etude.dialects.libai.live.native", "etude.dialects.libai.live.events.notebook")
 _LOADER = "build_detection_train_loader"
 _TAKEN = ("_target_", "dataset", "mapper", "total_batch_size", "num_workers", "aspect_ratio_grouping")
 
