@@ -10,7 +10,47 @@ from typing import Any
 from etude.dialects.openmm.errors import ConfigImportError, ConfigMissingModule, ConfigRuntimeError
 
 
-class LazyObject:
+class _StandIn:
+    """What the stand-ins of a config share: they are compared by their path and never called."""
+
+    location: str | None
+
+    @property
+    def dotpath(self) -> str:
+        raise NotImplementedError
+
+    def build(self) -> Any:
+        """Return what this stands for, imported now."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> LazyAttr:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return LazyAttr(name, self, self.location)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConfigRuntimeError(
+            f"{self.dotpath} is only a stand-in in a config and cannot be called", at=self.location or "",
+            hint="write dict(type=..., ...) and let the registry build it",
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.dotpath == other.dotpath
+
+    def __hash__(self) -> int:
+        return hash(self.dotpath)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+class LazyObject(_StandIn):
     """``from torch.optim import SGD`` → ``LazyObject("torch.optim", "SGD")``.
 
     ``module`` may be a list: ``import a.b`` and ``import a.c`` make one ``LazyObject(["a.b", "a.c"])``, for ``a``.
@@ -44,42 +84,17 @@ class LazyObject:
         except (ImportError, AttributeError) as error:
             raise _failed(self.dotpath, self.location, error) from error
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return LazyAttr(name, self, self.location)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise ConfigRuntimeError(
-            f"{self.dotpath} is only a stand-in in a config and cannot be called", at=self.location or "",
-            hint="write dict(type=..., ...) and let the registry build it",
-        )  # fmt: skip
-
     def __str__(self) -> str:
         return self._imported or self.module
-
-    __repr__ = __str__
 
     def __deepcopy__(self, memo: Any) -> LazyObject:
         return LazyObject(self._module, self._imported, self.location)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LazyObject) and self.dotpath == other.dotpath
 
-    def __hash__(self) -> int:
-        return hash(self.dotpath)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
-
-class LazyAttr:
+class LazyAttr(_StandIn):
     """An attribute of a stand-in: ``torch.nn.GELU`` after ``import torch``."""
 
-    def __init__(self, name: str, source: LazyObject | LazyAttr, location: str | None = None) -> None:
+    def __init__(self, name: str, source: _StandIn, location: str | None = None) -> None:
         self.name, self.source, self.location = name, source, location
 
     @property
@@ -99,36 +114,11 @@ class LazyAttr:
         except (ImportError, AttributeError) as error:
             raise _failed(self.dotpath, self.location, error) from error
 
-    def __getattr__(self, name: str) -> LazyAttr:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return LazyAttr(name, self, self.location)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise ConfigRuntimeError(
-            f"{self.dotpath} is only a stand-in in a config and cannot be called", at=self.location or "",
-            hint="write dict(type=..., ...) and let the registry build it",
-        )  # fmt: skip
-
     def __str__(self) -> str:
         return self.name
 
-    __repr__ = __str__
-
     def __deepcopy__(self, memo: Any) -> LazyAttr:
         return LazyAttr(self.name, self.source, self.location)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LazyAttr) and self.dotpath == other.dotpath
-
-    def __hash__(self) -> int:
-        return hash(self.dotpath)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
 
 LAZY = (LazyObject, LazyAttr)
