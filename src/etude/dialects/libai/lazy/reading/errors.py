@@ -17,11 +17,12 @@ from difflib import get_close_matches
 from glob import glob
 from typing import Any
 
+import etude
 from etude.config.files import display
 from etude.dialects.libai.names import MODULES
 from etude.errors import ConfigError, EtudeError, UserError, is_slip, nearest
 
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+_OURS = os.path.dirname(os.path.abspath(etude.__file__))
 _NO_NAME = re.compile(r"cannot import name '(\w+)'")
 
 
