@@ -1,4 +1,4 @@
-"""What a lazy config can name, for ``etude list --dialect libai``. Read off the sources: no torch."""
+"""Lists what a lazy config can name, for ``etude list --dialect libai``, from the sources alone. No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each key of a lazy config was written, read off the files' syntax: assignments, keywords, relative imports."""
+"""Finds where each key of a lazy config was written, from the files' syntax alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a McQuic config can name by ``key``, for ``etude list --dialect mcquic``."""
+"""Lists what a McQuic config can name by ``key``, for ``etude list --dialect mcquic``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an mmcv 1.x config can name, registry by registry, for ``etude list --dialect mmcv1``. No torch."""
+"""Lists what an mmcv 1.x config can name, by registry, for ``etude list --dialect mmcv1``. No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which configs are MMTracking's, and what its train function makes of them."""
+"""Recognises MMTracking's configs, and finds what its train function makes of them."""
 
 from __future__ import annotations
 

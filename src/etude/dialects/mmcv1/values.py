@@ -1,4 +1,4 @@
-"""What is wrong with the values of a config, not with its words: what mmcv would refuse at the start, or not notice."""
+"""Checks the values of a config: what mmcv would refuse at the start, or not notice."""
 
 from __future__ import annotations
 

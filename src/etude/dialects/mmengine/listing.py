@@ -1,4 +1,4 @@
-"""What an MMEngine config can name by ``type``, for ``etude list --dialect mmengine``. No torch."""
+"""Lists what an MMEngine config can name by ``type``, for ``etude list --dialect mmengine``. No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which way of a metric is up."""
+"""Decides by its name whether a metric should rise or fall."""
 
 from __future__ import annotations
 

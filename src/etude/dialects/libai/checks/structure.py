@@ -1,4 +1,4 @@
-"""What has to be there, and what has to be a lazy call: the shape of a config before its values. No torch."""
+"""Checks the shape of a config before its values: required keys, and keys that hold a lazy call. No torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went wrong while a lazy call was made, reported with the line of the config that asked for it."""
+"""Reports what went wrong while a lazy call was made, with the line of the config that asked for it."""
 
 from __future__ import annotations
 

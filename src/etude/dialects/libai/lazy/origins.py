@@ -1,4 +1,4 @@
-"""Which config this process has read and how it was changed, so that a later complaint can point at the line.
+"""Remembers which config this process has read and how it was changed, so that a later error can point at the line.
 
 A script reads its config, changes it and makes things of it in calls that know nothing of each other; only the file
 that was read last, and the overrides since, are remembered, and they are looked into when something is wrong.

@@ -1,4 +1,4 @@
-"""What a ``_target_`` names: from a dotted name to the object, and back to the shortest name that leads there."""
+"""Finds the object that a ``_target_`` names, and the shortest name that leads back to it."""
 
 from __future__ import annotations
 

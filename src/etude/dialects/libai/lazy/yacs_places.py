@@ -1,4 +1,4 @@
-"""What a yacs config refuses, reported with the line of the file or the pair of the command line that it is about."""
+"""Reports what a yacs config refuses, with the line of the file or the pair of the command line."""
 
 from __future__ import annotations
 

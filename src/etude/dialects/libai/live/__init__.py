@@ -1,1 +1,1 @@
-"""What scripts of LiBai and detectron2 touch while they run: trainers, hooks, storage, loaders, evaluators."""
+"""The running half of LiBai and detectron2: trainers, hooks, storage, loaders, evaluators."""

@@ -1,4 +1,4 @@
-"""What a train script does before anything is built: folder, logger, sizes, the config written down."""
+"""Does what a train script does before anything is built: folder, logger, sizes, a copy of the config."""
 
 from __future__ import annotations
 

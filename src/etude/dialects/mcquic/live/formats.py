@@ -1,4 +1,4 @@
-"""How numbers are shown, smoothed and compared."""
+"""Shows, smooths and compares numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a McQuic run resumes from, and what may have changed in its config since."""
+"""Finds what a McQuic run resumes from, and what may have changed in its config since."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a model's step failed, where the batch and the served heads tell more than the exception does.
+"""Explains why a model's step failed, where the batch and the served heads know more than the exception.
 
 All of this happens only once something has been raised: a step pays nothing for it.
 """

@@ -1,4 +1,4 @@
-"""Which results a validation will give, as far as the sources of its metrics tell; and who asks for others."""
+"""Predicts metric names from the metrics' source code, so that ``save_best`` can be checked before training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which accelerator there is."""
+"""Finds the accelerator."""
 
 from __future__ import annotations
 

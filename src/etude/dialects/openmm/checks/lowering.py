@@ -1,4 +1,4 @@
-"""What the lowering of both dialects has in common: specs with places, and findings about names and arguments."""
+"""The base of both lowerings: specs with places, and findings about names and arguments."""
 
 from __future__ import annotations
 

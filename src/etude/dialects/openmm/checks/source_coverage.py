@@ -1,4 +1,4 @@
-"""How far sources reach: whether they show everything that is registered when a config runs."""
+"""Decides whether the sources show everything that is registered when a config runs."""
 
 from __future__ import annotations
 

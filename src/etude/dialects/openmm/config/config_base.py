@@ -1,4 +1,4 @@
-"""What the ``Config`` of both systems have in common: a ``ConfigDict``, the file it came from, and ways to dump it."""
+"""The base of both ``Config`` classes: a ``ConfigDict``, the file it came from, and ways to dump it."""
 
 from __future__ import annotations
 

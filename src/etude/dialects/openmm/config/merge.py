@@ -1,4 +1,4 @@
-"""How one config goes over another: dicts merge, everything else replaces, ``_delete_`` drops what was inherited."""
+"""Merges one config over another: dicts merge, everything else replaces, ``_delete_`` drops what was inherited."""
 
 from __future__ import annotations
 

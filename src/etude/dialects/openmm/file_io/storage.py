@@ -1,4 +1,4 @@
-"""Where files are: a local disk, or an address that is only read. Other stores are out of scope."""
+"""File backends: a local disk, or an address that is only read. Other stores are out of scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an ``init_cfg`` is applied to a module: one or several rules, and ``override`` for named parts. Both dialects."""
+"""Applies an ``init_cfg`` to a module: one or several rules, and ``override`` for named parts. Both dialects."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What both ways of OpenMMLab read and write while a run is alive: checkpoints, wherever they lie."""
+"""The running half that mmcv 1.x and MMEngine share: checkpoints, positions in data, adapters."""

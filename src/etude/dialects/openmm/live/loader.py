@@ -1,4 +1,4 @@
-"""Where checkpoints come from: a file, an address, or a scheme of the user. Nothing in a file is executed."""
+"""Loads checkpoints from a file, an address, or a user-defined scheme. Nothing in a file is executed."""
 
 from __future__ import annotations
 

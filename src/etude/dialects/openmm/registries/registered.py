@@ -1,4 +1,4 @@
-"""What code of the user has registered before a config is read: a script that calls ``etude.train("config.py")``."""
+"""Finds what a script has registered before it calls ``etude.train("config.py")``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the registries of both systems have in common: a tree of tables of callables."""
+"""The base of both registries: a tree of tables of callables."""
 
 from __future__ import annotations
 

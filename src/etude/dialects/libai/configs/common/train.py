@@ -1,4 +1,4 @@
-"""How long, how much at a time, when to look, when to keep: every key of ``train`` with its default."""
+"""Every key of ``train`` with its default: length, batch sizes, evaluation, checkpoints."""
 
 from etude.dialects.libai.lazy.call import LazyCall
 

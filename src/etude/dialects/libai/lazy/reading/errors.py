@@ -1,4 +1,4 @@
-"""What went wrong while a config was read, reported with the line that a person has to look at.
+"""Reports what went wrong while a config was read, with the line to look at.
 
 Exceptions pass on as the originals raise them, since scripts catch those; what the command line says instead of one is
 put on it as ``etude_reported``.

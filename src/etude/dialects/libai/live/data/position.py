@@ -1,4 +1,4 @@
-"""How far a trainer is in its data, and data from there.
+"""Tracks how far a trainer is in its data, and resumes the data from there.
 
 What samples draw in a worker depends on the number of their batch, so a run that was interrupted goes on with the
 same numbers. What they draw in the process of the trainer comes from its generators, which a checkpoint holds.

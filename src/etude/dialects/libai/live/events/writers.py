@@ -1,4 +1,4 @@
-"""Where the storage's values go: console lines, ``metrics.json``, TensorBoard."""
+"""Writes the storage's values: console lines, ``metrics.json``, TensorBoard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests written for OneFlow take from ``oneflow.unittest``."""
+"""``oneflow.unittest``, for tests that are written for OneFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OneFlow asks of its runtime (``boxing``, ``comm``, ``mock_torch``, ``utils.global_view`` …), on torch."""
+"""OneFlow's runtime on torch: ``boxing``, ``comm``, ``mock_torch``, ``utils.global_view`` and others."""
 
 from __future__ import annotations
 

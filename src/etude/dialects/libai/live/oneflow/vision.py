@@ -1,4 +1,4 @@
-"""What LiBai takes of flowvision, for a machine without it: small parts in torch, images through torchvision.
+"""The parts of flowvision that LiBai uses, for machines without it: small ones in torch, images by torchvision.
 
 flowvision's own setup fails with the setuptools of today, and ``import libai`` needs it for every model.
 """

@@ -1,4 +1,4 @@
-"""What is said when a loss is not finite: LiBai trains on to the end, and good checkpoints make room for bad ones."""
+"""Warns when a loss is not finite: LiBai trains on to the end, and good checkpoints make room for bad ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a resumed run starts from: the newest checkpoint that is whole, or the one that was named."""
+"""Finds the checkpoint that a run resumes from: the newest whole one, or the one that was named."""
 
 from __future__ import annotations
 

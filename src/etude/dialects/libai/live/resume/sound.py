@@ -1,4 +1,4 @@
-"""Whether a checkpoint is whole, found out before anything of it is used; and the newest one that is."""
+"""Checks that a checkpoint is whole before anything of it is used, and finds the newest one that is."""
 
 from __future__ import annotations
 

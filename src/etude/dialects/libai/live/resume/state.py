@@ -1,4 +1,4 @@
-"""What a checkpoint of a trainer holds beside model, optimizer and scheduler, so that a resumed run ends the same."""
+"""Saves what a resumed trainer needs beside model, optimizer and scheduler to end in the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loggers have in common: when to write, and what a value's step, mode and tag are."""
+"""The base of loggers: when to write, and the step, mode and tag of a value."""
 
 from __future__ import annotations
 

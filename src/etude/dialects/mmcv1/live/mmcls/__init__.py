@@ -1,1 +1,1 @@
-"""What configs and modules written for mmclassification 0.x need: registries, builders, a training function."""
+"""MMClassification 0.x without the project: registries, builders, a training function."""

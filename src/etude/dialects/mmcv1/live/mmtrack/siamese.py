@@ -1,4 +1,4 @@
-"""How configs of Siamese trackers train a backbone that begins frozen: its later stages join at some epoch."""
+"""Trains a Siamese tracker's backbone that begins frozen: its later stages join at some epoch."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the layers of the mmcv on disk find around them: registries, the engine's names, ops."""
+"""Serves the layers of the mmcv on disk: registries, the engine's names, ops."""

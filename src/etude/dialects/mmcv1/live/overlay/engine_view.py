@@ -1,4 +1,4 @@
-"""What a layer file of mmcv 2.x gets where it imports ``mmengine``: Étude's engine of mmcv 1.x."""
+"""Gives layer files of mmcv 2.x, which import ``mmengine``, Étude's engine of mmcv 1.x."""
 
 from __future__ import annotations
 

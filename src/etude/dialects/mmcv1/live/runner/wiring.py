@@ -1,4 +1,4 @@
-"""What the training functions of both downstream projects share."""
+"""Builds the parts that the training functions of both downstream projects share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the train scripts say before anything is built: the environment, the config and the seed."""
+"""Logs what the train scripts log before anything is built: the environment, the config and the seed."""
 
 from __future__ import annotations
 

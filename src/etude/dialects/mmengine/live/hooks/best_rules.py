@@ -1,4 +1,4 @@
-"""Which metrics decide about the best checkpoint, and by which rule."""
+"""Chooses the metrics that decide about the best checkpoint, and their rules."""
 
 from __future__ import annotations
 

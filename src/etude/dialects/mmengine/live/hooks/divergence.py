@@ -1,4 +1,4 @@
-"""What is said when a loss is not finite: MMEngine trains on to the end, and good files make room for bad ones."""
+"""Warns when a loss is not finite: MMEngine trains on to the end, and good files make room for bad ones."""
 
 from __future__ import annotations
 

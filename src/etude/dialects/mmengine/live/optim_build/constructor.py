@@ -1,4 +1,4 @@
-"""How a model's parameters are put into groups: MMEngine's ``paramwise_cfg``."""
+"""Puts a model's parameters into groups, by MMEngine's ``paramwise_cfg``, and builds optim wrappers."""
 
 from __future__ import annotations
 

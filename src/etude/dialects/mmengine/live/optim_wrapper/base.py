@@ -1,4 +1,4 @@
-"""What every optim wrapper offers: the face of one optimizer that models and hooks see."""
+"""The base of optim wrappers: the face of one optimizer that models and hooks see."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What MMPretrain adds to MMEngine, as far as its training configs need it."""
+"""MMPretrain on MMEngine, as far as its training configs need it."""

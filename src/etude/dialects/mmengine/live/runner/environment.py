@@ -1,4 +1,4 @@
-"""What a run finds around it: processes, threads, random numbers."""
+"""Sets up processes, threads and random numbers of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a runner is only read: names, counters, places, and loops that build themselves."""
+"""The read-only half of a runner: names, counters, places, and loops that build themselves."""
 
 from __future__ import annotations
 

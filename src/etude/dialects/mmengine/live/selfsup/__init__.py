@@ -1,1 +1,1 @@
-"""What MMSelfSup 1.x adds to MMEngine: registries, a base model, hooks, layer-wise learning rates, a sampler."""
+"""MMSelfSup 1.x on MMEngine: registries, a base model, hooks, layer-wise learning rates, a sampler."""

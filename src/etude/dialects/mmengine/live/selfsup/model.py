@@ -1,4 +1,4 @@
-"""What is known about one image in self-supervised training."""
+"""The base model, preprocessor and data sample of MMSelfSup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a model, its optimizers and schedulers become ready to run on the devices at hand."""
+"""Prepares a model, its optimizers and schedulers for the devices at hand."""
 
 from __future__ import annotations
 

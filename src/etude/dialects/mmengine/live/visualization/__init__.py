@@ -1,4 +1,4 @@
-"""Where scalars, configs and images of a run go."""
+"""Writes scalars, configs and images of a run."""
 
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend, LocalVisBackend
 from etude.dialects.mmengine.live.visualization.trackers import (

@@ -1,4 +1,4 @@
-"""What a yacs config asks for and cannot have, reported with its keys.
+"""Reports what a yacs config asks for and cannot have, with its keys.
 
 A script may build its parts in any order, long after the config was read; the part that refuses a value does not know
 whose it was.
