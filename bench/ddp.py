@@ -1,23 +1,65 @@
-"""Steps a second of two or more processes: Étude against a raw DDP loop by hand with the same features.
+"""Several processes: Étude beside a raw DDP loop by hand with the same features, and what starts and saves cost.
 
-    python bench/ddp.py [--nproc 2] [--steps 300] [--rounds 5] [--width 256]
+    python bench/ddp.py [--ranks 1,2,4,8] [--steps 300] [--rounds 7] [--width 256] [--json FILE]
 
-Both run in the same processes in turn, several rounds, so that a busy machine disturbs both alike; the ratio of the
-medians is what counts. Features on both sides: DDP, AdamW, clipping, a finite loss on all ranks, a mean loss each 50.
+Rates: both sides run in the same processes in turn, several rounds, so that a busy machine disturbs both alike; each
+side counts with its best round. Features on both sides: DDP, AdamW, clipping, a finite loss on all ranks, a mean loss
+every 50 steps. Starts: from the command to the end of the first step. A restart: from the last step before a rank is
+killed to the next one. A stall: how long training waits for a save of 50 MB, against one copy of that memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
-import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import torch
+from _common import Ratio, report
 from torch import distributed, nn
+
+JOB = '''
+import json, os, time
+import etude
+
+class Clock(etude.Hook):
+    """Writes the time of every step of rank 0, and how long each save stalls training on every rank."""
+
+    def before_train(self, run):
+        save = run.store.store.save if run.store is not None else None
+        def timed(state, **options):
+            run.store.store.wait()
+            began = time.perf_counter()
+            save(state, **options)
+            self.note(f"stall {time.perf_counter() - began}")
+        if save is not None:
+            run.store.store.save = timed
+
+    def after_step(self, run):
+        if run.world.rank == 0:
+            self.note(f"step {time.time()}")
+
+    def note(self, text):
+        with open("clock.txt", "a") as file:
+            file.write(text + chr(10))
+'''
+CONFIG = """\
+imports: [job.py]
+model: {type: MLP, sizes: [64, %d, %d, 10]}
+loss: CrossEntropyLoss
+data: {train: {dataset: Digits, batch_size: 64}}
+optim: {type: AdamW, lr: 1e-3}
+train: {steps: 60, threads: 1}
+checkpoint: {every: 10step, keep: 2}
+hooks: [job.Clock]
+parallel: {strategy: %s}
+"""
 
 
 def model_of(width: int) -> nn.Module:
@@ -26,10 +68,11 @@ def model_of(width: int) -> nn.Module:
 
 
 def by_hand(width: int, steps: int, inputs: torch.Tensor, targets: torch.Tensor) -> float:
-    model = nn.parallel.DistributedDataParallel(model_of(width), gradient_as_bucket_view=True)
+    world, losses, began = distributed.get_world_size(), [], 0.0
+    model = model_of(width)
+    if world > 1:
+        model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    rank, world, losses = distributed.get_rank(), distributed.get_world_size(), []
-    began = 0.0
     for step in range(steps + 20):
         if step == 20:
             distributed.barrier()
@@ -37,46 +80,43 @@ def by_hand(width: int, steps: int, inputs: torch.Tensor, targets: torch.Tensor)
         order = torch.randint(len(inputs), (64 // world,))
         loss = nn.functional.cross_entropy(model(inputs[order]), targets[order])
         bad = (~loss.detach().isfinite()).double().reshape(1)
-        work = distributed.all_reduce(bad, distributed.ReduceOp.MAX, async_op=True)
+        work = distributed.all_reduce(bad, distributed.ReduceOp.MAX, async_op=True) if world > 1 else None
         loss.backward()
-        work.wait()
+        if work is not None:
+            work.wait()
         if bad.item():
-            raise SystemExit(f"rank {rank}: not finite")
+            raise SystemExit("the loss is not finite")
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach())
         if step % 50 == 49:
             mean = torch.stack(losses).double().mean()
-            distributed.all_reduce(mean)
+            if world > 1:
+                distributed.all_reduce(mean)
+            mean.item()
             losses = []
     distributed.barrier()
     return steps / (time.perf_counter() - began)
-
-
-class Clock:
-    """Steps a second after the first 20."""
-
-    began = ended = 0.0
 
 
 def ours(width: int, steps: int, inputs: torch.Tensor, targets: torch.Tensor) -> float:
     import etude
     from etude.data.datasets.tensors import TensorData
 
-    model, clock = model_of(width), Clock()
+    model, times = model_of(width), []
 
     def look(run: etude.Run) -> None:
         if run.done in (20, steps + 20):
             distributed.barrier()
-            clock.began, clock.ended = clock.ended, time.perf_counter()
+            times.append(time.perf_counter())
 
     trainer = etude.Trainer(
         model, loss=nn.CrossEntropyLoss(), optimizer=torch.optim.AdamW(model.parameters(), lr=1e-3), clip_norm=1.0,
         hooks=[look], quiet=True, device="cpu",
     )  # fmt: skip
     trainer.fit(TensorData(inputs, targets), batch_size=64, steps=steps + 20)
-    return steps / (clock.ended - clock.began)
+    return steps / (times[1] - times[0])
 
 
 def worker(args: argparse.Namespace) -> None:
@@ -84,34 +124,88 @@ def worker(args: argparse.Namespace) -> None:
     from etude.dist import group
     from etude.dist.world import World
 
-    group.join(World.from_environment())
+    world = World.from_environment()
+    group.join(world) if world.is_many else distributed.init_process_group("gloo")
     torch.manual_seed(1)
     inputs, targets = torch.rand(4096, 64), torch.randint(10, (4096,))
     rates: dict[str, list[float]] = {"by hand": [], "etude": []}
-    for _ in range(args.rounds):
-        rates["by hand"].append(by_hand(args.width, args.steps, inputs, targets))
-        rates["etude"].append(ours(args.width, args.steps, inputs, targets))
+    for turn in range(args.rounds):
+        sides = [("by hand", by_hand), ("etude", ours)]
+        for name, side in sides if turn % 2 else reversed(sides):
+            rates[name].append(side(args.width, args.steps, inputs, targets))
     if distributed.get_rank() == 0:
-        print(json.dumps(rates))
+        print(json.dumps({name: max(values) for name, values in rates.items()}))
+
+
+def rates_of(ranks: int, steps: int, args: argparse.Namespace) -> Ratio:
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), __file__]
+    words += ["--steps", str(steps), "--rounds", str(args.rounds), "--width", str(args.width)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    rates = json.loads(done.stdout.splitlines()[-1])
+    note = f"{rates['etude']:.0f} and {rates['by hand']:.0f} steps/s"
+    name = f"rate of {ranks} rank{'s' if ranks > 1 else ''}, Étude / by hand"
+    return Ratio(name, rates["etude"] / rates["by hand"], at_least=0.98, note=note)
+
+
+def job(folder: Path, *words: str, strategy: str, width: int) -> tuple[float, list[float], list[float]]:
+    """Seconds to the first step, the times of all steps, and the stalls of saves."""
+    (folder / "job.py").write_text(JOB)
+    (folder / "config.yaml").write_text(CONFIG % (width, width, strategy))
+    (folder / "clock.txt").unlink(missing_ok=True)
+    began = time.time()
+    command = [sys.executable, "-m", "etude", "train", "config.yaml", "-q", "--nproc", "2", *words]
+    subprocess.run(
+        command, cwd=folder, check=True, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    lines = [line.split() for line in (folder / "clock.txt").read_text().splitlines()]
+    steps = [float(value) for word, value in lines if word == "step"]
+    return steps[0] - began, steps, [float(value) for word, value in lines if word == "stall"]
+
+
+def copy_of(width: int) -> float:
+    """Seconds for one copy of the memory of a model with AdamW's two moments; the best of a few."""
+    size = 3 * sum(param.numel() for param in model_of(width).parameters())
+    source, target = torch.rand(size), torch.zeros(size)
+    best = 1e9
+    for _ in range(5):
+        began = time.perf_counter()
+        target.copy_(source)
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def starts_and_stalls(width: int) -> list[Ratio]:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        start = min(job(folder, "--folder", f"start-{n}", strategy="ddp", width=16)[0] for n in range(3))
+        _, steps, _ = job(folder, "--folder", "killed", "--chaos", "kill@step=35,rank=1", strategy="ddp", width=16)
+        restart = max(later - earlier for earlier, later in itertools.pairwise(steps))
+        made = [Ratio("restart / start", restart / start, at_most=1.0, note=f"{restart:.1f} s and {start:.1f} s")]
+        copy = copy_of(width)
+        for strategy, share in (("ddp", 1.0), ("fsdp", 0.5)):  # what a rank has to copy
+            stalls = job(folder, "--folder", strategy, strategy=strategy, width=width)[2][
+                2:
+            ]  # the first ones touch memory
+            best = min(stall for stall in stalls if stall > 1e-4)
+            note = f"{1e3 * best:.1f} ms, a copy {1e3 * copy * share:.1f} ms"
+            made.append(Ratio(f"stall of a save, {strategy} / copy", best / (copy * share), at_most=1.5, note=note))
+    return made
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nproc", type=int, default=2)
+    parser.add_argument("--ranks", default="1,2,4,8")
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--json", type=Path, default=None)
     args = parser.parse_args()
     if "RANK" in os.environ:
         worker(args)
         return
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.nproc)]
-    done = subprocess.run([*words, __file__, *sys.argv[1:]], stdout=subprocess.PIPE, text=True, check=True)
-    rates = json.loads(done.stdout.splitlines()[-1])
-    for name, values in rates.items():
-        print(f"{name:10} {statistics.median(values):8.0f} steps/s   ({min(values):.0f} to {max(values):.0f})")
-    ratios = [b / a for a, b in zip(rates["by hand"], rates["etude"], strict=True)]
-    print(f"etude / by hand, median of rounds: {statistics.median(ratios):.3f}")
+    made = [rates_of(ranks, max(50, args.steps // ranks), args) for ranks in map(int, args.ranks.split(","))]
+    report([*made, *starts_and_stalls(2000)], args.json)
 
 
 if __name__ == "__main__":

@@ -50,13 +50,13 @@ class Job:
 class Jobs:
     """Starts jobs one after another."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, before: tuple[str, ...] = ()) -> None:
         self.log = log
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("RANK", "WORLD_"))}
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         with open(log, "wb") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.dist.harness"], cwd=ROOT, env=environment, text=True,
+                [*before, sys.executable, "-m", "tests.dist.harness"], cwd=ROOT, env=environment, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream,
             )  # fmt: skip
         self.answers: queue.Queue[str] = queue.Queue()
@@ -66,6 +66,7 @@ class Jobs:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.answers.put(line)
+        self.answers.put(json.dumps({"code": self.process.wait()}))  # a launcher that cannot return ends itself
 
     def start(self, *words: Any, cwd: Path, nproc: int = 2, max_restarts: int = 0, **options: Any) -> Job:
         job = Job(self, len(self.log.read_text(errors="replace")))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -35,6 +39,25 @@ def test_without_restarts_a_killed_rank_ends_the_command(jobs, folder, whole):
     assert "rank 1 on" in job.output and "Traceback" not in job.output
     jobs.run(*WORDS, "lost", "--resume", cwd=folder)
     assert project.same_bits(whole, folder / "lost")
+
+
+def test_without_a_launcher_the_survivors_end_by_themselves(tmp_path):
+    """Row 51 of the faults: a plain scheduler starts each rank and watches none."""
+    project.make(tmp_path)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "etude", *WORDS, "plain", "--chaos", "kill@step=6,rank=1"]
+    ranks = [
+        subprocess.Popen(
+            words, cwd=tmp_path, env=os.environ | world | {"RANK": str(rank)}, stderr=subprocess.PIPE, text=True
+        )
+        for rank in (0, 1)
+    ]
+    said = [rank.communicate(timeout=600)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [8, -signal.SIGKILL], said
+    assert "another rank was lost or did not answer after step" in said[0] and "Traceback" not in said[0]
 
 
 def test_a_rank_that_raises_is_named_with_the_line(jobs, tmp_path):

@@ -109,7 +109,9 @@ def test_averages_lie_in_shards_too_and_are_evaluated(jobs, tmp_path):
     jobs.run(*FSDP, "whole", cwd=tmp_path)
     assert project.same_bits(tmp_path / "whole", tmp_path / "fsdp")
     assert project.distance(tmp_path / "ddp", tmp_path / "fsdp") < 1e-5
-    seen = [[one["accuracy"] for one in project.records(tmp_path / name) if "accuracy" in one] for name in ("ddp", "fsdp")]
+    seen = [
+        [one["accuracy"] for one in project.records(tmp_path / name) if "accuracy" in one] for name in ("ddp", "fsdp")
+    ]
     assert seen[0] == seen[1] and len(seen[0]) == 2
     averages = [read_weights(tmp_path / name, key="hook.Ema.average") for name in ("ddp", "fsdp", "whole")]
     for name in averages[0]:

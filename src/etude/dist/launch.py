@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -26,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from etude.dist import reports
+from etude.dist import address, reports
 from etude.dist.reports import Beat, Note
 from etude.errors import PeerError, printable
 
@@ -105,7 +106,7 @@ class _Attempt:
         monitor = threading.Thread(target=self._monitor, name="etude-monitor", daemon=True)
         monitor.start()
         try:
-            environment = {
+            environment = self._network() | {
                 reports.FOLDER: str(self.place), reports.LAUNCHER: str(os.getpid()),
                 reports.ATTEMPT: str(self.number), reports.PATIENCE: str(self.options.hang_timeout),
             }  # fmt: skip
@@ -129,7 +130,7 @@ class _Attempt:
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
         from torch.distributed.launcher.api import LaunchConfig
 
-        alone = self.options.nodes == 1 and not self.options.endpoint
+        alone = not self.options.endpoint
         return LaunchConfig(
             min_nodes=self.options.nodes,
             max_nodes=self.options.nodes,
@@ -137,13 +138,20 @@ class _Attempt:
             run_id=f"{self.options.job}-{self.number}",
             rdzv_backend="c10d",
             rdzv_endpoint="localhost:0" if alone else self.options.endpoint,
-            local_addr="localhost" if alone else None,
+            rdzv_configs={} if alone else {"is_host": address.is_here(self.options.endpoint)},
+            local_addr="localhost" if alone else address.towards(self.options.endpoint) or None,
             max_restarts=0,
             start_method="forkserver",
             logs_specs=DefaultLogsSpecs(log_dir=str(self.place / "logs")),
             signals_to_handle="SIGQUIT",
             shutdown_timeout=int(self.options.grace) + 5,
         )
+
+    def _network(self) -> dict[str, str]:
+        """Have gloo and NCCL use the network on which the machines meet, unless you say which."""
+        name = address.interface_of(address.towards(self.options.endpoint)) if self.options.endpoint else ""
+        wanted = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name else ()
+        return {key: name for key in wanted if key not in os.environ}
 
     # -- signals ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +180,16 @@ class _Attempt:
                 for beat in [*guilty, *beats.values()]:
                     with suppress(ProcessLookupError):
                         os.kill(beat.pid, signal.SIGKILL)
+                if self.options.nodes > 1 and not self._over.wait(self.options.grace):
+                    self._leave_alone()
                 return
+
+    def _leave_alone(self) -> None:
+        """The network is gone: torch's agent waits for minutes for an answer of the other machines."""
+        words = f"the other machines do not answer at {self.options.endpoint}; resume when they do"
+        print(f"etude: error: {self._hung}\netude: {words}", file=sys.stderr, flush=True)
+        shutil.rmtree(self.place, ignore_errors=True)
+        os._exit(PeerError.exit_code)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
