@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -106,3 +108,25 @@ def test_the_other_way_to_say_a_batch(jobs, folder, two):
         "--folder", "per-rank", cwd=folder,
     )  # fmt: skip
     assert project.same_bits(two, folder / "per-rank")
+
+
+SLOW = """
+import time
+import etude
+
+
+class Slow(etude.Hook):
+    priority = 55  # before the log, where the processes meet
+
+    def after_step(self, run):
+        if run.world.rank == 1:
+            time.sleep(0.1)
+"""
+
+
+def test_time_spent_waiting_for_another_process_is_accounted(jobs, folder):
+    (folder / "slow.py").write_text(SLOW)
+    words = ["imports=[job.py, slow.py]", "+hooks=[slow.Slow]", "log.every=1step", "train.epochs=2"]
+    jobs.run("train", "config.yaml", *words, "-q", "--folder", "waits", cwd=folder)
+    spent = json.loads((folder / "waits" / "status.json").read_text())["time"]
+    assert spent["waiting for other processes"] > 0.3  # of the second that the other one sleeps

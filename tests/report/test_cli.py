@@ -168,6 +168,31 @@ def test_follow_ends_with_the_run(command, workdir):
             training.wait()
 
 
+@pytest.mark.parametrize(
+    ("module", "words", "extra"),
+    [("plotly", ("-o", "r.html"), "report"), ("matplotlib", ("--png", "r.png"), "plot")],
+)
+def test_a_report_without_its_package_says_what_to_install(command, make_run, monkeypatch, module, words, extra):
+    folder = make_run("r", [ROW])
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    said = command("report", str(folder), *words)
+    assert said.code == 2 and f"pip install 'etude[{extra}]'" in said.err
+
+
+def test_a_file_that_is_too_large_to_read_whole_is_shown_from_samples(command, make_run):
+    folder = make_run("r", [ROW])
+    with (folder / "metrics.jsonl").open("r+b") as file:
+        file.seek(64 << 20)
+        rows = ({"step": step, "epoch": 0, "split": "train", "loss": 1 / step} for step in range(5, 3000))
+        file.write(b"\n" + b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    shown = command("show", str(folder))
+    assert shown.code == 0 and "evenly spaced samples" in shown.out and "at step 2999" in shown.out
+    assert "2999" in command("runs", str(folder.parent)).out
+    assert command("report", str(folder), "-o", "r.html").code == 0 and "sampled" in Path("r.html").read_text()
+
+
 @pytest.mark.parametrize("verb", ["runs", "show", "diff"])
 def test_no_torch_is_imported(make_run, verb, workdir):
     folder = str(make_run(rows=[ROW]))
