@@ -12,15 +12,15 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import PurePath
-from types import FrameType
+from functools import cache
+from types import CodeType, FrameType
 from typing import Any
 
 from etude.core.hook import PointCalls
 
-#: Seconds between two looks: often at the beginning, so that short runs are reported well too.
-_FIRST, _LATER, _SHORT = 0.01, 0.05, 20.0
-_IMPATIENT = 2e-5
+#: Seconds between two looks: often at the beginning, so that short runs are reported well too. A look takes 0.2 ms.
+_FIRST, _LATER, _SHORT = 0.02, 0.1, 2.0
+_IMPATIENT = 5e-5
 _CHANCE = random.Random()  # its own: the global one belongs to the training
 DATA, FORWARD, UPDATE, EVALUATION, CHECKPOINT, WAITING, START, END, OTHER = (
     "data", "forward/backward", "update", "evaluation", "checkpoint", "waiting for other processes", "start", "end",
@@ -34,7 +34,7 @@ SLOW_DATA = 0.2
 _EVALUATES = {"evaluate", "run_val", "val", "_do_test", "test_net", "inference_on_dataset"}
 _STEPS = {"train_step", "run_iter", "run_step"}
 _OPTIMIZES = {"apply", "_apply", "optim_step", "update_params", "clip_grads"}
-_COLLECTIVES = "distributed_c10d"
+_COLLECTIVES = "distributed_c10d.py"
 
 
 class Sampler:
@@ -73,7 +73,7 @@ class Sampler:
         usual = sys.getswitchinterval()
         sys.setswitchinterval(_IMPATIENT)
         try:
-            time.sleep(_IMPATIENT * 10 * (1 + _CHANCE.random()))
+            time.sleep(_IMPATIENT * 4 * (1 + _CHANCE.random()))
             return sys._current_frames().get(self._thread_id)
         finally:
             sys.setswitchinterval(usual)
@@ -86,11 +86,12 @@ def classify(frame: FrameType | None) -> str:
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    if any(PurePath(one.f_code.co_filename).stem == _COLLECTIVES for one in frames[:4]):
+    if any(_is_collective(one.f_code) for one in frames[:4]):
         return WAITING
     found = OTHER
     for one in reversed(frames):
-        seen = _seen(one)
+        code = one.f_code
+        seen = _hook(one.f_locals) if code in _POINT_CALLS else _seen(code, one.f_globals.get("__name__", ""))
         if seen is not None:
             found = seen
         if found not in (OTHER, DATA, FORWARD, _STOPS):
@@ -98,12 +99,18 @@ def classify(frame: FrameType | None) -> str:
     return found
 
 
-def _seen(frame: FrameType) -> str | None:
-    """Return what one frame tells, or None."""
-    code, module = frame.f_code, frame.f_globals.get("__name__", "")
+_POINT_CALLS = (PointCalls.__call__.__code__, PointCalls.each.__code__)
+
+
+@cache
+def _is_collective(code: CodeType) -> bool:
+    return code.co_filename.endswith(_COLLECTIVES)
+
+
+@cache  # a look at twenty frames has to cost less than what it measures
+def _seen(code: CodeType, module: str) -> str | None:
+    """Return what a frame that runs ``code`` tells, or None."""
     name = code.co_name
-    if code is PointCalls.__call__.__code__ or code is PointCalls.each.__code__:
-        return _hook(frame.f_locals)
     if module.startswith("torch.optim") and name in ("step", "zero_grad"):
         return UPDATE
     if module == "etude.core.update" and name in _OPTIMIZES:
