@@ -41,8 +41,9 @@ def test_rates_that_make_no_range_are_refused(capfd: pytest.CaptureFixture[str])
 
 
 def test_the_largest_batch_below_a_limit_is_found(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit-batch", "a.yaml", "--memory", "100G", "--start", "256", "--most", "512"]) == 0
-    assert "suggestion: data.train.batch_size=512" in capfd.readouterr().out
+    assert main(["fit-batch", "a.yaml", "--memory", "100G", "--start", "1024", "--most", "4096"]) == 0
+    said = capfd.readouterr().out
+    assert "the training data has 1437 samples" in said and "suggestion: data.train.batch_size=1437" in said
     assert main(["fit-batch", "a.yaml", "--memory", "1M"]) == 2
     assert "not even a batch of 16 fits into 1 MB" in capfd.readouterr().err
     assert [path.name for path in Path().iterdir()] == ["a.yaml"]

@@ -6,6 +6,7 @@ Every try is a process of its own, so a size that does not fit takes nothing els
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 
 from etude.errors import ConfigError, UserCodeError, UserError
 
+#: What a loader says about a batch that is larger than its data.
+_FEW = re.compile(r"has (\d+) samples, fewer than one batch")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -24,6 +27,8 @@ class Try:
     batch_size: int
     fits: bool
     peak: int
+    #: The samples of the training data, where they are fewer than the batch: larger ones would be the same.
+    samples: int | None = None
 
 
 def fit_batch(
@@ -38,6 +43,8 @@ def fit_batch(
         if not outcome.fits:
             bad = size
             break
+        if outcome.samples is not None:
+            return outcome.samples
         good = size
     if not good:
         raise ConfigError(
@@ -70,7 +77,8 @@ def _attempt(config: str, overrides: Sequence[str], limit: int) -> Callable[[int
         out_of_memory = process.returncode in (-9, 137) or "out of memory" in said or "can't allocate" in said
         if process.returncode and not out_of_memory:
             raise UserCodeError(f"a batch of {size} failed with exit code {process.returncode}:\n{said.strip()}")
-        return Try(size, not process.returncode and peak <= limit, peak)
+        few = _FEW.search(said)
+        return Try(size, not process.returncode and peak <= limit, peak, int(few[1]) if few else None)
 
     return attempt
 

@@ -30,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
 
     def say(one: Try) -> None:
         print(f"batch {one.batch_size:>6}  {shown(one.peak):>8}  {'fits' if one.fits else 'too large'}", flush=True)
+        if one.samples is not None:
+            print(f"the training data has {one.samples} samples: larger batches are the same", flush=True)
 
     largest = fit_batch(args.config, args.overrides, limit=limit, start=args.start, most=args.most, say=say)
     print(f"suggestion: data.train.batch_size={largest}")
