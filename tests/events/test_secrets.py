@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +72,34 @@ def test_no_secret_reaches_the_run_folder_the_log_a_tracker_the_report_or_the_bo
     assert "REDACTED" in Path("out/r/plan.yaml").read_text() and "REDACTED" in Path("out/r/code.diff").read_text()
     assert json.loads(Path("out/r/env.json").read_text())["git"]["commit"]
     assert list(Path("out/r/wandb").rglob("*.wandb")) and b"REDACTED" in Path("out/report.html").read_bytes()
+
+
+MMENGINE_HOOK = """
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+
+
+@HOOKS.register_module()
+class Upload(Hook):
+    def __init__(self, api_key="", mirror=""): ...
+"""
+MMENGINE = """
+custom_imports = dict(imports=["ssl_digits", "upload"], allow_failed_imports=False)
+custom_hooks = [dict(type="Upload", api_key="planted-config", mirror="https://me:planted-url@example.org")]
+visualizer = dict(type="Visualizer", vis_backends=[dict(type="LocalVisBackend"), dict(type="TensorboardVisBackend")])
+train_cfg = dict(type="EpochBasedTrainLoop", max_epochs=1)
+"""
+
+
+def test_no_secret_reaches_what_an_mmengine_run_writes(workdir: Path) -> None:
+    examples = Path(__file__).parents[2] / "examples" / "mmengine"
+    shutil.copytree(examples, workdir, dirs_exist_ok=True)
+    Path("upload.py").write_text(MMENGINE_HOOK)
+    Path("c.py").write_text(Path("simclr_lars.py").read_text() + MMENGINE)
+    words = [sys.executable, "-m", "etude", "train", "c.py", "--work-dir", "w"]
+    said = subprocess.run(words, capture_output=True, timeout=600, env={**os.environ, "PYTHONPATH": "."})
+    assert said.returncode == 0, said.stderr.decode()
+    files = [path for path in Path("w").rglob("*") if path.is_file()]
+    assert PLANTED not in said.stdout + said.stderr
+    assert files and [str(path) for path in files if PLANTED in path.read_bytes()] == []
+    assert "REDACTED" in Path("w/c.py").read_text()

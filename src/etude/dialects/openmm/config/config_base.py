@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
+from etude.config.dump import public_text
 from etude.dialects.openmm.config.dict_base import AttributeDict
 from etude.dialects.openmm.config.merge import merge, nested
 from etude.dialects.openmm.errors import (
@@ -28,6 +29,18 @@ from etude.dialects.openmm.reading.source import SUFFIXES
 from etude.dialects.openmm.utils.misc import import_modules_from_strings
 
 _SLOTS = ("_cfg_dict", "_filename", "_text")
+
+
+def dump_public(config: Any, file: str) -> None:
+    """Write a config as its ``dump`` does, without the values of keys that are called like secrets."""
+    text = config._dumped(os.path.splitext(file)[1])
+    with open(file, "w", encoding="utf-8") as stream:
+        stream.write(public_text(text, config.to_dict()))
+
+
+def pretty_public(config: Any) -> str:
+    """Return ``pretty_text`` without the values of keys that are called like secrets."""
+    return public_text(config.pretty_text, config.to_dict())
 
 
 class ConfigBase:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from etude.config.dump import REDACTED, is_secret_key
+from etude.config.dump import redact
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.mmcv1.live.utils.environment import collect_env
 from etude.dialects.mmcv1.live.utils.seeding import init_random_seed, set_random_seed
@@ -34,13 +34,4 @@ def seed_all(logger: logging.Logger, cfg: Any, *, deterministic: bool) -> None:
 
 def public(cfg: Any) -> Any:
     """The config as it may be written down: values of keys that are called like secrets are hidden."""
-    return Config(_without_secrets(cfg._cfg_dict.to_dict()), filename=cfg.filename)
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: REDACTED if is_secret_key(key) and isinstance(item, str) and item else _without_secrets(item)
-            for key, item in value.items()
-        }
-    return type(value)(map(_without_secrets, value)) if type(value) in (list, tuple) else value
+    return Config(redact(cfg._cfg_dict.to_dict()), filename=cfg.filename)

@@ -9,6 +9,7 @@ import torch
 
 from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
 from etude.dialects.mmengine.names import VERSION
+from etude.dialects.openmm.config.config_base import pretty_public
 
 
 class RuntimeInfoHook(Hook):
@@ -20,7 +21,7 @@ class RuntimeInfoHook(Hook):
     def before_run(self, runner: Any) -> None:
         runner.message_hub.update_info_dict(
             {
-                "cfg": runner.cfg.pretty_text,
+                "cfg": pretty_public(runner.cfg),
                 "seed": runner.seed,
                 "experiment_name": runner.experiment_name,
                 "mmengine_version": VERSION,

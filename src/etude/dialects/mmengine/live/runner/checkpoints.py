@@ -24,6 +24,7 @@ from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.runner.after_run import Afterwards, scheduler_states
 from etude.dialects.mmengine.names import VERSION
+from etude.dialects.openmm.config.config_base import dump_public, pretty_public
 from etude.dialects.openmm.live.checkpoint import (
     DEFAULT_REVISE,
     _load_checkpoint,
@@ -287,7 +288,7 @@ class Checkpoints(Afterwards):
         meta.setdefault("epoch", self.epoch + int(by_epoch))
         meta.setdefault("iter", self.iter + int(not by_epoch))
         meta.update(
-            cfg=self.cfg.pretty_text,
+            cfg=pretty_public(self.cfg),
             seed=self.seed,
             experiment_name=self.experiment_name,
             time=time.strftime("%Y%m%d_%H%M%S", time.localtime()),
@@ -302,7 +303,7 @@ class Checkpoints(Afterwards):
         """The resolved config in ``work_dir``, under its own name or the start's time."""
         if is_main_process():
             name = os.path.basename(self.cfg.filename) if self.cfg.filename else f"{self.timestamp}.py"
-            self.cfg.dump(os.path.join(self.work_dir, name))
+            dump_public(self.cfg, os.path.join(self.work_dir, name))
 
 
 def _is_ahead(meta: Mapping[str, Any], runner: Any) -> bool:

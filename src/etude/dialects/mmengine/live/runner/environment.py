@@ -12,6 +12,7 @@ import torch
 
 from etude.dialects.mmengine.live.dist.collectives import broadcast, sync_random_seed
 from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size, init_dist, is_distributed
+from etude.dialects.openmm.config.config_base import pretty_public
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.torch_utils import set_multi_processing
 
@@ -79,4 +80,6 @@ def describe(env_cfg: dict[str, Any], *, seed: int | None, deterministic: bool, 
     }
     lines = "\n".join(f"    {name}: {value}" for name, value in facts.items())
     bar = "-" * 60
-    return f"\n{bar}\nEnvironment:\n{lines}\n{bar}\nConfig:\n{getattr(cfg, 'pretty_text', '')}"
+    return (
+        f"\n{bar}\nEnvironment:\n{lines}\n{bar}\nConfig:\n{pretty_public(cfg) if hasattr(cfg, 'pretty_text') else ''}"
+    )

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from etude.dialects.mmengine.live.registry import VISBACKENDS
+from etude.dialects.openmm.config.config_base import dump_public
 from etude.errors import MissingExtra, printable
 
 _JSON = json.JSONEncoder(default=str)
@@ -120,7 +121,7 @@ class LocalVisBackend(BaseVisBackend):
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
-        config.dump(self._config_save_file)
+        dump_public(config, self._config_save_file)
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:

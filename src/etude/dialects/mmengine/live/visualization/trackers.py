@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.config.dump import public_text, redact
+from etude.config.dump import redact
 from etude.dialects.mmengine.live.registry import VISBACKENDS
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend, force_init_env, needed, number
+from etude.dialects.openmm.config.config_base import pretty_public
 from etude.events.trackers.clearml import ClearMLTask
 from etude.events.trackers.local import AimRun, DvcLiveRun
 from etude.events.trackers.mlflow import MlflowRun
@@ -96,7 +97,7 @@ class TensorboardVisBackend(TrackerVisBackend):
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
-        self._put("text", "config", public_text(config.pretty_text, config.to_dict()), None)
+        self._put("text", "config", pretty_public(config), None)
 
     @force_init_env
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
@@ -228,7 +229,7 @@ class MLflowVisBackend(TrackerVisBackend):
         keys = self._tracked_config_keys
         whole = redact(config.to_dict())
         self._put("params", flattened(whole if keys is None else {key: whole[key] for key in keys}))
-        self._put("file", "config.py", public_text(config.pretty_text, config.to_dict()))
+        self._put("file", "config.py", pretty_public(config))
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
@@ -314,7 +315,7 @@ class NeptuneVisBackend(TrackerVisBackend):
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
-        self._put("content", "config", public_text(config.pretty_text, config.to_dict()))
+        self._put("content", "config", pretty_public(config))
 
     @force_init_env
     def add_image(self, name: str, image: np.ndarray, step: int = 0, **kwargs: Any) -> None:
