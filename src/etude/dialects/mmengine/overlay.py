@@ -18,6 +18,10 @@ _FROM_DISK = (
     "mmengine.analysis", "mmengine.hub", "mmengine.infer", "mmengine.testing", "mmengine.visualization.utils",
     "mmengine._strategy.colossalai", "mmengine._strategy.deepspeed",
 )  # fmt: skip
+#: Module → our file that stands for it where no mmengine is on disk: projects import it when they are imported.
+_STAND_INS = {
+    "mmengine.visualization.utils": os.path.join(os.path.dirname(__file__), "live", "visualization", "canvas.py"),
+}
 _MISSING = "it is no part of training and comes from mmengine itself, of which none is on disk: pip install mmengine"
 
 
@@ -30,7 +34,8 @@ def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
     """Return how to load ``module`` from the disk; None where it is Étude's, or no mmengine has it."""
     top = ownership.original("mmengine") if is_layer(module) else None
     if top is None:
-        return None
+        own = _STAND_INS.get(module)
+        return importlib.util.spec_from_file_location(module, own) if own is not None else None
     base = os.path.join(top, *module.split(".")[1:])
     for file, folders in ((os.path.join(base, "__init__.py"), [base]), (f"{base}.py", None)):
         if os.path.isfile(file):
