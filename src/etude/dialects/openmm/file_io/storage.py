@@ -191,6 +191,9 @@ class PetrelBackend(BaseStorageBackend):
     def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
         return bytes(self.get(filepath)).decode(encoding)
 
+    def join_path(self, filepath: Any, *filepaths: Any) -> str:
+        return "/".join([str(filepath).rstrip("/"), *(str(part).strip("/") for part in filepaths)])
+
 
 class MemcachedBackend(_Foreign):
     """A server that keeps files in memory."""
