@@ -15,7 +15,8 @@ from etude.config.tree import Path, Tree
 REDACTED = "REDACTED"
 _SECRET_KEY = re.compile(r"token(?!i[sz])|secret|passw|api_?key|_key$", re.IGNORECASE)
 #: ``key: value`` inside a value that is written in one line.
-_ENTRY = re.compile(r"""((?<!\w)["']?([\w.-]+)["']?\s*[:=]\s*)(\[[^\]]*\]|"[^"]*"|'[^']*'|[^\s,{}\[\]()]+)""")
+_KEY = re.compile(r"""(?<!\w)["']?([\w.-]+)["']?\s*[:=]\s*""")
+_VALUE = re.compile(r"""\[[^\]]*\]|"[^"]*"|'[^']*'|[^\s,{}\[\]()]+""")
 #: ``//user:password@`` in an address.
 _IN_ADDRESS = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+@")
 #: A value of the environment shorter than this could stand anywhere by chance.
@@ -126,8 +127,12 @@ def public_line(text: str, mark: str = REDACTED) -> str:
     >>> public_line("hooks: [{type: Report, api_key: abc}]"), public_line("git clone https://me:abc@example.org/x")
     ('hooks: [{type: Report, api_key: REDACTED}]', 'git clone https://REDACTED@example.org/x')
     """
-    text = _ENTRY.sub(lambda one: f"{one[1]}{mark}" if is_secret_key(one[2]) else one[0], text)
-    return _IN_ADDRESS.sub(f"{mark}@", text)
+    kept, end = "", 0
+    for key in _KEY.finditer(text):
+        value = _VALUE.match(text, key.end()) if key.start() >= end and is_secret_key(key[1]) else None
+        if value is not None:
+            kept, end = kept + text[end : key.end()] + mark, value.end()
+    return _IN_ADDRESS.sub(f"{mark}@", kept + text[end:])
 
 
 def _is_secret(key: Any, value: Any) -> bool:
