@@ -419,7 +419,6 @@ def test_files_with_a_config_in_them_can_be_read(tmp_path: Path) -> None:
 def test_a_runner_of_none_is_none_at_all(config: Any, lines: str) -> None:
     path = str(config(f"runner = None\ntotal_epochs = 1\n{lines}"))
     assert main(["check", path]) == 0
-    assert main(["convert", path, "-o", "new.py"]) == 0
     assert main(["train", path, "--work-dir", "out", "-q"]) == 0
     assert Path("out/epoch_1.pth").exists() and not Path("out/epoch_2.pth").exists()
 
