@@ -10,13 +10,20 @@ import pytest
 import torch
 from torch import nn
 
+from etude.dialects import imports
 from etude.dialects.openmm import logging_v1
-from etude.dialects.openmm.init import init_v1
-from etude.dialects.openmm.init import init_v2 as init
 from etude.dialects.openmm.init import module_v1 as base_module_v1
 from etude.dialects.openmm.init import module_v2 as base_module
 
-BOTH = [pytest.param((base_module, init), id="mmengine"), pytest.param((base_module_v1, init_v1), id="mmcv1")]
+imports.install()
+
+import mmcv.cnn  # noqa: E402
+import mmengine.model  # noqa: E402
+
+BOTH = [
+    pytest.param((base_module, mmengine.model), id="mmengine"),
+    pytest.param((base_module_v1, mmcv.cnn), id="mmcv1"),
+]
 
 
 def constant(layer: Any, val: float, bias: float = 0, **more: Any) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class TestBothFlavours:
         kind.CheckpointLoader.register_scheme("ftp://", load_from_ftp, force=True)
 
     def test_model_zoos_are_out_of_scope_and_missing_files_are_told(self, kind: Any) -> None:
-        with pytest.raises(OutOfScope, match="download the file"):
+        with pytest.raises(OutOfScope, match="put the file at"):
             kind._load_checkpoint("open-mmlab://resnet50")
         with pytest.raises(FileNotFoundError, match="can not be found"):
             kind._load_checkpoint("nope.pth")

@@ -143,14 +143,16 @@ _STRUCTURES = {
     "BaseDataElement": ("base_data_element", "element"), "InstanceData": ("instance_data", "instances"),
     "PixelData": ("pixel_data", "pixels"), "LabelData": ("label_data", "labels"),
 }  # fmt: skip
-_CONFIGS = {"mmengine.config.config": "v2", "mmcv.utils.config": "v1"}
+_CONFIGS = {
+    ("mmengine.config.config", "ConfigDict"): "dict_v2", ("mmengine.config.config", "Config"): "config_v2",
+    ("mmcv.utils.config", "ConfigDict"): "config_v1", ("mmcv.utils.config", "Config"): "config_v1",
+}  # fmt: skip
 #: Data classes under the names that the originals' files and ours give them → the module of ours.
 _CLASSES: dict[tuple[str, str], str] = {}
 for _name, (_theirs, _ours) in _STRUCTURES.items():
     for _module in (f"mmengine.structures.{_theirs}", f"etude.dialects.mmengine.live.structures.{_ours}"):
         _CLASSES[_module, _name] = f"etude.dialects.mmengine.live.structures.{_ours}"
 _CLASSES["etude.dialects.mmengine.live.structures.element", "Names"] = "etude.dialects.mmengine.live.structures.element"
-for _theirs, _kind in _CONFIGS.items():
-    for _name, _ours in (("ConfigDict", f"dict_{_kind}"), ("Config", f"config_{_kind}")):
-        _ours = f"etude.dialects.openmm.config.{_ours}"
-        _CLASSES[_theirs, _name] = _CLASSES[_ours, _name] = _ours
+for (_theirs, _name), _ours in _CONFIGS.items():
+    _ours = f"etude.dialects.openmm.config.{_ours}"
+    _CLASSES[_theirs, _name] = _CLASSES[_ours, _name] = _ours

@@ -129,13 +129,12 @@ class OutboxHook(LoggerHook):
 
 
 class TrackerHook(OutboxHook):
-    """A logger that writes to one of :mod:`etude.events.trackers`. ``given``: the user brings the tracker's object."""
+    """A logger that writes to one of :mod:`etude.events.trackers`."""
 
-    def __init__(
-        self, kind: type[Service], interval: int, ignore_last: bool, reset_flag: bool, by_epoch: bool, *,
-        given: bool = False,
-    ) -> None:  # fmt: skip
-        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+    service: Service
+
+    def open(self, kind: type[Service], *, given: bool = False) -> None:
+        """Make ``service``, unless its package is missing; with ``given`` the user brings the tracker's object."""
         if not given and not is_installed(kind.package):
             raise MissingPackage(kind.package, type(self).__name__, kind.extra or None)
         self.service = kind()

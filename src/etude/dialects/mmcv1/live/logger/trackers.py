@@ -38,7 +38,8 @@ class TensorboardLoggerHook(TrackerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
     ) -> None:
-        super().__init__(EventFiles, interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.open(EventFiles)
         self.log_dir = log_dir
 
     @master_only
@@ -81,7 +82,8 @@ class WandbLoggerHook(TrackerHook):
         out_suffix: str | tuple[str, ...] = (".log.json", ".log", ".py"),
         define_metric_cfg: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(WandbRun, interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.open(WandbRun)
         self.init_kwargs, self.commit, self.with_step = init_kwargs, commit, with_step
         self.log_artifact, self.out_suffix, self.define_metric_cfg = log_artifact, out_suffix, define_metric_cfg
 
@@ -134,7 +136,8 @@ class MlflowLoggerHook(TrackerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
     ) -> None:
-        super().__init__(MlflowRun, interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.open(MlflowRun)
         self.exp_name, self.tags, self.params, self.log_model = exp_name, tags, params, log_model
 
     @master_only
@@ -189,7 +192,8 @@ class NeptuneLoggerHook(TrackerHook):
         with_step: bool = True,
         by_epoch: bool = True,
     ) -> None:
-        super().__init__(NeptuneRun, interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.open(NeptuneRun)
         self.init_kwargs, self.with_step = init_kwargs, with_step
 
     @master_only
@@ -221,7 +225,8 @@ class ClearMLLoggerHook(TrackerHook):
         reset_flag: bool = False,
         by_epoch: bool = True,
     ) -> None:
-        super().__init__(ClearMLTask, interval, ignore_last, reset_flag, by_epoch)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.open(ClearMLTask)
         self.init_kwargs = init_kwargs
 
     @master_only
@@ -256,7 +261,8 @@ class DvcliveLoggerHook(TrackerHook):
         dvclive: Any = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(DvcLiveRun, interval, ignore_last, reset_flag, by_epoch, given=dvclive is not None)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch)
+        self.open(DvcLiveRun, given=dvclive is not None)
         self.model_file = model_file
         self.outbox.ask(self.service.begin, dvclive, **kwargs)
 
