@@ -77,6 +77,13 @@ def test_a_dry_run_leaves_nothing_behind(config: Path, tmp_path: Path, monkeypat
     assert {path.name for path in tmp_path.iterdir()} == {"net.py"}
 
 
+def test_a_limit_beyond_the_data_leaves_an_epoch_as_it_is(config: Path, tmp_path: Path) -> None:
+    from etude.api import Trial
+
+    options = Options(folder=tmp_path / "work", quiet=True)
+    assert etude.train(config, options=options, trial=Trial(limit_batches=100)).step == 8
+
+
 def test_mistakes_are_told_with_their_place(config: Path, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace('type="OptimWrapper"', 'type="OptimWraper"'))
     with pytest.raises(ConfigError, match=r"net\.py:\d+.*OptimWrapper"):

@@ -14,10 +14,11 @@ from etude.dialects.openmm.config.dict_v2 import ConfigDict
 
 
 class _SlicedDataset(Dataset[Any]):
-    """The first ``length`` samples of a dataset; everything else is the dataset's own."""
+    """At most the first ``length`` samples of a dataset; everything else is the dataset's own."""
 
     def __init__(self, dataset: Any, length: int) -> None:
-        self._dataset, self._length = dataset, length
+        self._dataset = dataset
+        self._length = min(length, len(dataset)) if hasattr(dataset, "__len__") else length
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_dataset":
