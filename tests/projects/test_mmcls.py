@@ -31,6 +31,21 @@ def test_etude_train_gives_the_bits_of_the_original_also_when_resumed(checkout: 
     assert digest(checkout.cwd / "resumed/epoch_2.pth") == digest(checkout.cwd / "out/epoch_2.pth")
 
 
+LIMITED = """\
+from etude.cli import main
+words = ["train", "folder.py", "--seed", "1", "--limit-batches", "1", "-q"]
+assert main([*words, "--work-dir", "out"]) == 0
+assert main([*words, "--work-dir", "resumed", "--resume-from", "out/epoch_1.pth"]) == 0
+"""
+
+
+@pytest.mark.pins(*PINS)
+def test_workers_draw_no_batch_that_a_limited_epoch_leaves_out(checkout: Projects):
+    done = checkout.run("-c", LIMITED)
+    assert done.returncode == 0, done.stderr
+    assert digest(checkout.cwd / "resumed/epoch_2.pth") == digest(checkout.cwd / "out/epoch_2.pth")
+
+
 @pytest.mark.pins(*PINS)
 def test_the_script_of_the_project_gives_a_swin_the_bits_of_the_original(checkout: Projects):
     done = checkout.etude("exec", "tools/train.py", "swin.py", *OPTIONS)

@@ -24,6 +24,7 @@ from etude.config.files import display
 from etude.core.run import Run
 from etude.dialects.mmcv1.live import checks
 from etude.dialects.mmcv1.live.runner import runners
+from etude.dialects.mmcv1.live.runner.exact_resume import workers_of
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin
 from etude.dialects.mmcv1.live.utils import environment
 from etude.dialects.mmcv1.live.utils import start_log as opening
@@ -261,7 +262,7 @@ def _limit(wired: Wired, plan: Plan) -> None:
     """``--limit-batches``, ``--overfit`` and ``--fast-dev-run``: fewer batches, fewer epochs."""
     count = plan.train.overfit or plan.train.limit_batches
     if count:
-        wired.loaders = [FewBatches(loader, count, same=bool(plan.train.overfit)) for loader in wired.loaders]
+        wired.loaders = [_few(loader, count, same=bool(plan.train.overfit)) for loader in wired.loaders]
     runner, epochs = wired.runner, plan.train.epochs
     if count and epochs is not None and isinstance(runner, runners.EpochBasedRunner):
         if "max_epochs" in wired.args:
@@ -270,8 +271,20 @@ def _limit(wired: Wired, plan: Plan) -> None:
             runner._max_epochs = epochs
 
 
+def _few(loader: Any, count: int, *, same: bool) -> Any:
+    """Let passes over ``loader`` end after ``count`` batches.
+
+    Data workers prefetch. Where the states of theirs are saved they are not even asked for a batch that the run does
+    not take: it would move their generators further than a checkpoint knows.
+    """
+    if same or workers_of(loader) is None:
+        return FewBatches(loader, count, same=same)
+    object.__setattr__(loader, "batch_sampler", FewBatches(loader.batch_sampler, count, same=False))
+    return loader
+
+
 class FewBatches:
-    """The first batches of a loader; ``same``: those of its first pass, again and again."""
+    """The first batches of a loader, or of its batch sampler; ``same``: those of its first pass, again and again."""
 
     def __init__(self, loader: Any, count: int, *, same: bool) -> None:
         self.loader, self.count, self.same = loader, count, same
