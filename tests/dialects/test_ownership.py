@@ -102,3 +102,11 @@ def test_mmcv_is_of_the_generation_that_its_first_importer_expects(tmp_path, cod
 def test_an_mmcv_of_the_old_generation_is_refused_to_new_code(tmp_path):
     said = run(INSTALL + "import mmengine, mmcv", original_mmcv(tmp_path / "site", "1.7.2"), cwd=tmp_path)
     assert "written for mmcv 2.x, but mmcv 1.7.2 is installed" in said.stderr and "mmcv-lite" in said.stderr
+
+
+def test_an_mmcv_of_the_generation_before_gives_no_layers(tmp_path):
+    before = {"mmcv/__init__.py": "import mmcv._ext\n", "mmcv/version.py": "__version__ = '0.4.4'\n"}
+    code = INSTALL + "from mmcv.runner import HOOKS\nprint('engine')\nfrom mmcv.cnn import ConvModule\n"
+    said = run(code, write(tmp_path / "site", before), cwd=tmp_path)
+    assert said.stdout == "engine\n"
+    assert f"mmcv 0.4.4 at {tmp_path}/site/mmcv is too old: pip install mmcv-lite" in said.stderr

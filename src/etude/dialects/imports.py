@@ -245,10 +245,9 @@ def _stands_in(fullname: str, path: Sequence[str] | None) -> bool:
 
 def _takes_mmcv2() -> bool:
     """Return whether the original mmcv is to be imported, because code of MMEngine's world asks for it."""
-    found = ownership.generation("mmcv")
-    if not found or not ownership.wants_mmcv2():
+    if ownership.original("mmcv") is None or not ownership.wants_mmcv2():
         return False
-    if found < 2:
+    if ownership.generation("mmcv") < 2:
         text = f"this code is written for mmcv 2.x, but mmcv {ownership.version('mmcv')} is installed"
         raise MissingOriginal(f"{text} at {ownership.original('mmcv')}; pip install mmcv-lite", name="mmcv")
     return True

@@ -22,7 +22,7 @@ from types import FrameType
 
 #: Package → files in its folder that tell the original from a folder of the user with the same name.
 MARKS: dict[str, tuple[str, ...]] = {
-    "mmcv": ("version.py", "cnn/bricks/conv_module.py"),
+    "mmcv": ("__init__.py", "version.py"),
     "mmengine": ("version.py", "runner/runner.py"),
     "mmcls": ("__init__.py", "version.py"),
     "mmdet": ("__init__.py", "version.py"),

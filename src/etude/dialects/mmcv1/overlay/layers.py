@@ -58,7 +58,7 @@ def is_layer(module: str) -> bool:
 
 def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
     """Return how to load ``module`` from the disk; None where it is no layer, or no mmcv has it."""
-    top = ownership.original("mmcv") if is_layer(module) or module == _COMPILED else None
+    top = _folder() if is_layer(module) or module == _COMPILED else None
     if top is None:
         return None
     if module == _COMPILED:
@@ -73,14 +73,19 @@ def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
     return None
 
 
+def _folder() -> str | None:
+    """Return the folder of the mmcv on disk; None where there is none, or one of 0.x, whose layers are others."""
+    return None if ownership.version("mmcv").startswith("0.") else ownership.original("mmcv")
+
+
 def missing() -> Mapping[str, str]:
-    """Return the names that cannot be had because no mmcv is on disk, each with what to do about it."""
-    return {} if ownership.original("mmcv") is not None else resolve("etude.dialects.mmcv1.overlay.missing:MISSING")
+    """Return the names that cannot be had because no mmcv with them is on disk, each with what to do about it."""
+    return {} if _folder() is not None else resolve("etude.dialects.mmcv1.overlay.missing:names")()
 
 
 def names_on_disk(module: str) -> Mapping[str, str]:
     """Return the names that the mmcv on disk adds to the served ``module``: name → ``module:attr``."""
-    top = ownership.original("mmcv") if module in _UNITED else None
+    top = _folder() if module in _UNITED else None
     return _exported(module, top) if top is not None else {}
 
 

@@ -1,10 +1,10 @@
-"""Names of mmcv that come from the disk, and what to say of them where no mmcv is on it."""
+"""Names of mmcv that come from the disk, and what to say of them where no mmcv that has them is on it."""
 
 from __future__ import annotations
 
+from etude.dialects import ownership
 from etude.dialects.mmcv1.overlay.layers import LAYERS
 
-_HINT = "mmcv's layers, images and ops come from mmcv itself, of which none is on disk: pip install mmcv-lite"
 _IN_MMCV = (
     "imread imwrite imresize imrescale imflip impad imcrop imnormalize imshow imfrombytes bgr2rgb rgb2bgr "
     "VideoReader flow2rgb Color color_val imdenormalize imrotate imshow_bboxes imshow_det_bboxes Cache "
@@ -24,10 +24,14 @@ _IN_CNN = (
     "GeneralizedAttention HSigmoid HSwish MaxPool2d MaxPool3d Swish conv_ws_2d make_res_layer make_vgg_layer "
     "Conv2dRFSearchOp RFSearchHook alexnet resnet vgg "
 )
-#: Module, or name of a module → what to do about it.
-MISSING: dict[str, str] = {
-    **dict.fromkeys(LAYERS, _HINT),
-    **{f"mmcv.{name}": _HINT for name in _IN_MMCV.split()},
-    **{f"mmcv.cnn.{name}": _HINT for name in _IN_CNN.split()},
-    **{f"mmcv.cnn.utils.{name}": _HINT for name in ("fuse_conv_bn", "get_model_complexity_info", "flops_counter")},
-}
+_IN_UTILS = ("fuse_conv_bn", "get_model_complexity_info", "flops_counter")
+
+
+def names() -> dict[str, str]:
+    """Return modules, and names of modules, each with what to do about it."""
+    found = ownership.original("mmcv")
+    lack = f"mmcv {ownership.version('mmcv')} at {found} is too old" if found else "none is on disk"
+    hint = f"mmcv's layers, images and ops come from mmcv itself, and {lack}: pip install mmcv-lite"
+    inside = {"mmcv": _IN_MMCV.split(), "mmcv.cnn": _IN_CNN.split(), "mmcv.cnn.utils": _IN_UTILS}
+    below = [f"{module}.{name}" for module, some in inside.items() for name in some]
+    return dict.fromkeys((*LAYERS, *below), hint)
