@@ -113,7 +113,7 @@ def test_wandb_and_mlflow_get_the_values_and_the_files(
 
     monkeypatch.setattr(outbox, "OPENING", 300.0)
     monkeypatch.chdir(tmp_path)
-    before = mlflow.get_tracking_uri()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow sets it, for its children
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
     mlflow.create_experiment("e", (tmp_path / "artifacts").as_uri())
     wandb = {"type": "WandbLoggerHook", "init_kwargs": {"mode": "offline", "dir": str(tmp_path / "w")}}
@@ -135,7 +135,7 @@ def test_wandb_and_mlflow_get_the_values_and_the_files(
         (run,) = mlflow.MlflowClient().search_runs(["1"])
         losses = mlflow.MlflowClient().get_metric_history(run.info.run_id, "train/loss")
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri("")
     assert seen == [run.info.run_id] * 2 and run.info.status == "FINISHED"
     assert [metric.step for metric in losses] == [3, 6, 9, 12]
     assert run.data.params == {"p": "2"} and run.data.tags["t"] == "1"

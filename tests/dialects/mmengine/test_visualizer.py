@@ -170,8 +170,7 @@ def test_wandb_and_mlflow_keep_scalars_images_and_the_config_without_secrets(
 
     monkeypatch.setattr(outbox, "OPENING", 300.0)
     monkeypatch.chdir(tmp_path)  # W&B keeps the code of the current folder
-    before = mlflow.get_tracking_uri()
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # MLflow sets it, for its children
     config = Config({"lr": 0.1, "hooks": [{"type": "Report", "api_key": "abc-hidden"}], "work_dir": str(tmp_path)})
     backends = [
         WandbVisBackend(
@@ -195,7 +194,7 @@ def test_wandb_and_mlflow_keep_scalars_images_and_the_config_without_secrets(
         (run,) = client.search_runs([client.get_experiment_by_name("e").experiment_id])
         losses = client.get_metric_history(run.info.run_id, "loss")
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri("")
     assert [(metric.step, metric.value) for metric in losses] == [(3, 1.0), (4, 0.25)]
     assert run.data.params["lr"] == "0.1" and run.data.params["hooks.0.api_key"] == "REDACTED"
     assert run.data.params["p"] == "2" and run.info.status == "FINISHED"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ class WandbRun(Service):
         import wandb
 
         own = settings.pop("settings", None) or {}
+        if settings.get("dir"):  # W&B's own process has the working directory that it was started in
+            settings["dir"] = os.path.abspath(settings["dir"])
         self.module = wandb
         self.run: Any = wandb.init(settings={**_PRIVATE, **own} if isinstance(own, dict) else own, **settings)
         for metric in metrics:
