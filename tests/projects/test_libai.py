@@ -118,10 +118,12 @@ def test_a_model_of_libai_trains_the_same_by_train_and_by_exec(projects, kind):
     assert len(first) == 3 and first == losses(projects.cwd / "two")
 
 
-def test_check_reads_the_sources_and_imports_neither_libai_nor_torch(projects):
+def test_check_and_list_read_the_sources_and_import_neither_libai_nor_torch(projects):
     write(projects.cwd, "vit")
-    code = "import sys; from etude.cli import main; main(['check', 'config.py']); print('torch' in sys.modules)"
+    code = "import sys; from etude.cli import main; main(['list', 'models', '--config', 'config.py'])\n"
+    code += "main(['check', 'config.py']); print('torch' in sys.modules)"
     checked = projects.run("-c", code)
+    assert "model\tlibai.models.VisionTransformer\tVision Transformer in LiBai." in checked.stdout.splitlines()
     assert checked.stdout.splitlines()[-2:] == ["config.py: no mistakes found", "False"], checked.stderr
     text = (projects.cwd / "config.py").read_text()
     for wrong, right, said in (

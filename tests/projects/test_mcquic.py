@@ -44,13 +44,15 @@ def test_the_real_compressor_trains_validates_and_is_saved_under_its_own_names(p
 
 
 @REAL
-def test_a_wrong_argument_of_the_real_compressor_is_found_in_its_source(projects):
+def test_the_source_of_the_real_compressor_shows_a_wrong_argument_and_is_listed(projects):
     write(projects.cwd)
     text = (projects.cwd / "config.yaml").read_text().replace("permutationRate", "permutationRat")
     (projects.cwd / "config.yaml").write_text(text)
     checked = projects.etude("check", "config.yaml")
     assert checked.returncode == 2
     assert "Compressor has no parameter 'permutationRat'; did you mean 'permutationRate'?" in checked.stdout
+    listed = projects.etude("list", "model", "--config", "config.yaml")
+    assert listed.stdout.rstrip() == "model\tCompressor\tmcquic.modules.compressor.Compressor"
 
 
 @pytest.mark.pins()

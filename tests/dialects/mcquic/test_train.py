@@ -285,6 +285,8 @@ def own(workdir, monkeypatch):
 def test_everything_may_be_ones_own(own, capfd):
     own()
     assert main(["check", "config.yaml"]) == 0
+    assert main(["list", "optimizers", "--config", "config.yaml"]) == 0
+    assert "OptimizerRegistry\tmine\tlibrary.Own" in capfd.readouterr().out
     assert main(["train", "config.yaml", "-q"]) == 0
     assert "L1" in torch.load("saved/latest/last.ckpt", weights_only=False)["config"]["train"]["target"]
     assert main(["train", "config.yaml", "-q", "--resume", "train.epoch=4"]) == 0

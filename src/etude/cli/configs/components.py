@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
     dialect, tree = dialects.find(args.dialect or "native"), None
     if args.config:
-        dialect, tree = dialects.read(args.config, dialect=args.dialect)
+        dialect, tree = dialects.read(args.config, dialect=args.dialect, options={"sketch": True})
     listed = dialect.listing(tree)
     if listed:
         return _listed(listed, dialect.name, args.kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from etude.dialects import ownership
 from etude.dialects.libai.names import MODULES
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
@@ -27,8 +28,16 @@ _OTHERS = (
 
 
 def tables() -> dict[str, dict[str, str]]:
-    """Kind → dotted name → a line about it."""
-    return {kind: dict(sorted(_entries(kind, modules))) for kind, modules in KINDS.items()}
+    """Kind → dotted name → a line about it; also the models of a LiBai that is installed or checked out."""
+    found = {kind: dict(sorted(_entries(kind, modules))) for kind, modules in KINDS.items()}
+    models = _models()
+    return {"model": models, **found} if models else found
+
+
+def _models() -> dict[str, str]:
+    source = scan.find_source("libai.models") if ownership.original("libai") is not None else None
+    targets = [f"libai.models:{name}" for name in sorted(source.names if source is not None else ())]
+    return {target.replace(":", "."): _line(target) for target in targets if scan.class_of(target) is not None}
 
 
 def _entries(kind: str, modules: tuple[str, ...]) -> list[tuple[str, str]]:

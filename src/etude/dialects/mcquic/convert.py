@@ -50,5 +50,5 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 
 def _optimizer(tree: Tree, key: str) -> str:
     """A name of the native table, or the dotted path of a class in an external library."""
-    target = registered(tree, "OptimizerRegistry").get(key, "")
+    target = registered(tree)["OptimizerRegistry"].get(key, "")
     return OPTIMIZERS.get(key) or target.replace(":", ".") or key

@@ -52,7 +52,7 @@ class McQuic(Hosted):
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.mcquic.listing import tables
 
-        return tables()
+        return tables(tree)
 
     def schema(self, tree: Tree | None = None) -> dict[str, Any]:
         from etude.dialects.mcquic.config import json_schema

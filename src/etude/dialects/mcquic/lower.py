@@ -137,9 +137,9 @@ def _names_beside(path: FilePath) -> list[str]:
     return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
 
 
-def registered(tree: Tree, table: str) -> dict[str, str]:
-    """What a registry has with the config's external libraries: key → ``module:attr``."""
-    return _Lowering(tree).registered[table]
+def registered(tree: Tree) -> dict[str, dict[str, str]]:
+    """Return what each registry has with the config's external libraries: registry → key → ``module:attr``."""
+    return _Lowering(tree).registered
 
 
 class _Lowering:
