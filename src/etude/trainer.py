@@ -42,6 +42,7 @@ from etude.data.seeds import seed_rank
 from etude.data.sliced import Sliced
 from etude.dist.world import World
 from etude.errors import ConfigError, UserError, nearest, suggest
+from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.log import Log
 from etude.hooks.schedule import Schedule, TorchSchedule
@@ -133,6 +134,7 @@ class Trainer:
         meet(self.world, self.device)
         self.model = model.to(self.device)
         self.optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
+        _require_parameters(self.model, self.optimizers)
         self.parallel = parallel_of(parallel)
         self.wrapped = wrap_for(
             self.model, self.optimizers, self.parallel, self.world, self.device, by_hand=update is not None
@@ -158,7 +160,8 @@ class Trainer:
     def on(self, point: str, *, every: str | int | Amount | None = None, priority: int = 50) -> Callable[[F], F]:
         """Call the decorated function with the run at ``point``.
 
-        >>> trainer = Trainer(torch.nn.Linear(1, 1), optimizer=torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]))
+        >>> model = torch.nn.Linear(1, 1)
+        >>> trainer = Trainer(model, optimizer=torch.optim.SGD(model.parameters()))
         >>> @trainer.on("after_epoch", every="2ep")
         ... def report(run):
         ...     print(run.metrics)
@@ -236,7 +239,15 @@ class Trainer:
         Samples may come with or without their targets.
         """
         loader = self._loader(data, batch_size, shuffle=False)
-        return predict(self.plain, loader, device=self.device, autocast=self.step.autocast)
+        run = self._run(loader, None, batch_size=batch_size, workers=0, epochs=0, steps=None)
+        averages = [hook for hook in self.hooks if isinstance(hook, Ema)]
+        for average in averages:  # the weights that `evaluate` measures
+            average.before_eval(run)
+        try:
+            return predict(self.plain, loader, device=self.device, autocast=self.step.autocast)
+        finally:
+            for average in averages:
+                average.after_eval(run)
 
     def _run(
         self, train: Data, val: Data | None, *, batch_size: int, workers: int, epochs: int | None, steps: int | None
@@ -351,6 +362,16 @@ def _parameters(function: Callable[..., Any]) -> Collection[str]:
 def _require_choice(name: str, given: str, known: Sequence[str]) -> None:
     if given not in known:
         raise ConfigError(f"{name}: {given!r} is not one of {', '.join(known)}", hint=suggest(str(given), known))
+
+
+def _require_parameters(model: torch.nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+    """Refuse optimizers that hold no parameter of ``model``: nothing would be learnt."""
+    own = {id(parameter) for parameter in model.parameters()}
+    held = [p for optimizer in optimizers.values() for group in optimizer.param_groups for p in group["params"]]
+    if own and not any(id(parameter) in own for parameter in held):
+        raise ConfigError(
+            "the optimizer holds no parameter of the model", hint="make it with model.parameters() of this very model"
+        )
 
 
 def _require_objects(loss: Any, optimizer: Any) -> None:

@@ -120,3 +120,10 @@ def test_a_choice_stands_for_the_alternative_it_uses(write: Write) -> None:
     assert read("main.yaml", ["model.use=large"]).values == {"model": {"width": 9}}
     with pytest.raises(ConfigError, match=r"model\.use: no choice is called 'lage'; did you mean 'large'\?"):
         read("main.yaml", ["model.use=lage"])
+
+
+def test_a_group_that_no_file_picks_cannot_be_chosen(write: Write) -> None:
+    write("optim/sgd.yaml", "type: SGD\n")
+    write("main.yaml", "defaults: {optim: sgd}\n")
+    with pytest.raises(ConfigError, match="no config picks a group 'optm'; did you mean 'optim'"):
+        read("main.yaml", ["defaults.optm=sgd"])

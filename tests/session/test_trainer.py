@@ -244,12 +244,13 @@ def test_data_that_is_no_data_is_refused():
 
 
 def test_a_scheduler_that_would_never_act_is_refused():
+    model = nn.Linear(64, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    own = {"optimizer": optimizer, "loss": nn.CrossEntropyLoss(), "quiet": True}
     with pytest.raises(ConfigError, match="needs the metric that it watches"):
-        trainer = make()
-        optimizer = trainer.optimizers[""]
-        make(optimizer=optimizer, schedule=lr_scheduler.ReduceLROnPlateau(optimizer, mode="max"))
+        etude.Trainer(model, schedule=lr_scheduler.ReduceLROnPlateau(optimizer, mode="max"), **own)
     with pytest.raises(ConfigError, match="there is no validation data"):
-        make(optimizer=optimizer, schedule=lr_scheduler.ReduceLROnPlateau(optimizer)).fit(data(), epochs=1)
+        etude.Trainer(model, schedule=lr_scheduler.ReduceLROnPlateau(optimizer), **own).fit(data(), epochs=1)
     with pytest.raises(ConfigError, match="drives an optimizer that is not the trainer's"):
         make(schedule=lr_scheduler.StepLR(optimizer, 1))
 
@@ -428,3 +429,22 @@ def test_what_a_step_raises_says_where_and_with_what():
     with pytest.raises(RuntimeError) as caught:
         trainer.fit(data, epochs=1, batch_size=8)
     assert caught.value.__notes__ == ["in loss loss, step 1, output (8, 10) float32, target (8,) float32"]
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    model, other = torch.nn.Linear(64, 10), torch.nn.Linear(64, 10)
+    with pytest.raises(ConfigError, match="holds no parameter of the model"):
+        etude.Trainer(model, optimizer=torch.optim.SGD(other.parameters()), loss=torch.nn.CrossEntropyLoss())
+
+
+def test_a_profiler_that_begins_behind_the_end_says_so(workdir):
+    model = torch.nn.Linear(64, 10)
+    trainer = etude.Trainer(
+        model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        loss=torch.nn.CrossEntropyLoss(),
+        hooks=[etude.HOOKS.build({"type": "Profiler", "first": 50})],
+        quiet=True,
+    )
+    with pytest.warns(UserWarning, match="Profiler traced nothing: it begins at step 50, and the run ended at step 2"):
+        trainer.fit(Digits("train"), steps=2)

@@ -22,7 +22,7 @@ def read(
     ``python=False`` refuses Python configs, which run code. ``environment`` stands in for ``os.environ``.
     ``may_be_new`` says whether an override may set a key that the config does not write without a ``+``.
     """
-    from etude.config.choices import resolve_choices, split_groups
+    from etude.config.choices import require_groups, resolve_choices, split_groups
     from etude.config.merge import finish, load, merge
     from etude.config.overrides import override
     from etude.config.references import resolve_references
@@ -31,6 +31,7 @@ def read(
     tree = Tree({})
     for path in [paths] if isinstance(paths, str) else paths:
         tree = merge(tree, load(path, python=python, choices=groups))
+    require_groups(groups, tree.groups)
     finish(tree)
     tree.values = copied(tree.values)
     override(tree, rest, may_be_new=may_be_new)

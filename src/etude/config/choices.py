@@ -30,6 +30,18 @@ def split_groups(overrides: Iterable[str]) -> tuple[dict[str, tuple[Any, Place]]
     return groups, rest
 
 
+def require_groups(chosen: Mapping[str, tuple[Any, Place]], known: Iterable[str]) -> None:
+    """Refuse ``defaults.optm=sgd`` where no file has that group."""
+    known = sorted(known)
+    wrong = [
+        Finding(str(place), f"no config picks a group {group!r}", suggest(group, known))
+        for group, (_, place) in chosen.items()
+        if group not in known
+    ]
+    if wrong:
+        raise ConfigError(wrong)
+
+
 def resolve_choices(tree: Tree) -> None:
     """Replace every choice by the alternative it uses; report all that name none."""
     findings: list[Finding] = []

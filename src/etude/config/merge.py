@@ -45,10 +45,10 @@ def load(
         part = load(file, python=python, chain=(*chain, absolute), asked_by=at)
         merged = merge(merged, _below(part, group))
     own.values.pop(BASE, None)
-    own.values.pop(GROUPS, None)
+    groups = {*map(str, own.values.pop(GROUPS, None) or ()), *merged.groups}
     own.history = {path: [(own.place(*path), value)] for path, value in own.walk() if path[-1] not in REPLACE}
     result = merge(merged, own)
-    result.files = {**own.files, **merged.files}
+    result.files, result.groups = {**own.files, **merged.files}, groups
     return result
 
 
@@ -64,7 +64,7 @@ def merge(under: Tree, over: Tree) -> Tree:
     result = Tree({}, dict(under.places), {path: list(known) for path, known in under.history.items()})
     for path, entries in over.history.items():
         result.history.setdefault(path, []).extend(entries)
-    result.files = {**under.files, **over.files}
+    result.files, result.groups = {**under.files, **over.files}, under.groups | over.groups
     result.values = _merged(under.values, over.values, (), result.places, over)
     result.places[()] = over.place()
     return result

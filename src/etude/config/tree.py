@@ -29,6 +29,8 @@ class Tree:
     secrets: dict[Path, str] = field(default_factory=dict)
     #: The texts that the environment gave, which no file of a run may repeat.
     hidden: set[str] = field(default_factory=set)
+    #: The groups that ``defaults`` of any file picks from.
+    groups: set[str] = field(default_factory=set)
 
     def place(self, *path: str | int) -> Place:
         """Where the value at ``path`` was written; for one that nobody wrote, the nearest place above it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ class Profiler(Hook):
             raise ConfigError("Profiler: first and steps must be at least 1")
         self.first, self.steps, self.memory, self.rows = first, steps, memory, rows
         self._profile: Any = None
+        self._traced = False
 
     def before_step(self, run: Run) -> None:
         if self._profile is None and run.step == self.first - 1:
@@ -40,6 +42,7 @@ class Profiler(Hook):
                 on_trace_ready=lambda profile: self._write(profile, run),
             )
             self._profile.start()
+            self._traced = True
 
     def after_step(self, run: Run) -> None:
         if self._profile is not None:
@@ -49,6 +52,9 @@ class Profiler(Hook):
 
     def after_train(self, run: Run) -> None:
         self._end()
+        if not self._traced and run.error is None and not run.exit_code:
+            text = f"Profiler traced nothing: it begins at step {self.first}, and the run ended at step {run.done}"
+            warnings.warn(text, stacklevel=2)
 
     def _end(self) -> None:
         profile, self._profile = self._profile, None
