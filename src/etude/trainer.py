@@ -398,6 +398,16 @@ def _require_data(data: Data) -> None:
         raise UserError("a tuple of tensors is not a dataset; wrap it: torch.utils.data.TensorDataset(inputs, targets)")
     if isinstance(data, torch.utils.data.Dataset) and not hasattr(data, "__len__") and not is_stream(data):
         raise UserError(f"the dataset {type(data).__name__} has no __len__; a stream has __iter__ instead")
+    first = data[0] if isinstance(data, list) and data else None
+    if isinstance(first, list | tuple) and len(first) > 1 and _is_scalar(first[-1]):
+        raise UserError(
+            "a list is taken as a list of batches, and its first item looks like one sample: its target is a single "
+            "number; pass a dataset, or DataLoader(list, batch_size=…)"
+        )
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.ndim == 0)
 
 
 def _deals_out(data: Any) -> bool:

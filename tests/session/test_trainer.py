@@ -241,6 +241,8 @@ def test_data_that_is_no_data_is_refused():
         make().fit(Endless(), epochs=1)
     with pytest.raises(UserError, match=r"wrap it: torch.utils.data.TensorDataset"):
         make().fit((torch.zeros(4, 64), torch.zeros(4)), epochs=1)
+    with pytest.raises(UserError, match="its first item looks like one sample"):
+        make().fit([(torch.zeros(64), torch.tensor(1))] * 4, epochs=1)
 
 
 def test_a_scheduler_that_would_never_act_is_refused():
@@ -249,6 +251,8 @@ def test_a_scheduler_that_would_never_act_is_refused():
     own = {"optimizer": optimizer, "loss": nn.CrossEntropyLoss(), "quiet": True}
     with pytest.raises(ConfigError, match="needs the metric that it watches"):
         etude.Trainer(model, schedule=lr_scheduler.ReduceLROnPlateau(optimizer, mode="max"), **own)
+    with pytest.warns(UserWarning, match="waits for the accuracy to fall"):
+        etude.Trainer(model, schedule=lr_scheduler.ReduceLROnPlateau(optimizer), schedule_by="accuracy", **own)
     with pytest.raises(ConfigError, match="there is no validation data"):
         etude.Trainer(model, schedule=lr_scheduler.ReduceLROnPlateau(optimizer), **own).fit(data(), epochs=1)
     with pytest.raises(ConfigError, match="drives an optimizer that is not the trainer's"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -185,6 +186,9 @@ class TorchSchedule(Hook):
             raise ConfigError(
                 "schedule: a ReduceLROnPlateau with mode='max' needs the metric that it watches", hint=hint
             )
+        if self._waits and by == "accuracy" and scheduler.mode == "min":
+            text = "schedule: the ReduceLROnPlateau waits for the accuracy to fall; give it mode='max'"
+            warnings.warn(text, stacklevel=4)
 
     def attach(self, run: Run) -> None:
         """Find a missing evaluation before training; without one a ReduceLROnPlateau would never be stepped."""
