@@ -7,12 +7,15 @@ step of training pays nothing for it: no clock is read and no call is wrapped.
 
 from __future__ import annotations
 
+import operator
 import random
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
+from itertools import accumulate, chain, repeat
 from types import CodeType, FrameType
 from typing import Any
 
@@ -58,14 +61,14 @@ class Sampler:
     def _look(self) -> None:
         began = before = time.perf_counter()
         while not self._stop.wait(_FIRST if before - began < _SHORT else _LATER):
-            frame = self._frame()
+            frames = self._frames()
             now = time.perf_counter()
-            what = classify(frame) if frame is not None else OTHER
+            what = classify(frames) if frames else OTHER
             self.seconds[what] = self.seconds.get(what, 0.0) + now - before
             before = now
 
-    def _frame(self) -> FrameType | None:
-        """Return the training thread's frame at a moment of the clock's choice.
+    def _frames(self) -> list[FrameType]:
+        """Return the training thread's frames, the innermost first, at a moment of the clock's choice.
 
         A thread that wakes up gets the interpreter when the other one lets go of it, which is mostly in a system call:
         a tiny write after every step would look like a fifth of the time. So wake up once more, impatiently.
@@ -74,18 +77,27 @@ class Sampler:
         sys.setswitchinterval(_IMPATIENT)
         try:
             time.sleep(_IMPATIENT * 4 * (1 + _CHANCE.random()))
-            return sys._current_frames().get(self._thread_id)
+            return frames_of(self._thread_id)
         finally:
             sys.setswitchinterval(usual)
 
 
-def classify(frame: FrameType | None) -> str:
-    """Return what a thread does whose innermost frame is ``frame``; the outermost that says anything decides, but
-    waiting for other processes is that wherever it happens."""
-    frames: list[FrameType] = []
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
+def frames_of(thread: int) -> list[FrameType]:
+    """Return the frames of a running thread, the innermost first.
+
+    The whole walk is one call into C. Between two steps of a walk in Python the other thread may run, leave a generator
+    and free the frame that ``f_back`` then follows: Python 3.11 crashes.
+    """
+    found: list[FrameType] = []
+    first = map(operator.getitem, map(operator.call, (sys._current_frames,)), (thread,))
+    with suppress(AttributeError, KeyError):  # the outermost frame is followed by None; a thread may have ended
+        found.extend(accumulate(chain(first, repeat("f_back")), getattr))  # type: ignore[arg-type]
+    return [frame for frame in found if frame is not None]
+
+
+def classify(frames: list[FrameType]) -> str:
+    """Return what a thread does that has these frames, the innermost first; the outermost that says anything decides,
+    but waiting for other processes is that wherever it happens."""
     if any(_is_collective(one.f_code) for one in frames[:4]):
         return WAITING
     found = OTHER
