@@ -31,40 +31,40 @@ from etude.synonyms import elsewhere
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: verb → (module, one line for --help), in the order a new user meets them.
 VERBS = {
-    "train": ("train", "train what a config says"),
-    "test": ("test", "measure a checkpoint on the config's test data"),
+    "train": ("train", "train a config"),
+    "test": ("test", "evaluate a checkpoint on the test data"),
     "submit": ("submit", "train a config on a cluster: SLURM or Kubernetes"),
-    "sweep": ("tuning.sweep", "train a config with many values and find the best"),
+    "sweep": ("tuning.sweep", "search hyperparameters"),
     "lr-find": ("tuning.lr_find", "find a learning rate in one short run"),
     "fit-batch": ("tuning.fit_batch", "find the largest batch that fits into memory"),
-    "predict": ("predict", "write what a trained model answers to some data"),
-    "export": ("export", "write a trained model as a program or as weights"),
-    "check": ("configs.check", "find every mistake in a config; nothing is built"),
-    "plan": ("configs.plan", "what exactly will happen: steps, curves, hooks, saves"),
-    "config": ("configs.config", "the resolved config, and where a value came from"),
-    "list": ("configs.components", "what can be named in a config"),
-    "schema": ("configs.schema", "JSON Schema of the config, for editors"),
-    "init": ("configs.init", "a small project of your own that runs at once"),
-    "convert": ("configs.convert", "an old config as a native one that trains the same"),
+    "predict": ("predict", "write a trained model's predictions to a file"),
+    "export": ("export", "export a trained model: pt2, onnx, safetensors"),
+    "check": ("configs.check", "find every mistake in a config without running it"),
+    "plan": ("configs.plan", "show what will happen: steps, schedules, hooks, saves"),
+    "config": ("configs.config", "print the resolved config and where each value came from"),
+    "list": ("configs.components", "list the names a config can use"),
+    "schema": ("configs.schema", "print the JSON Schema of configs, for editors"),
+    "init": ("configs.init", "create a small project that runs at once"),
+    "convert": ("configs.convert", "write an old config as a native one"),
     "exec": ("exec", "run a script written for another system"),
-    "runs": ("looking.runs", "the runs below a folder: state, best metric, changed keys"),
-    "show": ("looking.show", "one run in the terminal: curves, times, last lines"),
-    "diff": ("looking.diff", "why two runs differ: plan, code, data, first step"),
-    "report": ("looking.report", "runs as one HTML page that opens offline, or as a picture"),
-    "board": ("looking.board", "a live page of all runs below a folder"),
-    "ckpt": ("ckpt", "look at, verify, convert, average checkpoints"),
+    "runs": ("looking.runs", "list the runs below a folder"),
+    "show": ("looking.show", "show one run in the terminal"),
+    "diff": ("looking.diff", "explain why two runs differ"),
+    "report": ("looking.report", "write runs as one offline HTML page, or as a picture"),
+    "board": ("looking.board", "watch all runs below a folder in the browser"),
+    "ckpt": ("ckpt", "inspect, verify, convert and average checkpoints"),
     "verify-resume": ("verify_resume", "prove that a resumed run ends in the same bits"),
-    "env": ("env", "versions and machine, for a bug report"),
-    "completion": ("completion", "shell completion"),
+    "env": ("env", "print versions and machine, for bug reports"),
+    "completion": ("completion", "print shell completion"),
 }
 
 EPILOG = """\
 first steps:
   etude init my_project && cd my_project && etude train config.yaml
-  etude check config.yaml                 all mistakes at once, with file and line
-  etude plan config.yaml                  what will happen, before it does
+  etude check config.yaml                 find all mistakes, with file and line
+  etude plan config.yaml                  see what will happen
   etude train config.yaml optim.lr=0.01   change a value for one run
-  etude train config.yaml --resume        go on where a run was stopped
+  etude train config.yaml --resume        continue a stopped run
 
 exit codes: 0 finished, 2 mistake in config or command line, 3 your code raised, 4 diverged, 5 data, 6 checkpoint not
 written, 7 nothing usable to resume from, 8 another process was lost, 75 saved for re-queue, 130 Ctrl-C, 143 SIGTERM

@@ -28,7 +28,7 @@ Exit 2: there is no checkpoint at that path. Exit 7: there is one, and it is dam
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ckpt",
-        help="look at, verify, convert, average checkpoints",
+        help="inspect, verify, convert and average checkpoints",
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -56,12 +56,12 @@ def _path(args: argparse.Namespace) -> str:
 
 
 def _add_trust(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trust", action="store_true", help="load files that hold code; it will be executed")
+    parser.add_argument("--trust", action="store_true", help="load files that contain code, and execute it")
 
 
 def _add_key(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--key", default="", help="where the weights are, when not the model's own: hook.Ema.average, ema_state_dict"
+        "--key", default="", help="where the weights are, if not in the model: hook.Ema.average, ema_state_dict"
     )
 
 
@@ -78,7 +78,7 @@ def ls(args: argparse.Namespace) -> int:
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", help="a checkpoint, a .pth, .ckpt, .bin or .safetensors file, or a run (its newest)")
-    parser.add_argument("--all", action="store_true", help="every value, not the first 200")
+    parser.add_argument("--all", action="store_true", help="print every value, not only the first 200")
     _add_trust(parser)
 
 
@@ -107,14 +107,14 @@ def verify(args: argparse.Namespace) -> int:
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
     _add_path(parser)
-    parser.add_argument("--trust-owner", action="store_true", help="accept files that belong to another user")
+    parser.add_argument("--trust-owner", action="store_true", help="accept files owned by another user")
 
 
 def _add_diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("left", help="a checkpoint, a file of another system, or a run")
     parser.add_argument("right")
-    parser.add_argument("--all", action="store_true", help="every difference, not the first 40")
-    parser.add_argument("--strict", action="store_true", help="a part that only one of them has is a difference too")
+    parser.add_argument("--all", action="store_true", help="print every difference, not only the first 40")
+    parser.add_argument("--strict", action="store_true", help="count parts that only one of them has as differences")
     _add_trust(parser)
 
 
@@ -156,7 +156,7 @@ def _add_convert(parser: argparse.ArgumentParser) -> None:
         "--to", default="", metavar="LAYOUT",
         help="safetensors, state_dict, mmcv, mmengine, dcp or etude (default: by the ending .safetensors or .pth)",
     )  # fmt: skip
-    parser.add_argument("--optimizer", action="store_true", help="with the optimizer's state, where LAYOUT has one")
+    parser.add_argument("--optimizer", action="store_true", help="include the optimizer's state if LAYOUT has one")
     _add_key(parser)
     _add_trust(parser)
 
@@ -173,7 +173,7 @@ def convert(args: argparse.Namespace) -> int:
 
 def _add_consolidate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", help="a checkpoint of Étude in pieces, or a run (its newest)")
-    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="where to write it under its own name")
+    parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder to write the checkpoint into")
 
 
 def consolidate(args: argparse.Namespace) -> int:
@@ -186,12 +186,12 @@ def consolidate(args: argparse.Namespace) -> int:
 def _add_prune(parser: argparse.ArgumentParser) -> None:
     _add_path(parser)
     parser.add_argument("--keep", type=int, required=True, metavar="K", help="keep the last K")
-    parser.add_argument("--best", default="", metavar="METRIC", help="and the best by this metric")
-    parser.add_argument("--best-k", type=int, default=1, metavar="K", help="as many of the best")
-    parser.add_argument("--mode", default="", choices=["", "min", "max"], help="which way is better")
-    parser.add_argument("--forever", type=int, default=0, metavar="N", help="and those of every N-th step")
-    parser.add_argument("--aside", action="store_true", help="also what was set aside or found broken")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be deleted")
+    parser.add_argument("--best", default="", metavar="METRIC", help="also keep the best by this metric")
+    parser.add_argument("--best-k", type=int, default=1, metavar="K", help="how many of the best to keep (default 1)")
+    parser.add_argument("--mode", default="", choices=["", "min", "max"], help="which direction is better")
+    parser.add_argument("--forever", type=int, default=0, metavar="N", help="also keep every N-th step")
+    parser.add_argument("--aside", action="store_true", help="also delete what was set aside or is broken")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be deleted")
 
 
 def prune(args: argparse.Namespace) -> int:

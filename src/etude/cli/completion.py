@@ -11,7 +11,7 @@ from etude.errors import MissingExtra
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "completion",
-        help="shell completion",
+        help="print shell completion",
         description='Print a completion script:  eval "$(etude completion bash)"',
     )
     parser.add_argument("shell", choices=["bash", "zsh", "tcsh"])

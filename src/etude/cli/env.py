@@ -8,8 +8,8 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("env", help="versions and machine, for a bug report")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser = subparsers.add_parser("env", help="print versions and machine, for bug reports")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 

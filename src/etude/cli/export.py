@@ -11,13 +11,13 @@ from etude.cli.predict import add_weights
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "export",
-        help="write a trained model as a program or as weights",
+        help="export a trained model: pt2, onnx, safetensors",
         description="Load the model of RUN and write it by torch.export (.pt2), as ONNX (.onnx), or as weights "
         "(.safetensors). A program takes any batch size, and is compared with the model on a batch before it is kept.",
     )
     parser.add_argument("folder", metavar="RUN", help="the folder of a run")
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="model.pt2, model.onnx or model.safetensors")
-    parser.add_argument("--shape", metavar="3,224,224", help="shape of one input (default: a batch of the run's data)")
+    parser.add_argument("--shape", metavar="3,224,224", help="shape of one input (default: from the run's data)")
     add_weights(parser)
     parser.set_defaults(run=run)
 

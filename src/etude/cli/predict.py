@@ -9,7 +9,7 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "predict",
-        help="write what a trained model answers to some data",
+        help="write a trained model's predictions to a file",
         description="Load the model of RUN and write its answer to every sample: of a split of its own data, of a "
         "folder of images, or of a file like the config's own. The suffix of FILE says the format.",
     )
@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="out.csv, out.jsonl or out.npz")
     parser.add_argument("--split", default="", metavar="NAME", help="a split of the data (default: test, else val)")
     add_weights(parser)
-    parser.add_argument("--batch-size", type=int, metavar="N", help="samples at a time (default: as the config says)")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="batch size (default: the config's)")
     parser.add_argument("--device", default="auto")
     parser.set_defaults(run=run)
 
@@ -28,13 +28,13 @@ def add_parser(subparsers: Any) -> None:
 def add_weights(parser: argparse.ArgumentParser) -> None:
     """Flags that say which weights of a run are meant."""
     parser.add_argument(
-        "--best", nargs="?", const=True, default=False, metavar="METRIC", help="the best checkpoint, not the newest"
+        "--best", nargs="?", const=True, default=False, metavar="METRIC", help="use the best checkpoint, not the newest"
     )
     parser.add_argument(
         "--ema",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="the average of an EMA or SWA hook, or not (default: the weights that the run was evaluated with)",
+        help="use the weights averaged by EMA or SWA, or not (default: the weights the run was evaluated with)",
     )
 
 

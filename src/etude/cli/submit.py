@@ -29,27 +29,33 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="CONFIG", help="as in `etude train`")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="changes for this run")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change for this run")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--slurm", dest="cluster", action="store_const", const="slurm", help="queue a job of SLURM")
-    where.add_argument("--local", dest="cluster", action="store_const", const="local", help="the same job, here")
+    where.add_argument("--slurm", dest="cluster", action="store_const", const="slurm", help="submit a SLURM job")
+    where.add_argument(
+        "--local", dest="cluster", action="store_const", const="local", help="run the same job on this machine"
+    )
     where.add_argument(
         "--kubernetes", dest="cluster", action="store_const", const="kubernetes", help="print a manifest to apply"
     )
-    parser.add_argument("--folder", required=True, metavar="DIR", help="the run's folder, which all machines see")
-    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="machines (1)")
-    parser.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes on each machine (1)")
-    parser.add_argument("--time", default="1h", metavar="4h", help="time of one life of the job (SLURM)")
+    parser.add_argument(
+        "--folder", required=True, metavar="DIR", help="run folder that all machines can read and write"
+    )
+    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="number of machines (default 1)")
+    parser.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes per machine (default 1)")
+    parser.add_argument("--time", default="1h", metavar="4h", help="time limit of the job until it requeues (SLURM)")
     parser.add_argument(
         "--slurm-option",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="of sbatch: partition=gpu, qos=low",
+        help="sbatch options: partition=gpu, qos=low",
     )
-    parser.add_argument("--image", default="", help="the container's image (Kubernetes)")
-    parser.add_argument("--claim", default="", metavar="NAME", help="the volume claim that holds --folder (Kubernetes)")
-    parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs of each machine")
+    parser.add_argument("--image", default="", help="container image (Kubernetes)")
+    parser.add_argument(
+        "--claim", default="", metavar="NAME", help="persistent volume claim that holds --folder (Kubernetes)"
+    )
+    parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs per machine")
     parser.add_argument("--name", default="etude", help="the job's name (Kubernetes)")
     parser.set_defaults(run=run)
 

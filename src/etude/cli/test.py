@@ -13,25 +13,25 @@ from etude.errors import UserError, printable
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "test",
-        help="measure a checkpoint on the config's test data",
+        help="evaluate a checkpoint on the test data",
         description="Build what CONFIG says, take the weights of CHECKPOINT, go once over the test data (validation "
         "data where there is no other) and print the results, one per line. Nothing is trained or saved.",
     )
-    parser.add_argument("config", metavar="CONFIG", help="a config, or a run, whose config is then used")
+    parser.add_argument("config", metavar="CONFIG", help="a config, or a run folder (uses its config)")
     parser.add_argument(
-        "checkpoint", metavar="CHECKPOINT", nargs="?", help="a checkpoint, a weights file, or a run for its newest"
+        "checkpoint", metavar="CHECKPOINT", nargs="?", help="a checkpoint, a weights file, or a run (its newest)"
     )
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="changes for this once")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
     parser.add_argument(
-        "--best", nargs="?", const=True, default=False, metavar="METRIC", help="the best checkpoint, not the newest"
+        "--best", nargs="?", const=True, default=False, metavar="METRIC", help="use the best checkpoint, not the newest"
     )
-    parser.add_argument("--split", default="", metavar="NAME", help="the data to measure on (default: test, else val)")
-    parser.add_argument("--out", metavar="FILE", help="write the results to FILE, as JSON")
-    parser.add_argument("--folder", "--work-dir", metavar="DIR", help="where another system's logs go")
+    parser.add_argument("--split", default="", metavar="NAME", help="data to evaluate on (default: test, else val)")
+    parser.add_argument("--out", metavar="FILE", help="write the results to FILE as JSON")
+    parser.add_argument("--folder", "--work-dir", metavar="DIR", help="folder for the logs of other dialects")
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
     parser.add_argument("--launcher", default="none", choices=["none", "pytorch", "slurm", "mpi"])
     parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--trust", action="store_true", help="load a file that holds code; it will be executed")
+    parser.add_argument("--trust", action="store_true", help="load a file that contains code, and execute it")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but the results")
     parser.add_argument("--dialect", default="", help=argparse.SUPPRESS)
     parser.set_defaults(run=run)

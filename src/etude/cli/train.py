@@ -20,7 +20,7 @@ from etude.units import parse
 #: Signals of schedulers → exit codes, as in training.
 _EARLY = {"SIGTERM": 143, "SIGUSR1": 75}
 HELP = """\
-Train what CONFIG says. Values are changed for this run by key=value after the config:
+Train CONFIG. Change values for this run with key=value after the config:
 
   etude train digits.yaml optim.lr=0.01 train.epochs=5
   etude train digits.yaml +train.accumulate=2      a key that the config does not have yet
@@ -32,42 +32,52 @@ The config may also be one of mmcv 1.x, MMEngine, LiBai/detectron2 or McQuic; th
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
-        "train", help="train what a config says", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+        "train", help="train a config", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("config", metavar="CONFIG", nargs="?", help="YAML, TOML, JSON or Python")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="changes for this run")
-    parser.add_argument("--resume", nargs="?", const="", metavar="PATH", help="go on with the newest run, or from PATH")
-    parser.add_argument("--retry", action="store_true", help="resume although the run failed 3 times at one step")
-    parser.add_argument("--restart", action="store_true", help="begin at step 0 although the folder holds a run")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change for this run")
+    parser.add_argument(
+        "--resume", nargs="?", const="", metavar="PATH", help="resume the newest run, or the one at PATH"
+    )
+    parser.add_argument("--retry", action="store_true", help="resume even if the run failed 3 times at the same step")
+    parser.add_argument("--restart", action="store_true", help="start at step 0 even if the folder holds a run")
     parser.add_argument("--folder", "--work-dir", metavar="DIR", help="the run's folder (default runs/NAME/TIME)")
     parser.add_argument("--max-time", metavar="3h", help="stop and save after this time, exit 75")
-    parser.add_argument("--grace", default="30s", metavar="30s", help="time for step and save after a signal")
+    parser.add_argument("--grace", default="30s", metavar="30s", help="time to finish the step and save after a signal")
     parser.add_argument("--seed", type=int, help="train.seed for this run")
     parser.add_argument("--device", default="", help="cpu, cuda, cuda:1 …")
-    parser.add_argument("-D", "--debug", action="store_true", help="print every registry with its entries first")
+    parser.add_argument("-D", "--debug", action="store_true", help="first print every registry with its entries")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument(
-        "--dialect", default="", metavar="D", help="read the config as this dialect, not as its keys say"
+        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
     )
     many = parser.add_argument_group("several processes")
     many.add_argument("--nproc", "--nproc-per-node", type=positive, metavar="N", help="processes on this machine")
-    many.add_argument("--nnodes", type=positive, default=1, metavar="N", help="machines; type the same on each")
-    many.add_argument("--rdzv-endpoint", default="", metavar="HOST:PORT", help="where the machines meet")
-    many.add_argument("--rdzv-id", default="etude", metavar="NAME", help="which of several jobs that meet there")
-    many.add_argument("--max-restarts", type=int, default=3, metavar="N", help="goes on after a lost process (3)")
-    many.add_argument("--hang-timeout", default="5min", metavar="5min", help="a process may stand still for so long")
+    many.add_argument(
+        "--nnodes", type=positive, default=1, metavar="N", help="number of machines; run the same command on each"
+    )
+    many.add_argument("--rdzv-endpoint", default="", metavar="HOST:PORT", help="where the machines rendezvous")
+    many.add_argument(
+        "--rdzv-id", default="etude", metavar="NAME", help="name of the job, if several share the endpoint"
+    )
+    many.add_argument(
+        "--max-restarts", type=int, default=3, metavar="N", help="restarts after a lost process (default 3)"
+    )
+    many.add_argument(
+        "--hang-timeout", default="5min", metavar="5min", help="longest time a process may make no progress"
+    )
     trying = parser.add_argument_group("trying things out")
-    trying.add_argument("--fast-dev-run", action="store_true", help="two batches of everything; leaves nothing behind")
-    trying.add_argument("--limit-batches", type=positive, metavar="N", help="at most N batches of an epoch")
-    trying.add_argument("--overfit", type=positive, metavar="N", help="train on the same N batches again and again")
+    trying.add_argument("--fast-dev-run", action="store_true", help="run two batches of everything and write nothing")
+    trying.add_argument("--limit-batches", type=positive, metavar="N", help="at most N batches per epoch")
+    trying.add_argument("--overfit", type=positive, metavar="N", help="train on the same N batches over and over")
     trying.add_argument("--chaos", default="", metavar="FAULT", help="kill@step=37, nan@step=12, enospc@save=2 …")
     safety = parser.add_argument_group("safety")
     safety.add_argument(
         "--allow-change", action="append", default=[], metavar="KEY", help="accept a changed KEY on resume"
     )
-    safety.add_argument("--trust", action="store_true", help="load pickles that hold code; it will be executed")
-    safety.add_argument("--trust-owner", action="store_true", help="resume from files that belong to another user")
-    safety.add_argument("--no-python-config", action="store_true", help="refuse configs that are programs")
+    safety.add_argument("--trust", action="store_true", help="load pickles that contain code, and execute it")
+    safety.add_argument("--trust-owner", action="store_true", help="resume from files owned by another user")
+    safety.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
     add_flags(parser)
     parser.set_defaults(run=run)
 

@@ -34,12 +34,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("config", metavar="CONFIG")
     parser.add_argument(
-        "overrides", metavar="key=value", nargs="*", default=[], help="changes for these runs, a shorter one say"
+        "overrides", metavar="key=value", nargs="*", default=[], help="values to change, for example a shorter run"
     )
-    parser.add_argument("--kills", type=int, default=2, metavar="N", help="how often the second run is killed")
-    parser.add_argument("--limit-batches", type=int, metavar="N", help="at most N batches of an epoch")
+    parser.add_argument("--kills", type=int, default=2, metavar="N", help="how many times to kill the second run")
+    parser.add_argument("--limit-batches", type=int, metavar="N", help="at most N batches per epoch")
     parser.add_argument("--dialect", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--keep", metavar="DIR", help="keep both runs in DIR to look at")
+    parser.add_argument("--keep", metavar="DIR", help="keep both runs in DIR")
     parser.set_defaults(run=run)
 
 

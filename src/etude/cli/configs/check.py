@@ -12,7 +12,7 @@ from etude.errors import ConfigError, Finding, place_of, printable
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "check",
-        help="find every mistake in a config; nothing is built",
+        help="find every mistake in a config without running it",
         description="Find every mistake in one or several configs: unknown keys and names, parameters that a component "
         "does not take, wrong types, contradictions. Each is one line with file and line number. Nothing is "
         "built, no code but that of a Python config is run.",
@@ -20,8 +20,10 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("configs", metavar="CONFIG", nargs="+", help="config files, and key=value to change a value")
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
-    parser.add_argument("--dialect", default="", metavar="D", help="read the config as this dialect, not as guessed")
-    parser.add_argument("--no-python-config", action="store_true", help="refuse configs in Python, which run code")
+    parser.add_argument(
+        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
+    )
+    parser.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
     parser.set_defaults(run=run, overrides=[])
 
 

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "list",
-        help="what can be named in a config",
+        help="list the names a config can use",
         description="Every registered component: its name, what it takes, where it comes from, and a line about it. "
         "Nothing is imported. Any dotted path (my_pkg.nets.Tiny) works wherever a name does.",
     )
     parser.add_argument("kind", metavar="KIND", nargs="?", help="models, losses, optimizers, schedules, hooks, …")
-    parser.add_argument("--config", metavar="CONFIG", help="also what this config's imports and its project add")
-    parser.add_argument("--dialect", default="", metavar="D", help="what configs of another system can name")
+    parser.add_argument("--config", metavar="CONFIG", help="include what this config's imports and project add")
+    parser.add_argument("--dialect", default="", metavar="D", help="list what configs of this dialect can name")
     parser.set_defaults(run=run)
 
 

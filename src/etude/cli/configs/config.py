@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "config",
-        help="the resolved config, and where a value came from",
+        help="print the resolved config and where each value came from",
         description="Print a config with its bases merged, overrides applied and references resolved. With a KEY "
         "(optim.lr, hooks.0.type): its value, the file and line it came from, and what it overrode. "
         "Secrets are hidden.",
@@ -24,10 +24,12 @@ def add_parser(subparsers: Any) -> None:
         "words", metavar="KEY", nargs="*", default=[], help="a key to explain, and key=value to change a value"
     )
     parser.add_argument(
-        "--diff", metavar="OTHER", action=_Other, help="what differs in this other config, with the lines of both"
+        "--diff", metavar="OTHER", action=_Other, help="compare with another config, with the lines of both"
     )
-    parser.add_argument("--dialect", default="", metavar="D", help="read the config as this dialect, not as guessed")
-    parser.add_argument("--no-python-config", action="store_true", help="refuse configs in Python, which run code")
+    parser.add_argument(
+        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
+    )
+    parser.add_argument("--no-python-config", action="store_true", help="refuse Python configs, which run code")
     parser.set_defaults(run=run, overrides=[], swapped=False)
 
 

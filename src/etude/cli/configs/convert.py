@@ -15,14 +15,14 @@ from etude.errors import UserError
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "convert",
-        help="an old config as a native one",
+        help="write an old config as a native one",
         description="Write what a config of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic trains as a native config. "
         "Nothing is built.",
     )
     parser.add_argument("config", metavar="OLD")
     parser.add_argument("overrides", metavar="key=value", nargs="*", default=[])
-    parser.add_argument("-o", "--output", metavar="NEW", help="the file to write (default: standard output)")
-    parser.add_argument("--force", action="store_true", help="replace NEW if it is there")
+    parser.add_argument("-o", "--output", metavar="NEW", help="file to write (default: standard output)")
+    parser.add_argument("--force", action="store_true", help="overwrite NEW if it exists")
     parser.add_argument("--dialect", default="")
     parser.set_defaults(run=run)
 

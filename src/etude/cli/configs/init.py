@@ -80,8 +80,8 @@ FILES = {"config.yaml": CONFIG, "parts.py": PARTS, "test_project.py": TEST}
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("init", help="a small project of your own that runs at once")
-    parser.add_argument("dir", metavar="DIR", help="a folder; files that exist there are never overwritten")
+    parser = subparsers.add_parser("init", help="create a small project that runs at once")
+    parser.add_argument("dir", metavar="DIR", help="folder to create; existing files are never overwritten")
     parser.set_defaults(run=run)
 
 

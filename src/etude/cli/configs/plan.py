@@ -33,7 +33,7 @@ POINT_ORDER = (
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "plan",
-        help="what exactly will happen: steps, curves, hooks, saves",
+        help="show what will happen: steps, schedules, hooks, saves",
         description="Tell what a run will do. The model and the data are built, nothing is trained or written.",
     )
     parser.add_argument("config", metavar="CONFIG")
@@ -46,15 +46,17 @@ def add_parser(subparsers: Any) -> None:
         const="",
         help="draw the curves of all groups into FILE (.svg, or with matplotlib .png and .pdf; default: NAME.svg)",
     )
-    parser.add_argument("--acts", action="store_true", help="every act of every hook, one per line")
+    parser.add_argument("--acts", action="store_true", help="print every call of every hook, one per line")
     parser.add_argument("--dialect", default="")
     many = parser.add_argument_group("several processes")
-    many.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes on each machine")
-    many.add_argument("--nodes", "--nnodes", type=positive, default=1, metavar="N", help="machines")
-    many.add_argument("--mtbf", metavar="4h", help="mean time between failures of the whole job: how often to save?")
-    many.add_argument("--node-mtbf", metavar="90d", help="the same of one machine")
-    many.add_argument("--save-time", default="30s", metavar="30s", help="what a save costs (30s)")
-    many.add_argument("--restart-time", default="5min", metavar="5min", help="from a failure to the next step (5min)")
+    many.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes per machine")
+    many.add_argument("--nodes", "--nnodes", type=positive, default=1, metavar="N", help="number of machines")
+    many.add_argument("--mtbf", metavar="4h", help="mean time between failures of the job; prints how often to save")
+    many.add_argument("--node-mtbf", metavar="90d", help="mean time between failures of one machine")
+    many.add_argument("--save-time", default="30s", metavar="30s", help="time of one save (default 30s)")
+    many.add_argument(
+        "--restart-time", default="5min", metavar="5min", help="time from a failure to the next step (default 5min)"
+    )
     parser.set_defaults(run=run)
 
 

@@ -9,16 +9,16 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "schema",
-        help="JSON Schema of the config, for editors",
+        help="print the JSON Schema of configs, for editors",
         description="Print the JSON Schema (draft 2020-12) of the config: sections, components and their parameters. "
         "An editor then completes and checks a YAML config as you write it.",
         epilog="etude schema > etude.schema.json, and as first line of a config:\n"
         "  # yaml-language-server: $schema=etude.schema.json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--markdown", action="store_true", help="a reference to read instead")
-    parser.add_argument("--dialect", default="", metavar="D", help="of another dialect; default: that of --config")
-    parser.add_argument("--config", metavar="CONFIG", help="also what this config's imports would add")
+    parser.add_argument("--markdown", action="store_true", help="print a reference to read instead")
+    parser.add_argument("--dialect", default="", metavar="D", help="schema of this dialect (default: that of --config)")
+    parser.add_argument("--config", metavar="CONFIG", help="include what this config's imports add")
     parser.set_defaults(run=run)
 
 

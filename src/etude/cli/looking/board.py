@@ -9,15 +9,17 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "board",
-        help="a live page of all runs below a folder",
+        help="watch all runs below a folder in the browser",
         description="Serve a live page of the runs below DIR: search, overlay, compare, log. It only reads. "
         "Needs the extra [board].",
     )
     parser.add_argument("folder", metavar="DIR", nargs="?", default="runs")
-    parser.add_argument("--port", type=int, default=6007, help="default 6007; 0 takes any free one")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (default: this machine only)")
-    parser.add_argument("--expose", action="store_true", help="let other machines in; they need the token")
-    parser.add_argument("--token", default="", help="the token to ask for (default: a new one, printed)")
+    parser.add_argument("--port", type=int, default=6007, help="port (default 6007; 0 picks a free one)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine only)"
+    )
+    parser.add_argument("--expose", action="store_true", help="allow other machines, with the token")
+    parser.add_argument("--token", default="", help="token to require (default: a new one, printed)")
     parser.set_defaults(run=run)
 
 

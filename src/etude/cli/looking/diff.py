@@ -10,12 +10,12 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "diff",
-        help="why two runs differ: plan, code, data, environment, first step",
+        help="explain why two runs differ",
         description="Compare two runs: the keys of their plans, code, data, environment, and where their metrics part.",
     )
     parser.add_argument("a", metavar="A")
     parser.add_argument("b", metavar="B")
-    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 

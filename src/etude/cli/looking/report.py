@@ -9,7 +9,7 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "report",
-        help="runs as one HTML page that opens offline, or as a picture",
+        help="write runs as one offline HTML page, or as a picture",
         description="Write runs into one HTML file that needs no network: curves with zoom and smoothing, times, "
         "groups, hooks, plan, environment, warnings, images. Needs the extra [report]; --png needs [plot].",
     )
@@ -18,11 +18,13 @@ def add_parser(subparsers: Any) -> None:
         metavar="RUN",
         nargs="*",
         default=["runs"],
-        help="run folders, or the folder of a sweep; of a folder above (default: runs), the newest run",
+        help="run folders, or a sweep's folder; for a folder above runs (default: runs), its newest run",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="the page (default: named after the run)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="file to write (default: named after the run)")
     parser.add_argument("--png", metavar="FILE", help="draw a picture instead (.png, .svg, .pdf)")
-    parser.add_argument("--metric", "-m", action="append", default=[], metavar="NAME", help="with --png: which curves")
+    parser.add_argument(
+        "--metric", "-m", action="append", default=[], metavar="NAME", help="with --png: a metric to draw"
+    )
     parser.add_argument("--log", action="store_true", help="with --png: logarithmic scale")
     parser.set_defaults(run=run)
 

@@ -19,19 +19,19 @@ _SORTS = ("began", "name", "state", "step", "seconds")
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "runs",
-        help="the runs below a folder: state, best metric, steps, time, changed keys",
+        help="list the runs below a folder",
         description="List the runs below DIR, also those of mmcv 1.x, MMEngine and LiBai. Nothing is changed.",
     )
     parser.add_argument("folder", metavar="DIR", nargs="?", default="runs")
     parser.add_argument("--sort", default="began", metavar="KEY", help=f"{', '.join(_SORTS)}, or a metric")
-    parser.add_argument("--reverse", action="store_true", help="the other way round")
-    parser.add_argument("--state", action="append", default=[], metavar="S", help="only runs in this state")
+    parser.add_argument("--reverse", action="store_true", help="reverse the order")
+    parser.add_argument("--state", action="append", default=[], metavar="S", help="only runs in state S")
     parser.add_argument(
         "--filter", default="", metavar="TEXT", help="only runs whose name or changed keys contain TEXT"
     )
     parser.add_argument("--limit", type=int, metavar="N", help="at most N runs")
-    parser.add_argument("--json", action="store_true", help="as JSON, for programs")
-    parser.add_argument("--csv", action="store_true", help="as CSV, for spreadsheets")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--csv", action="store_true", help="print CSV")
     parser.set_defaults(run=run)
 
 

@@ -11,18 +11,18 @@ from typing import Any
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "show",
-        help="one run in the terminal: curves, times, best values, last lines",
+        help="show one run in the terminal",
         description="Show a run: its curves, where its time went, checkpoints, warnings and the last lines of its log. "
         "RUN is a run folder, or a folder above it: then the newest run is shown.",
     )
     parser.add_argument("run_folder", metavar="RUN", nargs="?", default="runs")
     parser.add_argument(
-        "--metric", "-m", action="append", default=[], metavar="NAME", help="a curve, or a pattern: val/*"
+        "--metric", "-m", action="append", default=[], metavar="NAME", help="metric to draw, or a pattern: val/*"
     )
     parser.add_argument("--log", action="store_true", help="logarithmic scale")
-    parser.add_argument("--tail", type=int, default=5, metavar="N", help="lines of the log (default 5)")
-    parser.add_argument("--follow", "-f", action="store_true", help="show again as the run goes on, until it ends")
-    parser.add_argument("--list", action="store_true", help="only the names of the curves")
+    parser.add_argument("--tail", type=int, default=5, metavar="N", help="log lines to print (default 5)")
+    parser.add_argument("--follow", "-f", action="store_true", help="keep updating until the run ends")
+    parser.add_argument("--list", action="store_true", help="only list the metrics")
     parser.set_defaults(run=run)
 
 

@@ -16,10 +16,10 @@ def add_parser(subparsers: Any) -> None:
         "one that fits. On a CPU the process may use --memory. Nothing is written.",
     )
     parser.add_argument("config", metavar="CONFIG")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="changes for this once")
-    parser.add_argument("--memory", metavar="2G", default="", help="what the process may use (default: this machine's)")
-    parser.add_argument("--start", type=positive, default=16, metavar="N", help="the first size (default 16)")
-    parser.add_argument("--most", type=positive, default=65536, metavar="N", help="the largest size to try")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
+    parser.add_argument("--memory", metavar="2G", default="", help="memory limit (default: all of this machine's)")
+    parser.add_argument("--start", type=positive, default=16, metavar="N", help="first size to try (default 16)")
+    parser.add_argument("--most", type=positive, default=65536, metavar="N", help="largest size to try")
     parser.set_defaults(run=run)
 
 

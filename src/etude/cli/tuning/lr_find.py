@@ -17,10 +17,10 @@ def add_parser(subparsers: Any) -> None:
         "and name the rate at which it falls fastest. Nothing is written unless you ask for a picture.",
     )
     parser.add_argument("config", metavar="CONFIG")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="changes for this once")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
     parser.add_argument("--from", dest="low", type=float, default=1e-6, metavar="LR", help="first rate (default 1e-6)")
     parser.add_argument("--to", dest="high", type=float, default=1.0, metavar="LR", help="last rate (default 1)")
-    parser.add_argument("--steps", type=positive, default=100, help="how many steps (default 100)")
+    parser.add_argument("--steps", type=positive, default=100, help="number of steps (default 100)")
     parser.add_argument("--plot", metavar="FILE", help="save the curve as PNG, SVG or PDF")
     parser.set_defaults(run=run)
 

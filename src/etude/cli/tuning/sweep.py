@@ -34,23 +34,29 @@ _CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "sweep",
-        help="train a config with many values and find the best",
+        help="search hyperparameters",
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="CONFIG")
     parser.add_argument(
-        "overrides", metavar="key=VALUES", nargs="*", default=[], help="what to search, and what to keep"
+        "overrides", metavar="key=VALUES", nargs="*", default=[], help="values to search, or to set for all trials"
     )
-    parser.add_argument("--trials", type=positive, metavar="N", help="how many (default: the whole grid, else 20)")
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="how many at a time (default 1)")
-    parser.add_argument("--sampler", choices=["tpe", "random", "grid"], help="default: grid where all are choices")
-    parser.add_argument("--metric", default="", help="what to compare (default: checkpoint.best, else the loss)")
-    parser.add_argument("--mode", choices=["min", "max"], default="", help="which way is better (default: by its name)")
-    parser.add_argument("--no-prune", action="store_true", help="let every trial finish")
-    parser.add_argument("--patience", type=positive, metavar="N", help="stop after N trials that bring nothing better")
-    parser.add_argument("--seed", type=int, default=0, help="of the sampler")
-    parser.add_argument("--folder", metavar="DIR", help="where the trials go (default runs/NAME/sweep)")
+    parser.add_argument(
+        "--trials", type=positive, metavar="N", help="number of trials (default: the whole grid, else 20)"
+    )
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="trials to run in parallel (default 1)")
+    parser.add_argument(
+        "--sampler", choices=["tpe", "random", "grid"], help="default: grid if all values are lists, else tpe"
+    )
+    parser.add_argument("--metric", default="", help="metric to optimize (default: checkpoint.best, else the loss)")
+    parser.add_argument(
+        "--mode", choices=["min", "max"], default="", help="which direction is better (default: by the metric's name)"
+    )
+    parser.add_argument("--no-prune", action="store_true", help="run every trial to its end")
+    parser.add_argument("--patience", type=positive, metavar="N", help="stop after N trials without improvement")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sampler")
+    parser.add_argument("--folder", metavar="DIR", help="folder of the trials (default runs/NAME/sweep)")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=run)
 
