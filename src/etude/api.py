@@ -36,7 +36,7 @@ class Trial:
 
     @property
     def shortens(self) -> bool:
-        """Whether the run is another one than planned, so that warnings about its length mean nothing."""
+        """Return whether the run is another one than planned, so that warnings about its length mean nothing."""
         return self.fast_dev_run or self.limit_batches is not None or self.overfit is not None
 
 
@@ -73,7 +73,7 @@ def load_plan(
 
 
 def _plan_of_run(run: Path, overrides: Sequence[str], dialect: str) -> tuple[Plan, Tree]:
-    """What a run was started with. Imports and data are looked for where its config was."""
+    """Return the plan that a run was started with. Imports and data are looked for where its config was."""
     plan, tree = load_plan(run / "plan.yaml", overrides, dialect=dialect)
     return dataclasses.replace(plan, files=(str(folder.config_of(run)), *plan.files)), tree
 
@@ -181,7 +181,7 @@ def measure(
     dialect: str = "",
     options: Options | None = None,
 ) -> dict[str, float]:
-    """What the weights of ``checkpoint`` are worth on the config's test data, or its validation data where there is no
+    """Evaluate the weights of ``checkpoint`` on the config's test data, or its validation data where there is no
     other: the results of one evaluation. Nothing is trained."""
     from etude.build import Options
     from etude.checkpoint.find import find, find_best
@@ -204,7 +204,9 @@ def _absent(folders: Sequence[Path]) -> set[Path]:
 
 
 def _is_passing(trial: Trial | None, options: Options) -> bool:
-    """Whether a try leaves nothing behind: a short one never does, one by heart only where a folder was asked for."""
+    """Return whether a try leaves nothing behind: a short one never does, one by heart only where a folder was asked
+    for.
+    """
     if trial is None:
         return False
     return trial.fast_dev_run or (trial.overfit is not None and options.folder is None)
@@ -245,7 +247,7 @@ def require_sound(plan: Plan, tree: Tree | None = None, *, quiet: bool = True) -
 
 
 def require_real(run: Run, options: Options, *, quiet: bool = True) -> None:
-    """What only data, model and disk can tell about a plan, right before the first step."""
+    """Check what only data, model and disk can show about a plan, right before the first step."""
     from etude.session.lengths import facts_of
 
     plan = run.plan

@@ -153,7 +153,7 @@ def meet(world: World, device: torch.device) -> None:
 
 
 def parallel_of(given: str | Mapping[str, Any] | Parallel) -> Parallel:
-    """What a script says in a word or a mapping, as a config would in its section ``parallel``."""
+    """Read the word or mapping that a script passes as a config's section ``parallel``."""
     from etude.config.tree import Tree
     from etude.dialects.native.lower import lower_parallel
 
@@ -337,7 +337,7 @@ def _losses(specs: Sequence[Spec], device: torch.device) -> dict[str, Callable[.
 
 
 def _loss(spec: Spec, device: torch.device) -> Callable[..., torch.Tensor]:
-    """What is called with output and target: a module, or a plain function of the two."""
+    """Return what is called with output and target: a module, or a plain function of the two."""
     found = KINDS["loss"].get(spec.name, at=str(spec.at))
     if not isinstance(found, type) and _takes_two(found):
         return partial(found, **spec.args)

@@ -188,7 +188,7 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
 
 
 def is_slip(one: str, other: str) -> bool:
-    """Whether one letter more, less, different or exchanged with its neighbour leads from one to the other."""
+    """Return whether one letter more, less, different or exchanged with its neighbour leads from one to the other."""
     if abs(len(one) - len(other)) > 1 or not set(one) & set(other):
         return False
     start = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
@@ -234,5 +234,5 @@ def numpy_hint(message: str) -> str:
 
 
 def is_library(filename: str) -> bool:
-    """Whether a file is Étude's, Python's or an installed package's, and not the user's."""
+    """Return whether a file is Étude's, Python's or an installed package's, and not the user's."""
     return filename.startswith((_OURS, "<frozen", sys.base_prefix)) or "site-packages" in filename

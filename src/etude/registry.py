@@ -109,7 +109,7 @@ class Registry:
         return resolve(entry) if isinstance(entry, str) else entry
 
     def origin(self, name: str) -> str:
-        """Where ``name`` comes from, as ``module:attr``, without importing it."""
+        """Return where ``name`` comes from, as ``module:attr``, without importing it."""
         entry = self._find(name)
         return "" if entry is None else origin_of(entry)
 
@@ -205,7 +205,7 @@ _FACTORIES: dict[str, tuple[str, ...]] = {
 
 
 def is_factory(kind: str, name: str) -> bool:
-    """Whether ``name`` is a known function that makes components of this kind.
+    """Return whether ``name`` is a known function that makes components of this kind.
 
     >>> is_factory("model", "timm.create_model"), is_factory("dataset", "timm.create_model")
     (True, False)

@@ -44,7 +44,7 @@ class Attempts:
         self._write(noting=True, at=step)
 
     def reached(self) -> int:
-        """How many steps the life before had done, as far as it is known."""
+        """Return how many steps the previous attempt did, as far as it is known."""
         try:
             return int(json.loads(self.path.read_bytes())["done"])
         except (OSError, ValueError, KeyError, TypeError):

@@ -52,7 +52,7 @@ class Change:
         return f"{key} {_shown(self.before)} -> {_shown(self.after)}"
 
     def allowed(self, keys: Iterable[str]) -> bool:
-        """Whether one of ``keys`` names this change: the key, a section above it, its last word, or ``all``."""
+        """Return whether one of ``keys`` names this change: the key, a section above it, its last word, or ``all``."""
         last = self.key.rpartition(".")[2]
         return any(key in ("all", self.key, last) or self.key.startswith(f"{key}.") for key in keys)
 

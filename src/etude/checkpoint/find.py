@@ -63,7 +63,7 @@ def find_best(run: str, metric: str = "") -> str:
 
 
 def is_native(path: str) -> bool:
-    """Whether ``path`` is one checkpoint of Étude: it has a manifest, or a name that only such a one has."""
+    """Return whether ``path`` is one checkpoint of Étude: it has a manifest, or a name that only such a one has."""
     disk, where = locate(path)
     names = disk.names(where)
     called_so = STEP.fullmatch(os.path.basename(where.rstrip("/"))) is not None
@@ -71,7 +71,7 @@ def is_native(path: str) -> bool:
 
 
 def _pointed_at(path: str) -> str:
-    """What ``latest`` names; whatever it says, it is a checkpoint beside it or nothing."""
+    """Return the checkpoint that ``latest`` names, if it lies beside it."""
     with open(path, "rb") as file:
         name = file.read(200).decode(errors="replace").strip()
     target = os.path.join(os.path.dirname(path), name)
@@ -97,7 +97,9 @@ def _newest(folder: str) -> str:
 
 
 def kept_elsewhere(folder: str) -> str:
-    """Where a run's plan says that its checkpoints are, when not in its own folder. Told, and not followed."""
+    """Return where a run's plan puts its checkpoints, when not into its own folder. The place is reported, not
+    opened.
+    """
     try:
         with open(os.path.join(folder, "plan.yaml"), encoding="utf-8") as file:
             section = yaml.safe_load(file)["checkpoint"]

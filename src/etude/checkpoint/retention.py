@@ -65,7 +65,7 @@ class Retention:
 
 
 def is_score(value: float | None) -> bool:
-    """Whether ``value`` can be the best of anything; 0 can, NaN cannot."""
+    """Return whether ``value`` can be the best of anything; 0 can, NaN cannot."""
     return value is not None and not math.isnan(value)
 
 

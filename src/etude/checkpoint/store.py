@@ -126,7 +126,9 @@ class Store:
             threading.Thread(target=self._work, args=(self._job,), name="etude-save").start()
 
     def is_free(self, within: float = 0.0) -> bool:
-        """Whether no save is in flight, so that another need not wait for it; asks for ``within`` seconds at most."""
+        """Return whether no save is in flight, so that another need not wait for it; asks for ``within`` seconds at
+        most.
+        """
         return self._job is None or self._job.done.wait(within)
 
     def prepare(self, state: Mapping[str, Any]) -> None:
@@ -137,7 +139,7 @@ class Store:
         self._preparing.start()
 
     def poll(self) -> list[Outcome]:
-        """What became of saves since the last call. Costs nothing while there is no news."""
+        """Return the outcome of saves since the last call. Costs nothing while there is no news."""
         news: list[Outcome] = []
         while self._outcomes:
             news.append(self._outcomes.popleft())

@@ -158,7 +158,7 @@ class Follower(Store):
         return group.first(lambda: True)
 
     def resume(self, *, need: Collection[str] = ()) -> Loaded | None:
-        """What rank 0 reads."""
+        """Return what rank 0 reads."""
         path: str | None = group.first(lambda: None, self._try)
         return self._read if path else None
 

@@ -16,7 +16,7 @@ ADVICE = f"--trust, or {NAME}=1, would let it run: only for a file whose origin 
 
 
 def is_given() -> bool:
-    """Whether files that hold code are run as they ask."""
+    """Return whether files that hold code are run as they ask."""
     return os.environ.get(NAME, "") not in ("", "0")
 
 

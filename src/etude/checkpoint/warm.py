@@ -87,7 +87,7 @@ def _dot(prefix: str) -> str:
 
 
 def _hint(state: Mapping[str, Any], weights: Mapping[str, Any]) -> str:
-    """Which prefix would make the names agree, when there is one: the usual reason that nothing does."""
+    """Suggest the prefix that would make the names agree: the usual reason that nothing does."""
     for words, inner, outer in (("prefix", state, weights), ("to", weights, state)):
         heads = {head for name in outer for head in _heads(name)}
         best = max(heads, key=lambda head: sum(f"{head}{name}" in outer for name in inner), default="")
@@ -141,7 +141,7 @@ def weights_place(content: Mapping[Any, Any]) -> str:
 
 
 def _inside(content: Mapping[Any, Any], place: str) -> Mapping[Any, Any] | None:
-    """What lies at the dotted ``place``; names may hold dots themselves (``hook.Ema``)."""
+    """Return what lies at the dotted ``place``; names may hold dots themselves (``hook.Ema``)."""
     steps = place.split(".") if place else []
     while steps:
         names = [".".join(steps[:count]) for count in range(len(steps), 0, -1)]

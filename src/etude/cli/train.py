@@ -228,7 +228,7 @@ def _refuse_idle_flags(args: argparse.Namespace) -> None:
 
 
 def _accepted(args: argparse.Namespace) -> list[str]:
-    """What flags of their own accept on a resume, by the names that ``--allow-change`` would take."""
+    """Return the changes that dialects' own flags accept on a resume, as names for ``--allow-change``."""
     return [name for name, given in (("owner", args.trust_owner), ("attempts", args.retry)) if given]
 
 

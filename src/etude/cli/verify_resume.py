@@ -116,7 +116,7 @@ def _seeded(args: argparse.Namespace) -> list[str]:
 
 
 def _moments(total: int, number: int, kills: int) -> Iterator[int]:
-    """When to kill: evenly spread, and while there is no checkpoint by then, 1, 2, 4 … steps later."""
+    """Choose when to kill: evenly spread, and while there is no checkpoint by then, 1, 2, 4 … steps later."""
     first = max(1, total * (number + 1) // (kills + 1))
     yield first
     later = 1

@@ -201,7 +201,7 @@ def _fit_tuple(value: list[Any] | tuple[Any, ...], items: Want) -> tuple[Any, ..
 
 
 def describe(want: Want) -> str:
-    """What is wanted, in words: ``a number or null``."""
+    """Describe what is wanted: ``a number or null``."""
     if want[0] == "literal":
         return "one of " + ", ".join(map(repr, want[1:]))
     if want[0] == "union":  # whoever writes a number means no object, though a tensor would do too
@@ -239,7 +239,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _rewritten(value: Any, kind: str) -> str:
-    """How the value would be written as the ``kind`` that is wanted, if that is plain to see."""
+    """Return the value written as the ``kind`` that is wanted, if that is obvious."""
     if isinstance(value, str) and kind in ("int", "float"):
         try:
             float(value)

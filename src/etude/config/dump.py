@@ -105,7 +105,7 @@ def _public(value: Any, path: Path, secrets: Mapping[Path, str], spoken: list[st
 
 
 def is_secret_key(key: Any) -> bool:
-    """Whether a key is called like a secret: ``hf_token``, ``password``, ``api_key``."""
+    """Return whether a key is called like a secret: ``hf_token``, ``password``, ``api_key``."""
     return isinstance(key, str) and bool(_SECRET_KEY.search(key))
 
 

@@ -32,7 +32,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 def scalar(text: str) -> Any:
-    """What a plain (unquoted) scalar means in YAML 1.2.
+    """Return the value of a plain (unquoted) scalar in YAML 1.2.
 
     >>> [scalar(text) for text in ("1e-3", "12:30", "yes", "0x10", "-.inf", "1.", "~")]
     [0.001, '12:30', 'yes', 16, -inf, 1.0, None]

@@ -100,7 +100,7 @@ class Fields:
         return key in self.values
 
     def place(self, key: str | int | None = None) -> Place:
-        """Where ``key`` (or the section itself) was written."""
+        """Return where ``key`` (or the section itself) was written."""
         return self.tree.place(*self.path) if key is None else self.tree.place(*self.path, key)
 
     def name(self, key: str | int) -> str:

@@ -90,11 +90,11 @@ class Checkpoint(Periodic):
         return self._top[-1] if len(self._top) >= self.best_k else None
 
     def has_new_best(self, run: Run) -> bool:
-        """Whether the evaluation of this very step was among the ``best_k`` best so far."""
+        """Return whether the evaluation of this very step was among the ``best_k`` best so far."""
         return self._ranked_at == run.done and self._evaluated_at == run.done
 
     def fresh_metrics(self, run: Run) -> dict[str, float]:
-        """What was measured on these very weights; older results say nothing about them."""
+        """Return what was measured on these very weights; older results say nothing about them."""
         return dict(run.metrics) if self._evaluated_at == run.done else {}
 
     def state_dict(self) -> dict[str, Any]:

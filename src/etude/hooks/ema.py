@@ -90,7 +90,7 @@ class Ema(Hook):
         self.updates += 1
 
     def weight(self) -> float:
-        """How far the next update goes towards the weights."""
+        """Return how far the next update goes towards the weights."""
         return self.momentum
 
     def before_eval(self, run: Run) -> None:

@@ -68,7 +68,7 @@ class Index:
         return sorted({*table.names(), *self.added.get(table.kind, ())})
 
     def signature(self, origin: str) -> Signature | None:
-        """What ``module:attr`` takes; None where its source does not show it."""
+        """Return what ``module:attr`` takes; None where its source does not show it."""
         if origin not in self._signatures:
             self._signatures[origin] = scan.signature(origin, folders=self.folders, known=kept)
         return self._signatures[origin]
@@ -88,7 +88,7 @@ class Index:
 
 
 def index_of(tree: Tree | None) -> Index:
-    """What can be named in a native config, with what the imports of ``tree`` add."""
+    """Return what a native config can name, with what the imports of ``tree`` add."""
     if tree is None:
         return Index()
     listed = tree.get("imports", default=[])
@@ -141,7 +141,7 @@ def _same_versions() -> bool:
 
 @lru_cache(maxsize=1024)
 def _unchanged(file: str) -> bool:
-    """Whether a source of ours (named from the package's folder) is the one that signatures were taken from."""
+    """Return whether a source of ours (named from the package's folder) is the one that signatures were taken from."""
     return bool(_kept()["sources"].get(file) == _stamp(file))
 
 
@@ -196,7 +196,7 @@ def _from_json(data: Mapping[str, Any]) -> Signature:
 
 
 def make() -> dict[str, Any]:
-    """What ``index.json`` should hold: torch's public classes, and every component that comes with Étude."""
+    """Return the content of ``index.json``: torch's public classes, and every component that comes with Étude."""
     signatures = {**_of_packages(), **_of_ours()}
     sources = {file for entry in signatures.values() for file in entry.get("sources", ())}
     return {

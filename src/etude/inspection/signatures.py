@@ -150,7 +150,7 @@ def _signature(target: str, folders: tuple[str, ...], known: Known) -> Signature
 
 
 def registrations(module: str, file: str, *, folders: Sequence[str] = ()) -> list[Registered]:
-    """What importing ``file`` as ``module`` would register, also through the files beside it that it imports."""
+    """Return what importing ``file`` as ``module`` would register, also through the files beside it that it imports."""
     return [entry for source in reached(module, file, folders=folders) for entry in registered(source)]
 
 
@@ -243,7 +243,7 @@ class _Scan:
         return None
 
     def target_of(self, source: Source, expression: ast.expr) -> str:
-        """What a name or dotted name of ``source`` stands for, as ``module:attr``."""
+        """Return what a name or dotted name of ``source`` stands for, as ``module:attr``."""
         text = ast.unparse(expression)
         head, _, rest = text.partition(".")
         node = source.names.get(head)
@@ -330,7 +330,7 @@ def _is_decorated(node: ast.FunctionDef | ast.AsyncFunctionDef, names: Sequence[
 
 
 def _from_config(written: Signature) -> Signature:
-    """What a signature becomes under ``@configurable``: ``cfg`` in place of any argument, and whatever else its
+    """Return the signature under ``@configurable``: ``cfg`` in place of any argument, and whatever else its
     ``from_config``, which a subclass may replace, takes beside it."""
     optional = [replace(p, default="..." if p.default is None else p.default) for p in written.parameters]
     return replace(written, parameters=(Parameter("cfg", default="..."), *optional), open=True)
@@ -391,7 +391,7 @@ def forget() -> None:
 
 
 def has_module(module: str, folders: Sequence[str] = ()) -> bool:
-    """Whether a module can be found, with or without a source that can be read."""
+    """Return whether a module can be found, with or without a source that can be read."""
     return any(locate(module, NOWHERE, folder) is not None for folder in (*folders, os.getcwd()))
 
 
@@ -459,7 +459,7 @@ def _field_default(value: ast.expr | None) -> tuple[bool, str | None]:
 
 
 def registers_unreadably(module: str, file: str) -> bool:
-    """Whether a file registers something under a name that its source alone does not tell, as in a loop."""
+    """Return whether a file registers something under a name that its source alone does not tell, as in a loop."""
     source = parse(module, file)
     if source is None:
         return True
@@ -469,7 +469,7 @@ def registers_unreadably(module: str, file: str) -> bool:
 
 
 def registered(source: Source) -> Iterator[Registered]:
-    """What one file itself enters into registries."""
+    """Return what one file itself enters into registries."""
     for statement in statements(source.body):
         if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             for decorator in statement.decorator_list:

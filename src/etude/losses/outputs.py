@@ -53,7 +53,7 @@ def scores(output: Any) -> Any:
 
 
 def takes_tensor(part: Any) -> bool:
-    """Whether a loss or metric is torch's, torchmetrics' or Étude's, which know tensors only."""
+    """Return whether a loss or metric is torch's, torchmetrics' or Étude's, which know tensors only."""
     root = type(part).__module__.partition(".")[0]
     return root in ("torch", "torchmetrics") or (root == "etude" and getattr(part, "key", None) is None)
 

@@ -25,7 +25,7 @@ def is_scored(name: str) -> bool:
 
 
 def improves(value: float, best: float | None, *, lower: bool, by: float = 0.0) -> bool:
-    """Whether ``value`` beats ``best`` by more than ``by``. What is not finite never does."""
+    """Return whether ``value`` beats ``best`` by more than ``by``. What is not finite never does."""
     if not math.isfinite(value):
         return False
     if best is None:

@@ -36,7 +36,7 @@ def last_state(folder: Path) -> dict[Any, Any]:
 
 
 def steps_in(state: Mapping[Any, Any]) -> int:
-    """How many steps were done when ``state`` was saved, in whichever words it says so."""
+    """Return how many steps were done when ``state`` was saved, in any system's words."""
     for part, word, more in _COUNTERS:
         place = state.get(part) if part else state
         if isinstance(place, Mapping) and isinstance(place.get(word), int):
@@ -45,14 +45,16 @@ def steps_in(state: Mapping[Any, Any]) -> int:
 
 
 def _capped(steps: int, state: Mapping[Any, Any]) -> int:
-    """What LiBai saves after the last step says a number too many; its schedule, stepped once a step, knows."""
+    """Correct the iteration that LiBai saves after the last step, which is one too many; its schedule has the true
+    one.
+    """
     schedule = state.get("lr_scheduler")
     seen = schedule.get("last_epoch") if isinstance(schedule, Mapping) else None
     return min(steps, seen) if isinstance(seen, int) and seen > 0 else steps
 
 
 def is_bookkeeping(path: str) -> bool:
-    """Whether what stands at ``path`` says nothing about the training as such."""
+    """Return whether what stands at ``path`` says nothing about the training as such."""
     return _BOOKKEEPING.match(path) is not None
 
 

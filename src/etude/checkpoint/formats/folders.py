@@ -59,7 +59,7 @@ class Found:
 
     @property
     def purpose(self) -> str:
-        """What it was kept for, as far as its name tells: ``best by accuracy``, ``final``."""
+        """Return why a checkpoint was kept, as its name tells: ``best by accuracy``, ``final``."""
         best = _BEST.fullmatch(self.base)
         if best:
             return f"best by {best['metric']}" if best["metric"] else "best"
@@ -139,7 +139,7 @@ def checkpoints(folder: str) -> list[Found]:
 
 
 def newest(folder: str) -> str | None:
-    """What a resume would resume from: what is pointed to, else the one with the most steps."""
+    """Return what a resume would use: what is pointed to, else the one with the most steps."""
     found = checkpoints(folder)
     chosen = next((one for one in found if one.pointers), None) or next(
         (one for one in reversed(found) if not one.purpose.startswith("best")), found[-1] if found else None
@@ -158,7 +158,9 @@ def one(path: str) -> Found | None:
 
 
 def fault(path: str) -> str:
-    """What is wrong with a file or folder; empty if nothing. Beside :func:`damage`, that its content can be read."""
+    """Describe what is wrong with a file or folder; empty if nothing. Beside :func:`damage`, that its content can be
+    read.
+    """
     if sharded.is_sharded(path):
         return _trouble(path, lambda: sharded.read(path))
     wrong = damage(path, need=("model",) if os.path.isdir(path) else ())
@@ -166,7 +168,7 @@ def fault(path: str) -> str:
 
 
 def damage(path: str, need: Collection[str] = ()) -> str:
-    """What is missing or not as it was written; empty if nothing. Every byte is read, and compared with torch's
+    """Describe what is missing or has changed; empty if nothing. Every byte is read, and compared with torch's
     checksums; what the bytes mean is not looked at. ``need`` names entries of a folder; ``a|b``: one of them."""
     if not os.path.isdir(path):
         return _trouble(path, lambda: _require_whole(path))
@@ -190,7 +192,7 @@ def _require_whole(path: str) -> None:
 
 
 def _trouble(path: str, look: Callable[[], Any]) -> str:
-    """What ``look`` trips over, without the path."""
+    """Return the error that ``look`` raises, without the path."""
     try:
         look()
     except ResumeError as error:
@@ -206,7 +208,9 @@ def without(path: str, text: str) -> str:
 
 
 def has_checksums(path: str) -> bool:
-    """Whether a changed bit would be noticed: torch's zip files have a checksum per entry, the others have none."""
+    """Return whether a changed bit would be noticed: torch's zip files have a checksum per entry, the others have
+    none.
+    """
     return not sharded.is_sharded(path) and all(_begins(file, b"PK") for file in _files(path))
 
 

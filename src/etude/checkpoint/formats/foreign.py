@@ -49,7 +49,7 @@ def skim(path: str | os.PathLike[str]) -> dict[Any, Any]:
 
 
 def _opened(path: str | os.PathLike[str], use: Callable[[IO[bytes]], Any]) -> Any:
-    """What ``use`` makes of the file at ``path``; whatever goes wrong is said of that path."""
+    """Apply ``use`` to the file at ``path``; every error names that path."""
     name = os.fspath(path)
     place, where = locate(name)
     try:
@@ -129,7 +129,7 @@ class Unpickler(pickle.Unpickler):
 
 
 def read_zip(file: IO[bytes], *, skim: bool = False) -> Any:
-    """What ``torch.save`` put into an open file."""
+    """Read what ``torch.save`` put into an open file."""
     with zipfile.ZipFile(file) as archive:
         prefix = _check_archive(archive, tensors.size_of(file))
         loaded: dict[str, torch.Tensor] = {}

@@ -30,7 +30,7 @@ class Refused(ResumeError):
 
 
 def find(module: str, name: str) -> Any:
-    """What ``module.name`` stands for in a file; refused when it is not in the table."""
+    """Return the stand-in for ``module.name`` of a file; refuse it when it is not in the table."""
     found = _TABLE.get((_renamed(module), name))
     if found is None and module in _STORAGE_MODULES and name in _STORAGES:
         return _STORAGES[name]

@@ -26,7 +26,7 @@ NAME = ".metadata"
 
 
 def is_sharded(folder: str) -> bool:
-    """Whether ``folder`` looks as if ``torch.distributed.checkpoint`` had written it."""
+    """Return whether ``folder`` looks as if ``torch.distributed.checkpoint`` had written it."""
     return os.path.isfile(os.path.join(folder, NAME))
 
 
@@ -64,7 +64,7 @@ def _read(folder: str, skim: bool) -> tuple[dict[str, Any], Mapping[str, Any]]:
 
 
 def _check_room(folder: str, described: Mapping[str, Record]) -> None:
-    """What the tensors would take, against what the files have, before anything is allocated."""
+    """Compare what the tensors would take with the size of the files, before anything is allocated."""
     room = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
     need = sum(
         math.prod(one.fields["size"]) * one.fields["properties"].dtype.itemsize

@@ -220,7 +220,7 @@ def open_file(path: str) -> IO[bytes]:
 
 
 def names(path: str) -> list[str]:
-    """What is in a folder, sorted; nothing when there is no such folder."""
+    """List a folder, sorted; nothing when there is no such folder."""
     ask("list", path)
     try:
         return sorted(os.listdir(path))

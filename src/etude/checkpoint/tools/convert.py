@@ -176,7 +176,7 @@ def _put(target: str, fill: Callable[[IO[bytes]], Any]) -> None:
 
 @contextmanager
 def _told(target: str) -> Iterator[None]:
-    """What a disk refuses, said of what was to be written (exit 6)."""
+    """Report an error of the disk with the path that was to be written (exit 6)."""
     try:
         yield
     except (OSError, RuntimeError) as error:

@@ -15,7 +15,7 @@ _CLOCK_NAMES = ("time/", "memory/", "throughput/")
 
 
 def steps_of(folder: Path) -> int:
-    """How many steps a finished run has made."""
+    """Return how many steps a finished run has made."""
     entries = Store(folder / "checkpoints", write=False).entries()
     if entries:
         return entries[-1].step
@@ -23,7 +23,7 @@ def steps_of(folder: Path) -> int:
 
 
 def saved_steps(folder: Path) -> int:
-    """How many steps a run that was killed can resume from; 0 where it has left no checkpoint."""
+    """Return the step that a killed run can resume from; 0 where it has left no checkpoint."""
     try:
         return steps_of(folder)
     except (UserError, ResumeError):

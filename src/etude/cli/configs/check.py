@@ -86,7 +86,7 @@ def inspect(
 
 
 def _comes_along(file: str) -> bool:
-    """Whether a config file is one of those that come with the engine."""
+    """Return whether a config file is one of those that come with the engine."""
     import os
 
     import etude

@@ -139,7 +139,7 @@ def _processes(asked: Plan, plan: Plan, count: int) -> list[str]:
 
 
 def _failures(args: argparse.Namespace) -> list[str]:
-    """How often to save when machines fail, and what share of the time is left for training that counts."""
+    """Print how often to save when machines fail, and the share of time left for training that counts."""
     from etude.dist.goodput import outlook
 
     if args.mtbf and args.node_mtbf:
@@ -203,7 +203,7 @@ def _rehearsed(plan: Plan, *, keep_acts: bool) -> Told:
 
 
 def _called(record: Record, facts: Facts) -> list[str]:
-    """Who is called at each point, in order, and how often."""
+    """List who is called at each point, in order, and how often."""
     priority = {actor.name: actor.priority for actor in facts.actors}
     lines = ["hooks      at each point, in the order they are called"]
     for point in POINT_ORDER:

@@ -67,7 +67,7 @@ def _is_checked(key: str) -> bool:
 
 
 def lower(tree: Tree) -> Plan:
-    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    """Return the plan. Raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
     plan, findings = survey(tree)
     if any(finding.severity == "error" for finding in findings):
         raise ConfigError(findings)

@@ -188,7 +188,7 @@ def _properties(kind: str, entry: Entry) -> dict[str, Any]:
 
 
 def _use(kind: str, index: Index) -> dict[str, Any]:
-    """Where a component is due: its name alone, or a mapping."""
+    """Describe a component: its name alone, or a mapping."""
     whole = {"$ref": f"#/$defs/{_ref(kind)}", "unevaluatedProperties": False}
     return {"anyOf": [_named(kind, index), {"type": "string", "pattern": _DOTTED}, whole]}
 
@@ -207,7 +207,7 @@ def _ref(kind: str) -> str:
 
 
 def to_schema(want: Want) -> dict[str, Any]:
-    """What an annotation declares, as JSON Schema; a reference to another value may stand for any of it."""
+    """Return an annotation as JSON Schema; a reference to another value may stand for any of it."""
     found = _strict(want)
     if not found or want[0] in ("str", "any") or {"type": "string"} in found.get("anyOf", ()):
         return found

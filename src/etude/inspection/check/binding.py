@@ -245,7 +245,7 @@ class Binder:
         return value
 
     def _group_options(self, optimizer: Optimizer) -> list[str] | None:
-        """What a parameter group of this optimizer holds; None where that cannot be known."""
+        """Return what a parameter group of this optimizer holds; None where that cannot be known."""
         table = table_of("optimizer")
         assert table is not None
         origin = self.index.origin(table, optimizer.spec.name)
@@ -261,7 +261,7 @@ class Binder:
 
 
 def parameters_of(kind: str, signature: Signature, name: str = "") -> tuple[dict[str, Parameter], set[str]]:
-    """What a config may say to the component ``name`` of this kind, by key; and the names that the engine gives
+    """Return what a config may say to the component ``name`` of this kind, by key; and the names that the engine gives
     itself: to the update that comes with it, not to others."""
     if not signature.is_class and kind in _OF_FUNCTIONS:
         return {word: Parameter(word, "str", "''") for word in _OF_FUNCTIONS[kind]}, set()
@@ -273,14 +273,16 @@ def parameters_of(kind: str, signature: Signature, name: str = "") -> tuple[dict
 
 
 def _called_with(kind: str, signature: Signature) -> int:
-    """How many parameters of a plain function the engine gives: it calls curves, collate functions and losses."""
+    """Return how many parameters of a plain function the engine gives: it calls curves, collate functions and
+    losses.
+    """
     if kind == "loss":
         return 2 if [p.required for p in signature.parameters[:2]] == [True, True] else 0
     return 1 if kind in ("schedule", "collate function") else _BY_POSITION.get(kind, 0)
 
 
 def _inherited(spec: Spec, name: str) -> str:
-    """When the argument stands in another file than the type, it was probably left over from a base."""
+    """Return a hint when the argument stands in another file than the type: it was probably left over from a base."""
     at, of = spec.place(name), spec.at
     if not of.file or at.file == of.file or not at.line:
         return ""

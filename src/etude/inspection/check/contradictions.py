@@ -35,7 +35,7 @@ def check_length(plan: Plan) -> Iterator[Finding]:
 
 
 def length_of(plan: Plan) -> Amount | None:
-    """How long the run is, as the config says it."""
+    """Return how long the run is, as the config says it."""
     if plan.train.steps is not None:
         return Amount(plan.train.steps, "step")
     return None if plan.train.epochs is None else Amount(plan.train.epochs, "epoch")
@@ -214,7 +214,7 @@ def _shared_store(plan: Plan) -> Iterator[Finding]:
 
 
 def _shards(plan: Plan) -> Iterator[Finding]:
-    """What does not work with parameters in shards, and what needs a GPU where the config asks for a CPU."""
+    """Find what does not work with sharded parameters, and what needs a GPU where the config asks for a CPU."""
     strategy = plan.parallel.strategy
     if plan.parallel.compression == "bf16" and plan.train.device == "cpu":
         text = "parallel.compression: bf16 needs a GPU, and train.device is cpu"

@@ -106,7 +106,7 @@ def _near(pattern: str, parameters: Sequence[str]) -> str:
 
 
 def _taken(folder: str) -> int:
-    """What the run's own checkpoints take up already: those of a resumed run make room for newer ones."""
+    """Return the space that the run's own checkpoints take up: those of a resumed run make room for newer ones."""
     total = 0
     for above, _, names in os.walk(folder):
         for name in names:

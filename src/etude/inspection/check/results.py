@@ -45,7 +45,7 @@ def result_names(plan: Plan) -> tuple[set[str], bool]:
 
 
 def names_of(spec: Spec) -> set[str]:
-    """What one metric records; for one of your own, its ``name`` or its class in snake case."""
+    """Return the names that one metric records; for one of your own, its ``name`` or its class in snake case."""
     if spec.name in _KNOWN:
         return _KNOWN[spec.name](spec.args)
     given = spec.args.get("name")
