@@ -136,6 +136,36 @@ def test_check_and_list_read_the_sources_and_import_neither_libai_nor_torch(proj
         assert checked.returncode == 2 and said in checked.stdout, checked.stdout
 
 
+def test_check_reads_configs_that_are_imported_by_their_full_names(projects):
+    write(projects.cwd, "vit")
+    own, (common, project) = (projects.cwd / "config.py").read_text(), ("configs/common", "projects/own/configs")
+    for folder in (common, project):
+        (projects.cwd / folder).mkdir(parents=True)
+    (projects.cwd / common / "train.py").write_text(
+        "from libai.config import get_config\ntrain = get_config('common/train.py').train\ntrain.log_period = 7\n"
+    )
+    (projects.cwd / "projects/own/sizes.py").write_text("classes = dict(count=4)\n")
+    lines = "from configs.common.train import train\nfrom sizes import classes\n"
+    own = lines + own.replace("num_classes=4", 'num_classes=classes["count"]')
+    own = own.replace('train = get_config("common/train.py").train\n', "")
+    config = projects.cwd / project / "config.py"
+    config.write_text(own + "train.lr_scheduler_type = 'cosine'\ntrain.log_perriod = 3\n")
+    checked = projects.etude("check", f"{project}/config.py")
+    wrong = [line for line in checked.stdout.splitlines() if "config.py:" in line and "note" not in line]
+    assert "warning: unknown key train.lr_scheduler_type" in wrong[0]
+    assert "unknown key train.log_perriod; did you mean 'log_period'?" in wrong[1]
+    assert checked.returncode == 2 and wrong[2].endswith("1 mistake, 1 warning"), checked.stdout
+    config.write_text(own)
+    listed = projects.etude("list", "models", "--config", f"{project}/config.py").stdout
+    assert "model\tlibai.models.VisionTransformer\tVision Transformer in LiBai." in listed.splitlines()
+    listed = projects.etude("list", "--config", f"{project}/config.py").stdout
+    assert "data set\tsamples.Samples\t" in listed.splitlines()
+    schema = json.loads(projects.etude("schema", "--config", f"{project}/config.py").stdout)
+    assert schema["properties"]["model"]["properties"]["embed_dim"] == {"description": "default 192"}
+    planned = projects.etude("train", f"{project}/config.py", "train.log_period=1")
+    assert planned.returncode == 0, planned.stderr
+
+
 def test_a_train_loader_of_the_users_own_needs_no_dataloader_train(projects):
     write(projects.cwd, "vit")
     config = (projects.cwd / "config.py").read_text().replace("dataloader = dict(", "dataloader = dict(other=")

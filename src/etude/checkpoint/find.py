@@ -46,7 +46,7 @@ def find_best(run: str, metric: str = "") -> str:
     """The best checkpoint of a run: the one that its pointer ``best`` names, or the best by a metric that is named."""
     folder = next((p for p in (os.path.join(run, FOLDER), run) if Store(p, write=False).entries()), "")
     if not folder:
-        raise NoCheckpoint(f"{printable(run)}: no such run, or it has no checkpoint")
+        return _best_of_another_system(run, metric)
     pointer = os.path.join(folder, "best")
     if not metric and os.path.isfile(pointer):
         return _pointed_at(pointer)
@@ -60,6 +60,19 @@ def find_best(run: str, metric: str = "") -> str:
     if not ranked:
         raise NoCheckpoint(f"no checkpoint of {printable(run)} has a metric {metric!r}; {suggest(metric, known)}")
     return os.path.join(folder, ranked[0].name)
+
+
+def _best_of_another_system(run: str, metric: str) -> str:
+    """Return what the other system called its best: ``best_accuracy_epoch_2.pth``, ``model_best``."""
+    found = folders.checkpoints(run) if os.path.isdir(run) else []
+    if not found:
+        raise NoCheckpoint(f"{printable(run)}: no such run, or it has no checkpoint")
+    wanted = f"best by {metric}" if metric else "best"
+    best = [one for one in found if one.purpose == wanted or (not metric and one.purpose.startswith("best by "))]
+    if len(best) == 1:
+        return best[0].path
+    kept = ", ".join(one.name for one in found if one.purpose.startswith("best")) or "none"
+    raise NoCheckpoint(f"{printable(run)}: no single checkpoint is the {wanted}; kept as best: {kept}")
 
 
 def is_native(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,25 @@ def test_a_checkpoint_can_be_named_to_go_on_from(config: Path, capsys: pytest.Ca
     Path("out/model_0000003/optimizer").write_bytes(b"")
     assert main(["train", str(config), "--resume", "out/model_0000003"]) != 0
     assert "out/model_0000003: optimizer: the file is empty" in capsys.readouterr().err
+
+
+def test_etude_test_measures_a_checkpoint_or_a_run(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", str(config), "train.checkpointer.period=4", "train.evaluation.eval_period=4"]) == 0
+    found = [float(value) for value in re.findall("copypaste: mse=(.+)", Path("out/log.txt").read_text())]
+    before = files_of("out")
+    project.forget_loggers()
+    for words, wanted in (
+        ([str(config), "out/model_0000003"], found[0]),
+        ([str(config), "out"], found[-1]),
+        (["out"], found[-1]),
+        (["out", "--best"], min(found)),
+    ):
+        assert main(["test", *words, "--out", "results.json"]) == 0
+        assert json.loads(Path("results.json").read_text()) == {"mse": pytest.approx(wanted)}
+    assert files_of("out") == before
+    assert "mse  " in capfd.readouterr().out
+    assert main(["test", str(config), "out/model_0000099"]) != 0
+    assert "out/model_0000099: no such file or checkpoint" in capfd.readouterr().err
 
 
 def test_the_old_script_runs_with_its_flags(config: Path, capfd: pytest.CaptureFixture[str]) -> None:

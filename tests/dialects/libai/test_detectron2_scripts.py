@@ -263,6 +263,9 @@ def test_a_script_with_a_lazy_config_trains_resumes_and_evaluates(capfd: pytest.
     capfd.readouterr()
     assert main([*LAZY, "--eval-only", "train.init_checkpoint=output/model_final.pth"]) == 0
     assert "'line': {'error'" in capfd.readouterr().out
+    assert main(["test", "config.py", "output/model_final.pth", "--out", "found.json"]) == 0
+    last = [line["line/error"] for line in lines("output/metrics.json") if "line/error" in line][-1]
+    assert json.loads(Path("found.json").read_text()) == {"line/error": pytest.approx(last)}
     assert main([*LAZY, "--resume", "train.max_iter=16"]) == 0
     assert "Starting training from iteration 12" in Path("output/log.txt").read_text()
     assert Path("output/model_0000015.pth").exists()

@@ -28,6 +28,6 @@ def run(args: argparse.Namespace) -> int:
     from etude import dialects
 
     dialect = dialects.detect(args.config, args.dialect) if args.config else dialects.find(args.dialect or "native")
-    tree = dialect.read(args.config, options={}) if args.config else None
+    tree = dialect.read(args.config, options={"sketch": True}) if args.config else None
     print(dialect.reference(tree) if args.markdown else json.dumps(dialect.schema(tree), indent=2, ensure_ascii=False))
     return 0

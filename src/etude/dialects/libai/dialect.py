@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Hosted, driven
 from etude.dialects.libai.known_keys import YACS
-from etude.errors import UserError
 
 if TYPE_CHECKING:
     from etude.build import Options
@@ -61,8 +60,9 @@ class LiBai(Hosted):
         return True
 
     def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
-        instead = "`etude train CONFIG --eval-only --resume CHECKPOINT` does"
-        raise UserError(f"`etude test` does not measure {self.name} configs; {instead}")
+        from etude.dialects.libai.live import measure as own
+
+        return own.measure(plan, checkpoint)
 
     def bytes_beside(self, run: Run) -> int:
         return int(run.runner.bytes_beside)
@@ -70,17 +70,17 @@ class LiBai(Hosted):
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.libai.listing import tables
 
-        return tables()
+        return tables(tree)
 
     def schema(self, tree: Tree | None = None) -> dict[str, Any]:
         from etude.dialects.libai.schema import json_schema
 
-        return json_schema()
+        return json_schema(tree)
 
     def reference(self, tree: Tree | None = None) -> str:
         from etude.dialects.libai.schema import markdown_schema
 
-        return markdown_schema()
+        return markdown_schema(tree)
 
     def convert(self, tree: Tree) -> tuple[dict[str, Any], list[str]]:
         from etude.dialects.libai.convert import convert

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+
+from etude.config.tree import Tree
 from etude.dialects import ownership
 from etude.dialects.libai.names import MODULES
 from etude.inspection import signatures as scan
@@ -27,17 +32,44 @@ _OTHERS = (
 )  # fmt: skip
 
 
-def tables() -> dict[str, dict[str, str]]:
-    """Kind → dotted name → a line about it; also the models of a LiBai that is installed or checked out."""
+#: Kind → the package of a LiBai that is installed or checked out that has its classes.
+_PACKAGES = {"model": "libai.models", "data set": "libai.data.datasets", "tokenizer": "libai.tokenizer"}
+#: Key → the kind of what it names, in any depth of a config.
+KEYS = {"model": "model", "dataset": "data set", "tokenizer": "tokenizer", "evaluator": "evaluator"}
+
+
+def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
+    """Return kind → dotted name → a line about it. A LiBai that is installed or checked out adds its classes, ``tree``
+    those of the modules that it takes its model, data, tokenizer and evaluator from."""
     found = {kind: dict(sorted(_entries(kind, modules))) for kind, modules in KINDS.items()}
-    models = _models()
-    return {"model": models, **found} if models else found
+    own: dict[str, dict[str, str]] = {kind: {} for kind in KEYS.values()}
+    for kind, package in _PACKAGES.items() if ownership.original("libai") is not None else ():
+        own[kind] |= _classes(package, imported=True)
+    for kind, target in named(tree) if tree is not None else ():
+        own[kind] |= _classes(target.rpartition(".")[0])
+    return {kind: {**entries, **found.pop(kind, {})} for kind, entries in own.items() if entries} | found
 
 
-def _models() -> dict[str, str]:
-    source = scan.find_source("libai.models") if ownership.original("libai") is not None else None
-    targets = [f"libai.models:{name}" for name in sorted(source.names if source is not None else ())]
-    return {target.replace(":", "."): _line(target) for target in targets if scan.class_of(target) is not None}
+def named(tree: Tree) -> Iterator[tuple[str, str]]:
+    """Yield the kind and the dotted name of each class that a config names."""
+    for way, node in tree.walk():
+        words = [key for key in way if isinstance(key, str)]
+        target = node.get("_target_") if isinstance(node, Mapping) else None
+        if words and words[-1] in KEYS and isinstance(target, str):
+            yield KEYS[words[-1]], target
+
+
+def _classes(module: str, *, imported: bool = False) -> dict[str, str]:
+    """Return the classes of a module, by dotted name; with ``imported`` also those that it takes from elsewhere."""
+    source = scan.find_source(module, tuple(sys.path))
+    known = source.names.items() if source is not None else ()
+    names = sorted(name for name, node in known if imported or isinstance(node, ast.ClassDef))
+    targets = [f"{module}:{name}" for name in names if not name.startswith("_")]
+    return {
+        target.replace(":", "."): _line(target)
+        for target in targets
+        if scan.class_of(target, folders=tuple(sys.path)) is not None
+    }
 
 
 def _entries(kind: str, modules: tuple[str, ...]) -> list[tuple[str, str]]:
@@ -52,7 +84,7 @@ def _entries(kind: str, modules: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _line(target: str) -> str:
-    signature = scan.signature(target, known=kept) if target else None
+    signature = scan.signature(target, folders=tuple(sys.path), known=kept) if target else None
     return signature.doc if signature is not None else ""
 
 

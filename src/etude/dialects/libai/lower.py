@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from etude.config.files import display
@@ -23,11 +24,12 @@ from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.origins import key_of, way_of
 from etude.dialects.libai.lazy.reading.errors import as_config_error
 from etude.dialects.libai.lazy.reading.relative import sketched
-from etude.dialects.libai.lazy.reading.sketches import by_name
+from etude.dialects.libai.lazy.reading.sketches import Sketched, by_name
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.places import survey_files
-from etude.errors import ConfigError, Finding, nearest, suggest
+from etude.errors import ConfigError, Finding, is_slip, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
+from etude.synonyms import meaning
 from etude.units import Amount
 
 __all__ = ["is_detectron2", "lower", "read", "survey"]
@@ -43,13 +45,12 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
     from etude.dialects import imports, ownership
 
     imports.install()
-    # Parts that a config imports stand beside it or where the command is typed, as for a train script.
-    for folder in (os.path.dirname(os.path.abspath(path)), os.getcwd()):
+    for folder in _folders(path):
         if folder not in sys.path:
             sys.path.insert(0, folder)
     places, files = survey_files(path)
     # In a checkout an import of libai imports all of it; a check reads its sources instead.
-    asleep = sketched.set(bool(options.get("sketch")) and ownership.original("libai") is not None)
+    asleep = sketched.set(Sketched() if options.get("sketch") and ownership.original("libai") is not None else None)
     try:
         config = LazyConfig.load(path)
         if "optim" not in config and "optimizer" in config:
@@ -63,6 +64,15 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
     for text in overrides:
         places[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))
     return Tree(values, places, {}, files)
+
+
+def _folders(path: str) -> list[str]:
+    """Return where parts that a config imports may stand: beside it, where the command is typed, and in the folder of
+    its project, as Python puts a train script's folder, which is beside ``configs``, on the path."""
+    own = os.path.dirname(os.path.abspath(path))
+    parts = own.split(os.sep)
+    projects = [os.sep.join(parts[:n]) for n, part in enumerate(parts) if part in ("configs", "config")]
+    return list(dict.fromkeys([own, *projects, os.getcwd()]))
 
 
 def _refuse_yacs(path: str) -> None:
@@ -254,15 +264,25 @@ def unknown(tree: Tree) -> list[Finding]:
             near = nearest(str(key), list(known))
             if section == () and near in tree.values:
                 continue
+            misspelt = near is not None and _is_misspelt(str(key), near, known)
             findings.append(
                 Finding(
                     str(tree.place(*section, key)),
                     f"unknown key {dotted((*section, key))}",
-                    f"did you mean {near!r}?" if near else "nothing of Étude reads it",
-                    "error" if near else "warning",
+                    f"did you mean {near!r}?" if misspelt else "nothing of Étude reads it",
+                    "error" if misspelt else "warning",
                 )
             )
     return findings
+
+
+def _is_misspelt(key: str, near: str, known: Collection[str]) -> bool:
+    """Return whether ``key`` is a misspelling of ``near``, or a word of another system for it. Projects put keys of
+    their own into ``train`` (``lr_scheduler_type`` beside ``scheduler``), which only they read."""
+    if is_slip(key, near) or meaning(key, list(known)) == near:
+        return True
+    longer = key in near or near in key
+    return not longer and bool(get_close_matches(key, [near], cutoff=0.75))
 
 
 def calls(tree: Tree) -> list[Finding]:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from etude.config.tree import Path
+from etude.config.tree import Path, Tree
 from etude.dialects.libai.known_keys import KEYS
 from etude.dialects.libai.places import CONFIGS
+from etude.inspection import signatures
+from etude.inspection.index import kept
 
 _LAZY = {"$ref": "#/$defs/lazy"}
 _NUMBER, _WHOLE, _TEXT, _FLAG = ({"type": word} for word in ("number", "integer", "string", "boolean"))
@@ -104,6 +107,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "tokenization.setup": _FLAG,
     "tokenization.make_vocab_size_divisible_by": _WHOLE,
 }
+#: The lazy calls of a config whose classes are usually its project's own.
+_CALLS: tuple[Path, ...] = (
+    ("model",), ("optim",), ("optimizer",), ("train", "scheduler"), ("train", "evaluation", "evaluator"),
+    ("tokenization", "tokenizer"),
+)  # fmt: skip
 _LOADERS = {
     "train": _LAZY,
     "test": {"anyOf": [_LAZY, {"type": "array", "items": _LAZY}]},
@@ -111,9 +119,15 @@ _LOADERS = {
 }
 
 
-def json_schema() -> dict[str, Any]:
-    """Keys of one's own are allowed everywhere: configs hold variables, and hooks read what they like."""
+def json_schema(tree: Tree | None = None) -> dict[str, Any]:
+    """Allow keys of one's own everywhere: configs hold variables, and hooks read what they like. With ``tree``, the
+    model, the optimizer and others that a config names have the arguments of their classes."""
     properties = {key: value((key,)) for key in KEYS[()]}
+    for way, schema in _own_calls(tree):
+        node = properties
+        for key in way[:-1]:
+            node = node[key]["properties"]
+        node[str(way[-1])] = schema
     properties["dataloader"] = {"description": TEXTS["dataloader"], "type": "object", "properties": _LOADERS}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -125,7 +139,7 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def markdown_schema() -> str:
+def markdown_schema(tree: Tree | None = None) -> str:
     """The same for people."""
     lines = ["# Keys of LiBai's and detectron2's configs", "", "| key | value | default | |", "|---|---|---|---|"]
     for section, keys in KEYS.items():
@@ -134,7 +148,37 @@ def markdown_schema() -> str:
             found = value((*section, key))
             default = f"`{found['default']}`" if "default" in found else ""
             lines.append(f"| `{name}` | {_word(found)} | {default} | {TEXTS.get(name, '')} |")
+    for way, schema in _own_calls(tree):
+        lines += ["", f"## {'.'.join(map(str, way))}: {schema['properties']['_target_']['const']}", ""]
+        lines += [schema["description"], "", "| argument | default |", "|---|---|"]
+        arguments = [(key, about) for key, about in schema["properties"].items() if key != "_target_"]
+        lines += [f"| `{key}` | {about.get('description', 'required')} |" for key, about in arguments]
     return "\n".join(lines) + "\n"
+
+
+def _own_calls(tree: Tree | None) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield where a config has a lazy call of a class whose source is known, and the schema of that call."""
+    for way in [path for path in _CALLS if tree is not None]:
+        node = tree.get(*way) if tree is not None else None
+        target = str(node.get("_target_", "")) if isinstance(node, Mapping) else ""
+        signature = signatures.signature(":".join(target.rsplit(".", 1)), folders=tuple(sys.path), known=kept)
+        if signature is None:
+            continue
+        arguments = {
+            parameter.key: {} if parameter.required else {"description": f"default {parameter.default}"}
+            for parameter in signature.parameters
+            if parameter.name not in ("self", "params")
+        }
+        yield (
+            way,
+            {
+                "description": signature.doc or TEXTS.get(".".join(map(str, way)), ""),
+                "type": "object",
+                "required": ["_target_"],
+                "properties": {"_target_": {"const": target}, **arguments},
+                "additionalProperties": signature.open or "params" in (node or {}),
+            },
+        )
 
 
 def _lazy() -> dict[str, Any]:

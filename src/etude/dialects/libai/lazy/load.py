@@ -20,8 +20,8 @@ from etude.dialects.libai.lazy.reading.relative import (
     DETECTRON2,
     LIBAI,
     Flavour,
-    compiled,
     config_imports,
+    execute,
     fresh_package,
 )
 
@@ -64,9 +64,8 @@ class LazyConfig:
     @classmethod
     def _run(cls, filename: str) -> dict[str, Any]:
         namespace: dict[str, Any] = {"__file__": filename, "__package__": fresh_package(cls.flavour, filename)}
-        code = compiled(filename)
         with config_imports(cls.flavour):
-            exec(code, namespace)
+            execute(filename, namespace)
         return namespace
 
     @staticmethod

@@ -6,7 +6,6 @@ put on it as ``etude_reported``.
 
 from __future__ import annotations
 
-import builtins
 import os
 import pkgutil
 import re
@@ -120,8 +119,6 @@ def hint_of(error: Exception) -> str:
         return _module_hint(error.name)
     if isinstance(error, ImportError) and (lacking := _NO_NAME.search(str(error))) and error.name in sys.modules:
         return near(lacking[1], dir(sys.modules[error.name]))
-    if isinstance(error, NameError) and error.name:
-        return near(error.name, [*_innermost_names(error), *dir(builtins)])
     if isinstance(error, AttributeError) and error.name and "id you mean" not in str(error):
         return near(error.name, (name for name in dir(error.obj) if not name.startswith("_")))
     if isinstance(error, TypeError) and "LazyCall.__call__() takes 1 positional" in str(error):
@@ -137,8 +134,3 @@ def _module_hint(name: str) -> str:
     folders: Any = getattr(sys.modules.get(parent), "__path__", []) if parent else None
     names += [module.name for module in pkgutil.iter_modules(folders)]
     return near(last, [name for name in names if is_slip(last, name) or get_close_matches(last, [name], cutoff=0.8)])
-
-
-def _innermost_names(error: Exception) -> list[str]:
-    last = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
-    return [name for frame in last for name in (*frame.f_globals, *frame.f_locals)]

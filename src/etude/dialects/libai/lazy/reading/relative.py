@@ -19,7 +19,7 @@ from typing import Any
 
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.reading.errors import hinted, near
-from etude.dialects.libai.lazy.reading.sketches import sketching
+from etude.dialects.libai.lazy.reading.sketches import Sketched
 
 PREFIX = "_cfg_loader"
 
@@ -57,14 +57,26 @@ def compiled(path: str) -> Any:
     return compile(text, path, "exec")
 
 
-#: Whether configs are read without importing what they name; see :mod:`etude.dialects.libai.lazy.reading.sketches`.
-sketched: ContextVar[bool] = ContextVar("sketched", default=False)
+def execute(path: str, namespace: dict[str, Any]) -> None:
+    """Run a config file in ``namespace``. A name that it does not have is answered with a near one that it has."""
+    try:
+        exec(compiled(path), namespace)
+    except NameError as error:
+        if error.name and not hasattr(error, "etude_hint"):
+            hinted(error, near(error.name, [*namespace, *dir(builtins)]))
+        raise
+
+
+#: Set where configs are read without importing what they name.
+sketched: ContextVar[Sketched | None] = ContextVar("sketched", default=None)
 
 
 @contextmanager
 def config_imports(flavour: Flavour) -> Iterator[None]:
     """While a config runs, its relative imports load config files. Taken back also when the config raises."""
-    before = builtins.__import__
+    before, sketch = builtins.__import__, sketched.get()
+    if sketch is not None:
+        sketch.run = lambda path: vars(_run(flavour, path))
 
     def load(
         name: str,
@@ -78,7 +90,7 @@ def config_imports(flavour: Flavour) -> Iterator[None]:
             return before(name, globals, locals, fromlist, level)
         if level == 0:
             real = partial(before, name, globals, locals, fromlist, level)
-            return sketching(name, real, fromlist) if sketched.get() else real()
+            return real() if sketch is None else sketch.importing(name, real, fromlist)
         return _config_module(flavour, _find(flavour, globals["__file__"], name, level), fromlist or ())
 
     builtins.__import__ = load
@@ -106,12 +118,17 @@ def _find(flavour: Flavour, importer: str, name: str, level: int) -> str:
     return path
 
 
-def _config_module(flavour: Flavour, path: str, names: Any) -> ModuleType:
+def _run(flavour: Flavour, path: str) -> ModuleType:
     spec = importlib.machinery.ModuleSpec(fresh_package(flavour, path), None, origin=path)
     module = importlib.util.module_from_spec(spec)
     module.__file__ = path
     module.__package__ = spec.name
-    exec(compiled(path), module.__dict__)
+    execute(path, module.__dict__)
+    return module
+
+
+def _config_module(flavour: Flavour, path: str, names: Any) -> ModuleType:
+    module = _run(flavour, path)
     for name in _wanted(module, names):
         if name not in module.__dict__:
             missing = ImportError(f"cannot import name {name!r} from config file {path}", name=name, path=path)

@@ -2,22 +2,29 @@
 
 While a config is sketched, what it imports is a :class:`Sketch`: a name that can be called, asked for attributes and
 written into a lazy call. Names that the source of a module does not have are refused as an import would refuse them.
+A name to which a module of yours assigns a value (``from configs.common.train import train``) is that value: such a
+module is a config too, and runs the same way.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from etude.dialects.libai.lazy.reading.errors import hinted, near
+from etude.dialects.libai.lazy.reading.errors import hinted, is_users, near
 from etude.dialects.libai.names import MODULES
 from etude.inspection import signatures
 
 #: Packages without torch, which a config may compute with.
 _LIGHT = (*sys.stdlib_module_names, "omegaconf", "etude", "yaml", "numpy")
+#: Runs a file as a config, and returns its names.
+Run = Callable[[str], dict[str, Any]]
+#: Packages whose modules are sketched as a whole.
+_FAMILY = ("libai", "detectron2", "oneflow", "flowvision", "torch", "torchvision")
 _LAZY = ("etude.dialects.libai.lazy.", "etude.dialects.libai.args")
 
 
@@ -42,6 +49,12 @@ class Sketch:
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 
+    def __getitem__(self, key: Any) -> Sketch:
+        return Sketch(self.__module__, f"{self.__qualname__}[]")
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Accept a value; nothing reads it."""
+
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
         return ()
 
@@ -52,8 +65,23 @@ class Sketch:
         return self.dotted
 
 
+def _computed(self: Sketch, *others: Any) -> Sketch:
+    """Return what arithmetic with an unknown value gives: another one."""
+    return Sketch(self.__module__, f"{self.__qualname__}()")
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(Sketch, f"__{_name}__", _computed)
+    setattr(Sketch, f"__r{_name}__", _computed)
+Sketch.__neg__ = _computed  # type: ignore[attr-defined]
+
+
 class Module(ModuleType):
     """A module that was not imported."""
+
+    def __init__(self, name: str, read: Sketched) -> None:
+        super().__init__(name)
+        self.__dict__["_read"] = read
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -66,17 +94,43 @@ class Module(ModuleType):
         if name in table:
             return Sketch(self.__name__, name)
         if module in MODULES or signatures.has_module(module, tuple(sys.path)):
-            return Module(module)
+            return Module(module, self._read)
         _require(self.__name__, name)
-        return Sketch(self.__name__, name)
+        return self._read.value(self.__name__, name)
 
 
-def sketching(name: str, importing: Callable[[], Any], names: Any) -> Any:
-    """Return what an import statement of a config gives: a sketch, or for light modules the real thing."""
-    top = name.partition(".")[0]
-    if top in _LIGHT or not (name in MODULES or signatures.has_module(name, tuple(sys.path))):
-        return importing()
-    return Module(name if names else top)
+class Sketched:
+    """One reading of a config without imports. Modules run once in it, as imported ones do."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, dict[str, Any]] = {}
+        self.run: Run | None = None  # given when the config runs
+
+    def importing(self, name: str, real: Callable[[], Any], names: Any) -> Any:
+        """Return what an import statement gives: a sketch, or for light modules the ``real`` thing."""
+        top = name.partition(".")[0]
+        if top in _LIGHT or not (name in MODULES or signatures.has_module(name, tuple(sys.path))):
+            return real()
+        return Module(name if names else top, self)
+
+    def value(self, module: str, name: str) -> Any:
+        """Return the value that a module of the user assigns to ``name``; a sketch of anything else."""
+        source = signatures.find_source(module, tuple(sys.path))
+        assigned = source.names.get(name) if source and is_users(source.file) else None
+        known = isinstance(assigned, ast.expr | str) and module.partition(".")[0] not in _FAMILY
+        if source is None or self.run is None or not known:
+            return Sketch(module, name)
+        if isinstance(assigned, str):  # the module imports it from another one
+            origin, _, inner = assigned.partition(":")
+            return getattr(Module(origin, self), inner) if inner else Module(origin, self)
+        if module not in self.modules:
+            try:
+                self.modules[module] = self.run(source.file)
+            except (ImportError, NameError, SyntaxError):
+                raise
+            except Exception:  # it computes with something that is only sketched here
+                self.modules[module] = {}
+        return self.modules[module].get(name, Sketch(module, name))
 
 
 def by_name(value: Any) -> Any:

@@ -32,14 +32,10 @@ from etude.errors import ConfigError
 
 def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
     """Model, optimizer, loader and trainer; hooks and files come when training begins."""
-    if str(cfg.train.device).startswith("cuda") and not torch.cuda.is_available():
-        cfg.train.device = "cpu"
     if arguments.fast_dev_run:
         cfg.train.max_iter, cfg.train.eval_period, cfg.train.log_period = 20, 10, 1
-    written = copy.deepcopy(cfg)  # as a script writes it down: before models are put into it
-    join(World.from_environment())
-    seed_from(cfg)
-    model = create_ddp_model(instantiate(cfg.model).to(cfg.train.device), **try_get_key(cfg, "train.ddp", default={}))
+    written = prepare(cfg)
+    model = build_model(cfg)
     cfg.optimizer.params.model = model
     optimizer = instantiate(cfg.optimizer)
     amp = try_get_key(cfg, "train.amp.enabled", default=False)
@@ -57,6 +53,21 @@ def build_detectron2(cfg: Any, arguments: Namespace) -> Run:
     return run
 
 
+def prepare(cfg: Any) -> Any:
+    """Choose a device that is here, join the other processes and seed. Return the config as a script writes it down."""
+    if str(cfg.train.device).startswith("cuda") and not torch.cuda.is_available():
+        cfg.train.device = "cpu"
+    written = copy.deepcopy(cfg)  # before models are put into it
+    join(World.from_environment())
+    seed_from(cfg)
+    return written
+
+
+def build_model(cfg: Any) -> torch.nn.Module:
+    options = try_get_key(cfg, "train.ddp", default={})
+    return create_ddp_model(instantiate(cfg.model).to(cfg.train.device), **options)
+
+
 def _iterations_done(cfg: Any, arguments: Namespace) -> int:
     """Of the run that is to be resumed, if it has ended; else 0."""
     folder = str(cfg.train.output_dir)
@@ -69,7 +80,7 @@ def _iterations_done(cfg: Any, arguments: Namespace) -> int:
 
 def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer) -> list[Any]:
     """In the order of the original's script; the writers come when training begins."""
-    saver, looked_at = hooks_save.together(trainer, checkpointer), _test_data(cfg)
+    saver, looked_at = hooks_save.together(trainer, checkpointer), test_data(cfg)
     return [
         hooks.IterationTimer(),
         hooks.LRScheduler(scheduler=instantiate(cfg.lr_multiplier), optimizer=trainer.optimizer),
@@ -89,7 +100,7 @@ def do_train(
     announce(written, arguments)
     if arguments.eval_only:
         _load(cfg, arguments, checkpointer)
-        do_test(cfg, trainer.model, _test_data(cfg))
+        do_test(cfg, trainer.model, test_data(cfg))
         return
     for hook in trainer._hooks:
         if isinstance(hook, hooks.PeriodicWriter):
@@ -115,7 +126,7 @@ def _evaluates(cfg: Any) -> bool:
     return try_get_key(cfg, "dataloader.evaluator") is not None
 
 
-def _test_data(cfg: Any) -> Any:
+def test_data(cfg: Any) -> Any:
     """What is evaluated on, if anything: made before the training, so that a mistake in it does not come after."""
     with kept_generators():
         return instantiate(cfg.dataloader.test) if _evaluates(cfg) else None
