@@ -88,6 +88,7 @@ class Fetcher:
         self._epoch: int | None = None
         self._generators = generators()
         self._drawn: set[Generator] = set()
+        self._seeded, self._quiet = (), self._generators  # type: tuple[Generator, ...], tuple[Generator, ...]
         self._watched, self._looks = 0, []  # type: int, list[Any]
         self._seeders: tuple[Callable[[int], None], ...] = () if self.fixed else (self._watch,)
 
@@ -106,7 +107,7 @@ class Fetcher:
             return self._guarded(task)
         watching = self._watched < _WATCHED
         fetched, moved = self._kept(task)
-        while not watching and not moved <= self._drawn:
+        while moved and not watching:
             self._drawn |= moved
             self._settle()
             fetched, moved = self._kept(task)
@@ -115,19 +116,23 @@ class Fetcher:
         return fetched
 
     def _kept(self, task: Task) -> tuple[Fetched, set[Generator]]:
-        """What became of the task, and the generators that it moved; they are put back."""
+        """What became of the task, and the generators that it moved without their being seeded; all are put back."""
         for generator in self._generators:
             generator.keep()
         try:
             fetched = self._guarded(task)
             self._look()
         finally:
-            moved = {generator for generator in self._generators if generator.give_back()}
+            for generator in self._seeded:
+                generator.put_back()
+            moved = {generator for generator in self._quiet if generator.give_back()}
         return fetched, moved
 
     def _settle(self) -> None:
         """From now on, seed what was drawn from."""
-        self._seeders = tuple(generator.seed for generator in self._generators if generator in self._drawn)
+        self._seeded = tuple(generator for generator in self._generators if generator in self._drawn)
+        self._quiet = tuple(generator for generator in self._generators if generator not in self._drawn)
+        self._seeders = tuple(generator.seed for generator in self._seeded)
 
     def _watch(self, number: int) -> None:
         """Seed everything, and remember how it then looks, for so many samples."""
@@ -266,7 +271,7 @@ class StreamFetcher:
             return self._guarded(task)
         finally:
             for generator in self._generators:
-                generator.give_back()
+                generator.put_back()
 
     def _guarded(self, task: Task) -> Fetched:
         try:

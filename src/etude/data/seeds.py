@@ -94,19 +94,20 @@ class Generator:
     def _get(self) -> Any:
         raise NotImplementedError
 
-    def _put(self) -> None:
-        raise NotImplementedError
-
     def keep(self) -> None:
         look = self.look()
         if look != self._look:
             self._look, self._state = look, self._get()
 
+    def put_back(self) -> None:
+        """Put the generator where :meth:`keep` found it."""
+        raise NotImplementedError
+
     def give_back(self) -> bool:
-        """Put the generator where :meth:`keep` found it; whether it had moved."""
+        """Put the generator back if it has moved; whether it had."""
         moved = bool(self.look() != self._look)
         if moved:
-            self._put()
+            self.put_back()
         return moved
 
 
@@ -117,14 +118,13 @@ class PythonGenerator(Generator):
         return _python_look()
 
     def _get(self) -> Any:
-        return random.getstate()
+        return None if _python_look is _python_peek else random.getstate()
 
-    def _put(self) -> None:
+    def put_back(self) -> None:
         if _python_look is not _python_peek:
             random.setstate(self._state)
             return
-        memory, random._inst.gauss_next = self._look  # type: ignore[attr-defined]
-        ctypes.memmove(id(random._inst) + object.__basicsize__, memory, _TWISTER)  # setstate takes 20 times as long
+        _python_words.raw, random._inst.gauss_next = self._look  # type: ignore[attr-defined]
 
 
 class NumpyGenerator(Generator):
@@ -135,9 +135,16 @@ class NumpyGenerator(Generator):
 
     seed = staticmethod(seed_numpy)
     _aside = False
+    _bits: Any = None
+    _words: Any = None
 
     def look(self) -> Any:
-        return _numpy_look()
+        bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
+        if bits is not self._bits:
+            self._bits, self._words = bits, None
+            if type(bits) is np.random.MT19937:
+                self._words = _Words.from_address(bits.ctypes.state_address)
+        return repr(np.random.get_state(legacy=False)) if self._words is None else self._words.raw
 
     def keep(self) -> None:
         if self._aside:
@@ -156,24 +163,25 @@ class NumpyGenerator(Generator):
     def _get(self) -> Any:
         return np.random.get_state(legacy=False)
 
-    def _put(self) -> None:
-        if self._aside or not isinstance(self._look, bytes):
+    def put_back(self) -> None:
+        if self._aside or self._words is None:
             np.random.set_state(self._state)
             return
         np.random.seed(0)  # forgets the second number of a pair, at a twentieth of what set_state takes
-        ctypes.memmove(_bits().ctypes.state_address, self._look, _TWISTER)
+        self._words.raw = self._look
 
 
 class TorchGenerator(Generator):
     seed = staticmethod(seed_torch)
 
     def look(self) -> Any:
-        return torch.default_generator.get_state().numpy().tobytes()
+        state = torch.default_generator.get_state()
+        return ctypes.string_at(state.data_ptr(), state.numel())
 
     def _get(self) -> Any:
         return torch.default_generator.get_state()
 
-    def _put(self) -> None:
+    def put_back(self) -> None:
         torch.default_generator.set_state(self._state)
 
 
@@ -195,28 +203,18 @@ def kept_generators() -> Iterator[None]:
             generator.give_back()
 
 
-def _bits() -> Any:
-    return np.random.get_bit_generator()  # type: ignore[attr-defined]
-
-
-def _numpy_look() -> Any:
-    bits = _bits()
-    if type(bits) is np.random.MT19937:
-        return ctypes.string_at(bits.ctypes.state_address, _TWISTER)
-    return repr(np.random.get_state(legacy=False))
-
-
-def _python_memory() -> bytes:
-    return ctypes.string_at(id(random._inst) + object.__basicsize__, _TWISTER)
+_Words = ctypes.c_char * _TWISTER
+#: The memory of Python's generator. Reading and writing it takes a fiftieth of what getstate and setstate take.
+_python_words = _Words.from_address(id(random._inst) + object.__basicsize__)  # type: ignore[attr-defined]
 
 
 def _python_peek() -> Any:
-    return _python_memory(), random._inst.gauss_next  # type: ignore[attr-defined]
+    return _python_words.raw, random._inst.gauss_next  # type: ignore[attr-defined]
 
 
 def _can_peek() -> bool:
     """Whether the memory of Python's generator is laid out as CPython has it: used words, then the words."""
-    words = np.frombuffer(_python_memory(), dtype=np.uint32).tolist()
+    words = np.frombuffer(_python_words.raw, dtype=np.uint32).tolist()
     return bool(random.getstate()[1] == (*words[1:], words[0]))
 
 
