@@ -112,6 +112,21 @@ def test_the_fastest_way_is_taken_unless_the_user_said_otherwise():
     assert built(name="SGD", model=sparse).defaults["fused"] is None
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_on_a_cpu_takes_the_steps_of_plain_sgd(dtype):
+    torch.manual_seed(0)
+    ours, theirs = nn.Linear(8, 8, dtype=dtype), nn.Linear(8, 8, dtype=dtype)
+    theirs.load_state_dict(ours.state_dict())
+    for model, optimizer in (
+        (ours, built(name="SGD", model=ours, weight_decay=0.1)),
+        (theirs, torch.optim.SGD(theirs.parameters(), 0.1, weight_decay=0.1, foreach=False)),
+    ):
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+    torch.testing.assert_close(ours.weight, theirs.weight, rtol=0.01, atol=0.01)
+
+
 def test_fused_and_plain_take_the_same_steps():
     ends = []
     for options in ({}, {"foreach": False}):

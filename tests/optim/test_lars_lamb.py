@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from etude.optim.lamb import LAMB
 from etude.optim.lars import LARS
+from etude.optim.tensors import lerp_
 
 SHAPES = [(3, 4), (4,), (2, 3, 2), ()]
 
 
-def tensors(seed: int, dtype=torch.float64) -> list[torch.Tensor]:
+def tensors(seed: int, shapes=SHAPES) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in SHAPES]
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
-def trained(make, *, steps: int = 4) -> list[torch.Tensor]:
-    params = [torch.nn.Parameter(tensor) for tensor in tensors(0)]
+def trained(make, shapes=SHAPES, dtype=torch.float64, *, steps: int = 4) -> list[torch.Tensor]:
+    params = [torch.nn.Parameter(tensor.to(dtype)) for tensor in tensors(0, shapes)]
     params[1].data.zero_()
     optimizer = make(params)
     for step in range(steps):
-        for number, (parameter, grad) in enumerate(zip(params, tensors(step + 1), strict=True)):
+        for number, (parameter, grad) in enumerate(zip(params, tensors(step + 1, shapes), strict=True)):
             late = number == 2 and step == 0
-            parameter.grad = None if late else grad * (0.0 if step == 2 else 1.0)
+            parameter.grad = None if late else (grad * (0.0 if step == 2 else 1.0)).to(dtype)
         optimizer.step()
         if step == 1:
             again = make(params)
@@ -32,11 +35,14 @@ def trained(make, *, steps: int = 4) -> list[torch.Tensor]:
     return [parameter.detach() for parameter in params]
 
 
-def lars_by_hand(lr, momentum=0.0, weight_decay=0.0, dampening=0.0, eta=0.001, nesterov=False, eps=1e-8, exclude=False):
-    params, buffers = tensors(0), {}
+def lars_by_hand(
+    lr, momentum=0.0, weight_decay=0.0, dampening=0.0, eta=0.001, nesterov=False, eps=1e-8, exclude=False,
+    shapes=SHAPES,
+):  # fmt: skip
+    params, buffers = tensors(0, shapes), {}
     params[1].zero_()
     for step in range(4):
-        for n, (w, g) in enumerate(zip(params, tensors(step + 1), strict=True)):
+        for n, (w, g) in enumerate(zip(params, tensors(step + 1, shapes), strict=True)):
             if n == 2 and step == 0:
                 continue
             g = g * (0.0 if step == 2 else 1.0)
@@ -70,12 +76,12 @@ def test_lars_follows_its_formula(options):
 
 def lamb_by_hand(
     lr=1e-3, bias_correction=True, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, grad_averaging=True,
-    max_grad_norm=1.0, trust_clip=False, always_adapt=False,
+    max_grad_norm=1.0, trust_clip=False, always_adapt=False, shapes=SHAPES,
 ):  # fmt: skip
-    params, moments = tensors(0), {}
+    params, moments = tensors(0, shapes), {}
     params[1].zero_()
     for step in range(4):
-        grads = {n: g * (0.0 if step == 2 else 1.0) for n, g in enumerate(tensors(step + 1)) if n != 2 or step}
+        grads = {n: g * (0.0 if step == 2 else 1.0) for n, g in enumerate(tensors(step + 1, shapes)) if n != 2 or step}
         if max_grad_norm is not None:
             whole = torch.stack([g.norm() for g in grads.values()]).norm()
             grads = {n: g / max(1.0, float(whole) / max_grad_norm) for n, g in grads.items()}
@@ -106,6 +112,32 @@ def lamb_by_hand(
 )
 def test_lamb_follows_its_formula(options):
     torch.testing.assert_close(trained(lambda params: LAMB(params, **options)), lamb_by_hand(**options))
+
+
+sizes = st.lists(st.lists(st.integers(1, 40), max_size=2).map(tuple), min_size=2, max_size=5)
+some = st.floats(0.0, 0.9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(shapes=sizes, dtype=st.sampled_from([torch.float32, torch.bfloat16]), momentum=some, decay=some, clip=some)
+def test_formulas_hold_for_any_shapes_in_types_that_round(shapes, dtype, momentum, decay, clip):
+    lars = {"lr": 0.5, "momentum": momentum, "weight_decay": decay, "eta": 0.1}
+    lamb = {"lr": 0.1, "betas": (momentum, 0.9), "weight_decay": decay, "max_grad_norm": clip + 0.1}
+    near = {"rtol": 1e-3, "atol": 1e-4} if dtype is torch.float32 else {"rtol": 0.05, "atol": 0.1}
+    for kind, options, by_hand in ((LARS, lars, lars_by_hand), (LAMB, lamb, lamb_by_hand)):
+        found = trained(lambda params, kind=kind, options=options: kind(params, **options), shapes, dtype)
+        torch.testing.assert_close([tensor.double() for tensor in found], by_hand(**options, shapes=shapes), **near)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("weight", [0.001, 0.3, 0.7, 1.0])
+def test_an_average_moves_as_lerp_does_to_the_bit(dtype, weight):
+    shapes = [(), (3,), (17,), (40, 33)]
+    start, end = ([tensor.to(dtype) for tensor in tensors(seed, shapes)] for seed in (0, 1))
+    moved = [tensor.clone() for tensor in start]
+    lerp_(moved, end, weight)
+    expected = [torch.lerp(one, other, weight) for one, other in zip(start, end, strict=True)]
+    assert all(torch.equal(one, other) for one, other in zip(moved, expected, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from torch import Tensor
 from etude.core.hook import Hook
 from etude.dist.shards import forget_whole, has_shards, is_sharded, local
 from etude.errors import ConfigError
+from etude.optim.tensors import lerp_
 from etude.units import Amount, parse
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Average:
         own, others = self.tensors, list(tensors)
         if self._sharded:
             own, others = list(map(local, own)), list(map(local, others))
-        torch._foreach_lerp_(own, others, weight)
+        lerp_(own, others, weight)
 
 
 class Ema(Hook):

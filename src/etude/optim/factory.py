@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from etude.errors import ConfigError, EtudeError, UserCodeError, suggest
 from etude.optim.groups import make_groups, named_parameters
+from etude.optim.tensors import EXACT
 from etude.plan import Optimizer as OptimizerPlan
 from etude.plan import Spec
 from etude.registry import OPTIMIZERS
@@ -72,7 +73,11 @@ def _way(
 
 def _can_fuse(params: Sequence[nn.Parameter]) -> bool:
     kinds = {parameter.device.type for parameter in params}
-    return len(kinds) == 1 and kinds <= _FUSED_DEVICES and all(parameter.is_floating_point() for parameter in params)
+    if len(kinds) != 1 or not kinds <= _FUSED_DEVICES:
+        return False
+    if kinds == {"cpu"}:
+        return all(parameter.dtype in EXACT for parameter in params)
+    return all(parameter.is_floating_point() for parameter in params)
 
 
 def _is_sparse(model: nn.Module) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from etude.optim.tensors import kernels_fit, non_negative, norms, two_norms, with_grads
+from etude.optim.tensors import kernels_fit, non_negative, norm, norms, with_grads
 
 
 class LARS(Optimizer):
@@ -57,19 +57,24 @@ class LARS(Optimizer):
         return loss
 
     def _fused_way(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        """Tensor by tensor with torch's kernel for SGD, which goes through memory once.
+        """Tensor by tensor with torch's kernel for SGD, which goes through memory once. The norms come right before
+        it, so that it finds parameter and gradient in the cache.
 
         The rate of a tensor enters where the kernel has ``1 - dampening``, so that the momentum remembers it.
         """
-        momentum, decay = group["momentum"], group["weight_decay"]
-        for parameter, grad, scale in zip(params, grads, _scales_on_cpu(group, params, grads), strict=True):
-            buffers, lr, dampening = [], scale, 0.0  # type: list[Tensor], float, float
+        lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
+        adapted, eta, eps = not group.get("lars_exclude", False), group["eta"], group["eps"]
+        buffers, dampening = [], 0.0  # type: list[Tensor], float
+        for parameter, grad in zip(params, grads, strict=True):
+            scale = lr
+            if adapted and (weight := norm(parameter)) > 0 and (length := norm(grad)) > 0:
+                scale = lr * (eta * weight / (length + decay * weight + eps))
             if momentum != 0:
                 state = self.state[parameter]
                 share = 1.0 - group["dampening"] if "momentum_buffer" in state else 1.0
-                buffers, lr, dampening = [_buffer(state, parameter)], 1.0, 1.0 - scale * share
+                buffers, dampening, scale = [_buffer(state, parameter)], 1.0 - scale * share, 1.0
             torch._fused_sgd_(
-                [parameter], [grad], buffers, weight_decay=decay, momentum=momentum, lr=lr, dampening=dampening,
+                [parameter], [grad], buffers, weight_decay=decay, momentum=momentum, lr=scale, dampening=dampening,
                 nesterov=False, maximize=False, is_first_step=False, grad_scale=None, found_inf=None,
             )  # fmt: skip
 
@@ -103,18 +108,6 @@ def _buffer(state: dict[str, Any], parameter: Tensor) -> Tensor:
         state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
     buffer: Tensor = state["momentum_buffer"]
     return buffer
-
-
-def _scales_on_cpu(group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[float]:
-    """Learning rate of each tensor."""
-    lr = float(group["lr"])
-    if group.get("lars_exclude", False):
-        return [lr] * len(params)
-    eta, decay, eps = group["eta"], group["weight_decay"], group["eps"]
-    return [
-        lr * (eta * weight / (grad + decay * weight + eps) if weight > 0 and grad > 0 else 1.0)
-        for weight, grad in two_norms(params, grads)
-    ]
 
 
 def _scales(group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> Tensor:
