@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "train": "etude.api", "load": "etude.inference.load", "export": "etude.inference.load",
     "load_plan": "etude.api", "Options": "etude.build", "Hook": "etude.core.hook", "Run": "etude.core.run",
-    "Forward": "etude.core.update", "Step": "etude.core.update",
+    "Forward": "etude.core.forward", "Step": "etude.core.update",
     "Loader": "etude.data.loader", "Plan": "etude.plan", "ConfigError": "etude.errors",
     "MODELS": "etude.registry", "LOSSES": "etude.registry", "DATASETS": "etude.registry",
     "OPTIMIZERS": "etude.registry", "SCHEDULES": "etude.registry", "LOOPS": "etude.registry",
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from etude.api import load_plan as load_plan
     from etude.api import train as train
     from etude.build import Options as Options
+    from etude.core.forward import Forward as Forward
     from etude.core.hook import Hook as Hook
     from etude.core.run import Run as Run
-    from etude.core.update import Forward as Forward
     from etude.core.update import Step as Step
     from etude.data.loader import Loader as Loader
     from etude.errors import ConfigError as ConfigError

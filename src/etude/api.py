@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from etude.session import folder
 if TYPE_CHECKING:
     from etude.build import Options
     from etude.core.run import Run
+    from etude.session.session import Session
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,8 +125,19 @@ def train_config(
     trial: Trial | None = None,
 ) -> Run:
     """Train and return the run, also one that a signal has stopped: ``run.exit_code`` is that of the command."""
-    from etude.build import Options, build
     from etude.core.loop import train as train_run
+
+    run, session = _opened(config, overrides, dialect, options, trial)
+    with session:
+        train_run(run)
+    return run
+
+
+def _opened(
+    config: str | Path | Plan, overrides: Sequence[str], dialect: str, options: Options | None, trial: Trial | None
+) -> tuple[Run, Session]:
+    """Read, check and build what ``config`` says; return the run and the session to train it in."""
+    from etude.build import Options
     from etude.session.session import open_session
     from etude.session.unsaved import warn_of_unsaved_state
 
@@ -141,24 +153,29 @@ def train_config(
     spoken = dialects.of(plan)
     plan = require_sound(plan, tree, quiet=quiet)
     began, fresh = time.monotonic(), _absent(spoken.folders_made(plan, options))
-    try:
-        run = build(plan, options)
-    except BaseException as error:
-        for made in [path for path in fresh if path.is_dir()]:
-            shutil.rmtree(made, ignore_errors=True)
-        mistake = spoken.explain(error, plan)
-        if mistake is None:
-            raise
-        raise mistake from error
+    run = _built(plan, options, fresh)
     if trial is not None and trial.fast_dev_run:
         spoken.shorten_run(run)
     require_real(run, options, quiet=quiet)
     if any(hook.spec.name == "Checkpoint" for hook in plan.hooks):
         warn_of_unsaved_state(run)
     lasting = not _is_passing(trial, options)
-    with open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh):
-        train_run(run)
-    return run
+    return run, open_session(run, options, tree=tree, lasting=lasting, began=began, fresh=fresh)
+
+
+def _built(plan: Plan, options: Options, fresh: Collection[Path]) -> Run:
+    """Build a run; when that fails, explain why and remove the ``fresh`` folders that it has made."""
+    from etude.build import build
+
+    try:
+        return build(plan, options)
+    except BaseException as error:
+        for made in [path for path in fresh if path.is_dir()]:
+            shutil.rmtree(made, ignore_errors=True)
+        mistake = dialects.of(plan).explain(error, plan)
+        if mistake is None:
+            raise
+        raise mistake from error
 
 
 def go_on(options: Options) -> Options:

@@ -21,9 +21,10 @@ from etude import dialects, registry
 from etude.checkpoint.changes import facts
 from etude.config.imports import is_folder
 from etude.core.evaluation import Evaluation, metric_name, require_metric
+from etude.core.forward import Forward
 from etude.core.hook import FunctionHook, Hook, HookTable, require_points
 from etude.core.run import Run
-from etude.core.update import Forward, Step
+from etude.core.update import Step
 from etude.data.loader import Loader, is_stream
 from etude.data.seeds import seed_rank
 from etude.dist import code, group, reports

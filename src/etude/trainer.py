@@ -32,10 +32,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from etude.build import Options, meet, parallel_of, peers_of, pick_device, seed_everything, unite, wrap_for
 from etude.core import loop as loops
 from etude.core.evaluation import Evaluation, metric_name, require_metric
+from etude.core.forward import Forward
 from etude.core.hook import FunctionHook, Hook, HookTable, require_call, require_points
 from etude.core.predict import predict
 from etude.core.run import Run
-from etude.core.update import Forward, Step
+from etude.core.update import Step
 from etude.data.loader import Loader, is_stream
 from etude.data.resume import Replay
 from etude.data.seeds import seed_rank

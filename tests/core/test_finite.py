@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import etude
-from etude.core import update
+from etude.core import nonfinite
 from etude.core.hook import FunctionHook
 from etude.errors import Diverged
 
@@ -46,7 +46,7 @@ class ByOperation(TorchDispatchMode):
 
 @pytest.fixture(autouse=True)
 def device_is_far(monkeypatch):
-    monkeypatch.setattr(update, "sees_memory", lambda device: False)
+    monkeypatch.setattr(nonfinite, "sees_memory", lambda device: False)
 
 
 def job(bad: tuple[int, ...] = (), *, optimizer: Callable[..., Any] | None = None, hooks=(), **options):
@@ -106,7 +106,7 @@ def test_a_bad_loss_is_noticed_at_the_end_too():
 
 def test_bad_losses_are_skipped_as_where_each_is_read(monkeypatch):
     def trained(far: bool) -> list[float]:
-        monkeypatch.setattr(update, "sees_memory", lambda device: not far)
+        monkeypatch.setattr(nonfinite, "sees_memory", lambda device: not far)
         trainer, batches = job((3, BAD, BAD + 1, BAD + 2), nonfinite="skip")
         return flat(trainer.fit(batches, steps=20, log="10step").model)
 

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from etude.core.evaluation import Evaluation
+from etude.core.forward import Forward
 from etude.core.hook import POINTS, FunctionHook, Hook, HookTable, Periodic
 from etude.core.loop import Workflow, epochs, evaluate, fit, steps
 from etude.core.run import Run
-from etude.core.update import Forward, Step
+from etude.core.update import Step
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
 from etude.errors import Diverged, UserCodeError

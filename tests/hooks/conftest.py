@@ -9,10 +9,11 @@ import torch
 
 from etude import registry
 from etude.core.evaluation import Evaluation
+from etude.core.forward import Forward
 from etude.core.hook import Hook, HookTable
 from etude.core.loop import epochs
 from etude.core.run import Run
-from etude.core.update import Forward, Step
+from etude.core.update import Step
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
 from etude.metrics import Accuracy

@@ -12,9 +12,10 @@ from etude.build import Options
 from etude.checkpoint.store import Store
 from etude.core import loop
 from etude.core.evaluation import Evaluation
+from etude.core.forward import Forward
 from etude.core.hook import Hook, HookTable
 from etude.core.run import Run
-from etude.core.update import Forward, Step
+from etude.core.update import Step
 from etude.data.datasets.tensors import TensorData
 from etude.data.loader import Loader
 from etude.data.resume import Replay

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from etude.core.forward import Forward
 from etude.core.hook import HookTable
 from etude.core.loop import fit, steps
 from etude.core.run import Run
-from etude.core.update import Forward, Step
+from etude.core.update import Step
 from etude.optim.factory import build_optimizer
 from etude.plan import Optimizer, Spec
 

@@ -54,7 +54,7 @@ class Attempts:
         """``step`` steps are done."""
         if self._fd >= 0:
             try:
-                os.pwrite(self._fd, f"{step:{_WIDTH}}".encode(), self._at)
+                os.pwrite(self._fd, b"%*d" % (_WIDTH, step), self._at)
             except OSError:
                 self._stop_noting()
 

@@ -138,8 +138,13 @@ class Store:
         self._preparing = threading.Thread(target=self._arena.prepare, args=(size,), name="etude-prepare")
         self._preparing.start()
 
+    @property
+    def has_news(self) -> bool:
+        """Whether a save has ended since the last :meth:`poll`."""
+        return bool(self._outcomes)
+
     def poll(self) -> list[Outcome]:
-        """Return the outcome of saves since the last call. Costs nothing while there is no news."""
+        """Return the outcome of saves since the last call."""
         news: list[Outcome] = []
         while self._outcomes:
             news.append(self._outcomes.popleft())

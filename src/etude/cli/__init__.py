@@ -84,22 +84,27 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code. A user's mistake is one message, never a traceback."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = parse(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return guarded(args)
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """Read the command line; raise ``SystemExit`` where everything is said then: help, or a mistake."""
     verb = next((word for word in words if not word.startswith("-")), None)
     if words and verb is not None and words[0] == verb and verb not in VERBS:
         print(f"etude: error: no command {printable(verb)!r}; {suggest(verb, VERBS)}", file=sys.stderr)
-        return 2
+        raise SystemExit(2)
     parser = make_parser(only=verb)
-    try:
-        args, rest = parser.parse_known_args(words)
-        args.typed, args.verb = words, verb
-        place_overrides(args, rest, parser)
-    except SystemExit as stop:
-        return int(stop.code or 0)
+    args, rest = parser.parse_known_args(words)
+    args.typed, args.verb = words, verb
+    place_overrides(args, rest, parser)
     if not hasattr(args, "run"):
         parser.print_help()
-        return 0
-    return guarded(args)
+        raise SystemExit(0)
+    return args
 
 
 def place_overrides(args: argparse.Namespace, rest: list[str], parser: argparse.ArgumentParser) -> None:
@@ -173,17 +178,20 @@ def guarded(args: argparse.Namespace) -> int:
     try:
         with _own_warnings():
             return int(args.run(args) or 0)
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:
+        return _exit_code_of(error)
+
+
+def _exit_code_of(error: Exception | KeyboardInterrupt) -> int:
+    if isinstance(error, KeyboardInterrupt):
         print("etude: stopped by Ctrl-C", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:
-        from etude.dist import reports
+    from etude.dist import reports
 
-        raised = error
-        return reports.tell(raised, lambda: _report_any(raised))
+    return reports.tell(error, lambda: _report_any(error))
 
 
 def _report_any(error: Exception) -> int:

@@ -10,12 +10,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint import trust
 from etude.dist.world import World
 from etude.errors import UserError, printable
 from etude.units import parse
+
+if TYPE_CHECKING:
+    from etude.build import Options
 
 #: Signals of schedulers → exit codes, as in training.
 _EARLY = {"SIGTERM": 143, "SIGUSR1": 75}
@@ -91,7 +94,23 @@ def positive(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     with early_signals():
+        _complete(args)
+        if (args.nproc or args.nnodes > 1) and "ETUDE_LAUNCHER" not in os.environ:
+            return _launch(args)
         return _train(args)
+
+
+def _complete(args: argparse.Namespace) -> None:
+    """Read what several flags say together, and refuse what contradicts itself."""
+    if getattr(args, "config_file", None) is not None:  # what stands where CONFIG would is the first key=value
+        args.config, args.overrides = args.config_file, [*filter(None, [args.config]), *args.overrides]
+    if args.config is None:
+        raise UserError("which config? `etude train CONFIG`; `etude init DIR` makes one")
+    if args.retry and args.resume is None:
+        args.resume = ""
+    if args.restart and args.resume is not None:
+        raise UserError("--resume goes on and --restart begins at step 0: give one of them")
+    _refuse_idle_flags(args)
 
 
 @contextmanager
@@ -121,26 +140,25 @@ def early_signals() -> Iterator[None]:
 
 
 def _train(args: argparse.Namespace) -> int:
-    if getattr(args, "config_file", None) is not None:  # what stands where CONFIG would is the first key=value
-        args.config, args.overrides = args.config_file, [*filter(None, [args.config]), *args.overrides]
-    if args.config is None:
-        raise UserError("which config? `etude train CONFIG`; `etude init DIR` makes one")
-    if args.retry and args.resume is None:
-        args.resume = ""
-    if args.restart and args.resume is not None:
-        raise UserError("--resume goes on and --restart begins at step 0: give one of them")
-    _refuse_idle_flags(args)
-    if (args.nproc or args.nnodes > 1) and "ETUDE_LAUNCHER" not in os.environ:
-        return _launch(args)
     World.from_environment().announce()
     from etude import compat
     from etude.api import train_config
-    from etude.build import Options
 
     compat.install()
     if args.debug:
         print_registries()
-    options = Options(
+    options, trial = _options(args), _trial(args)
+    with trust.given(args.trust):
+        run = train_config(args.config, args.overrides, dialect=args.dialect, options=options, trial=trial)
+    if not args.quiet and run.world.is_main and run.folder is not None:
+        _draw(run.folder)
+    return run.exit_code
+
+
+def _options(args: argparse.Namespace) -> Options:
+    from etude.build import Options
+
+    return Options(
         folder=_folder(args.folder),
         resume=args.resume,
         restart=args.restart,
@@ -151,11 +169,6 @@ def _train(args: argparse.Namespace) -> int:
         grace=seconds("--grace", args.grace),
         extras=vars(args),
     )
-    with trust.given(args.trust):
-        run = train_config(args.config, args.overrides, dialect=args.dialect, options=options, trial=_trial(args))
-    if not args.quiet and run.world.is_main and run.folder is not None:
-        _draw(run.folder)
-    return run.exit_code
 
 
 def _draw(folder: Path) -> None:

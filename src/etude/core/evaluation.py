@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from etude.core.describe import where_of
+from etude.core.forward import Forward, named_losses, takes
 from etude.core.loop import evaluate
 from etude.core.run import Run
-from etude.core.update import Forward, named_losses, takes, where_of
 from etude.dist import collect, group
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of

@@ -431,6 +431,11 @@ def require_call(function: Call, what: str, *words: str, at: str = "") -> None:
         return
 
 
+def with_subject(method: Callable[..., Any], subject: Any) -> Call:
+    """Return a call of ``method`` with ``subject`` (another system's runner) in place of the run."""
+    return lambda run: method(subject)
+
+
 def number_of(run: Run, point: str) -> int:
     """The step that is meant at ``point``, counted as log lines and ``--chaos`` do: the first one is 1."""
     return run.step + (point in STEP_POINTS)

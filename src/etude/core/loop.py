@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from etude.core.describe import step_of
 from etude.core.run import Run
 from etude.core.update import settle
 from etude.errors import ConfigError, Stopped
@@ -39,17 +40,25 @@ def fit(run: Run) -> None:
         run.loop(run)
         settle(run)
     except BaseException as error:
-        run.error = error
-        hooks.on_error.each(run, beside=error)
-        hooks.after_train.each(run, beside=error)
+        _fail(run, error)
         raise
+    _finish(run)
+
+
+def _fail(run: Run, error: BaseException) -> None:
+    run.error = error
+    run.hooks.on_error.each(run, beside=error)
+    run.hooks.after_train.each(run, beside=error)
+
+
+def _finish(run: Run) -> None:
     try:
-        hooks.after_train.each(run)
+        run.hooks.after_train.each(run)
     except Stopped as stop:
         run.error = stop
-        hooks.on_error.each(run, beside=stop)
+        run.hooks.on_error.each(run, beside=stop)
         raise
-    hooks.after_run(run)
+    run.hooks.after_run(run)
 
 
 def epochs(run: Run) -> None:
@@ -134,8 +143,7 @@ def train_step(run: Run, batch: Any) -> None:
     try:
         run.outputs = run.update(run, batch)
     except Exception as error:
-        name = type(getattr(run.model, "module", run.model)).__name__
-        error.etude_step = f"model {name}, step {run.step + 1}"  # type: ignore[attr-defined]
+        error.etude_step = step_of(run)  # type: ignore[attr-defined]
         raise
     run.stage = "after_step"
     hooks.after_step(run)

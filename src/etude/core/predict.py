@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from etude.core.update import Forward, takes
+from etude.core.forward import Forward, takes
 from etude.data.move import move
 from etude.errors import UserCodeError
 from etude.losses.outputs import as_mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -51,7 +51,7 @@ class Events:
 
     writers: list[Writer] = field(default_factory=list)
     latest: dict[str, float] = field(default_factory=dict)
-    _pending: dict[str, list[Any]] = field(default_factory=dict)
+    _pending: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     _last: dict[str, Any] = field(default_factory=dict)
     _media: list[tuple[str, str, Any]] = field(default_factory=list)
     #: Step and epoch of the latest record.
@@ -63,10 +63,8 @@ class Events:
         """Record a number or a scalar tensor under ``name``."""
         if last:
             self._last[name] = value
-        elif name in self._pending:
-            self._pending[name].append(value)
         else:
-            self._pending[name] = [value]
+            self._pending[name].append(value)
 
     def put_media(self, kind: str, name: str, value: Any) -> None:
         """Record an ``image`` (H×W×C array), a ``histogram`` (any array) or a ``text``, as it is now."""
@@ -81,7 +79,7 @@ class Events:
         """Read everything that is pending and write it as one record."""
         values = _read(self._pending, self._last, self.gather)
         media = tuple(self._media)
-        self._pending, self._last, self._media = {}, {}, []
+        self._pending, self._last, self._media = defaultdict(list), {}, []
         return self.write(values, step=step, epoch=epoch, split=split, media=media)
 
     def write(
@@ -129,7 +127,7 @@ class Events:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._pending = {name: list(values) for name, values in state["pending"].items()}
+        self._pending = defaultdict(list, {name: list(values) for name, values in state["pending"].items()})
         self._last = dict(state["last"])
         self.latest = dict(state["latest"])
         for name, writer in self._stateful():

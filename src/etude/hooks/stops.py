@@ -173,10 +173,12 @@ class Stops(Hook):
         self._deadline = float("inf") if max_seconds is None else (clock() if began is None else began) + max_seconds
         self._on_start: Callable[[], None] | None = None
         self._judges: list[Checkpoint] = []
-        self._prepared = self._holds = False
+        self._duties: list[Callable[[Run], None]] | None = None
         self._peers: Peers | None = None
-        #: Called with the number of finished steps after each one, so that it is known where a run dies.
-        self.note: Callable[[int], None] | None = None
+        #: The exit code to stop with; with several ranks, what all of them have agreed on.
+        self._wished: Callable[[], int] = self._wish
+        #: Called after each step, to write down how many are done, so that it is known where a run dies.
+        self.note: Callable[[Run], None] | None = None
 
     def on_start(self, call: Callable[[], None]) -> None:
         """Have ``call`` done when everything else is ready, right before the first step."""
@@ -185,12 +187,12 @@ class Stops(Hook):
     def agree_with(self, peers: Peers) -> None:
         """Decide together with the other ranks from now on: what one of them is asked for, all of them do."""
         self._peers, peers.wish = peers, self._wish
+        self._wished = lambda: peers.stop
         if self._clock is time.monotonic:
             self._deadline, self._clock = self._deadline - time.monotonic(), peers.clock
 
     def before_train(self, run: Run) -> None:
         self._judges = [hook for hook in run.hooks if isinstance(hook, Checkpoint) and hook.best]
-        self._holds = any(not isinstance(hook, Checkpoint | Log | Stops) for hook in run.hooks.after_epoch.hooks)
         if run.peers is not None:
             self.agree_with(run.peers)
             run.peers.exchange()
@@ -208,19 +210,27 @@ class Stops(Hook):
             call()
 
     def after_step(self, run: Run) -> None:
+        if self._duties is None:
+            self._duties = self._begin(run)
+        for duty in self._duties:
+            duty(run)
+        if self._wished() or self._clock() >= self._deadline:
+            self._check(run)
+
+    def _begin(self, run: Run) -> list[Callable[[Run], None]]:
+        """After the first step, when the optimizers have their state: return what there is to do after each."""
+        duties: list[Callable[[Run], None]] = []
         if run.store is not None:
-            if not self._prepared:
-                self._prepared = True
-                run.store.prepare(run)
-            self._save_best(run)
-            run.store.poll()
-            if self._holds and run.step_in_epoch + 1 == run.steps_per_epoch:
-                run.store.hold(run)
+            run.store.prepare(run)
+            duties += [self._save_best, _poll] if self._judges else [_poll]
+            if any(not isinstance(hook, Checkpoint | Log | Stops) for hook in run.hooks.after_epoch.hooks):
+                duties.append(_hold)
         if self.note is not None:
-            self.note(run.done)
+            duties.append(self.note)
         if self._peers is not None:
-            self._peers.meet(run.step)
-        self._check(run)
+            meet = self._peers.meet
+            duties.append(lambda run: meet(run.step))
+        return duties
 
     def before_eval_step(self, run: Run) -> None:
         """A signal ends an evaluation at once when the training before it is safe; else after it."""
@@ -255,15 +265,20 @@ class Stops(Hook):
             run.stop(f"time is up at step {run.done}", exit_code=REQUEUE)
 
     def _wish(self) -> int:
-        return SIGNALS[self.signals.received][1] if self.signals.received is not None else 0
-
-    def _wished(self) -> int:
-        """The exit code that a signal asks for; with several ranks, what all of them have agreed on."""
-        if self._peers is not None:
-            return self._peers.stop
-        return 0 if self.signals.received is None else self._wish()
+        """Return the exit code that a signal asks this process for, 0 while none came."""
+        return 0 if self.signals.received is None else SIGNALS[self.signals.received][1]
 
     def _save_best(self, run: Run) -> None:
         for hook in self._judges:
             if hook.has_new_best(run):
                 run.store.save(run, metrics=hook.fresh_metrics(run))
+
+
+def _poll(run: Run) -> None:
+    run.store.poll()
+
+
+def _hold(run: Run) -> None:
+    """Have a copy of the state after an epoch's last step, for hooks that may fail at its end."""
+    if run.step_in_epoch + 1 == run.steps_per_epoch:
+        run.store.hold(run)

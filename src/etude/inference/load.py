@@ -23,8 +23,8 @@ from etude.checkpoint.find import FOLDER, find, find_best
 from etude.checkpoint.state import check_weights
 from etude.checkpoint.store import Store
 from etude.checkpoint.warm import init_from
+from etude.core.forward import Forward
 from etude.core.predict import inputs_of, predict
-from etude.core.update import Forward
 from etude.data.datasets.images import SUFFIXES, Pictures
 from etude.data.loader import Loader, is_stream
 from etude.errors import ConfigError, DataError, NoCheckpoint, UserError, nearest, printable, suggest

@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import accumulate, chain, repeat
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from etude.core.hook import PointCalls
 
-#: Seconds between two looks: often at the beginning, so that short runs are reported well too. A look takes 0.2 ms.
-_FIRST, _LATER, _SHORT = 0.02, 0.1, 2.0
+#: Seconds between two looks: often at the beginning, so that short runs are reported well too. A look takes 0.1 ms.
+_FIRST, _LATER, _SHORT = 0.05, 0.1, 2.0
 _IMPATIENT = 5e-5
 _CHANCE = random.Random()  # its own: the global one belongs to the training
 DATA, FORWARD, UPDATE, EVALUATION, CHECKPOINT, WAITING, START, END, OTHER = (
@@ -46,21 +46,22 @@ class Sampler:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._thread_id = threading.get_ident()
-        self._stop = threading.Event()
+        self._running = threading.Lock()  # waiting for a lock is one call into C; for an Event it is a page of Python
         self._thread = threading.Thread(target=self._look, name="etude-time", daemon=True)
 
     def start(self) -> None:
         self._thread_id = threading.get_ident()
+        self._running.acquire()
         self._thread.start()
 
     def stop(self) -> None:
-        self._stop.set()
         if self._thread.is_alive():
+            self._running.release()
             self._thread.join(timeout=5)
 
     def _look(self) -> None:
         began = before = time.perf_counter()
-        while not self._stop.wait(_FIRST if before - began < _SHORT else _LATER):
+        while not self._running.acquire(timeout=_FIRST if before - began < _SHORT else _LATER):
             frames = self._frames()
             now = time.perf_counter()
             what = classify(frames) if frames else OTHER
@@ -98,12 +99,15 @@ def frames_of(thread: int) -> list[FrameType]:
 def classify(frames: list[FrameType]) -> str:
     """Return what a thread does that has these frames, the innermost first; the outermost that says anything decides,
     but waiting for other processes is that wherever it happens."""
-    if any(_is_collective(one.f_code) for one in frames[:4]):
+    if any(one.f_code.co_filename.endswith(_COLLECTIVES) for one in frames[:4]):
         return WAITING
     found = OTHER
     for one in reversed(frames):
         code = one.f_code
-        seen = _hook(one.f_locals) if code in _POINT_CALLS else _seen(code, one.f_globals.get("__name__", ""))
+        if code is _POINT_CALL or code is _EACH_CALL:
+            seen = _hook(one.f_locals)
+        else:
+            seen = _seen(code.co_name, one.f_globals.get("__name__", ""))
         if seen is not None:
             found = seen
         if found not in (OTHER, DATA, FORWARD, _STOPS):
@@ -111,18 +115,12 @@ def classify(frames: list[FrameType]) -> str:
     return found
 
 
-_POINT_CALLS = (PointCalls.__call__.__code__, PointCalls.each.__code__)
+_POINT_CALL, _EACH_CALL = PointCalls.__call__.__code__, PointCalls.each.__code__
 
 
-@cache
-def _is_collective(code: CodeType) -> bool:
-    return code.co_filename.endswith(_COLLECTIVES)
-
-
-@cache  # a look at twenty frames has to cost less than what it measures
-def _seen(code: CodeType, module: str) -> str | None:
-    """Return what a frame that runs ``code`` tells, or None."""
-    name = code.co_name
+@cache  # by strings, which know their hash; that of a code object is computed anew each time
+def _seen(name: str, module: str) -> str | None:
+    """Return what a frame of the function ``name`` in ``module`` tells, or None."""
     if module.startswith("torch.optim") and name in ("step", "zero_grad"):
         return UPDATE
     if module == "etude.core.update" and name in _OPTIMIZES:
@@ -133,7 +131,7 @@ def _seen(code: CodeType, module: str) -> str | None:
         return None
     if module.startswith("etude.checkpoint"):
         return CHECKPOINT
-    if module == "etude.core.update" or name in _STEPS:
+    if module in ("etude.core.update", "etude.core.forward") or name in _STEPS:
         return FORWARD
     if name in _EVALUATES:
         return EVALUATION

@@ -174,7 +174,7 @@ class Saver:
 
     def poll(self) -> None:
         """Report saves that failed; stop for weights that are not finite."""
-        for outcome in self.store.poll():
+        for outcome in self.store.poll() if self.store.has_news else ():
             self._check(outcome)
 
     def _check(self, outcome: Outcome) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from etude.core.forward import Forward, Losses
 from etude.core.hook import Hook
 from etude.core.run import Run
-from etude.core.update import Forward, Losses, Step
+from etude.core.update import Step
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.instantiate import instantiate, instantiate_detectron2
 from etude.dialects.libai.live.data.batches import to_device

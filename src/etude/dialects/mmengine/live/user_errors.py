@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
+from etude.core.forward import takes
 from etude.core.hook import origin_of
-from etude.core.update import takes
 from etude.errors import DataError, UserCodeError, printable
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.core.hook import Hook as EngineHook
-from etude.core.hook import origin_of
+from etude.core.hook import origin_of, with_subject
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Adapted(EngineHook):
 
     def calls(self) -> Mapping[str, Callable[..., Any]]:
         return {
-            point: _call(self.hook.method_for(stage), self.runner)
+            point: with_subject(self.hook.method_for(stage), self.runner)
             for stage, point in POINT.items()
             if self.hook.acts_at(stage)
         }
@@ -71,10 +71,6 @@ class Routed(EngineHook):
 
     def calls(self) -> Mapping[str, Callable[..., Any]]:
         return {point: _named_call(self.runner, stage) for stage, point in POINT.items()}
-
-
-def _call(method: Callable[..., Any], runner: BaseRunner) -> Callable[..., Any]:
-    return lambda _: method(runner)
 
 
 def _named_call(runner: BaseRunner, stage: str) -> Callable[..., Any]:

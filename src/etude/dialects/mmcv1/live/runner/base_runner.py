@@ -11,14 +11,14 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from etude.core import loop
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.dialects.mmcv1 import files
@@ -210,15 +210,16 @@ class BaseRunner(Resuming, Registration):
             raise
         return self.outputs
 
-    def _drive(self, data_loaders: Any, workflow: Any, kwargs: dict[str, Any]) -> None:
-        """The engine's way through a run, with this runner's workflow as its loop."""
+    @contextmanager
+    def _driving(self, data_loaders: Any, workflow: Any, kwargs: dict[str, Any]) -> Iterator[Run]:
+        """Yield the engine's run with this runner's workflow as its loop."""
         self._flow, self._loaders, self._kwargs = list(workflow), list(data_loaders), kwargs
         self._turns = [(entry, count) for entry, (_, most) in enumerate(self._flow) for count in range(most)]
         engine, before = self.engine, self.engine.loop
         engine.loop = self._loop
         self._sync_hooks(force=True)
         try:
-            loop.fit(engine)
+            yield engine
         except Exception as error:
             leaving.leave(self, error)
             raise

@@ -40,7 +40,8 @@ class EpochBasedRunner(BaseRunner):
                 self._max_iters = self._max_epochs * len(data)
                 break
         self._announce(workflow, self._max_epochs)
-        self._drive(data_loaders, workflow, kwargs)
+        with self._driving(data_loaders, workflow, kwargs) as engine:
+            loop.fit(engine)
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
         """One epoch of training."""

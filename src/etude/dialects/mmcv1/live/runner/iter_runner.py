@@ -93,7 +93,8 @@ class IterBasedRunner(BaseRunner):
             self._max_iters = max_iters
         require(self._max_iters is not None, "max_iters must be specified during instantiation")
         self._announce(workflow, self._max_iters)
-        self._drive(data_loaders, workflow, kwargs)
+        with self._driving(data_loaders, workflow, kwargs) as engine:
+            loop.fit(engine)
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
         """One iteration of training."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from etude.dialects.mmcv1.live.checks import ConfigKeyError
@@ -21,8 +22,9 @@ class Wired:
     workflow: Any
     args: dict[str, Any] = field(default_factory=dict)
 
-    def run(self) -> None:
-        self.runner.run(self.loaders, self.workflow, **self.args)
+    @property
+    def run(self) -> Callable[[], None]:
+        return partial(self.runner.run, self.loaders, self.workflow, **self.args)
 
 
 #: Runs that are held back, while :func:`held_back` is open.

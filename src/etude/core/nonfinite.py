@@ -1,0 +1,122 @@
+"""Losses that are not finite: how they are noticed before they reach the parameters, and what happens then."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.core.describe import batch_ids, last_good
+from etude.core.run import Run
+from etude.errors import Diverged
+from etude.optim.finite import Unread, takes_found_inf
+
+_log = logging.getLogger("etude.core")
+
+
+class Guard:
+    """Reads each loss before it is learnt from.
+
+    ``stop`` raises :class:`~etude.errors.Diverged` at the first one that is not finite, ``skip`` leaves out the batch,
+    ``rollback`` goes back to the newest checkpoint and past the batch, both at most ``limit`` times in a row.
+    """
+
+    def __init__(self, device: torch.device, *, policy: str, limit: int) -> None:
+        self.policy, self.limit = policy, limit
+        #: How many losses in a row were bad.
+        self.bad = 0
+        self._peeks = sees_memory(device)
+
+    def is_finite(self, loss: Tensor) -> bool:
+        """Read ``loss``. Memory of the CPU is looked at directly: that waits for no device."""
+        if self._peeks and loss.dtype != torch.bfloat16:
+            return math.isfinite(loss.detach().numpy())
+        return bool(loss.isfinite())
+
+    #: Whether a process that is alone computes gradients of a loss; several ranks read it and decide together.
+    passes = is_finite
+
+    def learnt(self, run: Run) -> None:
+        """Note an update of the parameters."""
+        self.bad = 0
+
+    def refuse(self, run: Run, losses: Mapping[str, Tensor], finite: bool) -> None:
+        """Do what the policy says; ``finite``: the loss of this rank is, and that of another one is not."""
+        values = ", ".join(f"{name} {float(value.detach())}" for name, value in losses.items())
+        values = f"({values}){batch_ids(run)}"
+        if run.peers is not None:
+            values = run.peers.from_bad_ranks(values, not finite)
+        self.bad += 1
+        run.events.put("nonfinite", 1.0)
+        if self.policy == "stop" or self.bad > self.limit:
+            times = "" if self.policy == "stop" else f", {self.bad} times in a row"
+            raise Diverged(f"the loss is not finite at step {run.step + 1} {values}{times}; {last_good(run)}")
+        if self.policy == "rollback" and run.store is not None:
+            run.store.rollback(run)
+
+    def settle(self, run: Run) -> None:
+        """Let Python know of losses that only the device has looked at."""
+
+    def load(self, bad: int) -> None:
+        """Continue from a checkpoint."""
+        self.bad = bad
+
+
+class DeferredGuard(Guard):
+    """Leaves it to the device to look at the losses; Python reads what it found with the next log line or save."""
+
+    def __init__(self, optimizers: Sequence[Any], device: torch.device, *, policy: str, limit: int) -> None:
+        super().__init__(device, policy=policy, limit=limit)
+        self._unread = Unread(optimizers, device, lasting=policy == "stop")
+
+    def passes(self, loss: Tensor) -> bool:
+        """Let the device look at ``loss``; its optimizers learn nothing from a bad one."""
+        self._unread.look(loss)
+        return True
+
+    def learnt(self, run: Run) -> None:
+        if run.peers is not None:
+            self.bad = 0
+
+    def settle(self, run: Run) -> None:
+        self.bad, longest = self._unread.read()
+        if not longest:
+            return
+        if self.policy == "stop":
+            raise Diverged(f"the loss is not finite at step {run.done - self.bad + 1}; {last_good(run)}")
+        run.events.put("nonfinite", 1.0)
+        if longest > self.limit:
+            raise Diverged(f"the loss is not finite at step {run.done}, {longest} times in a row; {last_good(run)}")
+
+    def load(self, bad: int) -> None:
+        self.bad = bad
+        self._unread.set_row(bad)
+
+
+def guard_of(
+    optimizers: Sequence[torch.optim.Optimizer],
+    device: torch.device,
+    *,
+    policy: str,
+    limit: int,
+    accumulate: int,
+    precision: str,
+) -> Guard:
+    """Return the guard that waits for the device as seldom as the optimizers allow."""
+    if sees_memory(device) or precision == "fp16":
+        return Guard(device, policy=policy, limit=limit)
+    able = all(takes_found_inf(optimizer) for optimizer in optimizers)
+    if able and accumulate == 1 and policy != "rollback":
+        return DeferredGuard(optimizers, device, policy=policy, limit=limit)
+    reason = "accumulates" if accumulate > 1 else "may roll back" if able else "has an optimizer not fused"
+    _log.info("the loss is read at every step, which waits for the device: this run %s", reason)
+    return Guard(device, policy=policy, limit=limit)
+
+
+def sees_memory(device: torch.device) -> bool:
+    """Return whether Python can look at tensors of ``device`` without waiting for it."""
+    return device.type == "cpu"

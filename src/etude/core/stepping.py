@@ -1,0 +1,101 @@
+"""Optimizers that need more than a call of ``step()``: gradients of fp16 are scaled, LBFGS asks for the loss again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import reduce
+from operator import add
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from etude.core.describe import last_good
+from etude.core.forward import Forward
+from etude.core.run import Run
+from etude.errors import Diverged
+
+#: A loss scale is read every so many updates, and below this one nothing can be learnt.
+_SCALE_PERIOD, _LEAST_SCALE = 50, 1e-6
+
+
+class Stepping:
+    """How optimizers step that need more than a call of ``step()``: the methods, in the order they are called."""
+
+    def scale(self, loss: Tensor) -> Tensor:
+        return loss
+
+    def unscale(self, optimizers: Sequence[torch.optim.Optimizer]) -> None: ...
+
+    def step(self, run: Run, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.step()
+
+    def finish(self, run: Run) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Scaled(Stepping):
+    """Scales the loss, so that small gradients are not lost in fp16, and skips updates whose gradients overflow."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.scaler = torch.amp.GradScaler(device.type)
+        self._updates = 0
+
+    def scale(self, loss: Tensor) -> Tensor:
+        return self.scaler.scale(loss)
+
+    def unscale(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
+        for optimizer in optimizers:
+            self.scaler.unscale_(optimizer)
+
+    def step(self, run: Run, optimizer: torch.optim.Optimizer) -> None:
+        self.scaler.step(optimizer)
+
+    def finish(self, run: Run) -> None:
+        """Every so often, for it reads the device: a scale that keeps falling means that every step is skipped."""
+        self.scaler.update()
+        self._updates += 1
+        if self._updates % _SCALE_PERIOD == 0 and (scale := self.scaler.get_scale()) < _LEAST_SCALE:
+            raise Diverged(
+                f"the loss scale has fallen to {scale:.1e} at step {run.step + 1}: "
+                f"the gradients overflow at every step; {last_good(run)}"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.scaler.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.scaler.load_state_dict(dict(state))
+
+
+class Searching(Stepping):
+    """Gives optimizers that search the loss of the batch at other parameters, with gradients."""
+
+    def __init__(self, forward: Forward, autocast: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._forward, self._autocast = forward, autocast
+
+    def step(self, run: Run, optimizer: torch.optim.Optimizer) -> None:
+        def evaluate() -> Tensor:
+            optimizer.zero_grad()
+            with self._autocast():
+                losses, _, _ = self._forward(run.batch)
+            loss = reduce(add, losses.values())
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        if needs_closure(optimizer):
+            optimizer.step(evaluate)  # type: ignore[arg-type]
+        else:
+            optimizer.step()
+
+
+def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether ``optimizer.step`` cannot be called without a function that computes the loss again."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
