@@ -11,7 +11,7 @@ import torch
 from etude.events.console import Console, duration, format_record, number
 from etude.events.csv import Csv
 from etude.events.jsonl import Jsonl
-from etude.events.record import Events, Record
+from etude.events.record import MANY, Events, Record
 
 
 class Kept:
@@ -86,6 +86,20 @@ def test_what_was_put_and_not_written_survives_in_the_state():
     again.load_state_dict(events.state_dict())
     again.put("loss", 2.0)
     assert again.flush(step=2, epoch=0).values == {"loss": 1.5}
+
+
+@pytest.mark.parametrize("kinds", [[torch.tensor], [float], [torch.tensor, float]], ids=["tensors", "floats", "both"])
+def test_many_values_are_kept_in_rows_and_are_the_same_numbers(kinds):
+    events, again = Events(), Events()
+    for index in range(2 * MANY + 3):
+        events.put("loss", kinds[index % len(kinds)](index / 8))
+    assert len(events._pending["loss"]) == 3
+    again.load_state_dict(events.state_dict())
+    assert again.state_dict()["pending"] == events.state_dict()["pending"]
+    again.put("loss", torch.tensor(0.25))
+    count = 2 * MANY + 3
+    assert events.flush(step=1, epoch=0).values == {"loss": sum(range(count)) / 8 / count}
+    assert again.flush(step=2, epoch=0).values == {"loss": (sum(range(count)) / 8 + 0.25) / (count + 1)}
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,10 @@ class Retention:
         chosen |= {id(one) for one in ordered if self.forever and one.step and one.step % self.forever == 0}
         return [one for one in ordered if id(one) in chosen]
 
+    def keeps_all(self, count: int) -> bool:
+        """Return whether so many checkpoints all stay, whatever they are."""
+        return self.last is None or count <= self.last
+
     def ranked(self, candidates: Iterable[K]) -> list[K]:
         """Those that have the metric, best first."""
         if not self.metric:

@@ -71,6 +71,8 @@ class Store:
         self._job: Job | None = None
         self._held: Job | None = None
         self._outcomes: deque[Outcome] = deque()
+        #: Whether this store has looked for checkpoints to delete: from then on it knows of each.
+        self._pruned = False
         self._failed_in_a_row = 0
         self._entries: dict[str, Entry] = {}
         self._best = ""
@@ -215,14 +217,22 @@ class Store:
         text = f"{entry.name}\n".encode()
         try:
             self.disk.write_atomically(latest, lambda file: file.write(text))
-            if self.pruning:
+            if self.pruning and self._must_prune(entry):
                 self.prune()
             self._point_at_best()
         except OSError as error:
             self.say(f"{entry.name} is saved, but tidying up failed: {printable(str(error))}")
 
+    def _must_prune(self, entry: Entry) -> bool:
+        """Return whether the new ``entry`` replaces another one. Listing a thousand that all stay would cost more than
+        the save."""
+        steps = [one.step for one in self._entries.values()]
+        return not self._pruned or not self.retention.keeps_all(len(steps)) or steps.count(entry.step) > 1
+
     def _point_at_best(self) -> None:
         """Let the file ``best`` name the best checkpoint, where the config says by which metric."""
+        if not self.retention.metric:
+            return
         ranked = self.retention.ranked(self.entries())
         if ranked and ranked[0].name != self._best:
             self._best, text = ranked[0].name, f"{ranked[0].name}\n".encode()
@@ -250,6 +260,7 @@ class Store:
 
     def prune(self) -> list[str]:
         """Delete what retention does not keep; returns the names. The newest checkpoint is never deleted."""
+        self._pruned = True
         entries = self.entries()
         kept = {entry.name for entry in self.retention.keep(_latest_of_each_step(entries))}
         if entries:

@@ -16,6 +16,10 @@ from etude.errors import printable
 TIMING_PREFIXES = ("time/", "memory/", "throughput/", "system/")
 
 
+#: How many values of a name are kept one by one until they are written.
+MANY = 1000
+
+
 @dataclass(frozen=True)
 class Record:
     """Values of one moment: after ``step`` steps, in ``epoch``; ``split`` says of which data."""
@@ -52,6 +56,8 @@ class Events:
     writers: list[Writer] = field(default_factory=list)
     latest: dict[str, float] = field(default_factory=dict)
     _pending: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    #: The longer past of what is pending, in rows of :data:`MANY` values: a scalar tensor takes as much as 100 numbers.
+    _rows: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     _last: dict[str, Any] = field(default_factory=dict)
     _media: list[tuple[str, str, Any]] = field(default_factory=list)
     #: Step and epoch of the latest record.
@@ -64,7 +70,11 @@ class Events:
         if last:
             self._last[name] = value
         else:
-            self._pending[name].append(value)
+            values = self._pending[name]
+            values.append(value)
+            if len(values) >= MANY:
+                self._rows[name].append(_row(values))
+                values.clear()
 
     def put_media(self, kind: str, name: str, value: Any) -> None:
         """Record an ``image`` (H×W×C array), a ``histogram`` (any array) or a ``text``, as it is now."""
@@ -77,9 +87,10 @@ class Events:
 
     def flush(self, *, step: int, epoch: int, split: str = "train") -> Record:
         """Read everything that is pending and write it as one record."""
-        values = _read(self._pending, self._last, self.gather)
+        values = _read(self._pending, self._rows, self._last, self.gather)
         media = tuple(self._media)
-        self._pending, self._last, self._media = defaultdict(list), {}, []
+        self._pending, self._rows = defaultdict(list), defaultdict(list)
+        self._last, self._media = {}, []
         return self.write(values, step=step, epoch=epoch, split=split, media=media)
 
     def write(
@@ -118,7 +129,9 @@ class Events:
     def state_dict(self) -> dict[str, Any]:
         """What was put and not yet written, and how far each writer had come; nothing that the clock said."""
         last = without_timing(self._last)
-        pending = {name: numbers_of(values) for name, values in self._pending.items()}
+        pending = {
+            name: [*_numbers_in(self._rows[name]), *numbers_of(values)] for name, values in self._pending.items()
+        }
         return {
             "pending": pending if self.gather is None else self.gather(pending),
             "last": dict(zip(last, numbers_of(list(last.values())), strict=True)),
@@ -127,6 +140,7 @@ class Events:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._rows = defaultdict(list)
         self._pending = defaultdict(list, {name: list(values) for name, values in state["pending"].items()})
         self._last = dict(state["last"])
         self.latest = dict(state["latest"])
@@ -146,13 +160,16 @@ class Events:
 
 def _read(
     pending: Mapping[str, list[Any]],
+    rows: Mapping[str, list[Any]],
     last: Mapping[str, Any],
     gather: Callable[[dict[str, list[float]]], dict[str, list[float]]] | None = None,
 ) -> dict[str, float]:
     """Every pending value as a number; tensors cross to Python together, in double precision."""
     flat = [value for values in pending.values() for value in values] + list(last.values())
     numbers = iter(numbers_of(flat))
-    lists = {name: [next(numbers) for _ in values] for name, values in pending.items()}
+    lists = {
+        name: [*_numbers_in(rows.get(name, ())), *(next(numbers) for _ in values)] for name, values in pending.items()
+    }
     if gather is not None:
         lists = gather(lists)
     means = {}
@@ -169,6 +186,20 @@ def is_timing(name: str) -> bool:
 def without_timing(values: Mapping[str, Any]) -> dict[str, Any]:
     """What training determines, without what the machine does."""
     return {name: value for name, value in values.items() if not name.startswith(TIMING_PREFIXES)}
+
+
+def _row(values: list[Any]) -> Any:
+    """Return many values as one tensor, on the device that they are on."""
+    import torch
+
+    kinds = {(value.device, value.dtype) if hasattr(value, "detach") else None for value in values}
+    if len(kinds) > 1 or None in kinds:
+        return torch.tensor(numbers_of(values), dtype=torch.float64)
+    return torch.stack([value.detach().reshape(()) for value in values])
+
+
+def _numbers_in(rows: Iterable[Any]) -> list[float]:
+    return [number for row in rows for number in row.double().tolist()]
 
 
 def numbers_of(values: list[Any]) -> list[float]:

@@ -1,0 +1,118 @@
+"""Whether a long run becomes slower or larger: CPU time per step and memory of the process, early and late.
+
+    python bench/growth.py [--steps 1000000] [--checkpoints 1000] [--json FILE]
+
+The model is empty and the update only records a loss, so that the engine's own cost is all there is. Each run has a
+process of its own, a folder and all writers. Early is after 10 steps and late at the end; the time per step is that of
+the steps from there on, or up to there: a tenth of the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from _common import Ratio, report, table
+
+WARM = 10
+
+
+class Gauge:
+    """Notes the CPU time and the memory of the process when a step is reached."""
+
+    def __init__(self, *steps: int) -> None:
+        self.steps = frozenset(steps)
+        #: Step → CPU seconds before and after the look at the memory.
+        self.seconds: dict[int, tuple[float, float]] = {}
+        self.megabytes: dict[int, float] = {}
+
+    def __call__(self, run: Any) -> None:
+        if run.done in self.steps:
+            came = time.process_time()
+            gc.collect()
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            self.megabytes[run.done] = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+            self.seconds[run.done] = came, time.process_time()
+
+
+def train(steps: int, log: str, every: str | None) -> dict[str, float]:
+    """Train an empty model and return what a step cost early and late, and the memory then."""
+    import torch
+
+    import etude
+    from etude.hooks.checkpoint import Checkpoint
+
+    torch.set_num_threads(1)
+
+    def update(run: etude.Run, batch: Any) -> None:
+        run.events.put("loss", torch.zeros(()))
+
+    saving = None
+    if every is not None:
+        saving = Checkpoint(keep=steps)
+        saving.every = every
+    window = steps // 10
+    gauge = Gauge(WARM, WARM + window, steps - window, steps)
+    model = torch.nn.Linear(1, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = etude.Trainer(
+            model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), update=update, folder=folder, quiet=True,
+            hooks=[gauge],
+        )  # fmt: skip
+        trainer.fit([0] * 1000, steps=steps, log=log, checkpoint=saving)
+    spent = gauge.seconds
+    return {
+        "early": (spent[WARM + window][0] - spent[WARM][1]) / window * 1e6,
+        "late": (spent[steps][0] - spent[steps - window][1]) / window * 1e6,
+        "memory early": gauge.megabytes[WARM + window],
+        "memory late": gauge.megabytes[steps],
+    }
+
+
+def measured(*words: object) -> dict[str, float]:
+    command = [sys.executable, __file__, "--one", *(json.dumps(word) for word in words)]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(found.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--checkpoints", type=int, default=1000)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(train(*(json.loads(word) for word in args.one))))
+        return
+    steps, saves = args.steps, args.checkpoints
+    runs = {
+        f"{steps:,} steps, {steps // 100:,} records": measured(steps, "100step", None),
+        f"{steps:,} steps, one record": measured(steps, f"{steps}step", None),
+        f"{saves * 100:,} steps, {saves:,} checkpoints kept": measured(saves * 100, "100step", "100step"),
+    }
+    rows = []
+    ratios = []
+    for name, found in runs.items():
+        cells = [found[word] for word in ("early", "late", "memory early", "memory late")]
+        rows.append((name, *(f"{cell:.1f}" for cell in cells)))
+        ratios.append(
+            Ratio(f"growth: time per step at the end, of the beginning: {name}", cells[1] / cells[0], at_most=1.1)
+        )
+        ratios.append(Ratio(f"growth: memory at the end, of the beginning: {name}", cells[3] / cells[2], at_most=1.05))
+    print(table(rows, ("run", "µs CPU per step early", "late", "MB early", "late")))
+    print()
+    report(ratios, args.json)
+
+
+if __name__ == "__main__":
+    main()
