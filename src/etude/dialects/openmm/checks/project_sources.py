@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
@@ -10,6 +11,8 @@ from etude.dialects import ownership
 from etude.inspection import signatures as scan
 
 Keep = Callable[[str], bool]
+#: The way in which nearly all classes of the projects are registered.
+_PLAIN = re.compile(r"^@(\w+)\.register_module\(\)\n(?:@.*\n)*(?:class|def) (\w+)", re.MULTILINE)
 
 
 def registered(package: str, keep: Keep | None = None) -> Mapping[tuple[str, str], str]:
@@ -25,10 +28,32 @@ def registered(package: str, keep: Keep | None = None) -> Mapping[tuple[str, str
 def _registered(package: str, folder: str, keep: Keep | None) -> Mapping[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for module, file in _files(package, folder):
-        source = scan.parse(module, file) if (keep is None or keep(module)) and _registers(file) else None
-        if source is not None:
-            found.update({(entry.table, entry.name): entry.target for entry in scan.registered(source)})
+        text = _text(file) if keep is None or keep(module) else ""
+        if "register_module" in text:
+            plain = _plain(module, text)
+            found.update(_parsed(module, file) if plain is None else plain)
     return found
+
+
+def _plain(module: str, text: str) -> dict[tuple[str, str], str] | None:
+    """Return what a file registers if all of it is written in the plain way; None where the file has to be parsed.
+
+    Parsing every file took 4 s for a config of MMTracking, which uses three projects.
+    """
+    found = list(_PLAIN.finditer(text))
+    if len(found) != text.count("register_module"):
+        return None
+    for one in found:
+        before = text[: one.start()]
+        is_quoted = before.count('"""') % 2 or before.count("'''") % 2
+        if is_quoted or f" as {one[1]}" in before:
+            return None
+    return {(one[1], one[2]): f"{module}:{one[2]}" for one in found}
+
+
+def _parsed(module: str, file: str) -> dict[tuple[str, str], str]:
+    source = scan.parse(module, file)
+    return {(entry.table, entry.name): entry.target for entry in scan.registered(source)} if source else {}
 
 
 def _files(package: str, folder: str) -> Iterator[tuple[str, str]]:
@@ -42,7 +67,6 @@ def _files(package: str, folder: str) -> Iterator[tuple[str, str]]:
                 yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), os.path.join(root, name)
 
 
-def _registers(file: str) -> bool:
-    """Look quickly, so that only one file of three has to be parsed."""
+def _text(file: str) -> str:
     with open(file, encoding="utf-8", errors="replace") as opened:
-        return "register_module" in opened.read()
+        return opened.read()
