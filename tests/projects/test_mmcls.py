@@ -65,6 +65,7 @@ model["train_cfg"] = dict(
     ]
 )
 data["train"]["pipeline"].append(dict(type="RandAugment", policies=[dict(type="Solarizee")], num_policies=1))
+evaluation = dict(metric=["acuracy", "f1_score"])
 """
 
 
@@ -85,6 +86,7 @@ def test_check_finds_mistakes_and_raises_no_false_alarm(projects: Projects):
     assert "wrong.py:7: no augment is called 'BatchMixupp'; did you mean 'BatchMixup'?" in found
     assert "wrong.py:8: BatchCutMix has no parameter 'alphaa'; did you mean 'alpha'?" in found
     assert "no transform is called 'Solarizee'; did you mean 'Solarize'?" in found
+    assert "wrong.py:12: no metric is called 'acuracy'; did you mean 'accuracy'?" in found
     for right in (
         "deformable_detr/deformable_detr_r50_16x2_50e_coco.py",  # calls super(DETR, self).__init__
         "lad/lad_r50_paa_r101_fpn_coco_1x.py",  # a class that is one letter from another word

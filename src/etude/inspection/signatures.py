@@ -357,6 +357,8 @@ def class_of(target: str, *, folders: Sequence[str] = ()) -> tuple[Source, ast.C
     node = source.names.get(attribute) if source else None
     if isinstance(node, str):
         return class_of(node, folders=folders) if ":" in node else None
+    if isinstance(node, ast.Name) and node.id != attribute:  # ``OldName = NewName``
+        return class_of(f"{module}:{node.id}", folders=folders)
     return (source, node) if source is not None and isinstance(node, ast.ClassDef) else None
 
 

@@ -49,6 +49,20 @@ def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str
             _tell_arguments(low, path, value, names[kind], slips=_is_loss(path))
         elif not names:
             _tell_slips(low, path, value, registered)
+    _report_metrics(low, registered)
+
+
+def _report_metrics(low: Lowering, registered: Mapping[tuple[str, str], str]) -> None:
+    """Report a misspelt metric: the dataset knows its metrics, and would refuse it at the end of the first epoch."""
+    written = low.tree.get("evaluation", "metric")
+    target = registered.get(("DATASETS", str(low.tree.get("data", "val", "type"))))
+    if target is None:
+        return
+    known = sorted(scan.words_in(target, folders=low.folders))
+    for metric in written if isinstance(written, list | tuple) else [written]:
+        near = nearest(metric, known) if isinstance(metric, str) and metric not in known else None
+        if near is not None and is_slip(metric, near):
+            low.error(low.place("evaluation", "metric"), f"no metric is called {metric!r}", f"did you mean {near!r}?")
 
 
 def _tell_slips(low: Lowering, path: Path, value: Mapping[Any, Any], registered: Mapping[tuple[str, str], str]) -> None:
