@@ -222,11 +222,13 @@ def raised_in_worker(error: BaseException) -> UserCodeError | None:
         return None
     last = printable(str(error).strip().splitlines()[-1])
     file, line = theirs[-1]
-    return UserCodeError(f"{file}:{line}: {last} (in data worker {worker[1]}){numpy_hint(last)}")
+    return UserCodeError(f"{file}:{line}: {last} (in data worker {worker[1]}){release_hint(last)}")
 
 
-def numpy_hint(message: str) -> str:
-    """Return advice for packages that rely on what later releases of numpy refuse; often empty."""
+def release_hint(message: str) -> str:
+    """Return advice for packages that need another release of numpy or of torchvision; often empty."""
+    if "operator torchvision::" in message:  # its compiled part does not fit torch, which its import shows first
+        return "; this torchvision was built for another torch: install the one of your torch, from the same index"
     for said, releases in _OLD_NUMPY.items():
         if re.search(said, message):
             return f"; this code is for an older numpy: pip install '{releases}', or a newer release of that package"

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 
 from etude.dialects import imports
 from etude.dialects.mmcv1.overlay import layers
-from etude.errors import OutOfScope
+from etude.errors import OutOfScope, release_hint
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +97,11 @@ def test_a_folder_of_ones_own_does_not_hide_the_served_package(tmp_path):
     code = "import etude.compat as c; c.install(); import libai.mine; from libai.config import LazyCall; print(libai.mine.value)"
     said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert said.stdout.strip() == "7", said.stderr
+
+
+def test_a_torchvision_that_does_not_fit_torch_is_named():
+    if importlib.util.find_spec("torchvision") is not None:
+        pytest.skip("the torchvision that is installed brings the operator")
+    with pytest.raises(RuntimeError) as raised:  # what importing torchvision does when its compiled part did not load
+        torch.library.register_fake("torchvision::nms", lambda *boxes: None)
+    assert "this torchvision was built for another torch" in release_hint(str(raised.value))

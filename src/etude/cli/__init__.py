@@ -21,9 +21,9 @@ from etude.errors import (
     is_library,
     lost_worker,
     nearest,
-    numpy_hint,
     printable,
     raised_in_worker,
+    release_hint,
     suggest,
 )
 from etude.synonyms import elsewhere
@@ -254,7 +254,7 @@ def _report_unexpected(error: Exception) -> int:
         print("\n".join(map(printable, str(error).splitlines())), file=sys.stderr)
         return _report(in_worker)
     frames = traceback.extract_tb(error.__traceback__)
-    hint = numpy_hint(str(error))
+    hint = release_hint(str(error))
     theirs = [frame for frame in frames if not is_library(frame.filename)] or (frames[-1:] if hint else [])
     if theirs:
         _print_user_frames(error)

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from etude.config.files import display
-from etude.errors import ConfigError, EtudeError, ResumeError, is_library, printable
+from etude.errors import ConfigError, EtudeError, ResumeError, is_library, printable, release_hint
 from etude.plan import Place, Plan
 
 #: What the parts of the other systems refuse values with.
@@ -40,8 +40,9 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     message = printable(str(said)) or type(error).__name__
     if isinstance(error, FileNotFoundError) and re.search(r"\.(pth|pt|ckpt|bin|safetensors)\b|checkpoint", message):
         return ResumeError(message)
-    made = next((_kind(given) for given in _being_made(error)), None)
-    text = f"{made} cannot be made: {message}" if made else f"{type(error).__name__}: {message}"
+    hint = release_hint(message)  # where there is one, the packages are wrong, not what was being made
+    made = next((_kind(given) for given in _being_made(error)), None) if not hint else None
+    text = f"{made} cannot be made: {message}" if made else f"{type(error).__name__}: {message}{hint}"
     return ConfigError(text, at=_place_of(error, plan) or (display(plan.files[0]) if plan.files else ""))
 
 

@@ -10,7 +10,7 @@ import traceback
 import etude
 from etude.config.files import display
 from etude.dialects.openmm.errors import ConfigAssertionError, ConfigKeyError, ConfigTypeError, ConfigValueError
-from etude.errors import DataError, UserCodeError, numpy_hint, printable
+from etude.errors import DataError, UserCodeError, printable, release_hint
 
 __all__ = [
     "ConfigAssertionError",
@@ -45,7 +45,7 @@ def explain_data_error(error: Exception, where: str) -> None:
     traced = re.findall(r'File "([^"]+)", line (\d+)', str(error))  # what a worker reports its traceback
     own = [f"{file}:{line}" for file, line in traced if _is_users(file)]
     place = raised_by_user(error) or next(iter(own[::-1]), ":".join(traced[-1]) if traced else "")
-    reported = DataError(f"{where}: {kind}: {printable(said)}{f' ({place})' if place else ''}{numpy_hint(said)}")
+    reported = DataError(f"{where}: {kind}: {printable(said)}{f' ({place})' if place else ''}{release_hint(said)}")
     reported.__cause__ = error
     error.etude_reported = reported  # type: ignore[attr-defined]
 
