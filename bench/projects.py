@@ -1,7 +1,7 @@
 """Prints how much of each real project works on Étude: ``python bench/projects.py [mmcls mmpretrain …]``.
 
-Columns: modules that import; configs that load; configs that ``etude check`` finds nothing wrong with; models that build.
-The packages are those of ``make projects``.
+Columns: modules that import, here and on the original engine; configs that load; configs that ``etude check`` finds nothing
+wrong with; models that build. The packages are those of ``make projects``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,23 @@ PINS = {
         "mmselfsup-1.0.0", "mmcv-lite-2.0.1", "mmengine-0.10.7", "mmpretrain-needs", "opencv", "torchvision-0.15.2",
     ),
 }  # fmt: skip
+#: Project → the original engine's folders, where it runs without compiled code. They come first on the path.
+CONTROLS = {
+    "mmcls": ("mmcv-1.7.2", "mmengine-needs", "mmpretrain-needs", "torchvision-0.15.2"),
+    "mmpretrain": ("mmengine-0.10.7", "mmengine-needs"),
+    "mmselfsup": ("mmengine-0.10.7", "mmengine-needs"),
+}
 #: Those whose models are built by the code below; the others' need many packages more.
 BUILT = ("mmcls", "mmdet", "mmtrack")
 MODULES = """
-import importlib, pkgutil, sys, warnings
-import etude.compat
+import importlib, pkgutil, sys, types, warnings
 
 warnings.filterwarnings("ignore")
-etude.compat.install()
+if "control" in sys.argv:  # MMSelfSup's registries name a module that does not exist, at which mmengine 0.10.7 stops
+    sys.modules["mmselfsup.engine.runner"] = types.ModuleType("runner")
+else:
+    import etude.compat
+    etude.compat.install()
 package, good, names = importlib.import_module(sys.argv[1]), 0, []
 for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".", onerror=lambda name: None):
     names.append(found.name)
@@ -93,14 +102,14 @@ print(good, count)
 """
 
 
-def measured(project: str, code: str) -> list[str]:
+def measured(project: str, code: str, *, control: bool = False) -> list[str]:
     """Run ``code`` for one project in a process of its own, and return the numbers of its last line."""
     sys.path.insert(0, str(ROOT))
     from tests.projects.fetch import fetch
 
-    paths = os.pathsep.join(str(fetch(name)) for name in PINS[project])
+    paths = os.pathsep.join(str(fetch(name)) for name in (*(CONTROLS[project] if control else ()), *PINS[project]))
     done = subprocess.run(
-        [sys.executable, "-c", code, project],
+        [sys.executable, "-c", code, project, *(["control"] if control else [])],
         env={**os.environ, "PYTHONPATH": paths},
         stdout=subprocess.PIPE,
         text=True,
@@ -116,7 +125,12 @@ def main() -> None:
     for project in sys.argv[1:] or PINS:
         modules, configs = measured(project, MODULES), measured(project, CONFIGS)
         models = " of ".join(measured(project, MODELS)) if project in BUILT else "–"
-        row = (f"{modules[0]} of {modules[1]}", f"{configs[0]} of {configs[2]}", f"{configs[1]} of {configs[0]}")
+        theirs = f" (control: {measured(project, MODULES, control=True)[0]})" if project in CONTROLS else ""
+        row = (
+            f"{modules[0]} of {modules[1]}{theirs}",
+            f"{configs[0]} of {configs[2]}",
+            f"{configs[1]} of {configs[0]}",
+        )
         print(f"| {project} | {' | '.join(row)} | {models} |", flush=True)
 
 
