@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +19,24 @@ class Offline:
     exit_code: int | None = None
 
 
+#: Seconds that W&B's own process gets to write its file: the end of a run does not wait for that.
+_PATIENCE = 120.0
+
+
 def read_wandb(folder: Path) -> Offline:
-    """Return the only offline run below ``folder``."""
+    """Return the only offline run below ``folder``, once it has ended."""
+    (path,) = folder.glob("**/offline-run-*/run-*.wandb")
+    deadline = time.monotonic() + _PATIENCE
+    while (found := _read(path.read_bytes())).exit_code is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def _read(content: bytes) -> Offline:
     from wandb.proto.wandb_internal_pb2 import Record
 
-    (path,) = folder.glob("**/offline-run-*/run-*.wandb")
     found = Offline()
-    for data in _records(path.read_bytes()):
+    for data in _records(content):
         record = Record()
         record.ParseFromString(data)
         kind = record.WhichOneof("record_type")
@@ -49,6 +61,8 @@ def _records(content: bytes) -> Iterator[bytes]:
             at += 32768 - at % 32768
             continue
         length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        if at + 7 + length > len(content):  # being written
+            return
         record += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):
