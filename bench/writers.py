@@ -3,8 +3,8 @@
     python bench/writers.py [ROUNDS]
 
 Runs of the digits example are taken in turn, so that a busy machine disturbs all alike. The training loop is timed, in
-wall time and in CPU seconds of the training thread, after the trackers are open; the ratios of the best are printed, and
-what opening costs in CPU seconds of the trackers' threads, which a run pays once.
+wall time and in CPU seconds of the training thread, after the trackers are open; the ratios of the best are printed. What
+a run pays once stands beside them: opening, in CPU seconds of the trackers' threads, and its end, in seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ data:
   train: {dataset: {type: Digits, split: train}, batch_size: 64}
   val: {dataset: {type: Digits, split: val}, batch_size: 256}
 optim: {type: AdamW, lr: 1e-3}
-train: {epochs: 10, threads: 1}
+train: {epochs: 25, threads: 1}
 metrics: [Accuracy]
 log: {every: 20step, to: [%s]}
 """
@@ -45,8 +45,8 @@ class Hanging(Tracker):
         return ""
 
 
-def once(writers: str, *, hang: bool = False) -> tuple[float, float, float]:
-    """Return wall time, CPU seconds of the training thread, and CPU seconds until the trackers are open."""
+def once(writers: str, *, hang: bool = False) -> tuple[float, float, float, float]:
+    """Return wall time, CPU seconds of the training thread and until the trackers are open, and seconds of the end."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         config = Path(folder) / "c.yaml"
         config.write_text(CONFIG % writers)
@@ -65,24 +65,27 @@ def once(writers: str, *, hang: bool = False) -> tuple[float, float, float]:
                 run.events.writers.append(Hanging(options.folder))
             wall, cpu = time.perf_counter(), time.thread_time()
             session.train()
-            return time.perf_counter() - wall, time.thread_time() - cpu, opening
+            wall, cpu, end = time.perf_counter() - wall, time.thread_time() - cpu, time.perf_counter()
+        return wall, cpu, opening, time.perf_counter() - end
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     torch.set_num_threads(1)
     kinds = {"none": ("", False), "all": (ALL, False), "hanging": ("", True)}
-    times: dict[str, list[tuple[float, float, float]]] = {name: [] for name in kinds}
+    times: dict[str, list[tuple[float, ...]]] = {name: [] for name in kinds}
     for number in range(rounds + 1):
         for name, (writers, hang) in kinds.items():
             taken = once(writers, hang=hang)
             if number:  # the first round imports the packages
                 times[name].append(taken)
     base = [min(column) for column in zip(*times["none"], strict=True)]
-    print("writers    wall s   ratio   CPU s of the training thread   ratio   opening, CPU s")
+    print("writers    wall s   ratio   CPU s of the training thread   ratio   opening, CPU s   end, s")
     for name, taken in times.items():
-        wall, cpu, opening = (min(column) for column in zip(*taken, strict=True))
-        print(f"{name:<9} {wall:7.2f} {wall / base[0]:7.3f} {cpu:30.2f} {cpu / base[1]:7.3f} {opening:16.2f}")
+        wall, cpu, opening, end = (min(column) for column in zip(*taken, strict=True))
+        print(
+            f"{name:<9} {wall:7.2f} {wall / base[0]:7.3f} {cpu:30.2f} {cpu / base[1]:7.3f} {opening:16.2f} {end:8.2f}"
+        )
 
 
 if __name__ == "__main__":

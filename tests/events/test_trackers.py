@@ -63,6 +63,32 @@ def test_records_come_in_order_and_the_id_is_kept_for_a_resume(tmp_path):
     assert second.jobs[0].known_as == "id-1" and "system/process_megabytes" in second.got[0][1]
 
 
+def test_records_are_gathered_and_sent_in_rounds_with_the_time_they_were_written_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(outbox, "ROUND", 300.0)
+
+    class Rounds(Collect):
+        times, rounds = [], 0
+
+        def scalars(self, values, step):
+            super().scalars(values, step)
+            self.times.append(outbox.put_time())
+
+        def flush(self):
+            self.rounds += 1
+
+    gathering = Rounds(tmp_path, system=False)
+    gathering.write(record(1))
+    gathering._outbox.settle()
+    before, rounds = time.time(), gathering.rounds
+    for step in (2, 3, 4):
+        gathering.write(record(step))
+    after = time.time()
+    assert [step for step, _ in gathering.got] == [1]
+    gathering.close()
+    assert [step for step, _ in gathering.got] == [1, 2, 3, 4] and gathering.rounds == rounds + 1
+    assert before <= gathering.times[1] <= gathering.times[3] <= after
+
+
 def test_a_tracker_that_is_too_slow_drops_and_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "WAITING", 10)
     gate = threading.Event()

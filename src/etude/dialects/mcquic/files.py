@@ -54,7 +54,8 @@ class Saver:
         self.logger.setLevel(loggingLevel)
         self._handlers: list[logging.Handler] = []
         self._hear(logging.FileHandler(_free(folder, f"{time.strftime(_STAMP)}.log"), encoding="utf-8"), _FORMAT)
-        self._files, self._outbox = EventFiles(), Outbox("TensorBoard")
+        self._files = EventFiles()
+        self._outbox = Outbox("TensorBoard", after=self._files.flush)
         self._shows = tensorboard and is_installed(EventFiles.package)
         if self._shows:
             self._outbox.put(self._files.begin, folder)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import inspect
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from etude.events.trackers.outbox import put_time
 from etude.events.trackers.service import Service
 from etude.events.trackers.tracker import Job, Tracker
 
-#: Seconds between two calls that send metrics, and the most that MLflow takes in one.
-_PAUSE, _MOST = 1.0, 1000
+#: Metrics that MLflow takes in one call.
+_MOST = 1000
 
 
 class MlflowRun(Service):
     """A run of an MLflow experiment, written by its id: MLflow's active run belongs to a thread."""
 
     package, extra = "mlflow", "tracking"
+    uri: str | None = None
+    id = ""
     _activated = False
 
     def begin(
@@ -31,7 +33,6 @@ class MlflowRun(Service):
 
         self.uri, self.client = uri, MlflowClient(uri)
         self._metrics: list[Any] = []
-        self._sent = 0.0
         if run_id:
             self.client.update_run(run_id, status="RUNNING")
             self.id = run_id
@@ -45,6 +46,8 @@ class MlflowRun(Service):
         """Make this run the active one of the calling thread, for ``mlflow.log_metric(...)`` in a user's code."""
         import mlflow
 
+        if not self.id:  # it could not be opened
+            return
         if self.uri is not None:
             mlflow.set_tracking_uri(self.uri)
         if mlflow.active_run() is None:
@@ -53,10 +56,11 @@ class MlflowRun(Service):
 
     def deactivate(self) -> None:
         """Undo :meth:`activate`, in the same thread."""
-        import mlflow
-
         if self._activated:
+            import mlflow
+
             mlflow.end_run()
+            self._activated = False
 
     def params(self, values: Mapping[str, Any]) -> None:
         from mlflow.entities import Param
@@ -71,16 +75,13 @@ class MlflowRun(Service):
         self.client.log_batch(self.id, tags=[RunTag(key, str(value)) for key, value in values.items()])
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Send what came within a second in one call: a call costs 10 ms of Python, which training would wait for."""
         from mlflow.entities import Metric
 
-        now = time.time()
-        self._metrics += [Metric(_key(key), float(value), int(now * 1000), step) for key, value in values.items()]
-        if now - self._sent >= _PAUSE or len(self._metrics) > _MOST:
-            self._sent = now
-            self._send_metrics()
+        now = int(put_time() * 1000)
+        self._metrics += [Metric(_key(key), float(value), now, step) for key, value in values.items()]
 
-    def _send_metrics(self) -> None:
+    def flush(self) -> None:
+        """Send the metrics in one call: a call costs 10 ms of Python, which training would wait for."""
         waiting, self._metrics = self._metrics, []
         for start in range(0, len(waiting), _MOST):
             self.client.log_batch(self.id, metrics=waiting[start : start + _MOST])
@@ -113,7 +114,7 @@ class MlflowRun(Service):
             mlflow.pytorch.log_model(model, name, **settings)
 
     def finish(self) -> None:
-        self._send_metrics()
+        self.flush()
         self.client.set_terminated(self.id)
 
 

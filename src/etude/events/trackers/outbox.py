@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import queue
+import sys
 import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,20 +18,30 @@ from etude.errors import printable
 #: Calls that may wait, and seconds that the end of a run waits for one call: any, the first, which may take a login, or
 #: the last, and one that sends files.
 WAITING, PATIENCE, OPENING, SENDING = 1000, 10.0, 60.0, 600.0
-_PAUSE = 15.0
+#: Seconds between two rounds of calls. Many small calls would take the interpreter from training as many times.
+ROUND = 2.0
+#: Seconds without a call after which ``idle`` is called.
+_QUIET = 15.0
+_current = threading.local()
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
 class Outbox:
     """Calls for the service ``name``, made in order. ``put`` never waits: what does not fit is dropped and counted.
 
-    A call that raises switches the service off with one warning. ``idle`` is called when nothing came for a while.
+    Calls are gathered and made in rounds, the first at once. ``after`` is called at the end of each round, ``idle``
+    when nothing came for a while. A call that raises switches the service off with one warning.
     """
 
-    def __init__(self, name: str, *, idle: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, name: str, *, after: Callable[[], object] | None = None, idle: Callable[[], object] | None = None
+    ) -> None:
         self.name, self.dropped = name, 0
-        self._idle = idle
-        self._queue: queue.Queue[Callable[[], object] | None] = queue.Queue(WAITING)
+        self._after, self._idle = after, idle
+        #: When it was put, and the call.
+        self._calls: deque[tuple[float, Callable[[], object]]] = deque()
+        self._wake = threading.Event()
+        self._closing = False
         self._last: Callable[[], object] | None = None
         self._failed = ""
         self._warned = False
@@ -39,6 +49,7 @@ class Outbox:
         self._patience, self._least = OPENING, 0.0
         #: When the thread began the call that it makes; None while it has nothing to do.
         self._since: float | None = None
+        self._heard = time.monotonic()
         self._thread = threading.Thread(target=self._serve, name=f"etude-{name}", daemon=True)
 
     def put(self, call: Callable[..., object], *args: Any, **settings: Any) -> None:
@@ -49,15 +60,17 @@ class Outbox:
                 self._warned = True
                 warnings.warn(f"{self.name} failed and is switched off; training goes on: {self._failed}", stacklevel=3)
             return
-        if self._thread.ident is None:
-            self._thread.start()
-            _open.add(self)
-        try:
-            self._queue.put_nowait(partial(call, *args, **settings))
-        except queue.Full:
+        if len(self._calls) < WAITING:
+            self._calls.append((time.time(), partial(call, *args, **settings)))
+        else:
             self.dropped += 1
             if self.dropped == 1:
                 warnings.warn(f"{self.name} is too slow: records are dropped, training goes on", stacklevel=3)
+        if self._thread.ident is None:
+            self._thread.start()
+            _open.add(self)
+        elif 2 * len(self._calls) == WAITING:
+            self._wake.set()
 
     def send(self, call: Callable[..., object], *args: Any) -> None:
         """Have a call made that sends files, which the end of the run waits for."""
@@ -66,6 +79,17 @@ class Outbox:
     def _patiently(self, call: Callable[..., object], *args: Any) -> None:
         self._least = self._patience = SENDING  # a service may send in the background, and wait in a later call
         call(*args)
+
+    def begin(self, package: str, call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
+        """Have the service opened. Wait only if the program has imported ``package``: then it may use it next."""
+        if package in sys.modules:
+            return self.ask(call, *args, **settings)
+        self.put(call, *args, **settings)
+        return None
+
+    def settle(self) -> None:
+        """Wait until all calls so far were made, as long as the end of a run would."""
+        self.ask(lambda: None)
 
     def ask(self, call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
         """Have a call made and wait for its result, as long as the end of a run would; None when there is none."""
@@ -79,23 +103,20 @@ class Outbox:
                 done.set()
 
         self.put(answered)
+        self._wake.set()
         while self._thread.is_alive() and not self._is_stuck() and not done.wait(0.05):
             pass
         return answer[0] if answer else None
 
     def close(self, last: Callable[[], object] | None = None) -> None:
         """Wait a little for what is left and for ``last``, the final call, then say what was lost."""
-        self._last = last
+        self._last, self._closing = last, True
         _open.discard(self)
-        asked = False
+        self._wake.set()
         while self._thread.is_alive() and not self._is_stuck():
-            if not asked:
-                with suppress(queue.Full):
-                    self._queue.put(None, timeout=0.05)
-                    asked = True
             self._thread.join(0.05)
         if self._thread.is_alive():
-            self.dropped += sum(call is not None for call in list(self._queue.queue))
+            self.dropped += len(self._calls)
             lost = f"{self.dropped} records were not sent" if self.dropped else "its last call is left behind"
             warnings.warn(f"{self.name} does not answer; {lost}", stacklevel=3)
         elif self._failed and not self._warned:
@@ -114,25 +135,40 @@ class Outbox:
 
     def _serve(self) -> None:
         try:
-            while (call := self._next()) is not None:
-                self._since = time.monotonic()
-                call()
-                self._since, self._patience = None, max(self._least, PATIENCE)
+            while not self._make_round():
+                self._wake.wait(ROUND)
+                self._wake.clear()
             if self._last is not None:
-                self._patience, self._since = max(self._least, OPENING), time.monotonic()
-                self._last()
+                self._patience = max(self._least, OPENING)
+                self._make(self._last)
         except Exception as error:
             self._failed = printable(f"{type(error).__name__}: {error}")[:300]
 
-    def _next(self) -> Callable[[], object] | None:
-        while True:
-            try:
-                return self._queue.get(timeout=_PAUSE)
-            except queue.Empty:
-                if self._idle is not None:
-                    self._since = time.monotonic()
-                    self._idle()
-                    self._since = None
+    def _make_round(self) -> bool:
+        """Make the calls that wait; return whether they were the last."""
+        closing = self._closing  # read first: nothing comes after it
+        if self._calls:
+            while self._calls:
+                _current.put_at, call = self._calls.popleft()
+                self._make(call)
+            _current.put_at = 0.0
+            if self._after is not None:
+                self._make(self._after)
+            self._heard = time.monotonic()
+        elif self._idle is not None and not closing and time.monotonic() - self._heard > _QUIET:
+            self._make(self._idle)
+            self._heard = time.monotonic()
+        return closing
+
+    def _make(self, call: Callable[[], object]) -> None:
+        self._since = time.monotonic()
+        call()
+        self._since, self._patience = None, max(self._least, PATIENCE)
+
+
+def put_time() -> float:
+    """Return when the call that an outbox makes in this thread was put, in seconds since 1970; elsewhere, now."""
+    return float(getattr(_current, "put_at", 0.0) or time.time())
 
 
 @atexit.register

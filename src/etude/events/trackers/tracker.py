@@ -47,7 +47,7 @@ class Tracker(Service):
         self.require(f"writing to {self.name}")
         self.folder, self.checkpoint = Path(folder), checkpoint
         self._system = System() if system else None
-        self._outbox = Outbox(self.name, idle=self._idle)
+        self._outbox = Outbox(self.name, after=self.flush, idle=self._idle)
         self._step = 0
         self._began = False
         self._job = Job(self.folder, "")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from etude.events.trackers.outbox import put_time
 from etude.events.trackers.service import Service
 from etude.events.trackers.tracker import Job, Tracker
 
@@ -33,7 +34,7 @@ class WandbRun(Service):
         return str(self.run.id)
 
     def row(self, values: Mapping[str, Any], **options: Any) -> None:
-        self.run.log(dict(values), **options)
+        self.run.log({"_timestamp": put_time(), **values}, **options)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         self.row({**values, "step": step})

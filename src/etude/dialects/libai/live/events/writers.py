@@ -79,7 +79,8 @@ class TensorboardXWriter(EventWriter):
     def __init__(self, log_dir: str, window_size: int = 20, **kwargs: Any) -> None:
         EventFiles.require("the TensorBoard writer")
         self._window_size, self._arguments = window_size, (log_dir, kwargs)
-        self._files, self._outbox = EventFiles(), Outbox("TensorBoard")
+        self._files = EventFiles()
+        self._outbox = Outbox("TensorBoard", after=self._files.flush)
         self._is_open = False
         self._last_write = -1
         if self.opens_at_once:
@@ -89,13 +90,14 @@ class TensorboardXWriter(EventWriter):
     def _writer(self) -> Any:
         """The ``SummaryWriter``, for calls of one's own."""
         self._open()
+        self._outbox.settle()
         return self._files.writer
 
     def _open(self) -> None:
         if not self._is_open:
             self._is_open = True
             folder, options = self._arguments
-            self._outbox.ask(self._files.begin, folder, **options)
+            self._outbox.put(self._files.begin, folder, **options)
 
     def write(self) -> None:
         storage = get_event_storage()

@@ -124,8 +124,10 @@ class OutboxHook(LoggerHook):
     @property
     def outbox(self) -> Outbox:
         if "_outbox" not in vars(self):
-            self._outbox = Outbox(type(self).__name__)
+            self._outbox = Outbox(type(self).__name__, after=self._flush)
         return self._outbox
+
+    def _flush(self) -> None: ...
 
 
 class TrackerHook(OutboxHook):
@@ -138,6 +140,13 @@ class TrackerHook(OutboxHook):
         if not given and not is_installed(kind.package):
             raise MissingPackage(kind.package, type(self).__name__, kind.extra or None)
         self.service = kind()
+
+    def begin(self, *args: Any, **settings: Any) -> Any:
+        """Have the tracker opened, in its thread; a program that has imported its package waits for it."""
+        return self.outbox.begin(self.service.package, self.service.begin, *args, **settings)
+
+    def _flush(self) -> None:
+        self.service.flush()
 
     @master_only
     def after_run(self, runner: BaseRunner) -> None:

@@ -47,11 +47,12 @@ class TensorboardLoggerHook(TrackerHook):
         super().before_run(runner)
         if self.log_dir is None:
             self.log_dir = os.path.join(runner.work_dir or ".", "tf_logs")
-        self.outbox.ask(self.service.begin, self.log_dir)
+        self.begin(self.log_dir)
 
     @property
     def writer(self) -> Any:
         """The ``SummaryWriter``, for calls of one's own."""
+        self.outbox.settle()
         return self.service.writer
 
     @master_only
@@ -91,11 +92,12 @@ class WandbLoggerHook(TrackerHook):
     def before_run(self, runner: BaseRunner) -> None:
         super().before_run(runner)
         metrics = [{"name": name, "summary": kind} for name, kind in (self.define_metric_cfg or {}).items()]
-        self.outbox.ask(self.service.begin, metrics, **(self.init_kwargs or {}))
+        self.begin(metrics, **(self.init_kwargs or {}))
 
     @property
     def wandb(self) -> Any:
-        """The package, for calls of one's own."""
+        """The package, for calls of one's own, with the run that is open."""
+        self.outbox.settle()
         return need("wandb", "WandbLoggerHook", extra="tracking")
 
     @master_only
@@ -143,7 +145,7 @@ class MlflowLoggerHook(TrackerHook):
     @master_only
     def before_run(self, runner: BaseRunner) -> None:
         super().before_run(runner)
-        if self.outbox.ask(self.service.begin, active_run(), experiment=self.exp_name or ""):
+        if self.begin(active_run(), experiment=self.exp_name or ""):
             self.service.activate()
         if self.tags is not None:
             self.outbox.put(self.service.tags, self.tags)
@@ -152,8 +154,11 @@ class MlflowLoggerHook(TrackerHook):
 
     @property
     def mlflow(self) -> Any:
-        """The package, for calls of one's own."""
-        return need("mlflow", "MlflowLoggerHook", extra="tracking")
+        """The package, for calls of one's own, with the run that is open."""
+        mlflow = need("mlflow", "MlflowLoggerHook", extra="tracking")
+        self.outbox.settle()
+        self.service.activate()
+        return mlflow
 
     @master_only
     def log(self, runner: BaseRunner) -> None:
@@ -198,11 +203,12 @@ class NeptuneLoggerHook(TrackerHook):
 
     @master_only
     def before_run(self, runner: BaseRunner) -> None:  # mmcv's does not settle who clears the buffer either
-        self.outbox.ask(self.service.begin, **(self.init_kwargs or {}))
+        self.begin(**(self.init_kwargs or {}))
 
     @property
     def run(self) -> Any:
         """Neptune's run, for calls of one's own."""
+        self.outbox.settle()
         return self.service.run
 
     @master_only
@@ -232,11 +238,12 @@ class ClearMLLoggerHook(TrackerHook):
     @master_only
     def before_run(self, runner: BaseRunner) -> None:
         super().before_run(runner)
-        self.outbox.ask(self.service.begin, **(self.init_kwargs or {}))
+        self.begin(**(self.init_kwargs or {}))
 
     @property
     def task(self) -> Any:
         """ClearML's task, for calls of one's own."""
+        self.outbox.settle()
         return self.service.task
 
     @master_only
@@ -264,11 +271,12 @@ class DvcliveLoggerHook(TrackerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch)
         self.open(DvcLiveRun, given=dvclive is not None)
         self.model_file = model_file
-        self.outbox.ask(self.service.begin, dvclive, **kwargs)
+        self.begin(dvclive, **kwargs)
 
     @property
     def dvclive(self) -> Any:
         """The ``Live`` object, for calls of one's own."""
+        self.outbox.settle()
         return self.service.live
 
     @master_only
@@ -353,7 +361,7 @@ class PaviLoggerHook(OutboxHook):
     def before_run(self, runner: BaseRunner) -> None:
         super().before_run(runner)
         settings = {"name": os.path.basename(runner.work_dir or "run"), **(self.init_kwargs or {})}
-        self.outbox.ask(self._begin, settings)
+        self.outbox.put(self._begin, settings)
 
     def _begin(self, settings: dict[str, Any]) -> None:
         self.writer = self.pavi.SummaryWriter(**settings)

@@ -40,13 +40,19 @@ class TrackerVisBackend(BaseVisBackend):
     def _open(self, *args: Any, **settings: Any) -> Any:
         self._kind.require(type(self).__name__)
         self._service = self._kind()
-        return self._outbox.ask(self._service.begin, *args, **settings)
+        return self._outbox.begin(self._kind.package, self._service.begin, *args, **settings)
 
     @property
     def _outbox(self) -> Outbox:
         if "_calls" not in vars(self):
-            self._calls = Outbox(type(self).__name__)
+            self._calls = Outbox(type(self).__name__, after=lambda: self._service.flush())
         return self._calls
+
+    @property
+    def _opened(self) -> Any:
+        """The service, once it is open: for calls of one's own."""
+        self._outbox.settle()
+        return self._service
 
     def _put(self, method: str, *args: Any, **options: Any) -> None:
         self._outbox.put(getattr(self._service, method), *args, **options)
@@ -93,7 +99,7 @@ class TensorboardVisBackend(TrackerVisBackend):
     @property
     @force_init_env
     def experiment(self) -> Any:
-        return self._service.writer
+        return self._opened.writer
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
@@ -141,6 +147,7 @@ class WandbVisBackend(TrackerVisBackend):
     @property
     @force_init_env
     def experiment(self) -> Any:
+        self._outbox.settle()
         return needed("wandb", "WandbVisBackend")
 
     @force_init_env
@@ -221,7 +228,9 @@ class MLflowVisBackend(TrackerVisBackend):
     @property
     @force_init_env
     def experiment(self) -> Any:
-        return needed("mlflow", "MLflowVisBackend")
+        mlflow = needed("mlflow", "MLflowVisBackend")
+        self._opened.activate()
+        return mlflow
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
@@ -279,6 +288,7 @@ class ClearMLVisBackend(TrackerVisBackend):
     @property
     @force_init_env
     def experiment(self) -> Any:
+        self._outbox.settle()
         return needed("clearml", "ClearMLVisBackend")
 
     @force_init_env
@@ -311,7 +321,7 @@ class NeptuneVisBackend(TrackerVisBackend):
     @property
     @force_init_env
     def experiment(self) -> Any:
-        return self._service.run
+        return self._opened.run
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
@@ -345,7 +355,7 @@ class DVCLiveVisBackend(TrackerVisBackend):
     @property
     @force_init_env
     def experiment(self) -> Any:
-        return self._service.live
+        return self._opened.live
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
@@ -378,7 +388,7 @@ class AimVisBackend(TrackerVisBackend):
     @property
     @force_init_env
     def experiment(self) -> Any:
-        return self._service.run
+        return self._opened.run
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
