@@ -30,7 +30,11 @@ def make_runs(root: Path, count: int, steps: int) -> None:
         rows = ({"step": s, "epoch": 0, "split": "train", "loss": 1 / s, "lr": 0.1} for s in range(1, steps + 1))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         best = {"val/accuracy": [number / count, steps]}
-        status = {"state": "finished", "step": steps, "plan": {"optim.lr": number % 5}, "best": best, "last": {}}
+        plan = {f"part.key{key}": key for key in range(40)} | {"optim.lr": number % 5}
+        status = {
+            "state": "finished", "step": steps, "total": steps, "dialect": "native", "plan": plan, "best": best,
+            "last": {"train/loss": 1 / steps}, "began": 1.7e9 + number, "seconds": 60.0,
+        }  # fmt: skip
         (folder / "status.json").write_text(json.dumps(status))
 
 

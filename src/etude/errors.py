@@ -200,6 +200,8 @@ def is_slip(one: str, other: str) -> bool:
 
 def printable(text: str) -> str:
     """``text`` on one line without control characters, so that a name or message cannot forge log lines."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from etude.errors import MissingExtra, UserError
 

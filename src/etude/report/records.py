@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -134,7 +135,12 @@ class _Source:
 
 def record_files(folder: Path) -> list[tuple[Path, Callable[[], Normalise]]]:
     """Return the files of a run folder that hold records, each with a reader of their rows."""
-    own = [(folder / name, _native) for name in ("metrics.jsonl", "timing.jsonl") if (folder / name).is_file()]
+    here = os.fspath(folder)
+    own = [
+        (Path(path), _native)
+        for path in (os.path.join(here, "metrics.jsonl"), os.path.join(here, "timing.jsonl"))
+        if os.path.isfile(path)
+    ]
     if own:
         return own
     logs = sorted(folder.glob("*.log.json"))

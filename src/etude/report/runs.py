@@ -14,6 +14,7 @@ from typing import Any
 
 from etude.errors import UserError, printable
 from etude.metrics.direction import improves, is_scored, lower_is_better
+from etude.report.lines import number
 from etude.report.records import CLOCK, Records, record_files
 from etude.report.status import FINISHED, read_json, state_of
 
@@ -55,21 +56,21 @@ def find_runs(root: str | Path) -> list[Path]:
         raise UserError(f"there is no folder {printable(str(top))}")
     if not top.is_dir():
         raise UserError(f"{printable(str(top))} is a file; give a folder with runs")
-    return sorted(_below(str(top), 0))
+    return [Path(found) for found in sorted(_below(str(top), 0), key=lambda found: found.split(os.sep))]
 
 
-def _below(folder: str, depth: int) -> Iterator[Path]:
+def _below(folder: str, depth: int) -> Iterator[str]:
     try:
         with os.scandir(folder) as found:
             entries = list(found)
     except OSError:
         return
     names = {entry.name for entry in entries}
-    if any(mark in names for mark in _MARKS) or any(name.endswith(".log.json") for name in names):
-        yield Path(folder)
+    if not names.isdisjoint(_MARKS) or any(name.endswith(".log.json") for name in names):
+        yield folder
         return
     if any(os.path.isfile(os.path.join(folder, n, "vis_data", "scalars.json")) for n in names if _TIMESTAMP.match(n)):
-        yield Path(folder)
+        yield folder
         return
     for entry in entries:
         if depth < _DEEPEST and entry.name not in _PASSED and entry.is_dir(follow_symlinks=False):
@@ -98,9 +99,9 @@ def _is_run(folder: Path) -> bool:
 
 def _changed(folder: Path) -> float:
     times = [0.0]
-    for name in (*(path for path, _ in record_files(folder)), folder / "status.json"):
+    for name in (*(path for path, _ in record_files(folder)), os.path.join(folder, "status.json")):
         try:
-            times.append(Path(name).stat().st_mtime)
+            times.append(os.stat(name).st_mtime)
         except OSError:
             continue
     return max(times)
@@ -108,7 +109,7 @@ def _changed(folder: Path) -> float:
 
 def summarise(folder: Path, root: Path | None = None, *, records: Records | None = None) -> RunInfo:
     """Sum a run up: from ``status.json`` where the run ended in order, else from its records."""
-    status = read_json(folder / "status.json")
+    status = read_json(os.path.join(folder, "status.json"))
     state = state_of(folder, status)
     last, best = _floats(status.get("last")), _bests(status.get("best"))
     step, began, seconds = _whole(status.get("step")), _real(status.get("began")), _real(status.get("seconds"))
@@ -140,9 +141,14 @@ def summarise(folder: Path, root: Path | None = None, *, records: Records | None
 def name_of(folder: Path, root: Path | None = None) -> str:
     """Return a run's name: its path below ``root``, or the last parts of it that say anything."""
     if root is not None and folder != root:
-        return folder.relative_to(root).as_posix()
+        return _inside(str(folder), str(root))
     here = folder.absolute()
     return f"{here.parent.name}/{here.name}" if _TIMESTAMP.fullmatch(here.name) else here.name
+
+
+def _inside(folder: str, root: str) -> str:
+    """Return ``folder`` without ``root`` before it; ``Path.relative_to`` takes as long as reading the run does."""
+    return folder if root == os.curdir else folder[len(root.rstrip(os.sep)) + 1 :]
 
 
 def _dialect(folder: Path) -> str:
@@ -175,12 +181,18 @@ def best_of(records: Records) -> dict[str, tuple[float, int]]:
 
 def changed_keys(runs: Sequence[RunInfo]) -> dict[Path, dict[str, Any]]:
     """Return, for each run, the plan's keys whose values differ among the runs."""
-    values: dict[str, Counter[str]] = {}
+    first: dict[str, Any] = {}
+    several: set[str] = set()
+    counts: Counter[str] = Counter()
     for run in runs:
+        counts.update(run.plan.keys())
         for key, value in run.plan.items():
-            values.setdefault(key, Counter())[repr(value)] += 1
+            known = first.setdefault(key, value)
+            # The text decides: 1 and True are equal, NaN and NaN are not.
+            if known is not value and key not in several and repr(known) != repr(value):
+                several.add(key)
     planned = sum(1 for run in runs if run.plan)
-    differing = [key for key, seen in values.items() if len(seen) > 1 or sum(seen.values()) < planned]
+    differing = [key for key in first if key in several or counts[key] < planned]
     return {run.path: {key: run.plan[key] for key in differing if key in run.plan} for run in runs}
 
 
@@ -217,8 +229,6 @@ def metric_of(run: RunInfo, name: str) -> float | None:
 
 
 def _floats(given: Any) -> dict[str, float]:
-    from etude.report.lines import number
-
     pairs = given.items() if isinstance(given, dict) else ()
     return {str(name): value for name, raw in pairs if (value := number(raw)) is not None}
 

@@ -18,10 +18,11 @@ STATES = (RUNNING, FINISHED, FAILED, INTERRUPTED, RESUMABLE, UNKNOWN)
 _FRESH = 60.0
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: str | Path) -> dict[str, Any]:
     """Return the object in ``path``; an empty one where it is missing, cut off or of another kind."""
     try:
-        found = json.loads(path.read_bytes())
+        with open(path, "rb") as file:
+            found = json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
