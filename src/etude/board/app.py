@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from importlib.metadata import version
@@ -27,6 +28,8 @@ from etude.errors import MissingExtra, UserError
 _MOST_RUNS, _POINTS = 40, 1200
 _PAUSE = 1.0
 _HEARTBEAT = 15.0
+#: Lets a browser compile the library in another thread while it loads; that halves the time until it is ready.
+_COMPILE_AT_ONCE = b"//# allFunctionsCalledOnLoad\n"
 _STATIC = {
     "board.css": ("etude.board", "text/css"),
     "board.js": ("etude.board", "text/javascript"),
@@ -38,6 +41,8 @@ _STATIC = {
 def make_app(root: Path, *, hosts: tuple[str, ...] = (), token: str = "") -> Starlette:
     """Return the app that shows the runs below ``root``."""
     board = Board(Index(root))
+    # The runs are read while a browser starts and loads the page.
+    threading.Thread(target=board.index.look_ahead, name="etude-index", daemon=True).start()
     routes = [
         Route("/", board.page),
         Route("/static/{name}", board.static),
@@ -55,7 +60,7 @@ class Board:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._plotly = _plotly().encode()
+        self._plotly = _plotly()
         self._refreshing: asyncio.Lock = asyncio.Lock()
         self._next = 0.0
         #: Tells pages that the server was started again, so that their version counts for nothing.
@@ -155,9 +160,10 @@ def _file(package: str, name: str) -> str:
     return (files(package) / "static" / name).read_text(encoding="utf-8")
 
 
-def _plotly() -> str:
+def _plotly() -> bytes:
+    """Return the library as ``plotly.offline.get_plotlyjs`` does, which imports much that the board does not need."""
     try:
-        from plotly.offline import get_plotlyjs
+        library = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
     except ImportError:
         raise MissingExtra("plotly", "board", "the board") from None
-    return str(get_plotlyjs())
+    return _COMPILE_AT_ONCE + library

@@ -6,9 +6,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from etude.errors import UserError
 from etude.report.compare import compare, plan_of
 from etude.report.records import Records, record_files
 from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
@@ -39,6 +41,11 @@ class Index:
         self._gone: dict[str, int] = {}
         self._records: OrderedDict[str, tuple[threading.Lock, Records]] = OrderedDict()
         self._searched = -_SEARCH
+
+    def look_ahead(self) -> None:
+        """Read the runs before anybody asks; a folder that cannot be read is reported when somebody does."""
+        with suppress(UserError, OSError):
+            self.refresh()
 
     def refresh(self) -> int:
         """Look for new and changed runs; return the version."""

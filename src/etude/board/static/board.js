@@ -4,7 +4,7 @@ const $ = id => document.getElementById(id);
 const STATES = ["running", "finished", "failed", "interrupted", "resumable", "unknown"];
 const TABS = ["curves", "table", "details", "compare"];
 const state = { board: "", version: 0, all: new Map(), shown: [], chosen: [], at: "", tab: "curves", wanted: "", data: {},
-  panels: new Map(), groups: new Map(), colours: new Map(), zoom: {}, strong: "", sort: { key: "began", up: false } };
+  panels: new Map(), undrawn: [], groups: new Map(), colours: new Map(), zoom: {}, strong: "", sort: { key: "began", up: false } };
 
 const el = (tag, text, attributes = {}) => {
   const node = document.createElement(tag);
@@ -38,7 +38,7 @@ function colourOf(name) {
 }
 
 // Ask for what changed since the last answer; return the names of the runs that did.
-async function loadRuns() {
+async function loadRuns(then = () => {}) {
   const found = await get("/api/runs", [["board", state.board], ["since", state.version]]);
   if (found.board !== state.board) state.all.clear();
   for (const name of found.gone) state.all.delete(name);
@@ -50,8 +50,15 @@ async function loadRuns() {
   state.version = found.version;
   $("root").textContent = found.root;
   state.chosen = state.chosen.filter(name => state.all.has(name));
+  then();
   filter();
   return found.runs.map(run => run.name);
+}
+
+// The newest run that has something to show.
+function firstRun() {
+  const newest = [...state.all.values()].sort(ORDERS.began);
+  return newest.find(run => run.metric) ?? newest[0];
 }
 
 const ORDERS = {
@@ -127,7 +134,7 @@ async function show(again) {
   $("drawing").hidden = state.tab !== "curves";
   for (const button of document.querySelectorAll("[role=tab]")) button.setAttribute("aria-selected", button.dataset.tab === state.tab);
   try {
-    if (state.tab === "curves") { if (again) await loadCurves(); drawCurves(); }
+    if (state.tab === "curves") { if (again) await Promise.all([loadCurves(), Charts.ready()]); drawCurves(); }
     else if (state.tab === "table") drawTable();
     else if (state.tab === "details") await drawDetails();
     else await drawCompare();
@@ -149,17 +156,28 @@ async function loadZoom(metric, low, high) {
 }
 
 function drawCurves() {
+  if (!window.Plotly) return;  // it is on its way
   const words = $("metrics").value.toLowerCase();
   const names = [...new Set(Object.values(state.data).flatMap(run => Object.keys(run.curves)))].filter(name => name.toLowerCase().includes(words));
   drawHint(names);
   drawLegend();
   $("weight").textContent = Number($("smooth").value).toFixed(2);
   for (const [name, panel] of state.panels) if (!names.includes(name)) { Plotly.purge(panel.plot); panel.box.remove(); state.panels.delete(name); }
+  const drawn = state.panels.size > 0;
+  state.undrawn = [];
   for (const title of Charts.GROUPS) {
     const here = names.filter(name => Charts.group(name) === title), grid = groupOf(title);
     grid.parentElement.hidden = !here.length;
-    for (const name of here) drawPanel(name, grid);
+    state.undrawn.push(...here.map(name => [name, grid]));
   }
+  if (drawn) while (state.undrawn.length) drawPanel(...state.undrawn.shift()); else drawNext();
+}
+
+// Draw one chart after the other and let the browser show each: the first is there before the last is drawn.
+function drawNext() {
+  if (!state.undrawn.length) return;
+  drawPanel(...state.undrawn.shift());
+  setTimeout(drawNext);
 }
 
 function groupOf(title) {
@@ -359,10 +377,10 @@ function alive(up, text) {
 
 (async () => {
   state.chosen = new URLSearchParams(location.hash.slice(1)).getAll("run");
-  await loadRuns();
-  if (!state.chosen.length && state.shown.length) state.chosen = [(state.shown.find(run => run.metric) ?? state.shown[0]).name];
-  state.at = state.chosen[0] ?? state.at;
-  filter();
+  await loadRuns(() => {
+    if (!state.chosen.length && state.all.size) state.chosen = [firstRun().name];
+    state.at = state.chosen[0] ?? state.at;
+  });
   await show(true);
   const stream = new EventSource("/events");
   let busy = false, again = false;

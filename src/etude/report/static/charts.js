@@ -48,6 +48,9 @@ const Charts = (() => {
       yaxis: { ...axis, type: options.log ? "log" : "linear", exponentformat: "e", ...(options.log ? { dtick: null } : {}) } };
   }
 
+  // The library is large: the rest of a page need not wait for it.
+  const ready = () => window.Plotly ? Promise.resolve() : new Promise(done => document.getElementById("plotly").addEventListener("load", done));
+
   function draw(target, curves, options = {}) {
     return Plotly.react(target, traces(curves, options.smooth || 0), layout(options),
       { displayModeBar: false, responsive: true, doubleClick: "reset+autosize" });
@@ -84,5 +87,5 @@ const Charts = (() => {
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   }
-  return { GROUPS, colour, group, draw, panel, say, themeButton };
+  return { GROUPS, colour, group, ready, draw, panel, say, themeButton };
 })();
