@@ -116,17 +116,20 @@ import etude
 
 
 class Slow(etude.Hook):
-    priority = 55  # before the log, where the processes meet
+    priority = 55  # before the log
 
     def after_step(self, run):
         if run.world.rank == 1:
-            time.sleep(0.1)
+            time.sleep(0.3)
 """
 
 
-def test_time_spent_waiting_for_another_process_is_accounted(jobs, folder):
+@pytest.mark.parametrize(("meet", "every"), [("log", "1step"), ("backward", "1ep")])
+def test_time_spent_waiting_for_another_process_is_accounted(jobs, folder, meet, every):
     (folder / "slow.py").write_text(SLOW)
-    words = ["imports=[job.py, slow.py]", "+hooks=[slow.Slow]", "log.every=1step", "train.epochs=2"]
-    jobs.run("train", "config.yaml", *words, "-q", "--folder", "waits", cwd=folder)
-    spent = json.loads((folder / "waits" / "status.json").read_text())["time"]
-    assert spent["waiting for other processes"] > 0.3  # of the second that the other one sleeps
+    words = ["imports=[job.py, slow.py]", "+hooks=[slow.Slow]", f"log.every={every}", "checkpoint.every=2ep"]
+    words += ["train.epochs=2"]
+    jobs.run("train", "config.yaml", *words, "-q", "--folder", meet, cwd=folder)
+    spent = json.loads((folder / meet / "status.json").read_text())["time"]
+    # The other one sleeps for 3 seconds, of which 0.6 are before the two validations.
+    assert spent["waiting for other processes"] > 1.2

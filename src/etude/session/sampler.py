@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from etude.core.hook import PointCalls
+from etude.session.exchange import waits_for_peers
 
 #: Seconds between two looks: often at the beginning, so that short runs are reported well too. A look takes 0.1 ms.
 _FIRST, _LATER, _SHORT = 0.05, 0.1, 2.0
@@ -45,12 +46,12 @@ class Sampler:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._thread_id = threading.get_ident()
+        self._thread_id, self._native_id = threading.get_ident(), threading.get_native_id()
         self._running = threading.Lock()  # waiting for a lock is one call into C; for an Event it is a page of Python
         self._thread = threading.Thread(target=self._look, name="etude-time", daemon=True)
 
     def start(self) -> None:
-        self._thread_id = threading.get_ident()
+        self._thread_id, self._native_id = threading.get_ident(), threading.get_native_id()
         self._running.acquire()
         self._thread.start()
 
@@ -65,6 +66,8 @@ class Sampler:
             frames = self._frames()
             now = time.perf_counter()
             what = classify(frames) if frames else OTHER
+            if what == FORWARD and waits_for_peers(frames, self._native_id):
+                what = WAITING
             self.seconds[what] = self.seconds.get(what, 0.0) + now - before
             before = now
 
