@@ -65,6 +65,7 @@ def test_open_search_overlay_compare_and_keys(browser, root):
         expect(page.locator("#table tbody tr").first).to_contain_text("a/20261116-100000", timeout=LONG)
         page.keyboard.press("4")
         expect(page.locator("#compare")).to_contain_text("optim.lr", timeout=LONG)
+        expect(page.locator("#compare .better").first).to_be_visible(timeout=LONG)
         page.keyboard.press("1")
         page.keyboard.press("/")
         page.keyboard.type("b/2026")

@@ -17,7 +17,7 @@ const two = value => String(Math.floor(value)).padStart(2, "0");
 const time = seconds => seconds == null ? "–" : seconds >= 3600 ? `${Math.floor(seconds / 3600)}:${two(seconds / 60 % 60)}:${two(seconds % 60)}` : `${Math.floor(seconds / 60)}:${two(seconds % 60)}`;
 const ago = began => {
   const passed = Date.now() / 1000 - began;
-  return passed < 90 ? "now" : passed < 5400 ? `${Math.round(passed / 60)} min ago` : passed < 129600 ? `${Math.round(passed / 3600)} h ago` : `${Math.round(passed / 86400)} d ago`;
+  return passed < 90 ? "now" : passed < 5400 ? `${Math.round(passed / 60)}m ago` : passed < 129600 ? `${Math.round(passed / 3600)}h ago` : `${Math.round(passed / 86400)}d ago`;
 };
 const get = async (path, query = []) => {
   const answer = await fetch(path + (query.length ? "?" + new URLSearchParams(query) : ""));
@@ -98,7 +98,8 @@ function drawList() {
     const cut = run.name.lastIndexOf("/") + 1, name = el("span", run.name.slice(0, cut), { class: "name" });
     if (cut) name.append(el("small", run.name.slice(cut))); else name.textContent = run.name;
     const more = el("span", null, { class: "more" });
-    more.append(el("span", run.state, { class: `state ${run.state}` }), ` · ${run.step}${run.total ? "/" + run.total : ""} · ${time(run.seconds)}`);
+    const steps = run.total && run.step !== run.total ? `${run.step}/${run.total}` : run.step;
+    more.append(el("span", run.state, { class: `state ${run.state}` }), ` · ${steps} · ${time(run.seconds)}`);
     if (run.began) more.append(` · ${ago(run.began)}`);
     const line = (...cells) => { const box = el("div"); box.append(...cells); return box; };
     row.append(swatch, line(name, el("span", run.metric ? number(best(run)) : "", { class: "best" })), line(more, el("span", run.metric.replace(/^(val|test)\//, ""), { class: "metric" })),
@@ -327,10 +328,21 @@ async function drawCompare() {
   const [a, b] = state.chosen.slice(-2), found = await get("/api/diff", [["a", a], ["b", b]]);
   const cell = text => { const box = el("td"); box.append(text.includes("\n") ? el("pre", text) : text); return box; };
   const named = run => { const box = el("th"), swatch = el("span", null, { class: "swatch" }); swatch.style.background = colourOf(run); box.append(swatch, run); return box; };
+  const both = (title, rows) => part(title, table([el("th", ""), named(a), named(b)], rows));
   const titles = { plan: "Plan", code: "Code", data: "Data", environment: "Environment", metric: "Where the metrics part" };
   const parts = Object.entries(titles).map(([kind, title]) => [title, found.filter(one => one.kind === kind)]).filter(([, rows]) => rows.length);
-  target.replaceChildren(...parts.map(([title, rows]) => part(title, table([el("th", ""), named(a), named(b)], rows.map(one => [el("td", one.key, { class: "key" }), cell(one.a), cell(one.b)])))));
-  if (!parts.length) target.replaceChildren(el("div", "No difference: plan, code, data, environment and metrics are the same.", { class: "empty" }));
+  const pages = parts.map(([title, rows]) => both(title, rows.map(one => [el("td", one.key, { class: "key" }), cell(one.a), cell(one.b)])));
+  if (!parts.length) pages.push(el("div", "No difference: plan, code, data, environment and metrics are the same.", { class: "empty" }));
+  if (state.chosen.length > 2) pages.unshift(el("p", `${state.chosen.length} runs are chosen; these are the two chosen last.`, { class: "soft" }));
+  target.replaceChildren(both("Best values", results(state.all.get(a), state.all.get(b))), ...pages);
+}
+
+// The best values of two runs beside each other, the better one in bold; then steps and time.
+function results(a, b) {
+  const metrics = [...new Set([...Object.keys(a.best), ...Object.keys(b.best)])].sort((x, y) => x.startsWith("train/") - y.startsWith("train/"));
+  const cell = (mine, other, name) => el("td", number(mine), { class: mine !== other && (lowerIsBetter(name) ? mine < other : mine > other) ? "better" : "" });
+  return [...metrics.map(name => [el("td", name, { class: "key" }), cell(a.best[name], b.best[name], name), cell(b.best[name], a.best[name], name)]),
+    [el("td", "state", { class: "key" }), a.state, b.state], [el("td", "step", { class: "key" }), a.step, b.step], [el("td", "time", { class: "key" }), time(a.seconds), time(b.seconds)]];
 }
 
 const press = {
