@@ -65,6 +65,19 @@ def test_mistakes_get_the_near_word(command, make_run):
     assert "did you mean 'finished'" in command("runs", "--state", "finishd").err
     assert "did you mean 'train/loss'" in command("runs", "--sort", "train/los").err
     assert "did you mean 'train/loss'" in command("show", "runs", "-m", "train/lss").err
+    assert "did you mean 'loss'" in command("show", "runs", "-m", "lss").err
+
+
+def test_a_missing_folder_of_runs_is_answered_with_what_makes_it(command):
+    for verb in ("runs", "show", "board"):
+        said = command(verb)
+        assert said.code == 2 and "there is no folder runs; `etude train CONFIG` makes it" in said.err
+
+
+def test_show_ends_with_the_last_records_of_the_log(command):
+    trained(command, "-q", "--folder", "r")
+    last = command("show", "r", "--tail", "2").out.splitlines()[-2:]
+    assert "val: loss" in last[0] and "finished: " in last[1]
 
 
 def test_states(command, make_run):

@@ -33,7 +33,8 @@ def serve(root: Path, *, host: str, port: int, expose: bool = False, token: str 
     if host not in LOOPBACK and not expose:
         raise UserError(f"--host {printable(host)} lets others in; add --expose, then a token is asked for")
     if not root.is_dir():
-        raise UserError(f"there is no folder {printable(str(root))}")
+        hint = "; `etude train CONFIG` makes it" if root == Path("runs") else ""
+        raise UserError(f"there is no folder {printable(str(root))}{hint}")
     try:
         import uvicorn
 

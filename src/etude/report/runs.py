@@ -53,7 +53,8 @@ def find_runs(root: str | Path) -> list[Path]:
     """Return every run folder below ``root`` (or ``root`` itself), in the order of their paths."""
     top = Path(root)
     if not top.exists():
-        raise UserError(f"there is no folder {printable(str(top))}")
+        hint = "; `etude train CONFIG` makes it" if top == Path("runs") else ""
+        raise UserError(f"there is no folder {printable(str(top))}{hint}")
     if not top.is_dir():
         raise UserError(f"{printable(str(top))} is a file; give a folder with runs")
     return [Path(found) for found in sorted(_below(str(top), 0), key=lambda found: found.split(os.sep))]

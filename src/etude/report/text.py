@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from etude.errors import UserError, printable, suggest
+from etude.errors import UserError, nearest, printable, suggest
 from etude.metrics.direction import is_scored
 from etude.preview.draw import text_plot
 from etude.report.records import CLOCK, Curve, Records
@@ -16,6 +17,8 @@ from etude.report.runs import RunInfo
 from etude.report.status import read_json
 
 _NARROWEST = 24
+#: A line of a run's last words: after the time it is indented.
+_SUMMARY = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d   ")
 
 
 def chosen(records: Records, asked: Sequence[str]) -> list[str]:
@@ -30,7 +33,9 @@ def chosen(records: Records, asked: Sequence[str]) -> list[str]:
     for pattern in asked:
         hits = [n for n in names if pattern in (n, n.partition("/")[2]) or fnmatchcase(n, pattern)]
         if not hits:
-            raise UserError(f"the run has no curve {printable(pattern)!r}; {suggest(pattern, names)}")
+            meant = nearest(pattern, [*names, *(name.partition("/")[2] for name in names)])
+            hint = f"did you mean {meant!r}?" if meant else suggest(pattern, names)
+            raise UserError(f"the run has no curve {printable(pattern)!r}; {hint}")
         found += [name for name in hits if name not in found]
     return found
 
@@ -125,7 +130,7 @@ def show(info: RunInfo, records: Records, names: Iterable[str], *, log: bool = F
     warned = [printable(str(text)) for text in given] if isinstance(given, list) else []
     if warned:
         lines += ["", "warnings", *(f"  {text}" for text in warned[:10])]
-    last = log_tail(info.path, tail)
+    last = log_tail(info.path, tail, summary=False)
     return lines + (["", "log", *(f"  {line}" for line in last)] if last else [])
 
 
@@ -143,19 +148,23 @@ def log_file(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def log_tail(folder: Path, count: int) -> list[str]:
-    """Return the last lines of the log, without control characters; only its end is read."""
+def log_tail(folder: Path, count: int, *, summary: bool = True) -> list[str]:
+    """Return the last lines of the log, without control characters; only its end is read.
+
+    Without ``summary``, the lines that a run ends with are left out, which are indented.
+    """
     path = log_file(folder)
     if path is None or count <= 0:
         return []
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(0, size - 400 * count))
+            file.seek(max(0, size - 400 * (count if summary else count + 30)))
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return []
-    return [printable(line) for line in text.splitlines()[-count:]]
+    lines = [line for line in text.splitlines() if summary or not _SUMMARY.match(line)]
+    return [printable(line) for line in lines[-count:]]
 
 
 def duration(seconds: float) -> str:
