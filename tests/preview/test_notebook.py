@@ -29,8 +29,8 @@ def test_run_plot_gives_a_figure(run):
     figure = run.plot()
     assert {trace.name for trace in figure.data} == {"train/loss", "val/loss"}
     assert len(run.plot("train/lr").data[0].x) > 3
-    with pytest.raises(UserError, match="nothing to plot"):
-        run.plot("no/such")
+    with pytest.raises(UserError, match="no curve 'train/lss'; did you mean 'train/loss'"):
+        run.plot("train/lss")
 
 
 def test_without_plotly_the_extra_is_named(run, monkeypatch):

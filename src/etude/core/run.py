@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from etude.core.hook import Hook, HookTable
 from etude.dist.world import World
+from etude.errors import UserError, suggest
 from etude.events.record import Events
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ class Run:
         from etude.preview.notebook import figure
 
         history = self._history()
+        if history and (unknown := [name for name in names if name not in history]):
+            raise UserError(f"the run has no curve {unknown[0]!r}; {suggest(unknown[0], history)}")
         usual = [name for name in history if name == "train/loss" or name.startswith("val/")]
         return figure({name: history.get(name, []) for name in names or usual or history})
 
