@@ -157,6 +157,13 @@ def test_a_missing_package_is_answered_before_training(workdir, monkeypatch, nam
         WRITERS.get(name)(workdir)
 
 
+def test_list_knows_every_writer_of_the_docs(capfd):
+    page = (Path(__file__).parents[2] / "docs" / "trackers.md").read_text()
+    named = [name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
+    listed = Commands(capfd)("list", "writers").out
+    assert len(named) == 12 and all(re.search(rf"\b{name}\(folder", listed) for name in named)
+
+
 def test_the_best_checkpoint_is_found(tmp_path):
     for step, accuracy in ((1, 0.5), (2, 0.9), (3, 0.7)):
         folder = tmp_path / "checkpoints" / f"step-{step:09}"

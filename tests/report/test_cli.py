@@ -68,6 +68,34 @@ def test_mistakes_get_the_near_word(command, make_run):
     assert "did you mean 'loss'" in command("show", "runs", "-m", "lss").err
 
 
+PICTURES = """
+import warnings
+import numpy as np
+import etude
+
+
+class Pictures(etude.Hook):
+    def after_epoch(self, run):
+        run.events.put_media("image", "sample", np.zeros((4, 4, 3)))
+        warnings.warn("too <dark>")
+"""
+
+
+def test_a_report_has_every_part_of_a_real_run_and_a_picture(command, workdir):
+    (workdir / "pictures.py").write_text(PICTURES)
+    words = ["+imports=[pictures.py]", "+hooks=[pictures.Pictures]", "+log.to=[media]", "optim.lr=0.02"]
+    trained(command, *words, "-q", "--folder", "r")
+    said = command("report", "r", "-o", "x.html", "--png", "x.png", "--metric", "val/*")
+    assert said.code == 0, said.err
+    assert Path("x.png").read_bytes().startswith(b"\x89PNG")
+    heads = ["Overview", "Validation", "Training", "Learning rate and momentum", "Throughput, time and memory"]
+    heads += ["Where the time went", "When hooks acted", "Images", "Plan", "Parameter groups", "Hooks", "Environment"]
+    page = Path("x.html").read_text()
+    assert re.findall(r"<h2 id=[^>]*>([^<]*)</h2>", page) == heads
+    assert "too &lt;dark&gt;" in page and "too <dark>" not in page and "data:image/png;base64," in page
+    assert "override" in page and "c.yaml:" in page and "forward/backward" in page and "Pictures" in page
+
+
 def test_a_missing_folder_of_runs_is_answered_with_what_makes_it(command):
     for verb in ("runs", "show", "board"):
         said = command(verb)
