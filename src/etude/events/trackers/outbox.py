@@ -89,7 +89,8 @@ class Outbox:
 
     def settle(self) -> None:
         """Wait until all calls so far were made, as long as the end of a run would."""
-        self.ask(lambda: None)
+        if threading.current_thread() is not self._thread:  # which would wait for itself
+            self.ask(lambda: None)
 
     def ask(self, call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
         """Have a call made and wait for its result, as long as the end of a run would; None when there is none."""
