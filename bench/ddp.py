@@ -1,11 +1,14 @@
 """Several processes: Étude beside a raw DDP loop by hand with the same features, and what starts and saves cost.
 
-    python bench/ddp.py [--ranks 1,2,4,8] [--steps 300] [--rounds 7] [--width 256] [--json FILE]
+    python bench/ddp.py [--ranks 1,2,4,8] [--steps 300] [--rounds 7] [--width 256] [--only rates|jobs] [--json FILE]
 
 Rates: both sides run in the same processes in turn, several rounds, so that a busy machine disturbs both alike; each
-side counts with its best round. Features on both sides: DDP, AdamW, clipping, a finite loss on all ranks, a mean loss
-every 50 steps. Starts: from the command to the end of the first step. A restart: from the last step before a rank is
-killed to the next one. A stall: how long training waits for a save of 50 MB, against one copy of that memory.
+side counts with its best round. Features on both sides: DDP, AdamW, clipping, one decision of all ranks at every step
+(is the loss finite, does anybody want to stop, is the time up), a mean loss every 50 steps.
+
+Jobs: a start is from the command to the end of the first step, a restart from the last step before a rank is killed to
+the next one. A stall is how long training waits for a save of 50 MB, against one copy of the memory that the rank has to
+save, made by the same processes right after it.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -25,29 +30,48 @@ from _common import Ratio, report
 from torch import distributed, nn
 
 JOB = '''
-import json, os, time
+import time
+import torch
+from torch import distributed
 import etude
+from etude.dist.shards import is_sharded, local
 
 class Clock(etude.Hook):
-    """Writes the time of every step of rank 0, and how long each save stalls it."""
+    """Writes the time of every step of rank 0, how long each save stalls it, and how long a copy does that."""
 
     def before_train(self, run):
-        save = run.store.store.save if run.store is not None else None
-        def timed(state, **options):
-            run.store.store.wait()
+        saver, self.copied = run.store, None
+        save = saver.save
+
+        def timed(run, **options):
+            saver.store.wait()
+            distributed.barrier()
             began = time.perf_counter()
-            save(state, **options)
-            self.note(f"stall {time.perf_counter() - began}")
-        if save is not None and run.world.rank == 0:
-            run.store.store.save = timed
+            save(run, **options)
+            self.note(run, "stall", time.perf_counter() - began)
+            saver.store.wait()
+            self.copy(run)
+
+        saver.save = timed
+
+    def copy(self, run):
+        """One copy of what this rank has to save, by all ranks that have something, at the same moment."""
+        if self.copied is None:
+            whole = 3 * sum(local(param).numel() for param in run.model.parameters())
+            self.copied = torch.rand(whole), torch.zeros(whole)
+        distributed.barrier()
+        began = time.perf_counter()
+        if run.world.rank == 0 or is_sharded(run.model):
+            self.copied[1].copy_(self.copied[0])
+        self.note(run, "copy", time.perf_counter() - began)
 
     def after_step(self, run):
-        if run.world.rank == 0:
-            self.note(f"step {time.time()}")
+        self.note(run, "step", time.time())
 
-    def note(self, text):
-        with open("clock.txt", "a") as file:
-            file.write(text + chr(10))
+    def note(self, run, word, value):
+        if run.world.rank == 0:
+            with open("clock.txt", "a") as file:
+                file.write(f"{word} {value}" + chr(10))
 '''
 CONFIG = """\
 imports: [job.py]
@@ -69,6 +93,7 @@ def model_of(width: int) -> nn.Module:
 
 def by_hand(width: int, steps: int, inputs: torch.Tensor, targets: torch.Tensor) -> float:
     world, losses, began = distributed.get_world_size(), [], 0.0
+    stop, begin = threading.Event(), time.monotonic()  # a handler of signals would set the first
     model = model_of(width)
     if world > 1:
         model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -79,13 +104,17 @@ def by_hand(width: int, steps: int, inputs: torch.Tensor, targets: torch.Tensor)
             began = time.perf_counter()
         order = torch.randint(len(inputs), (64 // world,))
         loss = nn.functional.cross_entropy(model(inputs[order]), targets[order])
-        bad = (~loss.detach().isfinite()).double().reshape(1)
-        work = distributed.all_reduce(bad, distributed.ReduceOp.MAX, async_op=True) if world > 1 else None
+        bad = not math.isfinite(loss.detach().numpy())
+        agreed = torch.tensor([stop.is_set(), time.monotonic() - begin, bad], dtype=torch.float64)
+        work = distributed.all_reduce(agreed, distributed.ReduceOp.MAX, async_op=True) if world > 1 else None
         loss.backward()
         if work is not None:
             work.wait()
-        if bad.item():
+        wished, now, bad = agreed.tolist()
+        if bad:
             raise SystemExit("the loss is not finite")
+        if wished or now > 3600:
+            raise SystemExit("stopped")
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -147,8 +176,8 @@ def rates_of(ranks: int, steps: int, args: argparse.Namespace) -> Ratio:
     return Ratio(name, rates["etude"] / rates["by hand"], at_least=0.98, note=note)
 
 
-def job(folder: Path, *words: str, strategy: str, width: int) -> tuple[float, list[float], list[float]]:
-    """Seconds to the first step, the times of all steps, and the stalls of saves."""
+def job(folder: Path, *words: str, strategy: str, width: int) -> tuple[float, dict[str, list[float]]]:
+    """Seconds to the first step, and what the clock has written: the times of steps, stalls of saves, and copies."""
     (folder / "job.py").write_text(JOB)
     (folder / "config.yaml").write_text(CONFIG % (width, width, strategy))
     (folder / "clock.txt").unlink(missing_ok=True)
@@ -158,38 +187,22 @@ def job(folder: Path, *words: str, strategy: str, width: int) -> tuple[float, li
         command, cwd=folder, check=True, stderr=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     lines = [line.split() for line in (folder / "clock.txt").read_text().splitlines()]
-    steps = [float(value) for word, value in lines if word == "step"]
-    return steps[0] - began, steps, [float(value) for word, value in lines if word == "stall"]
-
-
-def copy_of(width: int) -> float:
-    """Seconds for one copy of the memory of a model with AdamW's two moments; the best of a few."""
-    size = 3 * sum(param.numel() for param in model_of(width).parameters())
-    source, target = torch.rand(size), torch.zeros(size)
-    best = 1e9
-    for _ in range(5):
-        began = time.perf_counter()
-        target.copy_(source)
-        best = min(best, time.perf_counter() - began)
-    return best
+    found = {kind: [float(value) for word, value in lines if word == kind] for kind in ("step", "stall", "copy")}
+    return found["step"][0] - began, found
 
 
 def starts_and_stalls(width: int) -> list[Ratio]:
-    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         start = min(job(folder, "--folder", f"start-{n}", strategy="ddp", width=16)[0] for n in range(3))
-        _, steps, _ = job(folder, "--folder", "killed", "--chaos", "kill@step=35,rank=1", strategy="ddp", width=16)
+        steps = job(folder, "--folder", "killed", "--chaos", "kill@step=35,rank=1", strategy="ddp", width=16)[1]["step"]
         restart = max(later - earlier for earlier, later in itertools.pairwise(steps))
         made = [Ratio("restart / start", restart / start, at_most=1.0, note=f"{restart:.1f} s and {start:.1f} s")]
-        copy = copy_of(width)
-        for strategy, share in (("ddp", 1.0), ("fsdp", 0.5)):  # what a rank has to copy
-            stalls = job(folder, "--folder", strategy, strategy=strategy, width=width)[2][
-                2:
-            ]  # the first ones touch memory
-            best = min(stalls)
-            note = f"{1e3 * best:.1f} ms, a copy {1e3 * copy * share:.1f} ms"
-            made.append(Ratio(f"stall of a save, {strategy} / copy", best / (copy * share), at_most=1.5, note=note))
+        for strategy in ("ddp", "fsdp"):
+            found = job(folder, "--folder", strategy, strategy=strategy, width=width)[1]
+            stall, copy = min(found["stall"][2:]), min(found["copy"][2:])  # the first ones touch memory
+            note = f"{1e3 * stall:.1f} ms, a copy {1e3 * copy:.1f} ms"
+            made.append(Ratio(f"stall of a save, {strategy} / copy", stall / copy, at_most=1.5, note=note))
     return made
 
 
@@ -199,13 +212,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--only", choices=["rates", "jobs"], default=None)
     parser.add_argument("--json", type=Path, default=None)
     args = parser.parse_args()
     if "RANK" in os.environ:
         worker(args)
         return
-    made = [rates_of(ranks, max(50, args.steps // ranks), args) for ranks in map(int, args.ranks.split(","))]
-    report([*made, *starts_and_stalls(2000)], args.json)
+    made: list[Ratio] = []
+    if args.only != "jobs":
+        made += [rates_of(ranks, max(50, args.steps // ranks), args) for ranks in map(int, args.ranks.split(","))]
+    if args.only != "rates":
+        made += starts_and_stalls(2000)
+    report(made, args.json)
 
 
 if __name__ == "__main__":

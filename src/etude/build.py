@@ -190,7 +190,7 @@ def peers_of(
     if not world.is_many:
         return None
     require_fitting(optimizers, strategy_of(parallel, world), at=str(parallel.at))
-    return Peers(world, sync=wrapped.sync, by_hand=wrapped.by_hand)
+    return Peers(world, sync=wrapped.sync, by_hand=wrapped.by_hand, carrier=wrapped.carrier)
 
 
 def unite(run: Run, known: Mapping[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """What the ranks of a run decide together: is the loss a number everywhere, does anybody want to stop, what time is it.
 
-One small all-reduce a step carries all of it. It is begun after the forward pass and read after the backward pass, so
-that it travels beside the gradients; whoever looks at the answer sees the same one on every rank at the same step.
+It is sent after the forward pass and read after the backward pass: under DDP on CPUs inside the message that carries the
+gradients, as those of a few more numbers, else in a small message beside them. Whoever looks at the answer sees the same
+one on every rank at the same step.
 """
 
 from __future__ import annotations
@@ -22,18 +23,24 @@ WISHES = (0, 75, 143, 130)
 
 
 class Peers:
-    """The other ranks, as the engine sees them.
-
-    ``sync(last)`` says whether the next backward pass completes the gradients of an update; between, nothing is sent.
-    """
+    """The other ranks, as the engine sees them. ``carrier`` is a parameter whose gradient DDP averages with the others:
+    one number for each wish, one for a loss that is bad, and the time that has passed."""
 
     def __init__(
-        self, world: World, *, sync: Callable[[bool], None], by_hand: bool = False, began: float | None = None
+        self,
+        world: World,
+        *,
+        sync: Callable[[bool], None] = lambda last: None,
+        by_hand: bool = False,
+        carrier: torch.nn.Parameter | None = None,
     ) -> None:
-        self.world, self.sync, self.by_hand = world, sync, by_hand
-        self._began = monotonic() if began is None else began
+        self.world, self.by_hand = world, by_hand
+        self._sync, self._carrier = sync, carrier
+        self._completes = True
+        self._began = monotonic()
         self._sent = torch.zeros(3, dtype=torch.float64)
         self._work: Any = None
+        self._is_carried = False
         self._asked_at = -1
         #: The exit code that this rank wishes to end with; 0: none.
         self.wish: Callable[[], int] = lambda: 0
@@ -46,25 +53,49 @@ class Peers:
         """Seconds since the start, the same on every rank until the next exchange."""
         return self.now
 
+    def sync(self, completes: bool) -> None:
+        """Say whether the next backward pass completes the gradients of an update; between, they are not sent."""
+        self._completes = completes
+        self._sync(completes)
+
     def ask(self, step: int, *, bad: bool = False) -> None:
-        """Begin the exchange of ``step``."""
+        """Begin the exchange of ``step``, after the forward and before the backward pass."""
+        self._asked_at = step
+        if self._carrier is None or not self._completes:
+            self._send(bad)
+            return
+        wish, since = WISHES.index(self.wish()), monotonic() - self._began - self.now
+        # The gradient is given, not computed: DDP sees it as ready and sends it with its bucket.
+        self._carrier.grad = None
+        self._carrier.backward(torch.tensor([wish == 1, wish == 2, wish == 3, bad, since]))  # type: ignore[no-untyped-call]
+        self._is_carried = True
+
+    def _send(self, bad: bool) -> None:
+        """Begin an exchange of its own."""
         values = [float(WISHES.index(self.wish())), monotonic() - self._began, float(bad)]
         self._sent.copy_(torch.tensor(values, dtype=torch.float64))
         self._work = distributed.all_reduce(self._sent, distributed.ReduceOp.MAX, group=group._control, async_op=True)
-        self._asked_at = step
 
     def settle(self) -> None:
         """Wait for the answer of the exchange that was begun."""
-        if self._work is not None:
+        if self._is_carried:
+            self._is_carried = False
+            requeue, term, interrupt, bad, since = self._carrier.grad.tolist()  # type: ignore[union-attr]
+            wish = 3 if interrupt else 2 if term else 1 if requeue else 0
+            self._agree(wish, self.now + since, bool(bad))
+        elif self._work is not None:
             work, self._work = self._work, None
             work.wait()
-            wish, self.now, bad = self._sent.tolist()
-            self.stop, self.bad = max(self.stop, int(WISHES[int(wish)]), key=WISHES.index), bool(bad)
+            self._agree(*self._sent.tolist())
+
+    def _agree(self, wish: float, now: float, bad: float) -> None:
+        self.stop, self.bad = max(self.stop, WISHES[int(wish)], key=WISHES.index), bool(bad)
+        self.now = max(self.now, now)
 
     def meet(self, step: int) -> None:
         """An exchange at once, unless this step has had its own."""
         if self._asked_at != step:
-            self.ask(step)
+            self._send(bad=False)
         self.settle()
 
     @torch.no_grad()
@@ -93,7 +124,7 @@ class Peers:
 
     def exchange(self) -> None:
         """An exchange at once, outside of steps."""
-        self.ask(-1)
+        self._send(bad=False)
         self.settle()
 
 

@@ -13,6 +13,7 @@ from etude.dist.world import World
 from etude.errors import ConfigError, suggest
 from etude.plan import Parallel
 
+_CARRIER = "_etude_carrier"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -26,6 +27,8 @@ class Wrapped:
     sync: Callable[[bool], None]
     #: Whether the engine has to make means of gradients itself, before they are used.
     by_hand: bool = False
+    #: A parameter beside the model's, whose gradient travels with theirs: see :class:`~etude.dist.peers.Peers`.
+    carrier: nn.Parameter | None = None
 
 
 def strategy_of(parallel: Parallel, world: World) -> str:
@@ -65,6 +68,9 @@ def wrap(
 def _data_parallel(model: nn.Module, parallel: Parallel, device: torch.device) -> Wrapped:
     if parallel.compression == "bf16" and device.type == "cpu":
         raise ConfigError("parallel.compression: bf16 needs a GPU", at=str(parallel.at), hint="write fp16, or powersgd")
+    carrier = _carrier(parallel, device)
+    if carrier is not None:
+        model.register_parameter(_CARRIER, carrier)
     made = nn.parallel.DistributedDataParallel(
         model,
         device_ids=[device.index] if device.type == "cuda" else None,
@@ -73,12 +79,22 @@ def _data_parallel(model: nn.Module, parallel: Parallel, device: torch.device) -
         gradient_as_bucket_view=parallel.bucket_view,
         bucket_cap_mb=parallel.bucket_mb,
     )
+    if carrier is not None:
+        delattr(model, _CARRIER)  # DDP keeps it; nothing else is to see it
     _compress(made, parallel.compression)
 
     def sync(last: bool) -> None:
         made.require_backward_grad_sync = last
 
-    return Wrapped(model, made, sync)
+    return Wrapped(model, made, sync, carrier=carrier)
+
+
+def _carrier(parallel: Parallel, device: torch.device) -> nn.Parameter | None:
+    """Make room for what the ranks decide, where DDP takes a gradient that comes from no graph, sends it as it is, and
+    the CPU can read it without waiting for a device."""
+    if device.type != "cpu" or parallel.find_unused or parallel.static_graph or parallel.compression != "none":
+        return None
+    return nn.Parameter(torch.zeros(5))
 
 
 def _compress(made: nn.parallel.DistributedDataParallel, how: str) -> None:

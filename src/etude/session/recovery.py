@@ -125,7 +125,7 @@ class Recovery:
             self.stops.on_start(self._begin_attempt)
             if group.is_there():
                 group.join(self.run.world, timeout=reports.timeout())
-                own.agree_with(Peers(self.run.world, sync=lambda last: None))
+                own.agree_with(Peers(self.run.world))
         self._watchdog.say = lambda line: print(f"etude: {line}", file=sys.stderr)
         self._watchdog.start()
 
