@@ -46,6 +46,30 @@ class Net(nn.Module):
         return self.last(self.drop(torch.relu(self.norm(self.first(x)))))
 
 
+class Messages(etude.Hook):
+    """Writes down how many collectives of either kind each step of rank 0 has begun."""
+
+    KINDS = ("all_reduce", "reduce_scatter_tensor")
+
+    def before_train(self, run: etude.Run) -> None:
+        self.counts = dict.fromkeys(self.KINDS, 0)
+        for kind in self.KINDS:
+            setattr(torch.distributed, kind, self._counted(kind, getattr(torch.distributed, kind)))
+
+    def _counted(self, kind: str, call):
+        def counted(*args, **kwargs):
+            self.counts[kind] += 1
+            return call(*args, **kwargs)
+
+        return counted
+
+    def after_step(self, run: etude.Run) -> None:
+        if run.world.rank == 0:
+            with open("messages.txt", "a") as file:
+                print(*self.counts.values(), file=file)
+        self.counts = dict.fromkeys(self.KINDS, 0)
+
+
 class Seen(etude.Hook):
     """Writes down what each rank has seen, and may raise on one of them."""
 

@@ -102,6 +102,24 @@ def test_everything_random_goes_on_in_the_same_bits(jobs, tmp_path):
     assert project.same_bits(tmp_path / "whole", tmp_path / "cut")
 
 
+@pytest.mark.parametrize(("strategy", "sent"), [("ddp", ["1 0", "0 0", "1 0", "0 0", "0 0"]),
+                                                ("fsdp", ["1 0", "1 1", "1 0", "1 1", "1 1"])])  # fmt: skip
+def test_gradients_travel_once_an_update_and_decisions_with_them(jobs, tmp_path, strategy, sent):
+    """Five steps in groups of two. DDP carries decisions with the gradients; they go alone where none are sent."""
+    project.make(tmp_path, hooks=["job.Messages"], train={"epochs": 1, "accumulate": 2})
+    jobs.run("train", "config.yaml", f"+parallel.strategy={strategy}", "-q", "--folder", "run", cwd=tmp_path)
+    assert (tmp_path / "messages.txt").read_text().splitlines() == sent
+
+
+def test_a_group_with_a_loss_that_is_nan_is_dropped_alike_under_ddp_and_fsdp(jobs, tmp_path):
+    """The first gradient of the group lies inside of FSDP when the second step is refused."""
+    project.make(tmp_path, train={"epochs": 2, "accumulate": 2, "nonfinite": "skip"})
+    for strategy in ("ddp", "fsdp"):
+        words = ("train", "config.yaml", f"+parallel.strategy={strategy}", "-q", "--folder", strategy)
+        jobs.run(*words, "--chaos", "nan@step=4,rank=1", cwd=tmp_path)
+    assert project.distance(tmp_path / "ddp", tmp_path / "fsdp") < 1e-5
+
+
 def test_the_other_way_to_say_a_batch(jobs, folder, two):
     jobs.run(
         "train", "config.yaml", "~data.train.batch_size", "+data.train.batch_size_per_rank=16", "-q",

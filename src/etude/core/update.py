@@ -20,7 +20,7 @@ from etude.core.forward import Forward, Losses
 from etude.core.nonfinite import guard_of
 from etude.core.run import Run
 from etude.core.stepping import Scaled, Searching, Stepping, needs_closure
-from etude.dist.shards import whole
+from etude.dist.shards import gradient, set_gradient, whole
 from etude.errors import ConfigError, UserCodeError, suggest
 
 
@@ -182,8 +182,8 @@ class Step:
     def _drop(self, run: Run, losses: Losses, loss: Tensor) -> None:
         """Leave out the group that a bad loss is in."""
         self.pending = 0
-        for optimizer in self.optimizers:
-            optimizer.zero_grad()
+        for param in self.params:
+            set_gradient(param, None)
         self._guard.refuse(run, losses, self._guard.is_finite(loss))
 
     def settle(self, run: Run) -> None:
@@ -216,7 +216,8 @@ class Step:
         scaler = {} if self._stepping is None else self._stepping.state_dict()
         state: dict[str, Any] = {"pending": self.pending, "bad": self._guard.bad, "scaler": scaler}
         if self.pending:
-            state["grads"] = {str(i): p.grad for i, p in enumerate(self.params) if p.grad is not None}
+            grads = {str(index): gradient(param) for index, param in enumerate(self.params)}
+            state["grads"] = {index: grad for index, grad in grads.items() if grad is not None}
         if self._parts:
             state["parts"] = {name: part.state_dict() for name, part in self._parts.items()}
         return state
@@ -227,8 +228,7 @@ class Step:
         if self._stepping is not None:
             self._stepping.load_state_dict(state["scaler"])
         for index, grad in state.get("grads", {}).items():
-            param = self.params[int(index)]
-            param.grad = grad.to(param.device).clone()
+            set_gradient(self.params[int(index)], grad)
         for name, own in state.get("parts", {}).items():
             self.only(name).load_state_dict(own)
 

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+#: Parameter in shards → FSDP's own record of it.
+_records: Any = WeakIdKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,20 @@ def piece_of(tensor: Any) -> Piece | None:
         return tensor
     if not hasattr(tensor, "full_tensor"):
         return None
+    with torch.no_grad():
+        own = tensor.to_local()
+    return Piece(own, tuple(tensor.shape), *_place(tensor.shape, tensor.device_mesh, tensor.placements))
+
+
+@lru_cache(maxsize=1 << 16)  # working it out takes longer than copying a small tensor
+def _place(shape: torch.Size, mesh: Any, placements: tuple[Any, ...]) -> tuple[tuple[int, ...], bool]:
+    """Where the piece of this rank begins, and whether this rank saves it."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-    mesh, placements = tensor.device_mesh, tensor.placements
-    _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+    _, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
     here = mesh.get_coordinate() or ()
     copies = [place for place, how in zip(here, placements, strict=True) if not how.is_shard()]
-    return Piece(tensor.to_local().detach(), tuple(tensor.shape), tuple(offset), not any(copies))
+    return tuple(offset), not any(copies)
 
 
 def stacked(tensor: torch.Tensor, rank: int, size: int) -> Piece:
@@ -74,6 +86,37 @@ def forget_whole(model: torch.nn.Module) -> None:
         reshard: Any = getattr(module, "reshard", None)
         if reshard is not None:
             reshard()
+
+
+def remember(model: torch.nn.Module) -> None:
+    """Note where FSDP keeps the gradients of ``model`` that it has not reduced yet."""
+    for module in model.modules():
+        if hasattr(module, "_get_fsdp_state"):
+            for group in module._get_fsdp_state()._fsdp_param_groups:
+                _records.update({one.sharded_param: one for one in group.fsdp_params})
+
+
+def gradient(param: torch.Tensor) -> torch.Tensor | None:
+    """Return the gradient that ``param`` has so far. FSDP keeps that of an update which is not complete beside it:
+    whole, and of this rank's samples alone."""
+    record = _records.get(param)
+    if record is None or param.grad is not None:
+        return param.grad
+    if record.unsharded_accumulated_grad is not None:
+        return record.unsharded_accumulated_grad  # type: ignore[no-any-return]
+    return getattr(getattr(record, "_unsharded_param", None), "grad", None)
+
+
+def set_gradient(param: torch.Tensor, grad: torch.Tensor | None) -> None:
+    """Put ``grad`` where the next backward pass adds to it; None forgets what is there."""
+    record = _records.get(param)
+    own = None if grad is None else grad.to(param.device).clone()
+    if record is None:
+        param.grad = own
+        return
+    param.grad, record.unsharded_accumulated_grad = None, own
+    if hasattr(record, "_unsharded_param"):
+        record._unsharded_param.grad = None
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
@@ -115,11 +158,11 @@ def scattered(run: Any, state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gradient(run: Any, param: torch.Tensor, grad: torch.Tensor) -> Any:
-    """A gradient of an update that is not complete. DDP has not reduced it yet, so that every rank has its own; ranks of
+    """A gradient of an update that is not complete. It is not reduced yet, so that every rank has its own; ranks of
     another number take the mean, which comes to the same."""
     if grad.ndim > param.ndim:
         grad = grad[run.world.rank] if len(grad) == run.world.size else grad.mean(0)
-    return like(grad, param)
+    return grad
 
 
 def _optimizer(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:

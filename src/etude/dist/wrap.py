@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from etude.dist import shards
 from etude.dist.world import World
 from etude.errors import ConfigError, suggest
 from etude.plan import Parallel
@@ -129,8 +130,20 @@ def _sharded(
     for module in _blocks(model, parallel):
         fully_shard(module, **options)
     fully_shard(model, **options)
-    # Gradients that FSDP has not reduced yet lie inside of it, whole and out of reach of a checkpoint.
-    return Wrapped(model, model, lambda last: None)
+    shards.remember(model)
+    return Wrapped(model, model, _Switch(model))
+
+
+class _Switch:
+    """Turns the reduction of gradients on and off; to say the same again costs nothing."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._on = model, True
+
+    def __call__(self, on: bool) -> None:
+        if on != self._on:
+            self._on = on
+            self._model.set_requires_gradient_sync(on)
 
 
 def _mesh(parallel: Parallel, world: World, device: torch.device, *, hybrid: bool) -> Any:
