@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from etude.core import loop
 from etude.core.run import Run
 from etude.dialects.mmcv1.live.checks import explain_data_error, require
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner import rest
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner, stored_gpu_count
 from etude.dialects.mmcv1.live.runner.builder import RUNNERS
 
@@ -113,12 +114,24 @@ class EpochBasedRunner(BaseRunner):
         """The loader's batches: all of them, or those after the position of the checkpoint that was resumed."""
         restored, self._restored = self._restored, None
         if restored is not None and restored.state["passes"]:
-            self._batches, self._pass = exact.replay(data_loader, restored.state["passes"][0])
+            saved = restored.state["passes"][0]
+            shared = rest.to_share(saved) if rest.can_begin(data_loader) else None
+            if shared is None:
+                self._batches, self._pass = exact.replay(data_loader, saved)
+            else:
+                self._batches, self._pass = rest.begin(data_loader, shared, self._rank, self._world_size)
+                self._count_from(saved, len(data_loader))
             self._put_generators_back(restored)
             return self._batches, self._pass
         self._pass = exact.Pass(data_loader, at_once=True)
         self._batches = exact.begin(data_loader)
         return self._batches, self._pass
+
+    def _count_from(self, saved: Mapping[str, Any], batches: int) -> None:
+        """Count iterations as if this number of processes had come here, unless they are counted otherwise."""
+        before = self.engine.epoch * int(saved["order"]["batches"]) + int(saved["taken"])
+        if self._pass is not None and before == int(saved["iter"]):
+            self.engine.step = self.engine.epoch * batches + self._pass.taken
 
     def _open_passes(self) -> list[Any]:
         return [self._batches]
@@ -130,7 +143,10 @@ class EpochBasedRunner(BaseRunner):
             del self.data_batch
 
     def _pass_states(self) -> list[Any]:
-        return [] if self._stage() == "after_train_epoch" or self._pass is None else [self._pass.state()]
+        if self._stage() == "after_train_epoch" or self._pass is None:
+            return []
+        made = {"order": rest.facts(self._pass.loader, self._world_size), "iter": self.engine.done}
+        return [{**self._pass.state(), **made}]
 
     def _next_turn(self) -> list[int]:
         return super()._next_turn() if self._stage() == "after_train_epoch" else list(self._position.entry)
@@ -158,7 +174,7 @@ class EpochBasedRunner(BaseRunner):
             self.logger.info("the iteration number is changed due to change of GPU number")
         self.meta = meta
         self._load_optimizer(found, resume_optimizer)
-        self._restore(checkpoint, found, wanted=resume_optimizer and not moved)
+        self._restore(checkpoint, found, wanted=resume_optimizer, moved=moved)
         self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
 
 

@@ -14,9 +14,11 @@ from etude.core.run import Run
 from etude.dialects.mmcv1.live.checks import explain_data_error, require
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner import rest
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 from etude.dialects.mmcv1.live.runner.builder import RUNNERS
 from etude.dialects.mmcv1.live.runner.epoch_runner import check_flow
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 
 _TRAINING = itemgetter("training")
 
@@ -59,14 +61,19 @@ class IterLoader:
         return len(self._dataloader)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self._epoch, **self._pass.state()}
+        order = rest.facts(self._dataloader, get_dist_info()[1])
+        return {"epoch": self._epoch, "order": order, **self._pass.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to a saved position; leaves the process's generators anywhere."""
         self._epoch = int(state["epoch"])
         if self._epoch and hasattr(getattr(self._dataloader, "sampler", None), "set_epoch"):
             self._dataloader.sampler.set_epoch(self._epoch)
-        self.iter_loader, self._pass = exact.replay(self._dataloader, state)
+        shared = rest.to_share(state) if rest.can_begin(self._dataloader) else None
+        if shared is None:
+            self.iter_loader, self._pass = exact.replay(self._dataloader, state)
+        else:
+            self.iter_loader, self._pass = rest.begin(self._dataloader, shared, *get_dist_info())
 
 
 @RUNNERS.register_module()

@@ -12,6 +12,7 @@ from etude.core.run import Run
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
+from etude.dialects.mmcv1.live.runner import rest
 from etude.errors import SaveError
 
 
@@ -209,28 +210,47 @@ class Resuming:
                 note |= {"states": self._hook_states(later=True), "lasting": self._lasting()}
                 exact.write_note(path, note)
 
-    def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool) -> None:
+    def _restore(self, path: str, checkpoint: Mapping[str, Any], *, wanted: bool, moved: bool = False) -> None:
         """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""
         state = checkpoint.get(exact.KEY)
         self._position.saved = (path, self.engine.step)
-        if isinstance(state, dict) and state.get("world") != self._world_size:
+        elsewhere = isinstance(state, dict) and state.get("world") != self._world_size
+        if elsewhere and not (wanted and self._share_out(state)):
             self._begin_epoch_again(state)
             return
-        if not wanted or not isinstance(state, dict):
+        if not wanted or not isinstance(state, dict) or (moved and not elsewhere):
             return
         note = exact.read_note(path, state["id"])
-        self.engine.epoch, self.engine.step = int(state["epoch"]), int(state["iter"])
+        self.engine.epoch = int(state["epoch"])
+        self.engine.step = self.engine.step if moved else int(state["iter"])
         self.engine.stage, self._position.saved = "", (path, self.engine.step)
         averages = {k: v for k, v in checkpoint.get("state_dict", {}).items() if k.startswith("ema_")}
         self._restored = Restored(state, note, averages)
-        if self._rank != 0:
+        if elsewhere:
+            state["rng"] = None
+        elif self._rank != 0:
             self._take_own_part(path, state)
         if note is not None and note["best"]:
             self.meta = self.meta if self.meta is not None else {}
             self.meta.setdefault("hook_msgs", {}).update(note["best"])
 
+    def _share_out(self, state: dict[str, Any]) -> bool:
+        """Let this number of processes share the samples that another one has left of its passes; False where nobody
+        knows which these are, or where no pass was begun. Random numbers are this process's own."""
+        orders = [rest.left(one) for one in state["passes"]]
+        known = [order for order in orders if order is not None]
+        if not orders or len(known) < len(orders):
+            return False
+        state["passes"] = [{**one, "left": order} for one, order in zip(state["passes"], known, strict=True)]
+        state.update(workers=[], loaders=[], lasting=())
+        self.logger.info(
+            "%d processes began this pass over the data; the %d samples that are left of it are shared among %d",
+            state["world"], len(known[0]), self._world_size,
+        )  # fmt: skip
+        return True
+
     def _begin_epoch_again(self, state: Mapping[str, Any]) -> None:
-        """In another number of processes the samplers shuffle otherwise: the rest of an epoch is not the rest of it."""
+        """What other processes have left of an epoch is not known: their samplers are none of torch's."""
         self.engine.epoch = int(state["epoch"])
         if state["passes"]:
             self.logger.warning(
