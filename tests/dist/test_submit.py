@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -22,7 +23,6 @@ KUBERNETES = ("--kubernetes", "--folder", "/runs/x", "--image", "me/etude:1", "-
 
 
 def test_a_job_that_was_saved_for_requeue_is_queued_again_and_resumes(workdir: Path, capsys):
-    pytest.importorskip("submitit", reason="needs submitit (the extra [slurm])")
     Path("c.yaml").write_text(CONFIG)
     assert main(["submit", "c.yaml", "--local", "--folder", "run"]) == 0
     assert capsys.readouterr().out.startswith("job ")
@@ -47,11 +47,11 @@ def test_a_manifest_runs_one_pod_a_machine_and_starts_it_again_after_75(capsys):
     assert "--nnodes 2 --rdzv-endpoint digits-0.digits:29400" in command
 
 
-def test_a_manifest_fits_the_schema_of_kubernetes(capsys):
-    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
-    main(["submit", "c.yaml", *KUBERNETES, "--nodes", "2"])
+@pytest.mark.parametrize("more", [(), ("--nodes", "2", "--nproc", "4", "--gpus", "4")])
+def test_a_manifest_fits_the_schema_of_kubernetes(capsys, more):
+    main(["submit", "c.yaml", *KUBERNETES, *more])
     for one in yaml.safe_load_all(capsys.readouterr().out):
-        validate.validate(one, validate.latest_version(), strict=True)
+        kubernetes_validate.validate(one, "1.31", strict=True)
 
 
 def test_what_a_cluster_would_refuse_is_said_before(capsys):
