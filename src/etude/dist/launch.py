@@ -27,8 +27,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from etude.dist import address, reports
+from etude.dist import reports
 from etude.dist.reports import Beat, Note
+from etude.dist.world import interface_of, is_here, towards
 from etude.errors import PeerError, printable
 
 #: Loaded once, before any worker is made.
@@ -138,8 +139,8 @@ class _Attempt:
             run_id=f"{self.options.job}-{self.number}",
             rdzv_backend="c10d",
             rdzv_endpoint="localhost:0" if alone else self.options.endpoint,
-            rdzv_configs={} if alone else {"is_host": address.is_here(self.options.endpoint)},
-            local_addr="localhost" if alone else address.towards(self.options.endpoint) or None,
+            rdzv_configs={} if alone else {"is_host": is_here(self.options.endpoint)},
+            local_addr="localhost" if alone else towards(self.options.endpoint) or None,
             max_restarts=0,
             start_method="forkserver",
             logs_specs=DefaultLogsSpecs(log_dir=str(self.place / "logs")),
@@ -149,7 +150,7 @@ class _Attempt:
 
     def _network(self) -> dict[str, str]:
         """Have gloo and NCCL use the network on which the machines meet, unless you say which."""
-        name = address.interface_of(address.towards(self.options.endpoint)) if self.options.endpoint else ""
+        name = interface_of(towards(self.options.endpoint)) if self.options.endpoint else ""
         wanted = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name else ()
         return {key: name for key in wanted if key not in os.environ}
 
