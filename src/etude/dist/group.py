@@ -160,7 +160,7 @@ def first(call: Callable[[], T], answer: Callable[[Any], Any] | None = None) -> 
 
 
 def ask(question: Any) -> list[Any]:
-    """The answers of all ranks to rank 0, which is inside of :func:`first`; its own is None. Elsewhere there are none."""
+    """Return the answers of all ranks to rank 0, which is inside of :func:`first`; its own is None. Elsewhere: none."""
     if not _is_asking:
         return []
     broadcast(("question", question))
@@ -225,5 +225,3 @@ def _first_line(error: BaseException) -> str:
     """What went wrong, without the line of the library's source that says so and without advice."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return printable(re.sub(r"^\[[^\]]*\.(cc|cpp|h):\d+\] ", "", line).partition(". This is")[0])[:200]
-
-

@@ -34,7 +34,11 @@ def manifests(
         raise UserError(f"--name {name}: a name of Kubernetes has small letters, digits and dashes, up to 52 of them")
     meeting = ["--nnodes", str(nodes), "--rdzv-endpoint", f"{name}-0.{name}:{_PORT}"] if nodes > 1 else []
     command = ["etude", *words, "--nproc", str(nproc), *meeting]
-    container: dict[str, Any] = {"name": "train", "image": image, "command": ["sh", "-c", f"exec {shlex.join(command)}"]}
+    container: dict[str, Any] = {
+        "name": "train",
+        "image": image,
+        "command": ["sh", "-c", f"exec {shlex.join(command)}"],
+    }
     if gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     pod: dict[str, Any] = {

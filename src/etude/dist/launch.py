@@ -283,7 +283,9 @@ def _describe_hang(beats: Sequence[Beat], patience: float) -> str:
     for beat in beats:
         frozen = _silence(beat) >= patience / 2
         doing = f"is frozen ({_state(beat.pid)})" if frozen else beat.doing
-        lines.append(f"rank {beat.rank} on {_host()} has not moved for {_stands(beat):.0f} s after step {beat.step}: it {doing}")
+        lines.append(
+            f"rank {beat.rank} on {_host()} has not moved for {_stands(beat):.0f} s after step {beat.step}: it {doing}"
+        )
         lines += [f"    {printable(line)}" for line in beat.stack.splitlines()] if not frozen else []
     return "\n".join(lines)
 
@@ -294,7 +296,9 @@ def _state(pid: int) -> str:
         letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "it does not answer"
-    return {"T": "stopped by a signal", "t": "held by a debugger", "D": "waiting for a device"}.get(letter, "no thread runs")
+    return {"T": "stopped by a signal", "t": "held by a debugger", "D": "waiting for a device"}.get(
+        letter, "no thread runs"
+    )
 
 
 def _describe_error(note: Note) -> str:
@@ -323,4 +327,3 @@ def _signal_name(number: int) -> str:
 
 def _host() -> str:
     return socket.gethostname()
-

@@ -1,4 +1,4 @@
-"""Messages between ranks that no other rank has to wait for, as collectives make them: for threads in the background."""
+"""Messages between ranks that no other rank has to wait for, unlike collectives: for threads in the background."""
 
 from __future__ import annotations
 

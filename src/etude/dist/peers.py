@@ -1,8 +1,8 @@
 """What the ranks of a run decide together: is the loss a number everywhere, does anybody want to stop, what time is it.
 
-It is sent after the forward pass and read after the backward pass: under DDP on CPUs inside the message that carries the
-gradients, as those of a few more numbers, else in a small message beside them. Whoever looks at the answer sees the same
-one on every rank at the same step.
+It is sent after the forward pass and read after the backward pass: under DDP on CPUs inside the message that carries
+the gradients, as those of a few more numbers, else in a small message beside them. Whoever looks at the answer sees the
+same one on every rank at the same step.
 """
 
 from __future__ import annotations

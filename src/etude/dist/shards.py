@@ -1,7 +1,7 @@
 """States of parameters in shards: piece by piece for a checkpoint, in shards again for a run, whatever world it has.
 
-A checkpoint holds the pieces of a tensor by the model's own names, each with its place in the whole. So a run goes on in
-another number of processes, or under another strategy, from the same files.
+A checkpoint holds the pieces of a tensor by the model's own names, each with its place in the whole. So a run resumes
+in another number of processes, or under another strategy, from the same files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _records: Any = WeakIdKeyDictionary()
 
 @dataclass(frozen=True)
 class Piece:
-    """The part of a sharded tensor that this rank holds: its shape is ``local.shape``, its first element at ``offset``."""
+    """The part of a sharded tensor that this rank holds: as large as ``local``, its first element at ``offset``."""
 
     local: torch.Tensor
     shape: tuple[int, ...]

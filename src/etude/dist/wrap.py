@@ -39,9 +39,7 @@ def strategy_of(parallel: Parallel, world: World) -> str:
     return "ddp" if parallel.strategy == "auto" else parallel.strategy
 
 
-def wrap(
-    model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, by_hand: bool = False
-) -> Wrapped:
+def wrap(model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, by_hand: bool = False) -> Wrapped:
     """The model as ``parallel`` wants it. Called by every rank, before optimizers are made.
 
     ``by_hand`` is for updates of your own, which may call parts of the model without DDP's knowledge.
@@ -111,9 +109,7 @@ def _compress(made: nn.parallel.DistributedDataParallel, how: str) -> None:
     made.register_comm_hook(None, hook)
 
 
-def _sharded(
-    model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, hybrid: bool
-) -> Wrapped:
+def _sharded(model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, hybrid: bool) -> Wrapped:
     if parallel.offload and device.type == "cpu":
         raise ConfigError("parallel.offload keeps parameters in host memory: it needs a GPU", at=str(parallel.at))
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -186,7 +182,9 @@ def of_classes(model: nn.Module, names: Iterable[str], key: str, *, at: str) -> 
 
 def require_trainable(model: nn.Module, parallel: Parallel) -> None:
     if not any(param.requires_grad for param in model.parameters()):
-        raise ConfigError("no parameter of the model is trained, so there is nothing to do together", at=str(parallel.at))
+        raise ConfigError(
+            "no parameter of the model is trained, so there is nothing to do together", at=str(parallel.at)
+        )
 
 
 def require_fitting(optimizers: dict[str, torch.optim.Optimizer], strategy: str, *, at: str) -> None:

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.multiprocessing as mp
-
-from etude.dist import reports
 from torch import Tensor
 from torch import distributed as torch_dist
 from torch.distributed import ProcessGroup
+
+from etude.dist import reports
 
 F = TypeVar("F", bound=Callable[..., Any])
 
