@@ -34,6 +34,27 @@ def test_a_killed_rank_is_started_again_to_the_same_bits(jobs, folder, whole, ra
     assert project.same_bits(whole, folder / f"killed-{rank}")
 
 
+def test_torchrun_starts_the_same_and_starts_a_killed_rank_again(folder, whole):
+    """Row 50 of the faults, and the same bits as with the launcher."""
+    words = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+    ]
+    words += ["-m", "etude", *WORDS, "torchrun", "--resume", "--chaos", "kill@step=11,rank=1"]
+    done = subprocess.run(
+        words, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    assert "another rank was lost or did not answer after step" in done.stderr
+    assert project.same_bits(whole, folder / "torchrun")
+
+
 def test_without_restarts_a_killed_rank_ends_the_command(jobs, folder, whole):
     job = jobs.run(*WORDS, "lost", "--chaos", "kill@step=6,rank=1", cwd=folder, code=8)
     assert "rank 1 on" in job.output and "Traceback" not in job.output
@@ -61,6 +82,7 @@ def test_without_a_launcher_the_survivors_end_by_themselves(tmp_path):
 
 
 def test_a_rank_that_raises_is_named_with_the_line(jobs, tmp_path):
+    """Row 53 of the faults."""
     project.make(tmp_path, hooks=[{"type": "job.Seen", "raise_at": 5, "rank": 1}])
     job = jobs.run(*WORDS, "raised", cwd=tmp_path, code=3)
     assert re.search(r"etude: rank 1 on \S+ failed after step 5:", job.output)
@@ -93,6 +115,7 @@ def test_a_rank_that_hangs_in_its_data_is_named(jobs, tmp_path):
 
 @pytest.mark.parametrize(("name", "code"), [("sigterm", 143), ("sigint", 130), ("usr1", 75)])
 def test_a_signal_to_one_rank_stops_all_at_one_step(jobs, folder, whole, name, code):
+    """Row 32 of the faults."""
     jobs.run(*WORDS, name, "--chaos", f"{name}@step=6,rank=1", cwd=folder, code=code)
     jobs.run(*WORDS, name, "--resume", cwd=folder)
     assert project.same_bits(whole, folder / name)

@@ -31,12 +31,20 @@ def test_numbers_that_cannot_be_are_refused(wrong):
         World.from_environment(wrong)
 
 
-def test_ranks_that_do_not_meet_are_told_before_training():
+def test_ranks_that_do_not_meet_are_told_before_training(monkeypatch):
+    """Row 59 of the faults: nobody answers, the port is taken, the launcher has not said where."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     with pytest.raises(UserError, match=f"rank 1 of 2 on .* does not find the others at localhost:{port}"):
         group.join(World(rank=1, size=2, address="localhost", port=port), timeout=timedelta(seconds=1))
+    monkeypatch.setattr(group, "_TRIES", 2)  # a port that is being freed is tried again, for five seconds
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"rank 0 of 2 on .* at localhost:{port}: .*in use"):
+            group.join(World(rank=0, size=2, address="localhost", port=port), timeout=timedelta(seconds=1))
     with pytest.raises(UserError, match="MASTER_ADDR"):
         group.join(World(rank=1, size=2))
     assert not group.is_joined()
