@@ -38,6 +38,7 @@ from etude.dialects.mcquic.live.registry import (
 )
 from etude.dialects.mcquic.live.trainer import MainTrainer
 from etude.dialects.mcquic.live.validate import Validator
+from etude.dist.world import World
 from etude.errors import ConfigError, UserCodeError
 from etude.hooks.stops import SIGNALS, Signals, Stops
 from etude.plan import Plan, Spec
@@ -51,6 +52,12 @@ __all__ = ["blocks", "build"]
 
 def build(plan: Plan, options: Options) -> Run:
     """The trainer with everything it needs, as a run. Only its folder is made; when a part fails, not even that."""
+    world = World.from_environment()
+    if world.is_many:
+        raise ConfigError(
+            f"a config of McQuic trains in one process, and {world.size} were started", at=_at(plan),
+            hint="`etude convert` makes a native config of it, which trains in many",
+        )  # fmt: skip
     config = _config(plan, options)
     train = config.Train
     level = logging.CRITICAL if options.quiet else logging.DEBUG if options.extras.get("debug") else logging.INFO
