@@ -180,9 +180,9 @@ def _built(plan: Plan, options: Options, fresh: Collection[Path]) -> Run:
 
 def go_on(options: Options) -> Options:
     """In a process that a launcher has started again: the folder of the attempt before, and no faults on purpose."""
-    if not reports.attempt():
+    if not (reports.attempt() or World.from_environment().attempt):
         return options
-    before = reports.folder_before()
+    before = reports.folder_before() or options.folder
     if before is None:
         return dataclasses.replace(options, chaos="")
     return dataclasses.replace(options, folder=before, resume="", restart=False, chaos="")

@@ -49,10 +49,10 @@ class Net(nn.Module):
 class Messages(etude.Hook):
     """Writes down how many collectives of either kind each step of rank 0 has begun."""
 
-    KINDS = ("all_reduce", "reduce_scatter_tensor")
+    KINDS = ("all_reduce", "reduce_scatter_single")
+    counts = dict.fromkeys(KINDS, 0)
 
     def before_train(self, run: etude.Run) -> None:
-        self.counts = dict.fromkeys(self.KINDS, 0)
         for kind in self.KINDS:
             setattr(torch.distributed, kind, self._counted(kind, getattr(torch.distributed, kind)))
 
@@ -63,11 +63,13 @@ class Messages(etude.Hook):
 
         return counted
 
+    def before_step(self, run: etude.Run) -> None:
+        self.counts = dict.fromkeys(self.KINDS, 0)
+
     def after_step(self, run: etude.Run) -> None:
         if run.world.rank == 0:
             with open("messages.txt", "a") as file:
                 print(*self.counts.values(), file=file)
-        self.counts = dict.fromkeys(self.KINDS, 0)
 
 
 class Seen(etude.Hook):

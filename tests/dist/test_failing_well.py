@@ -46,7 +46,7 @@ def test_torchrun_starts_the_same_and_starts_a_killed_rank_again(folder, whole):
         "--max-restarts",
         "1",
     ]
-    words += ["-m", "etude", *WORDS, "torchrun", "--resume", "--chaos", "kill@step=11,rank=1"]
+    words += ["-m", "etude", *WORDS, "torchrun", "--chaos", "kill@step=11,rank=1"]
     done = subprocess.run(
         words, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=600
     )
