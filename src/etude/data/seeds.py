@@ -205,7 +205,7 @@ def kept_generators() -> Iterator[None]:
 
 _Words = ctypes.c_char * _TWISTER
 #: The memory of Python's generator. Reading and writing it takes a fiftieth of what getstate and setstate take.
-_python_words = _Words.from_address(id(random._inst) + object.__basicsize__)  # type: ignore[attr-defined]
+_python_words = _Words.from_address(id(random._inst) + object.__basicsize__)
 
 
 def _python_peek() -> Any:

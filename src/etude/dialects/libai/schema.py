@@ -124,7 +124,7 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
     model, the optimizer and others that a config names have the arguments of their classes."""
     properties = {key: value((key,)) for key in KEYS[()]}
     for way, schema in _own_calls(tree):
-        node = properties
+        node: Any = properties
         for key in way[:-1]:
             node = node[key]["properties"]
         node[str(way[-1])] = schema
