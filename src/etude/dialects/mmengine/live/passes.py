@@ -55,6 +55,7 @@ class Passes:
         """The current pass; None before the first."""
         if self._began is None:
             return None
+        self._workers.settle()
         return {
             "number": self._number,
             "first": self._first,

@@ -7,6 +7,7 @@ whose it is and brings back where that worker's generators stand, see ``worker_s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count, islice
 from typing import Any
 
@@ -16,7 +17,7 @@ from etude.data.seeds import kept_generators
 from etude.dialects.openmm.live.worker_states import Desk, Drawn, Init, Made, StartWorker, State, Turn
 
 Restart = Callable[[], None]
-_OWN = frozenset({"_inner", "_workers", "_skip", "_restart"})
+_OWN = frozenset({"_inner", "_workers", "_skip", "_restart", "_lend", "_asked"})
 _END = object()
 
 
@@ -31,9 +32,12 @@ class Workers:
         #: Whether they have been started, in this process or in the one that it resumes.
         self.started = False
         self.states: dict[int, State] = {}
+        #: The loader, once a hook has gone over it on its own: its workers have drawn more than the run has taken.
+        self.lent: Any = None
 
     def begin(self, skip: int) -> None:
         """Begin a pass; behind ``skip`` batches the states are those of a resumed run."""
+        self.settle()
         if not self.persist and not skip:
             self.states.clear()
 
@@ -42,6 +46,22 @@ class Workers:
         worker, first = number % self.count, number - skip < self.count
         state = self.states.get(worker) if first else None
         return Turn(worker, state, fresh=first and state is None and not self.persist)
+
+    def lend(self, loader: Any) -> None:
+        """Note that something else than the run takes batches of workers that persist, as ``PreciseBNHook`` does."""
+        self.lent = loader
+
+    def settle(self) -> None:
+        """Ask workers that have been lent where they stand.
+
+        The answers come behind the batches that they have prepared in vain: in the original, too, those count.
+        """
+        loader, self.lent = self.lent, None
+        if loader is not None and loader._iterator is not None:
+            with kept_generators():
+                loader.batch_sampler.ask(self)
+                for made in loader:
+                    self.take(made)
 
     def take(self, made: Made) -> Any:
         """Return the batch, and keep where its worker stands."""
@@ -60,21 +80,38 @@ class Numbered(BatchSampler):
         self._workers: Workers | None = None
         self._skip = 0
         self._restart: Restart | None = None
+        self._lend: Restart | None = None
+        self._asked: Workers | None = None
+
+    def lend(self, note: Restart | None) -> None:
+        """Call ``note`` when a pass begins that :meth:`begin` has not announced."""
+        self._lend = note
+
+    def ask(self, workers: Workers) -> None:
+        """Let the next pass be one question to each of ``workers``."""
+        self._asked = workers
 
     def begin(self, workers: Workers | None, skip: int, restart: Restart | None) -> None:
         """Passes that begin now leave ``skip`` batches out and give their batches to ``workers``, if there are some."""
         self._workers, self._skip, self._restart = workers, skip, restart
 
     def __iter__(self) -> Iterator[Any]:
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            return iter([self._to(Turn(worker), []) for worker in range(asked.count)])
         return self._batches(self._workers, self._skip, self._restart)
+
+    def _to(self, turn: Turn, batch: Any) -> Drawn:
+        drawn = Drawn(batch)
+        drawn.turn = turn
+        return drawn
 
     def _batches(self, workers: Workers | None, skip: int, restart: Restart | None) -> Iterator[Any]:
         """Nothing is drawn before the first batch is asked for: torch's loader begins a pass twice and uses one."""
+        if workers is None and self._lend is not None:
+            self._lend()
         for number, batch in enumerate(_behind(self._inner, skip, restart), start=skip):
-            if workers is not None:
-                batch = Drawn(batch)
-                batch.turn = workers.turn(number, skip)
-            yield batch
+            yield batch if workers is None else self._to(workers.turn(number, skip), batch)
 
     def __len__(self) -> int:
         return len(self._inner)
@@ -111,6 +148,8 @@ def begin(
         return _in_this_process(_begun(loader, None, skip, restart), workers, skip, loader.worker_init_fn)
     if not isinstance(loader.worker_init_fn, StartWorker):
         loader.worker_init_fn = StartWorker(loader.worker_init_fn)
+    lasting = workers.persist and loader.persistent_workers and workers.count == loader.num_workers
+    loader.batch_sampler.lend(partial(workers.lend, loader) if lasting else None)
     return Taken(_begun(loader, workers, skip, restart), workers)
 
 

@@ -136,6 +136,7 @@ class StartWorker:
         def fetch_in_turn(fetcher: Any, indices: Any) -> Any:
             if not isinstance(indices, Drawn):
                 return make(fetcher, indices)
-            return desk.make(indices.turn, lambda: make(fetcher, list(indices)))
+            # Without indices it is a question for the state.
+            return desk.make(indices.turn, lambda: make(fetcher, list(indices)) if indices else None)
 
         fetch._MapDatasetFetcher.fetch = fetch_in_turn  # type: ignore[method-assign]

@@ -110,6 +110,7 @@ def worker_states(loader: Any) -> dict[str, Any]:
     workers = workers_of(loader)
     if workers is None:
         return {}
+    workers.settle()
     return {"started": workers.started, "states": {at: to_tensors(state) for at, state in workers.states.items()}}
 
 
