@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from etude.cli import main
+from tests import zygote
 
 GOOD = """\
 model: {type: MLP, sizes: [64, 16, 10]}
@@ -272,12 +271,11 @@ def test_a_fault_that_cannot_come_is_refused_and_one_that_did_not_is_told(etude)
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGUSR1", 75)])
 def test_a_signal_before_training_ends_with_its_code_and_leaves_nothing(workdir, name, code):
     Path("c.yaml").write_text(textwrap.dedent(GOOD) + "imports: [slow.py]\n")
-    Path("slow.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
-    command = [sys.executable, "-m", "etude", "train", "c.yaml"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert child.stdout is not None and "importing" in child.stdout.readline()
+    Path("slow.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(600)\n")
+    child = zygote.start("-m", "etude", "train", "c.yaml")
+    child.until("importing")
     child.send_signal(getattr(signal, name))
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate()
     assert (child.returncode, os.path.exists("runs")) == (code, False)
     assert f"stopped by {name} outside of training: there is nothing to save" in said
 

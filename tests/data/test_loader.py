@@ -6,8 +6,6 @@ import itertools
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from etude.data.loader import Loader
 from etude.data.samplers import Balanced, Subset
 from etude.data.transforms import Transformed
 from etude.errors import ConfigError, DataError
+from tests import zygote
 from tests.data.conftest import Broken, Deadly, Noisy, NoisyStream, StatefulStream
 
 
@@ -376,7 +375,7 @@ print(*(worker.process.pid for worker in loader._pool.workers), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     root = Path(__file__).parents[2]
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=root)
+    ended = zygote.run("-c", code, cwd=root)
     assert ended.returncode == -signal.SIGKILL
     waiting = {int(pid) for pid in ended.stdout.split()}
     assert len(waiting) == 2

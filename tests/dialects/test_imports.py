@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+import importlib
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
@@ -12,6 +12,7 @@ import torch
 from etude.dialects import imports
 from etude.dialects.mmcv1.overlay import layers
 from etude.errors import OutOfScope, release_hint
+from tests import zygote
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +96,7 @@ def test_a_folder_of_ones_own_does_not_hide_the_served_package(tmp_path):
     (tmp_path / "libai").mkdir()
     (tmp_path / "libai" / "mine.py").write_text("value = 7\n")
     code = "import etude.compat as c; c.install(); import libai.mine; from libai.config import LazyCall; print(libai.mine.value)"
-    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = zygote.run("-c", code, cwd=tmp_path)
     assert said.stdout.strip() == "7", said.stderr
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from etude.dialects import ownership
+from tests import zygote
 
 INSTALL = "import etude.compat; etude.compat.install()\n"
 
@@ -37,7 +37,7 @@ def original_mmcv(root: Path, version: str) -> Path:
 def run(code: str, *paths: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     lines = f"import sys; sys.path[:0] = {[str(path) for path in paths]!r}\n"
     (cwd / "script.py").write_text(lines + code)
-    return subprocess.run([sys.executable, "script.py"], cwd=cwd, capture_output=True, text=True, check=False)
+    return zygote.run("script.py", cwd=cwd)
 
 
 def test_an_original_is_told_by_its_marks(tmp_path, monkeypatch):

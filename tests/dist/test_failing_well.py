@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from tests import zygote
 from tests.dist import project
 
 WORDS = ("train", "config.yaml", "-q", "--folder")
@@ -69,14 +70,9 @@ def test_without_a_launcher_the_survivors_end_by_themselves(tmp_path):
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "etude", *WORDS, "plain", "--chaos", "kill@step=6,rank=1"]
-    ranks = [
-        subprocess.Popen(
-            words, cwd=tmp_path, env=os.environ | world | {"RANK": str(rank)}, stderr=subprocess.PIPE, text=True
-        )
-        for rank in (0, 1)
-    ]
-    said = [rank.communicate(timeout=600)[1] for rank in ranks]
+    words = ["-m", "etude", *WORDS, "plain", "--chaos", "kill@step=6,rank=1"]
+    ranks = [zygote.start(*words, cwd=tmp_path, env=os.environ | world | {"RANK": str(rank)}) for rank in (0, 1)]
+    said = [rank.communicate()[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [8, -signal.SIGKILL], said
     assert "another rank was lost or did not answer after step" in said[0] and "Traceback" not in said[0]
 

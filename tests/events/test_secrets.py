@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from etude.board.app import make_app
+from tests import zygote
 from tests.cli.commands import CONFIG
 
 HUB = """
@@ -55,18 +55,17 @@ def project(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_no_secret_reaches_the_run_folder_the_log_a_tracker_the_report_or_the_board(project: Path) -> None:
     words = ["train", "c.yaml", "hooks.0.api_key=planted-override", "--folder", "out/r"]
-    said = subprocess.run([sys.executable, "-m", "etude", *words], capture_output=True, timeout=600)
-    assert said.returncode == 0, said.stderr.decode()
-    report = [sys.executable, "-m", "etude", "report", "out/r", "-o", "out/report.html"]
-    subprocess.run(report, check=True, capture_output=True, timeout=600)
-    shown = [subprocess.run([sys.executable, "-m", "etude", *verb], capture_output=True, timeout=600).stdout
-             for verb in (["show", "out/r"], ["runs", "out", "--json"])]  # fmt: skip
+    said = zygote.etude(*words, check=True)
+    zygote.etude("report", "out/r", "-o", "out/report.html", check=True)
+    shown = [zygote.etude(*verb).stdout.encode() for verb in (["show", "out/r"], ["runs", "out", "--json"])]
     with TestClient(make_app(Path("out")), base_url="http://127.0.0.1") as board:
         name = board.get("/api/runs").json()["runs"][0]["name"]
         shown += [
             board.get(address).content for address in ("/api/runs", f"/api/run?run={name}", f"/api/curves?run={name}")
         ]
-    assert all(b"accuracy" in text for text in shown) and PLANTED not in said.stdout + said.stderr + b"".join(shown)
+    assert all(b"accuracy" in text for text in shown) and PLANTED not in (
+        said.stdout + said.stderr
+    ).encode() + b"".join(shown)
     files = [path for folder in ("out", "home") for path in Path(folder).rglob("*") if path.is_file()]
     assert [str(path) for path in files if PLANTED in path.read_bytes()] == []
     assert "REDACTED" in Path("out/r/plan.yaml").read_text() and "REDACTED" in Path("out/r/code.diff").read_text()
@@ -96,10 +95,8 @@ def test_no_secret_reaches_what_an_mmengine_run_writes(workdir: Path) -> None:
     shutil.copytree(examples, workdir, dirs_exist_ok=True)
     Path("upload.py").write_text(MMENGINE_HOOK)
     Path("c.py").write_text(Path("simclr_lars.py").read_text() + MMENGINE)
-    words = [sys.executable, "-m", "etude", "train", "c.py", "--work-dir", "w"]
-    said = subprocess.run(words, capture_output=True, timeout=600, env={**os.environ, "PYTHONPATH": "."})
-    assert said.returncode == 0, said.stderr.decode()
+    said = zygote.etude("train", "c.py", "--work-dir", "w", env={**os.environ, "PYTHONPATH": "."}, check=True)
     files = [path for path in Path("w").rglob("*") if path.is_file()]
-    assert PLANTED not in said.stdout + said.stderr
+    assert PLANTED not in (said.stdout + said.stderr).encode()
     assert files and [str(path) for path in files if PLANTED in path.read_bytes()] == []
     assert "REDACTED" in Path("w/c.py").read_text()

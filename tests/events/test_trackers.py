@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from etude.events.trackers import outbox
 from etude.events.trackers.media import Media
 from etude.events.trackers.system import System
 from etude.events.trackers.tracker import Job, Tracker, best_checkpoint
+from tests import zygote
 from tests.cli.commands import CONFIG, Commands
 
 
@@ -133,7 +133,7 @@ for number in range(3):
     box.put(print, "sent", number)
 raise SystemExit(3)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = zygote.run("-c", code)
     assert done.returncode == 3 and done.stdout.splitlines() == ["sent 0", "sent 1", "sent 2"]
 
 

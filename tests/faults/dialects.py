@@ -41,6 +41,8 @@ SMALL = {
         "train.batchSize=2", "model.params.channel=8",
     ],
 }  # fmt: skip
+#: What the examples import, slowly.
+IMPORTED = ("torch._dynamo", "sklearn.datasets")
 #: Systems whose runs are also let die at the same step again and again.
 LOOPING = ("mmcv1", "mmengine")
 #: How each life ends, and its exit code.
@@ -76,7 +78,7 @@ def command(name: str, folder: str, *words: str) -> tuple[int, str]:
 
 
 def play(name: str) -> dict[str, Any]:
-    for module in (f"etude.dialects.{name}.live.build", "torch._dynamo"):  # once, not in every life
+    for module in (f"etude.dialects.{name}.live.build", *IMPORTED):  # once, not in every life
         importlib.import_module(module)
     calm, killed = Path(f"{name}-calm"), Path(f"{name}-killed")
     code, said = command(name, calm.name)

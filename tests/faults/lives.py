@@ -193,6 +193,7 @@ def one_job(name: str, known: Reference, root: Path, dice: random.Random, tally:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=40)
+    parser.add_argument("--most", type=int, default=6, help="kills of one job")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variants", default=",".join(VARIANTS))
     args = parser.parse_args()
@@ -205,7 +206,8 @@ def main() -> int:
     known = {name: reference(VARIANTS[name], root / name.replace(" ", "-")) for name in names}
     began = time.monotonic()
     while tally.total < args.kills and not tally.wrong:
-        one_job(names[tally.jobs % len(names)], known[names[tally.jobs % len(names)]], root, dice, tally)
+        name = names[tally.jobs % len(names)]
+        one_job(name, known[name], root, dice, tally, most=args.most)
     if not tally.wrong:
         shutil.rmtree(root)
     summary = {

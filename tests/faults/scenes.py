@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import json
 import os
 import resource
@@ -61,12 +62,18 @@ def said(folder: Path) -> str:
     return "\n".join(line[21:] for line in (folder / "log.txt").read_text().splitlines())
 
 
+@functools.cache
+def calm(variant: Variant, root: Path) -> dict[str, str]:
+    """What an undisturbed run leaves."""
+    folder = Path(tempfile.mkdtemp(prefix="calm-", dir=root)) / "run"
+    assert life(folder, variant, resume=None) == 0
+    return digest(folder)
+
+
 def ends(folder: Path, variant: Variant = PLAIN, **options: Any) -> dict[str, Any]:
     """Resume without further faults and compare with an undisturbed run; a stop may have saved a step more."""
     code = life(folder, variant, **options)
-    calm = folder.with_name(f"{folder.name}-calm")
-    assert life(calm, variant, resume=None) == 0
-    left, right = digest(folder), digest(calm)
+    left, right = digest(folder), calm(variant, folder.parent)
     more = {key for key in left.keys() - right.keys() if key.startswith("step-")}
     odd = sorted(key for key in (left.keys() | right.keys()) - more if left.get(key) != right.get(key))
     return {"resumed": code, "differs": odd}

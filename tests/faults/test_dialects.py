@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import zygote
 
 from .dialects import LIVES, LOOPING, SMALL
 
@@ -17,11 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_run_of_many_short_lives_is_the_same_run(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.dialects", name],
-        cwd=ROOT, capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = zygote.run("-m", "tests.faults.dialects", name, cwd=ROOT, check=True)
     result = json.loads(done.stdout)
     assert result["codes"] == [code for _, code in LIVES], result["said"]
     assert result["differs"] is None and result["steps"][0] == result["steps"][1] >= 12

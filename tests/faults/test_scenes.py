@@ -1,23 +1,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import zygote
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def scenes() -> dict[str, dict[str, Any]]:
-    """All scenes, played once in one process that has imported torch once."""
-    command = [sys.executable, "-m", "tests.faults.scenes"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    """All scenes, played once."""
+    done = zygote.run("-m", "tests.faults.scenes", cwd=ROOT, check=True)
     played = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 0, done.stderr[-3000:]
     return {result["name"]: result | {"errors": done.stderr} for result in played}
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests import zygote
 
 PROGRAM = """
 import ctypes, os, signal, threading
@@ -16,7 +15,7 @@ ctypes.CDLL(None).sleep(600)
 
 
 def test_the_grace_begins_while_the_main_thread_is_in_one_long_call():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=300)
+    done = zygote.run("-c", PROGRAM)
     assert done.returncode == 143, done.stderr
     assert "not done 0.2 s after SIGTERM; ending without a save" in done.stderr
 
@@ -37,5 +36,5 @@ child.join()
 time.sleep(1)
 print(signals._timer)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300)
+    done = zygote.run("-c", program)
     assert done.stdout.strip() == "None", done.stderr

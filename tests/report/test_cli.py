@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from tests import zygote
 
 ROW = {"step": 4, "epoch": 0, "split": "train", "loss": 0.5}
 
@@ -190,23 +191,15 @@ def test_two_systems_side_by_side(command, make_run):
 
 
 def test_follow_ends_with_the_run(command, workdir):
-    code = "import sys; from etude.cli import main; sys.exit(main(sys.argv[1:]))"
-    training = subprocess.Popen(
-        [sys.executable, "-c", code, "train", "c.yaml", "train.epochs=30", "-q", "--folder", "r"]
-    )
+    training = zygote.start("-m", "etude", "train", "c.yaml", "train.epochs=30", "-q", "--folder", "r")
     try:
-        deadline = time.time() + 120
-        while not (workdir / "r" / "metrics.jsonl").exists() and time.time() < deadline:
+        while not (workdir / "r" / "metrics.jsonl").exists() and training.poll() is None:
             time.sleep(0.05)
-        shown = subprocess.run(
-            [sys.executable, "-c", code, "show", "r", "--follow"], capture_output=True, text=True, timeout=300
-        )
-        assert training.wait(120) == 0
+        shown = zygote.etude("show", "r", "--follow")
+        assert training.wait() == 0
         assert shown.returncode == 0 and "finished" in shown.stdout.split("\n\nr  ")[-1], shown.stdout[-2000:]
     finally:
-        if training.poll() is None:
-            training.send_signal(signal.SIGKILL)
-            training.wait()
+        training.kill()
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ import io
 import json
 import os
 import pickle
-import subprocess
-import sys
 import unittest
 from collections.abc import Iterator
 from itertools import islice
@@ -46,6 +44,7 @@ from libai.engine.trainer import EagerTrainer, TrainerBase
 from torch import nn
 
 from etude.errors import UserError
+from tests import zygote
 
 
 class Simple(nn.Module):
@@ -400,6 +399,4 @@ def test_the_errors_of_an_installed_hydra_are_raised(tmp_path: Path) -> None:
         "error = ours.OverrideParseException('a=b=c', 'text')\n"
         "assert isinstance(error, theirs.OverrideParseException) and str(error) == 'text' and error.override == 'a=b=c'\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    zygote.run("-c", code, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True)

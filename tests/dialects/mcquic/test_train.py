@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import lmdb
@@ -15,6 +13,7 @@ from etude.dialects.mcquic.files import Saver
 from etude.dialects.mcquic.live.data.images import Folder, open_images
 from etude.dialects.mcquic.live.model.compressor import Compressor
 from etude.dialects.mcquic.live.model.losses import msSSIM
+from tests import zygote
 from tests.dialects.mcquic import project
 
 
@@ -66,7 +65,7 @@ def whole(tmp_path_factory):
 
 
 def child(*words: str, cwd: Path) -> int:
-    return subprocess.run([sys.executable, "-m", "etude", *words], cwd=cwd, capture_output=True, check=False).returncode
+    return zygote.etude(*words, cwd=cwd).returncode
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from etude.cli import main
 from etude.dialects.mmcv1 import lower
 from etude.dialects.mmcv1.convert import convert
 from etude.errors import ConfigError
+from tests import zygote
 from tests.dialects.converting import prepare, require_same_bits, weights
 
 PARTS = """\
@@ -203,11 +203,8 @@ def test_the_new_config_may_stand_anywhere(folder: Path, tmp_path_factory: pytes
     (folder / "deep" / "er").mkdir(parents=True)
     assert main(["convert", "old.py", "-o", "deep/er/new.yaml"]) == 0
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    command = [sys.executable, "-m", "etude", "train", str(folder / "deep/er/new.yaml"), "--folder", "run", "-q"]
-    done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    check = [sys.executable, "-m", "etude", "check", str(folder / "deep/er/new.yaml")]
-    assert subprocess.run(check, cwd=elsewhere, check=False).returncode == 0
+    zygote.etude("train", str(folder / "deep/er/new.yaml"), "--folder", "run", "-q", cwd=elsewhere, check=True)
+    zygote.etude("check", str(folder / "deep/er/new.yaml"), cwd=elsewhere, check=True)
 
 
 def test_a_converted_run_resumes_exactly(folder: Path) -> None:
@@ -216,8 +213,8 @@ def test_a_converted_run_resumes_exactly(folder: Path) -> None:
     assert main(["convert", "old.py", "-o", "new.yaml"]) == 0
     whole = weights("new.yaml", folder / "whole")
     every = ["checkpoint.every=3step", "checkpoint.keep=null"]
-    command = [sys.executable, "-m", "etude", "train", "new.yaml", *every, "--folder", "parts", "-q"]
-    assert subprocess.run([*command, "--chaos", "kill@step=8"], check=False).returncode
+    killed = zygote.etude("train", "new.yaml", *every, "--folder", "parts", "-q", "--chaos", "kill@step=8")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     run = api.train("new.yaml", every, options=Options(folder=folder / "parts", resume="", quiet=True))
     for name, value in run.model.state_dict().items():
         assert torch.equal(value, whole[name]), name

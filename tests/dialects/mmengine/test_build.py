@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import etude
 from etude.build import Options
 from etude.cli import main
 from etude.errors import ConfigError, ResumeError, UserError
+from tests import zygote
 from tests.dialects.mmengine import lives
 
 CONFIG = """
@@ -95,9 +94,7 @@ def test_mistakes_are_told_with_their_place(config: Path, tmp_path: Path) -> Non
 
 def test_a_signal_stops_the_command_with_a_file_to_go_on_from(config: Path, tmp_path: Path) -> None:
     config.write_text(CONFIG + 'custom_hooks = [dict(type="Terminate", at=5)]\n')
-    command = [sys.executable, "-m", "etude", "train", str(config), "--work-dir", str(tmp_path / "work")]
-    root = Path(__file__).parents[3]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = zygote.etude("train", str(config), "--work-dir", str(tmp_path / "work"), cwd=Path(__file__).parents[3])
     assert done.returncode == 143, done.stderr
     assert (tmp_path / "work" / "last_checkpoint").read_text().endswith("iter_5.pth")
     config.write_text(CONFIG)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import textwrap
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 import torch
 
 from etude.dialects import imports
+from tests import zygote
 
 imports.install()
 
@@ -147,14 +146,12 @@ def test_two_processes_talk() -> None:
         "OMP_NUM_THREADS": "1",
     }
     started = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(TWO)],
+        zygote.start(
+            "-c",
+            textwrap.dedent(TWO),
             env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
         )
         for rank in range(2)
     ]
-    outputs = [process.communicate(timeout=120)[0] for process in started]
+    outputs = ["".join(process.communicate()) for process in started]
     assert [f"fine {rank}" in output for rank, output in enumerate(outputs)] == [True, True], "\n".join(outputs)

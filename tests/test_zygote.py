@@ -1,0 +1,57 @@
+"""The forks that stand for fresh interpreters behave like them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import zygote
+
+PROGRAM = """\
+import os, sys, threading
+print(sys.argv, os.getcwd(), os.environ.get("MARK"), sys.path[:2], threading.active_count(), __name__)
+print("shadow" in sys.modules, len(sys.stdin.read()))
+sys.exit("gone" if len(sys.argv) > 1 else 0)
+"""
+
+
+@pytest.mark.parametrize("words", [("-c", PROGRAM), ("-c", PROGRAM, "x"), ("program.py",), ("-m", "program", "x")])
+def test_a_fork_sees_what_a_fresh_interpreter_sees(workdir, words):
+    Path("program.py").write_text(PROGRAM)
+    env = os.environ | {"MARK": "here", "PYTHONPATH": "a:b"}
+    fresh = subprocess.run([sys.executable, *words], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    forked = zygote.run(*words, env=env)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (fresh.returncode, fresh.stdout, fresh.stderr)
+
+
+def test_forks_draw_different_numbers_and_run_at_the_same_time(workdir):
+    code = "import random, pathlib, sys, time\npathlib.Path(sys.argv[1]).touch()\n"
+    code += "while not pathlib.Path(sys.argv[2]).exists(): time.sleep(0.01)\nprint(random.random())"
+    children = [zygote.start("-c", code, "a", "b"), zygote.start("-c", code, "b", "a")]
+    drawn = [child.communicate()[0] for child in children]
+    assert drawn[0] != drawn[1] and [child.returncode for child in children] == [0, 0]
+
+
+def test_an_error_is_shown_and_a_kill_is_a_kill(workdir):
+    failed = zygote.run("-c", "1 / 0")
+    assert failed.returncode == 1 and "ZeroDivisionError" in failed.stderr
+    child = zygote.start("-c", "import time; print(1, flush=True); time.sleep(1000)")
+    while not child.output(0):
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+
+
+def test_another_version_of_a_loaded_package_gets_a_fresh_interpreter(workdir):
+    Path("other").mkdir()
+    Path("other/yaml.py").write_text("version = 'mine'")
+    code = "import sys, yaml; print(yaml.version, 'torch' in sys.modules)"
+    assert zygote.run("-c", code, env=os.environ | {"PYTHONPATH": "other"}).stdout == "mine False\n"
+    assert zygote.run("-c", "import sys; print('torch' in sys.modules)").stdout == "True\n"
