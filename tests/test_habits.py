@@ -1,0 +1,52 @@
+"""What a public host runs is what `make` runs: the versions of the matrix, the linters, the release."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def workflow(name: str) -> Any:
+    return yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+
+
+def recipe(target: str) -> list[str]:
+    """Return the commands of a target of the Makefile."""
+    makefile = (ROOT / "Makefile").read_text()
+    found = re.search(rf"^{target}:[^\n]*\n((?:\t[^\n]*\n)+)", makefile, re.MULTILINE)
+    assert found, f"there is no target {target}"
+    return [line.strip().replace("$(BIN)", ".venv/bin") for line in found[1].splitlines()]
+
+
+def test_the_matrix_begins_with_the_oldest_versions_that_the_package_allows_and_ends_with_the_pinned_torch():
+    matrix = workflow("tests")["jobs"]["matrix"]["strategy"]["matrix"]
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"] and PROJECT["requires-python"] == ">=3.11"
+    oldest, newest = matrix["torch"]
+    pinned = re.search(r"^torch==(\d+\.\d+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert f"torch>={oldest}" in PROJECT["dependencies"] and pinned and pinned[1] == newest
+
+
+def test_a_commit_is_checked_by_the_linters_of_make():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert [hook["entry"] for hook in hooks] == [command.removesuffix(" .") for command in recipe("lint")]
+
+
+def test_every_workflow_calls_targets_that_exist():
+    called = re.findall(r"\bmake (\w+)", "".join(path.read_text() for path in (ROOT / ".github/workflows").iterdir()))
+    assert {"test", "docs", "release"} <= set(called) and all(recipe(target) for target in called)
+
+
+def test_a_release_is_tried_in_a_fresh_environment_before_it_is_published():
+    commands = recipe("release")
+    built = next(number for number, command in enumerate(commands) if "-m build" in command)
+    tried = next(number for number, command in enumerate(commands) if "etude train" in command)
+    assert any("-m venv" in command for command in commands[built:tried])
+    steps = [step.get("run") or step["uses"] for step in workflow("release")["jobs"]["publish"]["steps"]]
+    assert steps.index("make release") < next(n for n, step in enumerate(steps) if "pypi-publish" in step)
