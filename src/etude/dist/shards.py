@@ -91,8 +91,9 @@ def forget_whole(model: torch.nn.Module) -> None:
 def remember(model: torch.nn.Module) -> None:
     """Note where FSDP keeps the gradients of ``model`` that it has not reduced yet."""
     for module in model.modules():
-        if hasattr(module, "_get_fsdp_state"):
-            for group in module._get_fsdp_state()._fsdp_param_groups:
+        state: Any = getattr(module, "_get_fsdp_state", None)
+        if state is not None:
+            for group in state()._fsdp_param_groups:
                 _records.update({one.sharded_param: one for one in group.fsdp_params})
 
 

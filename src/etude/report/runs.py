@@ -100,7 +100,8 @@ def _is_run(folder: Path) -> bool:
 
 def _changed(folder: Path) -> float:
     times = [0.0]
-    for name in (*(path for path, _ in record_files(folder)), os.path.join(folder, "status.json")):
+    files: list[str | Path] = [*(path for path, _ in record_files(folder)), os.path.join(folder, "status.json")]
+    for name in files:
         try:
             times.append(os.stat(name).st_mtime)
         except OSError:

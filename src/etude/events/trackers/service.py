@@ -26,6 +26,10 @@ class Service:
         if cls.package and not is_installed(cls.package):
             raise MissingExtra(cls.package, cls.extra, purpose)
 
+    def begin(self, *args: Any, **settings: Any) -> Any:
+        """Open the tracker's run."""
+        raise NotImplementedError
+
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         raise NotImplementedError
 

@@ -214,11 +214,13 @@ class Resuming:
         """Take what the checkpoint knows beyond mmcv's layout; it is put to use when the run starts."""
         state = checkpoint.get(exact.KEY)
         self._position.saved = (path, self.engine.step)
-        elsewhere = isinstance(state, dict) and state.get("world") != self._world_size
+        if not isinstance(state, dict):
+            return
+        elsewhere = state.get("world") != self._world_size
         if elsewhere and not (wanted and self._share_out(state)):
             self._begin_epoch_again(state)
             return
-        if not wanted or not isinstance(state, dict) or (moved and not elsewhere):
+        if not wanted or (moved and not elsewhere):
             return
         note = exact.read_note(path, state["id"])
         self.engine.epoch = int(state["epoch"])
