@@ -43,8 +43,8 @@ def children_cpu() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-def first_curve(address: str, run: str) -> float | None:
-    """Return the seconds until a browser has drawn a curve; None without a browser."""
+def first_curve(address: str, run: str) -> tuple[float, float] | None:
+    """Return the seconds until a browser shows a curve, and until it can be zoomed; None without a browser."""
     chromium = shutil.which("chromium")
     if chromium is None:
         return None
@@ -54,14 +54,16 @@ def first_curve(address: str, run: str) -> float | None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
         began = time.perf_counter()
-        page.goto(f"{address}/#run={run}")
-        page.locator(".scatterlayer .trace").first.wait_for(state="attached", timeout=120_000)
-        taken = time.perf_counter() - began
+        page.goto(f"{address}/#run={run}", wait_until="commit")
+        times = []
+        for what in (".sketch polyline, .scatterlayer .trace", ".scatterlayer .trace"):
+            page.locator(what).first.wait_for(state="attached", timeout=120_000)
+            times.append(time.perf_counter() - began)
         browser.close()
-    return taken
+    return times[0], times[1]
 
 
-def measure(root: Path, run: str) -> tuple[float, float, float, float, float | None]:
+def measure(root: Path, run: str) -> tuple[float, float, float, float, tuple[float, float] | None]:
     """Return seconds until it listens, the list and the curves are there, megabytes, and seconds in a browser."""
     began = time.perf_counter()
     words = [sys.executable, "-c", CODE, "board", str(root), "--port", "0"]
@@ -95,7 +97,7 @@ def main() -> None:
             spent = children_cpu()
             up, listed, drawn, memory, seen = measure(root, "run-0000")
             times = f"listens {up:.2f} s, list {listed:.2f} s, curves {drawn:.2f} s, {memory:.0f} MB"
-            page = f", first curve in a browser {seen:.2f} s" if seen is not None else ""
+            page = f", first curve in a browser {seen[0]:.2f} s, zoom {seen[1]:.2f} s" if seen is not None else ""
             print(f"{what:<17} {times}{page}; {children_cpu() - spent:.2f} s of CPU in all")
 
 

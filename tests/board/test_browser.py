@@ -79,6 +79,19 @@ def test_open_search_overlay_compare_and_keys(browser, root):
         expect(page.locator("#keys")).to_be_visible(timeout=LONG)
 
 
+def test_curves_are_sketched_until_the_library_is_there(browser, root):
+    with serving(root) as address, opened(browser, "about:blank") as page:
+        held, seen = [], []
+        page.route("**/plotly.min.js*", lambda route: route.continue_() if seen else held.append(route))
+        page.goto(address, wait_until="commit")
+        expect(chart(page, "train/loss").locator(".sketch polyline")).to_have_count(1, timeout=LONG)
+        seen.append(True)
+        for route in held:
+            route.continue_()
+        expect(chart(page, "train/loss").locator(".scatterlayer .trace")).to_have_count(1, timeout=LONG)
+        expect(page.locator(".sketch")).to_have_count(0, timeout=LONG)
+
+
 def test_log_scale_smoothing_and_zoom(browser, root):
     make_run(root, "long/20261116-120000", steps=4000)
     with serving(root) as address, opened(browser, f"{address}/#run=long/20261116-120000") as page:

@@ -135,7 +135,7 @@ async function show(again) {
   $("drawing").hidden = state.tab !== "curves";
   for (const button of document.querySelectorAll("[role=tab]")) button.setAttribute("aria-selected", button.dataset.tab === state.tab);
   try {
-    if (state.tab === "curves") { if (again) await Promise.all([loadCurves(), Charts.ready()]); drawCurves(); }
+    if (state.tab === "curves") { if (again) { await loadCurves(); if (!window.Plotly) { drawCurves(); await Charts.ready(); } } drawCurves(); }
     else if (state.tab === "table") drawTable();
     else if (state.tab === "details") await drawDetails();
     else await drawCompare();
@@ -157,14 +157,13 @@ async function loadZoom(metric, low, high) {
 }
 
 function drawCurves() {
-  if (!window.Plotly) return;  // it is on its way
   const words = $("metrics").value.toLowerCase();
   const names = [...new Set(Object.values(state.data).flatMap(run => Object.keys(run.curves)))].filter(name => name.toLowerCase().includes(words));
   drawHint(names);
   drawLegend();
   $("weight").textContent = Number($("smooth").value).toFixed(2);
-  for (const [name, panel] of state.panels) if (!names.includes(name)) { Plotly.purge(panel.plot); panel.box.remove(); state.panels.delete(name); }
-  const drawn = state.panels.size > 0;
+  for (const [name, panel] of state.panels) if (!names.includes(name)) { if (panel.live) Plotly.purge(panel.plot); panel.box.remove(); state.panels.delete(name); }
+  const drawn = !window.Plotly || [...state.panels.values()].some(panel => panel.live);
   state.undrawn = [];
   for (const title of Charts.GROUPS) {
     const here = names.filter(name => Charts.group(name) === title), grid = groupOf(title);
@@ -184,7 +183,7 @@ function drawNext() {
 function groupOf(title) {
   if (!state.groups.has(title)) {
     const box = el("section", null, { class: "group" }), head = el("h2"), button = el("button", title, { type: "button" }), grid = el("div", null, { class: "grid" });
-    button.addEventListener("click", () => { box.classList.toggle("closed"); for (const plot of grid.querySelectorAll(".plot")) Plotly.Plots.resize(plot); });
+    button.addEventListener("click", () => { box.classList.toggle("closed"); for (const plot of grid.querySelectorAll(".plot")) Charts.resize(plot); });
     head.append(button); box.append(head, grid); $("charts").append(box);
     state.groups.set(title, grid);
   }
@@ -192,8 +191,7 @@ function groupOf(title) {
 }
 
 function drawPanel(name, grid) {
-  const fresh = !state.panels.has(name);
-  if (fresh) state.panels.set(name, Charts.panel(grid, name));
+  if (!state.panels.has(name)) state.panels.set(name, Charts.panel(grid, name));
   const panel = state.panels.get(name), curves = [];
   let strange = 0, sampled = false;
   for (const run of state.chosen) {
@@ -203,9 +201,12 @@ function drawPanel(name, grid) {
     strange += curve.strange;
     sampled ||= curve.sampled ?? state.data[run].sampled;
   }
-  Charts.draw(panel.plot, curves, { log: $("log").checked, smooth: Number($("smooth").value), key: name });
   Charts.say(panel, strange, sampled);
-  if (fresh) panel.plot.on("plotly_relayout", change => zoomed(name, change));
+  if (!window.Plotly) { Charts.sketch(panel.plot, curves); return; }
+  Charts.draw(panel.plot, curves, { log: $("log").checked, smooth: Number($("smooth").value), key: name });
+  if (panel.live) return;
+  panel.live = true;
+  panel.plot.on("plotly_relayout", change => zoomed(name, change));
 }
 
 // A sentence where a picture would be: no runs, none chosen, nothing recorded, nothing that matches.

@@ -48,13 +48,36 @@ const Charts = (() => {
       yaxis: { ...axis, type: options.log ? "log" : "linear", exponentformat: "e", ...(options.log ? { dtick: null } : {}) } };
   }
 
-  // The library is large: the rest of a page need not wait for it.
-  const ready = () => window.Plotly ? Promise.resolve() : new Promise(done => document.getElementById("plotly").addEventListener("load", done));
+  // The library is large: it is run when the rest of the page is there. Call this when it is needed.
+  let loading = null;
+  const ready = () => loading ??= window.Plotly ? Promise.resolve() : new Promise((done, failed) => {
+    const script = document.createElement("script");
+    script.addEventListener("load", done);
+    script.addEventListener("error", () => failed(new Error("plotly.min.js does not load")));
+    script.src = document.getElementById("plotly").href;
+    document.head.append(script);
+  });
+
+  // Plain lines without axes, until the library is there.
+  function sketch(target, curves) {
+    const make = (tag, attributes) => { const node = document.createElementNS("http://www.w3.org/2000/svg", tag); for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value); return node; };
+    const xs = curves.flatMap(curve => curve.x), ys = curves.flatMap(curve => curve.y).filter(value => value !== null);
+    const range = values => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+    const [left, right] = range(xs), [low, high] = range(ys), picture = make("svg", { class: "sketch", viewBox: "0 0 100 100", preserveAspectRatio: "none" });
+    for (const curve of curves) {
+      const points = curve.x.map((x, at) => [x, curve.y[at]]).filter(([, y]) => y !== null).map(([x, y]) => `${100 * (x - left) / (right - left || 1)},${100 - 100 * (y - low) / (high - low || 1)}`);
+      picture.append(make("polyline", { points: points.join(" "), fill: "none", stroke: curve.colour, "stroke-width": 1.7, "vector-effect": "non-scaling-stroke" }));
+    }
+    target.replaceChildren(picture);
+  }
 
   function draw(target, curves, options = {}) {
+    if (target.querySelector(".sketch")) target.replaceChildren();
     return Plotly.react(target, traces(curves, options.smooth || 0), layout(options),
       { displayModeBar: false, responsive: true, doubleClick: "reset+autosize" });
   }
+
+  const resize = plot => { if (plot.layout) Plotly.Plots.resize(plot); };  // a sketch fits by itself
 
   // A box with a title, a plot of a fixed height, and a button that makes it large.
   function panel(parent, title) {
@@ -63,7 +86,7 @@ const Charts = (() => {
     const large = make("button", "icon", "⤢");
     name.title = title; note.hidden = true; box.dataset.metric = title;
     large.type = "button"; large.title = "larger or smaller"; large.setAttribute("aria-label", `larger: ${title}`);
-    large.addEventListener("click", () => { box.classList.toggle("wide"); Plotly.Plots.resize(plot); });
+    large.addEventListener("click", () => { box.classList.toggle("wide"); resize(plot); });
     head.append(name, note, large); box.append(head, plot); parent.append(box);
     return { box, plot, note };
   }
@@ -87,5 +110,5 @@ const Charts = (() => {
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   }
-  return { GROUPS, colour, group, ready, draw, panel, say, themeButton };
+  return { GROUPS, colour, group, ready, sketch, draw, panel, resize, say, themeButton };
 })();
