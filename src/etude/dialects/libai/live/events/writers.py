@@ -90,14 +90,13 @@ class TensorboardXWriter(EventWriter):
     def _writer(self) -> Any:
         """The ``SummaryWriter``, for calls of one's own."""
         self._open()
-        self._outbox.settle()
         return self._files.writer
 
     def _open(self) -> None:
         if not self._is_open:
             self._is_open = True
             folder, options = self._arguments
-            self._outbox.put(self._files.begin, folder, **options)
+            self._outbox.ask(self._files.begin, folder, **options)
 
     def write(self) -> None:
         storage = get_event_storage()

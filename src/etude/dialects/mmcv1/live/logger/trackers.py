@@ -47,12 +47,11 @@ class TensorboardLoggerHook(TrackerHook):
         super().before_run(runner)
         if self.log_dir is None:
             self.log_dir = os.path.join(runner.work_dir or ".", "tf_logs")
-        self.begin(self.log_dir)
+        self.outbox.ask(self.service.begin, self.log_dir)
 
     @property
     def writer(self) -> Any:
         """The ``SummaryWriter``, for calls of one's own."""
-        self.outbox.settle()
         return self.service.writer
 
     @master_only

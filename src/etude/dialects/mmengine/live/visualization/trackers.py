@@ -93,13 +93,17 @@ class TensorboardVisBackend(TrackerVisBackend):
 
     _kind = EventFiles
 
+    def _open(self, *args: Any, **settings: Any) -> Any:
+        super()._open(*args, **settings)
+        self._outbox.settle()
+
     def _init_env(self) -> None:
         self._open(self._save_dir)
 
     @property
     @force_init_env
     def experiment(self) -> Any:
-        return self._opened.writer
+        return self._service.writer
 
     @force_init_env
     def add_config(self, config: Any, **kwargs: Any) -> None:
