@@ -12,6 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
 from etude.errors import ConfigError, EtudeError, UserCodeError, suggest
+from etude.optim.dynamo import spare_dynamo
 from etude.optim.groups import make_groups, named_parameters
 from etude.optim.tensors import EXACT
 from etude.plan import Optimizer as OptimizerPlan
@@ -27,6 +28,7 @@ def build_optimizer(plan: OptimizerPlan, model: nn.Module) -> Optimizer:
     """What ``plan`` asks for, over the parameters of ``model`` that are its own."""
     spec = plan.spec
     factory = OPTIMIZERS.get(spec.name, at=str(spec.at))
+    spare_dynamo(factory)
     accepted = _parameters(factory)
     named = named_parameters(model, plan.params)
     if not named:
