@@ -36,7 +36,7 @@ from etude.events.record import is_timing
 from etude.hooks.upkeep import Compiled
 from etude.inspection.check.paths import located
 from etude.losses.outputs import fitted
-from etude.models.placement import channels_last, recompute
+from etude.models.placement import can_compile, channels_last, compiled_loss, recompute
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
@@ -95,9 +95,11 @@ def assemble(plan: Plan, options: Options) -> Run:
     data = _loaders(plan, device, world)
     wrapped = wrap(model, plan.parallel, world, device, by_hand=plan.update.name != "Step")
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
-    called: Any = _compiled(wrapped.called, plan.train)
     losses = _losses(plan.losses, device)
-    forward = Forward(called, losses)
+    forward = Forward(wrapped.called, losses)
+    compiles = bool(plan.train.compile) and can_compile(_words_of_compile(plan.train), device)
+    if compiles:
+        forward = _compiled(forward, _words_of_compile(plan.train))
     step, update = _update(plan, forward, optimizers, device)
     steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
     peers = peers_of(world, wrapped, optimizers, plan.parallel)
@@ -127,8 +129,8 @@ def assemble(plan: Plan, options: Options) -> Run:
     run.evaluation = Evaluation(seen, _metrics(plan, device), autocast=autocast)
     for hook_plan in plan.hooks:
         run.hooks.add(_hook(hook_plan, run))
-    if plan.train.compile:
-        run.hooks.add(Compiled())
+    if compiles:
+        run.hooks.add(Compiled(losses=len(losses)))
     if peers is not None:
         unite(run, facts(plan))
         seed_rank(plan.train.seed, world)
@@ -206,11 +208,14 @@ def _known_data(loader: Any) -> str:
     return " ".join(f"{key} {state[key]}" for key in ("samples", "fingerprint") if state.get(key) is not None)
 
 
-def _compiled(model: torch.nn.Module, training: Training) -> Any:
-    if not training.compile:
-        return model
-    given = training.compile if isinstance(training.compile, Mapping) else {}
-    return torch.compile(model, **given)
+def _words_of_compile(training: Training) -> Mapping[str, Any]:
+    return training.compile if isinstance(training.compile, Mapping) else {}
+
+
+def _compiled(forward: Forward, words: Mapping[str, Any]) -> Forward:
+    """Model and losses, compiled with their backward passes. Optimizers have kernels that are fused already."""
+    losses = {name: compiled_loss(loss, words) for name, loss in forward.losses.items()}
+    return Forward(torch.compile(forward.model, **words), losses)  # type: ignore[arg-type]
 
 
 def make(spec: Spec, *args: Any, **extra: Any) -> Any:

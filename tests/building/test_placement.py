@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,9 +68,21 @@ def test_compile_takes_the_words_of_torch(workdir, monkeypatch):
     Path("c.yaml").write_text(CONFIG)
     for words in ("true", "{mode: reduce-overhead, fullgraph: true, dynamic: false}"):
         build(etude.load_plan("c.yaml", [f"train.compile={words}"])[0])
-    assert given == [{}, {"mode": "reduce-overhead", "fullgraph": True, "dynamic": False}]
+    words = {"mode": "reduce-overhead", "fullgraph": True, "dynamic": False}
+    assert given == [{}, {}, words, words]  # the loss and the model
     with pytest.raises(ConfigError, match="unknown key train.compile.fulgraph; did you mean 'fullgraph'"):
         etude.load_plan("c.yaml", ["train.compile={fulgraph: true}"])
+
+
+def test_without_a_compiler_training_runs_uncompiled_after_one_line(workdir, capfd):
+    Path("c.yaml").write_text(CONFIG)
+    code = subprocess.run(
+        [sys.executable, "-m", "etude", "train", "c.yaml", "train.compile=true", "--limit-batches", "2", "--folder", "run"],
+        env={**os.environ, "PATH": str(Path("nothing").absolute()), "CXX": "no-such-compiler"},
+    ).returncode  # fmt: skip
+    said = capfd.readouterr()
+    assert code == 0
+    assert (said.out + said.err).count("train.compile has no effect: there is no C++ compiler") == 1
 
 
 def test_products_have_the_precision_that_is_asked_for(workdir):

@@ -70,17 +70,18 @@ class SamplerSeed(Hook):
 
 
 class Compiled(Hook):
-    """Warns after the first step if ``torch.compile`` has made no graph, as of a bare ``nn.Linear``."""
+    """Warns after the first step if ``torch.compile`` has made no graph of the model, as of a bare ``nn.Linear``."""
 
-    def __init__(self) -> None:
+    def __init__(self, losses: int = 0) -> None:
         self._before: int | None = None
+        self._losses = losses  # each is a graph of its own
 
     def before_train(self, run: Run) -> None:
         self._before = _graphs()
 
     def after_step(self, run: Run) -> None:
-        if self._before is not None and run.world.is_main and _graphs() == self._before:
-            text = "train.compile has no effect: torch compiled nothing, and the model runs as it is"
+        if self._before is not None and run.world.is_main and _graphs() - self._before <= self._losses:
+            text = "train.compile has no effect: torch compiled nothing of the model, which runs as it is"
             warnings.warn(f"{text}; put its layers into a module with a forward of its own", stacklevel=2)
         self._before = None
 

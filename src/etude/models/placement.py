@@ -1,8 +1,9 @@
-"""Changes how a model computes, and not what: gradient checkpointing, and the memory format of images."""
+"""Changes how a model computes, and not what: gradient checkpointing, memory format of images, ``torch.compile``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy as copy
 from fnmatch import fnmatchcase
@@ -14,6 +15,10 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
 from etude.errors import ConfigError, suggest
+
+_log = logging.getLogger("etude.models")
+#: Backends of ``torch.compile`` that need a C++ compiler for a CPU.
+_WITH_COMPILER = ("inductor",)
 
 
 def recompute(model: nn.Module, patterns: Sequence[str], *, at: str = "") -> list[str]:
@@ -81,3 +86,28 @@ def channels_last(model: nn.Module) -> None:
 
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     model.register_forward_pre_hook(convert)
+
+
+def can_compile(words: Mapping[str, Any], device: torch.device) -> bool:
+    """Return whether ``torch.compile`` can work here, and say so if not; torch itself raises at the first step."""
+    if device.type != "cpu" or words.get("backend", "inductor") not in _WITH_COMPILER:
+        return True
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        _log.warning("train.compile has no effect: there is no C++ compiler (install g++, or name one by CXX)")
+        return False
+    return True
+
+
+def compiled_loss(loss: Callable[..., Tensor], words: Mapping[str, Any]) -> Callable[..., Tensor]:
+    """Return ``loss`` compiled. torch compiles no bare module of its own, only what a function calls."""
+
+    def call(output: Any, target: Any) -> Tensor:
+        return loss(output, target)
+
+    made: Callable[..., Tensor] = torch.compile(call, **words)
+    return made
