@@ -29,6 +29,7 @@ from etude.data.loader import Loader, is_stream
 from etude.data.seeds import seed_rank
 from etude.dist import code, group, reports
 from etude.dist.peers import Peers, mean_over_ranks
+from etude.dist.replicas import Place, Replicas
 from etude.dist.world import ALONE, World
 from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
 from etude.errors import ConfigError, EtudeError, UserCodeError
@@ -81,7 +82,8 @@ def build(plan: Plan, options: Options | None = None) -> Run:
 def assemble(plan: Plan, options: Options) -> Run:
     """The run of a native plan: model, data, optimizers, hooks, in order of need."""
     world = World.from_environment()
-    plan = for_world(plan, world)
+    place = _replica(plan.parallel, world)
+    plan = for_world(plan, world if place is None else World(place.number, place.count))
     import_modules(plan)
     seed_everything(plan.train)
     device = pick_device(plan.train.device, world)
@@ -92,7 +94,7 @@ def assemble(plan: Plan, options: Options) -> Run:
         recompute(model, plan.train.gradient_checkpointing, at=str(at))
     if plan.train.channels_last:
         channels_last(model)
-    data = _loaders(plan, device, world)
+    data = _loaders(plan, device, world, world.shard if place is None else place.shard)
     wrapped = wrap(model, plan.parallel, world, device, by_hand=plan.update.name != "Step")
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
     losses = _losses(plan.losses, device)
@@ -102,7 +104,9 @@ def assemble(plan: Plan, options: Options) -> Run:
         forward = _compiled(forward, _words_of_compile(plan.train))
     step, update = _update(plan, forward, optimizers, device)
     steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
-    peers = peers_of(world, wrapped, optimizers, plan.parallel)
+    peers: Any = peers_of(world, wrapped, optimizers, plan.parallel)
+    if place is not None:
+        peers = Replicas(place, at=str(plan.parallel.at), timeout=reports.timeout().total_seconds())
     clock = monotonic if peers is None else peers.clock
     run = Run(
         model=model,
@@ -131,10 +135,34 @@ def assemble(plan: Plan, options: Options) -> Run:
         run.hooks.add(_hook(hook_plan, run))
     if compiles:
         run.hooks.add(Compiled(losses=len(losses)))
-    if peers is not None:
+    if place is not None:
+        run.hooks.add(FunctionHook(join_replicas, "before_train", priority=110))
+        run.hooks.add(FunctionHook(leave_replicas, "after_train", priority=130))
+        seed_rank(plan.train.seed, World(place.number, place.count))
+    elif peers is not None:
         unite(run, facts(plan))
         seed_rank(plan.train.seed, world)
     return run
+
+
+def join_replicas(run: Run) -> None:
+    run.peers.join(run)
+
+
+def leave_replicas(run: Run) -> None:
+    run.peers.leave()
+
+
+def _replica(parallel: Parallel, world: World) -> Place | None:
+    """Return which replica this process is, where they may leave and join."""
+    if not parallel.fault_tolerant:
+        return None
+    if world.is_many:
+        raise ConfigError(
+            "parallel.fault_tolerant: a replica is one process, started by itself", at=str(parallel.at),
+            hint="start `etude train` once for each replica, without --nproc and torchrun",
+        )  # fmt: skip
+    return Place.from_environment(str(parallel.at))
 
 
 def for_world(plan: Plan, world: World) -> Plan:
@@ -279,12 +307,13 @@ def pick_device(name: str, world: World = ALONE) -> torch.device:
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
-def _loaders(plan: Plan, device: torch.device, world: World) -> dict[str, Any]:
+def _loaders(plan: Plan, device: torch.device, world: World, shard: tuple[int, int]) -> dict[str, Any]:
     """Make the loaders of all splits, the training data first: the others agree with it on columns and classes."""
     made: dict[str, Any] = {}
     for split in sorted(plan.data, key=lambda split: split != "train"):
         train = made["train"].dataset if "train" in made else None
-        made[split] = _loader(split, plan.data[split], plan, device, world, train)
+        own = shard if split == "train" else world.shard
+        made[split] = _loader(split, plan.data[split], plan, device, own, train)
     return {split: made[split] for split in plan.data}
 
 
@@ -301,7 +330,9 @@ def _is_own(spec: Spec) -> bool:
     return DATASETS.origin(spec.name).startswith("etude.data.")
 
 
-def _loader(split: str, plan: LoaderPlan, whole: Plan, device: torch.device, world: World, train: Any = None) -> Loader:
+def _loader(
+    split: str, plan: LoaderPlan, whole: Plan, device: torch.device, shard: tuple[int, int], train: Any = None
+) -> Loader:
     training = whole.train
     with _placed(plan.dataset.at):
         dataset = make_dataset(whole, plan.dataset, train)
@@ -319,7 +350,7 @@ def _loader(split: str, plan: LoaderPlan, whole: Plan, device: torch.device, wor
         on_bad_sample=plan.on_bad_sample,
         bad_samples=plan.bad_samples,
         device=None if device.type == "cpu" else device,
-        shard=world.shard,
+        shard=shard,
         limit=None if split == "train" else training.limit_batches,
         at=str(plan.at),
         **plan.options,

@@ -191,6 +191,8 @@ class Parallel:
     reshard: bool = True
     #: HSDP: processes that share one copy of the model; None: those of a machine.
     shards: int | None = None
+    #: Processes leave and join while the others train on, by torchft.
+    fault_tolerant: bool = False
     at: Place = NOWHERE
 
 

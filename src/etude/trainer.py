@@ -137,6 +137,8 @@ class Trainer:
         self.optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
         _require_parameters(self.model, self.optimizers)
         self.parallel = parallel_of(parallel)
+        if self.parallel.fault_tolerant:
+            raise ConfigError("parallel.fault_tolerant works with `etude train` and a config, not with Trainer")
         self.wrapped = wrap_for(
             self.model, self.optimizers, self.parallel, self.world, self.device, by_hand=update is not None
         )

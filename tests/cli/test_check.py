@@ -38,13 +38,6 @@ def test_a_sound_config_raises_no_alarm(config: Path, capsys: pytest.CaptureFixt
     assert told(capsys, "a.yaml") == (0, ["a.yaml: no mistakes found"])
 
 
-def test_a_job_that_processes_leave_and_join_is_refused(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(f"{GOOD}parallel: {{strategy: ddp, fault_tolerant: true}}\n")
-    code, lines = told(capsys, "a.yaml")
-    assert code == 2
-    assert lines[0].startswith("a.yaml:8: parallel.fault_tolerant: processes cannot leave and join a running job yet")
-
-
 def test_mistakes_of_keys_names_parameters_and_types_come_together_in_order(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

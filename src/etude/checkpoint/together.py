@@ -14,12 +14,15 @@ Every rank calls the same methods in the same order. Whatever depends on the dis
 from __future__ import annotations
 
 import itertools
+import json
 import socket
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
 from torch import distributed
+from torch._C._distributed_c10d import PrefixStore
 
 from etude.checkpoint.load import Loaded
 from etude.checkpoint.manifest import Stored
@@ -28,12 +31,37 @@ from etude.checkpoint.storage import chaos
 from etude.checkpoint.store import Store
 from etude.checkpoint.write import Job, Others, write_files
 from etude.dist import group
-from etude.dist.mailbox import Mailbox
 from etude.dist.shards import has_shards, tensors_in
-from etude.errors import ResumeError
+from etude.errors import PeerError, ResumeError
 
 #: Saves in shards of this process: the same number on every rank.
 _saves = itertools.count()
+_PAUSE = 0.01
+
+
+class Mailbox:
+    """Values by key, in the store at which the ranks have met, for threads in the background: nobody waits for them."""
+
+    def __init__(self, name: str) -> None:
+        self._store = PrefixStore(f"etude/{name}", distributed.distributed_c10d._get_default_store())
+
+    def put(self, key: str, value: Any) -> None:
+        self._store.set(key, json.dumps(value))
+
+    def get(self, key: str, patience: Callable[[], float], whose: str) -> Any:
+        """Wait for the value of ``key``; an error names ``whose`` it is when ``patience()`` seconds have passed."""
+        began = time.monotonic()
+        while not self._store.check([key]):
+            waited = time.monotonic() - began
+            if waited > patience():
+                raise PeerError(f"{whose} has not written its share of a checkpoint for {waited:.0f} s")
+            time.sleep(_PAUSE)
+        return json.loads(self._store.get(key))
+
+    def forget(self, key: str) -> None:
+        """Make room; a store that cannot delete keeps the value."""
+        with suppress(RuntimeError, NotImplementedError):
+            self._store.delete_key(key)
 
 
 class Crew(Others):

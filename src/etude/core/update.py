@@ -151,8 +151,10 @@ class Step:
 
     def apply(self, run: Run) -> None:
         """Clip, let hooks look, step, and forget the gradients."""
-        if run.peers is not None and run.peers.by_hand:
-            run.peers.average(self.params)
+        if run.peers is not None and run.peers.by_hand and not run.peers.average(self.params):
+            self._forget()  # a replica that left has spoilt them
+            run.events.put("dropped", 1.0)
+            return
         if self._stepping is not None:
             self._stepping.unscale(self.optimizers)
         if self._clips:
@@ -181,10 +183,14 @@ class Step:
 
     def _drop(self, run: Run, losses: Losses, loss: Tensor) -> None:
         """Leave out the group that a bad loss is in."""
+        self._forget()
+        self._guard.refuse(run, losses, self._guard.is_finite(loss))
+
+    def _forget(self) -> None:
+        """Forget the gradients of a group."""
         self.pending = 0
         for param in self.params:
             set_gradient(param, None)
-        self._guard.refuse(run, losses, self._guard.is_finite(loss))
 
     def settle(self, run: Run) -> None:
         """Let Python know of losses that only the device has looked at: before a log line or a save, at the end."""

@@ -99,8 +99,8 @@ class Peers:
         self.settle()
 
     @torch.no_grad()
-    def average(self, params: Iterable[torch.nn.Parameter]) -> None:
-        """The mean of gradients over ranks, in one message for each kind of number."""
+    def average(self, params: Iterable[torch.nn.Parameter]) -> bool:
+        """Make gradients their mean over ranks, in one message for each kind of number; they are to be used: True."""
         kinds: dict[Any, list[torch.Tensor]] = {}
         for param in params:
             if param.grad is not None:
@@ -111,6 +111,7 @@ class Peers:
             flat /= self.world.size
             for grad, mean in zip(grads, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
                 grad.copy_(mean.view_as(grad))
+        return True
 
     def align(self, model: torch.nn.Module) -> None:
         """Rank 0's buffers (statistics of batch norms) on every rank, so that all of them evaluate one model."""

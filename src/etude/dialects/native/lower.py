@@ -180,11 +180,12 @@ def _parallel(fields: Fields) -> Parallel:
         offload=fields.take("offload", bool, default=False),
         reshard=fields.take("reshard", bool, default=True),
         shards=fields.take_positive("shards", default=None),
+        fault_tolerant=fields.take("fault_tolerant", bool, default=False),
         at=fields.place(),
     )
-    if fields.take("fault_tolerant", bool, default=False):
-        text = "parallel.fault_tolerant: processes cannot leave and join a running job yet"
-        fields.error(f"{text}; remove it, a lost process restarts the job (--max-restarts)", key="fault_tolerant")
+    if parallel.fault_tolerant and parallel.strategy not in ("auto", "ddp"):
+        text = f"parallel.fault_tolerant: replicas hold the whole model, {parallel.strategy} does not"
+        fields.error(text, key="fault_tolerant", hint="write strategy: ddp")
     fields.done()
     _refuse_strange(fields, parallel.strategy)
     return parallel

@@ -1,0 +1,161 @@
+"""Replicas that leave and join while the others train on, by torchft: ``parallel: {fault_tolerant: true}``.
+
+.. code-block:: text
+
+    a replica   one process with its own folder and its own share of every batch
+    lighthouse  knows who is there (torchft_lighthouse, a process of its own)
+    a step      quorum: who takes part · forward, backward · mean of their gradients · commit, or drop the batch
+    joining     the first quorum brings weights, optimizers, counters and position of a replica that is ahead
+
+A replica that dies inside a step spoils its mean: that batch is dropped by all others. What it would have seen while it
+is away is not made up for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._distributed_c10d import TCPStore
+
+from etude.errors import ConfigError, PeerError
+
+if TYPE_CHECKING:
+    from etude.core.run import Run
+
+LIGHTHOUSE, REPLICA, COUNT = "TORCHFT_LIGHTHOUSE", "REPLICA_GROUP_ID", "NUM_REPLICA_GROUPS"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which of how many replicas this process is, and where they meet."""
+
+    number: int
+    count: int
+    lighthouse: str
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        return self.number, self.count
+
+    @classmethod
+    def from_environment(cls, at: str) -> Place:
+        """As torchft's own launcher sets it; a ConfigError says what is missing."""
+        missing = [name for name in (LIGHTHOUSE, REPLICA, COUNT) if not os.environ.get(name)]
+        if missing:
+            raise ConfigError(
+                f"parallel.fault_tolerant: {' and '.join(missing)} must be set in the environment of each replica",
+                at=at, hint="torchft_lighthouse --min_replicas 1 prints its address; replicas are numbered from 0",
+            )  # fmt: skip
+        number, count = os.environ[REPLICA], os.environ[COUNT]
+        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+            raise ConfigError(f"{REPLICA}={number} is no replica of {COUNT}={count}; they are numbered from 0", at=at)
+        return cls(int(number), int(count), os.environ[LIGHTHOUSE])
+
+
+class Replicas:
+    """The other replicas, as the engine sees them: what :class:`~etude.dist.peers.Peers` is for ranks."""
+
+    by_hand = True
+
+    def __init__(self, place: Place, *, at: str = "", timeout: float = 30.0) -> None:
+        os.environ.setdefault("RUST_LOG", "warn")
+        logging.getLogger("torchft").setLevel(logging.ERROR)  # it tells of every step
+        try:
+            from torchft import Manager, ProcessGroupGloo
+        except ImportError as error:
+            raise ConfigError("parallel.fault_tolerant needs torchft", at=at, hint="pip install 'etude[ft]'") from error
+        wait = timedelta(seconds=timeout)
+        self._store = TCPStore("localhost", 0, 1, is_master=True, timeout=wait, wait_for_workers=False)
+        self._manager: Any = Manager(
+            pg=ProcessGroupGloo(timeout=wait), load_state_dict=self._take, state_dict=self._give, min_replica_size=1,
+            use_async_quorum=False, timeout=wait, rank=0, world_size=1, store_addr="localhost",
+            store_port=self._store.port, lighthouse_addr=place.lighthouse, replica_id=f"etude_{place.number}",
+        )  # fmt: skip
+        self._began = monotonic()
+        self._run: Run | None = None
+        self._is_ready = self._trains = False
+        self._bad = False
+        #: The exit code that this replica wishes to end with; it ends alone.
+        self.wish: Callable[[], int] = lambda: 0
+        self.stop = 0
+        self.bad = False
+
+    def join(self, run: Run) -> None:
+        """Meet the others before the first step: one that joins takes their state and goes to their position."""
+        self._run = run
+        self._manager.start_quorum()
+        self._is_ready, self._trains = True, True
+
+    @property
+    def count(self) -> int:
+        """How many replicas take part in the step."""
+        return int(self._manager.num_participants())
+
+    def leave(self) -> None:
+        self._manager.shutdown(wait=False)
+
+    def _give(self) -> dict[str, Any]:
+        """What a replica that joins needs: everything of a checkpoint but the generators, which are its own."""
+        assert self._run is not None
+        return {name: part.state_dict() for name, part in self._run.parts().items()}
+
+    def _take(self, state: dict[str, Any]) -> None:
+        run = self._run
+        assert run is not None
+        if self._trains and int(state["counters"]["step"]) != run.step:
+            raise PeerError(f"this replica has fallen behind the others at step {run.step}; start it again")
+        for name, part in run.parts().items():
+            if name in state and not (self._trains and name.startswith(("data.", "counters"))):
+                part.load_state_dict(state[name])
+
+    # -- what the engine asks for ----------------------------------------------------------------------------------
+
+    def clock(self) -> float:
+        return monotonic() - self._began
+
+    def sync(self, completes: bool) -> None:
+        """Agree on who takes part in the step, unless it is the first, which :meth:`join` has begun."""
+        if not self._is_ready:
+            self._manager.start_quorum()
+            self._is_ready = True
+
+    def ask(self, step: int, *, bad: bool = False) -> None:
+        self._bad = self._bad or bad
+
+    def settle(self) -> None:
+        """A loss that is not finite shows in the mean of all replicas: see :meth:`average`."""
+
+    @torch.no_grad()
+    def average(self, params: Iterable[torch.nn.Parameter]) -> bool:
+        """Make gradients the mean over replicas, in one message; False if the batch is to be dropped."""
+        grads = [param.grad for param in params if param.grad is not None]
+        flat = torch.cat([*(grad.reshape(-1).float() for grad in grads), torch.tensor([float(self._bad)])])
+        self._manager.allreduce(flat).wait()
+        if flat[-1] != 0:
+            self._manager.report_error(ValueError("the loss of a replica is not finite"))
+        self._bad = self._is_ready = False
+        if not self._manager.should_commit():
+            return False
+        sizes = [grad.numel() for grad in grads]
+        for grad, mean in zip(grads, torch.split(flat[:-1], sizes), strict=True):
+            grad.copy_(mean.view_as(grad))
+        return True
+
+    def align(self, model: torch.nn.Module) -> None:
+        """Each replica evaluates its own model, which has the parameters of all."""
+
+    def from_bad_ranks(self, words: str, bad: bool) -> str:
+        return words
+
+    def meet(self, step: int) -> None:
+        self.stop = self.wish()
+
+    def exchange(self) -> None:
+        self.stop = self.wish()
