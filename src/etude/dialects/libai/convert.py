@@ -1,176 +1,396 @@
-"""A LiBai config as a native one that trains the same weights, where the native form can say it."""
+"""Writes LiBai and detectron2 configs in native words: your classes by their own names, what has no form refused."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from etude.config.tree import Path, Tree
-from etude.dialects.libai import convert_detectron2
+from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower as lowering
-from etude.dialects.libai.checks.yaml_values import plain, resolved
+from etude.dialects.libai.checks.yaml_values import resolved, unwritable
+from etude.dialects.libai.curves import Running
 from etude.errors import ConfigError, Finding
+from etude.inspection import signatures
+from etude.plan import Plan
+from etude.schedules.curves import Window
 
-#: Builders whose data can be said natively, and what of them is said or set by the trainer.
-_LOADERS = ("build_nlp_train_loader", "build_image_train_loader")
-_TAKEN = (
-    "_target_", "dataset", "num_workers", "sampler", "mixup_func", "collate_fn", "dataset_mixer", "train_batch_size",
-    "test_batch_size", "seed", "consumed_samples",
-)  # fmt: skip
-PARTS = ("etude.dialects.libai.live.native", "etude.dialects.libai.live.events.notebook")
+LIVE = "etude.dialects.libai.live.native"
+_STORAGE = "etude.dialects.libai.live.events.notebook"
+_RUNNING = f"{Running.__module__}.{Running.__qualname__}"
+_SAME = (
+    "the weights are the same, bit by bit, where nothing is random after the model is made; the order of shuffled "
+    "samples, augmentation and dropout draw other random numbers than the original's"
+)
+_FORMULA = "learning rates are computed by formula: they may differ in the last digits"
+_GROUPS = "a rule of `optim.groups` that fits no parameter is a mistake here: drop it"
+#: What the groups of either system say that native groups can say.
+_RULES = ("weight_decay_norm", "weight_decay_bias", "clip_grad_max_norm", "clip_grad_norm_type", "bias_lr_factor")
+#: Arguments of OneFlow's optimizers that torch's do without.
+_ONEFLOWS = ("do_bias_correction", "contiguous_params", "fused")
 
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
-    """The native config, and notes on what it leaves out. Raises for what cannot be said without changing a result."""
+    """Return the native config, and notes on it. Raises for what has no native form, all of it at once."""
     tree = resolved(tree)
-    if lowering.is_detectron2(tree.values):
-        return convert_detectron2.convert(tree)
     plan = lowering.lower(tree)
-    _require_convertible(tree)
-    steps = int(tree.get("train", "num_accumulation_steps") or 1)
-    iterations = int(tree.get("train", "train_iter")) * steps
-    graph = bool(tree.get("graph", "enabled", default=True))
-    warmup = math.ceil(int(tree.get("train", "train_iter")) * tree.get("train", "warmup_ratio", default=0)) * steps
-    schedule = {**plain(tree, ("train", "scheduler")), "warmup_iter": warmup, "max_iter": iterations}
-    config = {
-        "name": plan.name,
-        "imports": [*PARTS],
-        "model": {"type": "libai.Model", "config": _model(tree)},
-        "data": {"train": _data(tree)},
-        "optim": {"type": "libai.Optimizer", "config": plain(tree, ("optim",))},
-        "update": {"type": "libai.Eager", "micro_batches": steps},
-        "hooks": [{"type": "libai.Storage"}, {"type": "libai.Schedule", "config": schedule}],
-        "train": {"steps": iterations, "seed": plan.train.seed, **({"compile": True} if graph else {})},
-        "log": {"every": f"{int(tree.get('train', 'log_period', default=20))}step"},
-        "checkpoint": _checkpoint(tree),
-    }
-    if tree.get("train", "load_weight"):
-        config["init_from"] = f"{tree.get('train', 'load_weight')}/model"
-    return config, _notes(tree)
+    return (_Detectron2 if lowering.is_detectron2(tree.values) else _LiBai)(tree, plan).converted()
 
 
-def _model(tree: Tree) -> dict[str, Any]:
-    """The model as the default trainer makes it: ``amp_enabled`` is switched off where the model has it."""
-    model: dict[str, Any] = plain(tree, ("model",))
-    inner = model.get("cfg")
-    target = inner if isinstance(inner, dict) and inner.get("amp_enabled") is not None else model
-    if target.get("amp_enabled") is not None:
-        target["amp_enabled"] = False
-    return model
+class _Conversion:
+    """One config on its way: native words, notes, and findings about what has none."""
+
+    optimizer_key = "optim"
+    #: The function that makes parameter groups, and the loaders and what of them can be said.
+    loaders: tuple[str, ...] = ()
+    said_of_loaders: tuple[str, ...] = ()
+    hook = "Storage"
+
+    def __init__(self, tree: Tree, plan: Plan) -> None:
+        self.tree, self.plan = tree, plan
+        self.notes, self.findings = [_SAME], list[Finding]()
+
+    def refuse(self, way: Path, what: str, hint: str = "") -> None:
+        text = f"{what} has no native form; `etude train` runs this config as it is"
+        self.findings.append(Finding(str(self.tree.place(*way)), text, hint))
+
+    def converted(self) -> tuple[dict[str, Any], list[str]]:
+        if self.tree.get("train", "amp", "enabled", default=False):
+            self.refuse(("train", "amp"), "a scaler of its own", "convert with train.amp.enabled=False")
+        saved = self.tree.get("train", "checkpointer", default={})
+        config: dict[str, Any] = {
+            "name": self.plan.name,
+            "imports": [LIVE],
+            "model": self.model(),
+            "data": {"train": self.data()},
+            "optim": self.optimizer(),
+            **self.schedule(),
+            "hooks": [{"type": f"{_STORAGE}.{self.hook}"}, *self.clipping()],
+            "train": self.train(),
+            "log": {"every": f"{int(self.tree.get('train', 'log_period', default=20))}step"},
+            "checkpoint": {"every": f"{int(saved.get('period', 5000))}step", "keep": saved.get("max_to_keep")},
+        }
+        if self.plan.init_from:
+            config["init_from"] = self.weights(str(self.plan.init_from["path"]))
+        self.notes.append("evaluation and the best checkpoint are left out: their evaluators are not native metrics")
+        if self.findings:
+            raise ConfigError(self.findings)
+        return config, self.notes
+
+    # -- what differs ------------------------------------------------------------------------------------------------
+
+    def model(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def data(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def train(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def schedule(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def weights(self, path: str) -> str:
+        return path
+
+    def clipping(self) -> list[dict[str, Any]]:
+        return []
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def value(self, way: Path) -> Any:
+        """Return what stands at ``way`` as YAML holds it: lazy calls as components, other mappings as settings."""
+        given = self.tree.get(*way)
+        if isinstance(given, Mapping) and "_target_" in given:
+            return self.component(way)
+        if isinstance(given, Mapping):
+            return {"type": f"{LIVE}.settings", "of": self._plain(way)} if given else {}
+        if isinstance(given, list | tuple):
+            return [self.value((*way, index)) for index in range(len(given))]
+        return self._scalar(way)
+
+    def component(self, way: Path) -> dict[str, Any]:
+        """Return the lazy call at ``way`` under the name of what it calls."""
+        given: Mapping[str, Any] = self.tree.get(*way)
+        arguments = {str(key): self.value((*way, key)) for key in given if key not in ("_target_", "_recursive_")}
+        return {"type": self.name((*way, "_target_")), **arguments}
+
+    def name(self, way: Path) -> str:
+        target = self.tree.get(*way)
+        if not isinstance(target, str) and (finding := unwritable(self.tree, way, target)):
+            self.findings.append(finding)
+        return lowering.target_name(target)
+
+    def _plain(self, way: Path) -> Any:
+        given = self.tree.get(*way)
+        if isinstance(given, Mapping):
+            return {str(key): self._plain((*way, key)) for key in given}
+        if isinstance(given, list | tuple):
+            return [self._plain((*way, index)) for index in range(len(given))]
+        return self._scalar(way)
+
+    def _scalar(self, way: Path) -> Any:
+        given = self.tree.get(*way)
+        if isinstance(given, str) and "${" in given:
+            hint = "write the value itself"
+            self.refuse(way, f"{dotted(way)}, {given!r}, which is known when training begins,", hint)
+        if given is None or isinstance(given, str | bool | int | float):
+            return given
+        if finding := unwritable(self.tree, way, given):
+            self.findings.append(finding)
+            return None
+        return {"type": f"{LIVE}.found", "name": lowering.target_name(given)}
+
+    # -- the parts that both have --------------------------------------------------------------------------------------
+
+    def require_loader(self) -> Mapping[str, Any]:
+        way = ("dataloader", "train")
+        loader: Mapping[str, Any] = self.tree.get(*way) or {}
+        if not lowering.is_served(loader.get("_target_", ""), self.loaders):
+            self.refuse(way, f"a loader other than {' and '.join(self.loaders)}")
+        for key in [key for key in loader if key not in self.said_of_loaders]:
+            self.refuse((*way, key), f"{key} of the loader")
+        return loader
+
+    def optimizer(self) -> dict[str, Any]:
+        way: Path = (self.optimizer_key,)
+        given: Mapping[str, Any] = self.tree.get(*way)
+        left_out = ("_target_", "params", *_ONEFLOWS)
+        made: dict[str, Any] = {"type": lowering.target_name(given["_target_"])}
+        module, _, name = made["type"].rpartition(".")
+        if module in ("torch.optim", "oneflow.optim", "oneflow.nn.optimizer") or module.startswith("torch.optim."):
+            made = {"type": name, **_as_torch_does(name)}
+        made |= {str(key): self._plain((*way, key)) for key in given if key not in left_out}
+        rules: Mapping[str, Any] = given.get("params") or {}
+        if not lowering.is_served(rules.get("_target_", ""), ("get_default_optimizer_params",)):
+            self.refuse((*way, "params"), "parameter groups of your own")
+        for key in [key for key, value in rules.items() if key not in _RULES and value is not None]:
+            inherited = {"base_lr": given.get("lr"), "weight_decay": given.get("weight_decay")}
+            if key not in ("_target_", "model") and rules[key] != inherited.get(key, object()):
+                self.refuse((*way, "params", key), f"{key} of the parameter groups")
+        groups = self._groups(rules)
+        if groups:
+            self.notes.append(_GROUPS)
+        return {**made, **({"groups": groups} if groups else {})}
+
+    def _groups(self, rules: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return biases before norms: a rule about biases is also one about those of norms."""
+        bias: dict[str, Any] = {}
+        if rules.get("weight_decay_bias") is not None:
+            bias["weight_decay"] = rules["weight_decay_bias"]
+        if rules.get("bias_lr_factor") not in (None, 1.0):
+            bias["lr_mult"] = rules["bias_lr_factor"]
+        groups = [{"match": "*bias", **bias}] if bias else []
+        if rules.get("weight_decay_norm") is not None:
+            groups.append({"kind": "norm", "weight_decay": rules["weight_decay_norm"]})
+        return groups
+
+    def phases(self, main: dict[str, Any], warmup: dict[str, Any], length: int, total: int) -> dict[str, Any]:
+        """Return a warm-up of ``length`` steps that climbs to where ``main`` has come, which runs all along."""
+        self.notes.append(_FORMULA)
+        if length <= 0:
+            return {"schedule": {"lr": [main]}}
+        arguments = {key: value for key, value in main.items() if key != "type"}
+        running = Running(main["type"], arguments)
+        first = {**warmup, "until": f"{length}step"}
+        if first["type"] == "Linear":
+            first["to"] = running.prepare(Window(length, total - length))(0)
+        own = main if main["type"] in ("MultiStep", "Constant") else {"type": _RUNNING, "curve": main["type"]}
+        if own is not main and arguments:
+            own["arguments"] = arguments
+        return {"schedule": {"lr": [first, own]}}
 
 
-def _datasets(tree: Tree) -> Any:
-    """The data sets as the default trainer makes them: a ``seed`` that one has becomes that of the training."""
-    given = plain(tree, ("dataloader", "train", "dataset"))
-    for dataset in given if isinstance(given, list) else [given]:
-        if isinstance(dataset, dict) and "seed" in dataset:
-            dataset["seed"] = int(tree.get("train", "seed"))
-    return given
+class _LiBai(_Conversion):
+    loaders = ("build_nlp_train_loader", "build_image_train_loader")
+    said_of_loaders = (
+        "_target_", "dataset", "num_workers", "sampler", "collate_fn", "dataset_mixer", "train_batch_size",
+        "test_batch_size", "seed", "consumed_samples", "pin_memory", "mixup_func",
+    )  # fmt: skip
+
+    def __init__(self, tree: Tree, plan: Plan) -> None:
+        super().__init__(tree, plan)
+        self.many = int(tree.get("train", "num_accumulation_steps") or 1)
+        self.iterations = int(tree.get("train", "train_iter") or 0) * self.many
+        self.graph = bool(tree.get("graph", "enabled", default=True))
+        if tree.get("train", "train_epoch"):
+            hint = "say train.train_iter and train.train_epoch=0"
+            self.refuse(("train", "train_epoch"), "train.train_epoch, which counts by the length of the data,", hint)
+        if self.graph and self.many > 1:
+            hint = "convert with graph.enabled=False"
+            self.refuse(("train", "num_accumulation_steps"), "accumulation in graph mode", hint)
+        if tree.get("tokenization") is not None:
+            self.refuse(("tokenization",), "a tokenizer, which is made before the data,")
+
+    def model(self) -> dict[str, Any]:
+        """The trainer switches ``amp_enabled`` off where the model has it."""
+        made = self.component(("model",))
+        inner = made.get("cfg", {}).get("of", {}) if isinstance(made.get("cfg"), dict) else {}
+        for arguments in (made, inner):
+            if arguments.get("amp_enabled") is not None:
+                arguments["amp_enabled"] = False
+        return made
+
+    def data(self) -> dict[str, Any]:
+        way: Path = ("dataloader", "train")
+        loader, size = self.require_loader(), self.tree.get("train", "train_micro_batch_size")
+        if size is None:
+            hint = "say train.train_micro_batch_size"
+            self.refuse(("train", "train_micro_batch_size"), "a batch size that depends on the processes", hint)
+        if loader.get("mixup_func") is not None:
+            self.refuse((*way, "mixup_func"), "mixup of batches")
+        sampler = loader.get("sampler") or {}
+        if sampler and not lowering.is_served(sampler.get("_target_", ""), ("CyclicSampler",)):
+            self.refuse((*way, "sampler"), "a sampler other than CyclicSampler")
+        collate = {"collate": self.name((*way, "collate_fn"))} if loader.get("collate_fn") is not None else {}
+        return {
+            "dataset": self._datasets((*way, "dataset")),
+            "batch_size": int(size or 1),
+            "workers": int(loader.get("num_workers", 4)),
+            "shuffle": bool(sampler.get("shuffle", False)) if sampler else True,
+            "drop_last": True,
+            "collate": {"type": f"{LIVE}.Fields", **collate},
+        }
+
+    def _datasets(self, way: Path) -> dict[str, Any]:
+        given = self.tree.get(*way)
+        ways = [(*way, index) for index in range(len(given))] if isinstance(given, list | tuple) else [way]
+        made = [self.component(one) for one in ways]
+        for dataset in made:
+            if "seed" in dataset:  # the trainer's
+                dataset["seed"] = int(self.tree.get("train", "seed"))
+        mixer = self.tree.get("dataloader", "train", "dataset_mixer")
+        if mixer is None and len(made) == 1:
+            return made[0]
+        kind = "torch.utils.data.ConcatDataset" if mixer is None else self.name((*way[:-1], "dataset_mixer"))
+        return {"type": kind, "datasets": made}
+
+    def train(self) -> dict[str, Any]:
+        if self.graph:
+            self.notes.append("the native form compiles with the compiler's own random numbers: dropout draws others")
+        if self.tree.get("train", "dist", "data_parallel_size", default=1) not in (None, 1):
+            self.notes.append("the number of processes is said when they are started")
+        many = {"accumulate": self.many} if self.many > 1 else {}
+        compiled = {"compile": True} if self.graph else {}
+        return {"steps": self.iterations, "seed": self.plan.train.seed, **many, **compiled}
+
+    def weights(self, path: str) -> str:
+        return f"{path}/model"
+
+    def clipping(self) -> list[dict[str, Any]]:
+        rules = self.tree.get("optim", "params", default={})
+        norm, kind = rules.get("clip_grad_max_norm"), rules.get("clip_grad_norm_type")
+        if norm is None or kind is None:
+            return []
+        return [{"type": f"{LIVE}.ClipByGroup", "max_norm": norm, "norm_type": kind}]
+
+    def schedule(self) -> dict[str, Any]:
+        way: Path = ("train", "scheduler")
+        given: Mapping[str, Any] = self.tree.get(*way)
+        base, total = float(self.tree.get("optim", "lr")), self.iterations
+        name = lowering.target_name(given["_target_"]).rpartition(".")[2]
+        gamma = given.get("gamma", 0.1)
+        known: dict[str, dict[str, Any]] = {
+            "WarmupCosineLR": {"type": "Cosine", "to": given.get("alpha", 0.0)},
+            "WarmupCosineAnnealingLR": {"type": "Cosine", "to": given.get("eta_min", 0.0) / base},
+            "WarmupStepLR": {"type": "Step", "every": f"{given.get('step_size')}step", "gamma": gamma},
+            "WarmupExponentialLR": {"type": "Exponential", "gamma": gamma, "every": "1step"},
+            "WarmupPolynomialLR": {
+                "type": "Poly", "to": given.get("end_learning_rate", 1e-4) / base, "power": given.get("power", 1.0),
+            },
+        }  # fmt: skip
+        if not lowering.is_served(given["_target_"], tuple(known)) or given.get("cycle"):
+            self.refuse(way, f"the scheduler {name} with these arguments")
+            return {}
+        warmup = math.ceil(total // self.many * self.tree.get("train", "warmup_ratio", default=0)) * self.many
+        factor = given.get("warmup_factor", 0.0)
+        constant = given.get("warmup_method", "linear") == "constant"
+        first = {"type": "Constant", "factor": factor} if constant else {"type": "Linear", "from": factor}
+        return self.phases(known[name], first, warmup, total)
 
 
-def _data(tree: Tree) -> dict[str, Any]:
-    loader = tree.get("dataloader", "train")
-    size = int(tree.get("train", "train_micro_batch_size"))
-    sampler = loader.get("sampler")
-    shuffle = bool(sampler.get("shuffle", False)) if isinstance(sampler, Mapping) else True
-    dataset: dict[str, Any] = {"type": "libai.Dataset", "config": _datasets(tree)}
-    collate: dict[str, Any] = {}
-    if loader.get("dataset_mixer") is not None:
-        dataset["mixer"] = plain(tree, ("dataloader", "train", "dataset_mixer"))
-    if loader.get("collate_fn") is not None:
-        dataset["whole"] = True
-        way = ("dataloader", "train", "collate_fn")
-        collate["collate"] = {"type": "libai.Collate", "function": plain(tree, way)}
-    return {
-        "dataset": dataset,
-        **collate,
-        "batch_size": size,
-        "workers": int(loader.get("num_workers", 4)),
-        "sampler": {
-            "type": "libai.Cyclic",
-            "micro_batch_size": size,
-            "shuffle": shuffle,
-            "seed": int(tree.get("train", "seed")),
-        },
-        "drop_last": True,
-    }
+class _Detectron2(_Conversion):
+    optimizer_key = "optimizer"
+    loaders = ("build_detection_train_loader",)
+    said_of_loaders = ("_target_", "dataset", "mapper", "total_batch_size", "num_workers", "aspect_ratio_grouping")
+    hook = "StorageDetectron2"
+
+    def model(self) -> dict[str, Any]:
+        return self.component(("model",))
+
+    def data(self) -> dict[str, Any]:
+        way: Path = ("dataloader", "train")
+        loader = self.require_loader()
+        if loader.get("aspect_ratio_grouping", True):
+            hint = "convert with dataloader.train.aspect_ratio_grouping=False"
+            self.refuse((*way, "aspect_ratio_grouping"), "batches of one aspect ratio", hint)
+        called = isinstance(loader.get("mapper"), Mapping)
+        given = self.value((*way, "mapper")) if called else self.name((*way, "mapper"))
+        mapper = {"mapper": given} if loader.get("mapper") is not None else {}
+        dataset = self.tree.get(*way, "dataset")
+        listed = self._plain((*way, "dataset")) if isinstance(dataset, list) else self.value((*way, "dataset"))
+        return {
+            "dataset": {"type": f"{LIVE}.Mapped", "dataset": listed, **mapper},
+            "batch_size": int(loader.get("total_batch_size", 1)),
+            "workers": int(loader.get("num_workers", 0)),
+            "shuffle": True,
+            "drop_last": True,
+            "collate": f"{LIVE}.whole",
+        }
+
+    def train(self) -> dict[str, Any]:
+        seed = int(self.tree.get("train", "seed", default=-1))
+        if seed < 0:
+            self.notes.append("train.seed is not set: detectron2 would take one by chance, the native config has 0")
+        return {"steps": int(self.tree.get("train", "max_iter")), "seed": max(0, seed)}
+
+    def schedule(self) -> dict[str, Any]:
+        way: Path = ("lr_multiplier",)
+        given, total = self.tree.get(*way), int(self.tree.get("train", "max_iter"))
+        if given is None:
+            self.refuse((), "a config without lr_multiplier")
+            return {}
+        name = lowering.target_name(given["_target_"]).rpartition(".")[2]
+        warmed = name == "WarmupParamScheduler"
+        main = self._multiplier((*way, "scheduler") if warmed else way, total)
+        length = float(given.get("warmup_length", 0.0)) * total if warmed else 0.0
+        if main is None or given.get("rescale_interval") or length != round(length):
+            self.refuse(way, f"the multiplier {name} with these arguments")
+            return {}
+        factor = float(given.get("warmup_factor", 0.0)) * Running(main["type"], _without_type(main)).at_start()
+        constant = given.get("warmup_method", "linear") == "constant"
+        first = {"type": "Constant", "factor": factor} if constant else {"type": "Linear", "from": factor}
+        return self.phases(main, first, round(length), total)
+
+    def _multiplier(self, way: Path, total: int) -> dict[str, Any] | None:
+        """Return the native curve of one of fvcore's schedulers; None where there is none."""
+        given = self.tree.get(*way)
+        name = lowering.target_name(given.get("_target_", "")).rpartition(".")[2] if isinstance(given, Mapping) else ""
+        if name == "ConstantParamScheduler":
+            return {"type": "Constant", "factor": given["value"]}
+        if name in ("CosineParamScheduler", "LinearParamScheduler"):
+            kind = name.removesuffix("ParamScheduler")
+            return {"type": kind, "from": given["start_value"], "to": given["end_value"]}
+        if name == "PolynomialDecayParamScheduler":
+            return {"type": "Poly", "from": given["base_value"], "to": 0.0, "power": given["power"]}
+        if name == "MultiStepParamScheduler" and given.get("milestones") is not None:
+            values, moments = list(given["values"]), list(given["milestones"])
+            count = given.get("num_updates") or moments.pop()
+            ratios = {round(after / before, 12) for before, after in itertools.pairwise(values)}
+            if len(ratios) == 1 and len(moments) == len(values) - 1:
+                at = [f"{round(moment * total / count)}step" for moment in moments]
+                return {"type": "MultiStep", "at": at, "gamma": ratios.pop(), "from": values[0]}
+        return None
 
 
-def _checkpoint(tree: Tree) -> dict[str, Any]:
-    given = tree.get("train", "checkpointer", default={})
-    return {"every": f"{int(given.get('period', 5000))}step", "keep": given.get("max_to_keep")}
+def _without_type(curve: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in curve.items() if key != "type"}
 
 
-def _require_convertible(tree: Tree) -> None:
-    """Everything that has no native counterpart with the same result, at once."""
-    steps = tree.get("train", "num_accumulation_steps") or 1
-    loader, sampler = tree.get("dataloader", "train") or {}, tree.get("dataloader", "train", "sampler")
-    drawn_by = lowering.target_name(sampler.get("_target_", "")) if isinstance(sampler, Mapping) else ""
-    doubts: list[tuple[bool, Path, str, str]] = [
-        (
-            bool(tree.get("train", "train_epoch")),
-            ("train", "train_epoch"),
-            "train.train_epoch counts by the length of the data, which is not known here",
-            "say train.train_iter and train.train_epoch=0",
-        ),
-        (
-            bool(tree.get("graph", "enabled", default=True)) and steps > 1,
-            ("train", "num_accumulation_steps"),
-            "graph mode with accumulation counts whole batches, the native form single ones",
-            "convert with graph.enabled=False",
-        ),
-        (
-            bool(tree.get("train", "scheduler", "milestones")),
-            ("train", "scheduler", "milestones"),
-            "milestones are shares of a length that is computed later",
-            "",
-        ),
-        (
-            bool(tree.get("train", "amp", "enabled", default=False)),
-            ("train", "amp"),
-            "LiBai's mixed precision has a scaler of its own",
-            "convert with train.amp.enabled=False and set train.precision",
-        ),
-        (tree.get("tokenization") is not None, ("tokenization",), "a tokenizer is made before the data", ""),
-        (
-            tree.get("train", "train_micro_batch_size") is None,
-            ("train", "train_micro_batch_size"),
-            "the batch size depends on the number of processes",
-            "say train.train_micro_batch_size",
-        ),
-        (
-            tree.get("dataloader", "train", "mixup_func") is not None,
-            ("dataloader", "train", "mixup_func"),
-            "mixup acts on batches, for which the native form has no place",
-            "",
-        ),
-        (
-            not lowering.is_served(loader.get("_target_", ""), _LOADERS),
-            ("dataloader", "train"),
-            f"only {' and '.join(_LOADERS)} have a native counterpart",
-            "",
-        ),
-        (
-            sampler is not None and not lowering.is_served(drawn_by, ("CyclicSampler",)),
-            ("dataloader", "train", "sampler"),
-            "only the order of CyclicSampler has a native counterpart",
-            "",
-        ),
-    ]
-    findings = [Finding(str(tree.place(*way)), text, hint) for wrong, way, text, hint in doubts if wrong]
-    if findings:
-        raise ConfigError(findings)
-
-
-def _notes(tree: Tree) -> list[str]:
-    notes = ["evaluation and the best checkpoint are left out: LiBai's evaluators are not native metrics"]
-    notes.append("what a sample draws at random depends on seed, epoch and index in the native form, not on the order")
-    left = [key for key in tree.get("dataloader", "train", default={}) if key not in _TAKEN]
-    if left:
-        notes.append(f"{', '.join(left)} of the loader is left out: it changes no result")
-    if tree.get("graph", "enabled", default=True):
-        notes.append("the native form compiles with the compiler's own random numbers: dropout draws others")
-    if tree.get("train", "dist", "data_parallel_size", default=1) not in (None, 1):
-        notes.append("the number of processes is said when they are started")
-    return notes
+def _as_torch_does(name: str) -> dict[str, Any]:
+    """Return an argument of no effect that leaves the choice of kernels to torch: the engine's round differently."""
+    signature = signatures.signature(f"torch.optim:{name}")
+    takes = [parameter.name for parameter in signature.parameters] if signature else []
+    return {"differentiable": False} if "differentiable" in takes else {}

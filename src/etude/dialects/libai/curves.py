@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from etude.schedules import curves as native
+from etude.schedules.phases import python_names
 
 Curve = Callable[[float, int], float]
 
@@ -84,3 +89,22 @@ def warmed(main: Curve, *, factor: float, length: int, method: str) -> Curve:
         return base * (factor + (end - factor) * step / length)
 
     return curve
+
+
+@dataclass(frozen=True)
+class Running:
+    """A native curve that has been running since the first step of the run, whatever phase comes before this one."""
+
+    curve: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def prepare(self, window: native.Window) -> native.Factor:
+        made = getattr(native, self.curve)(**python_names(self.arguments))
+        length = None if window.length is None else window.begin + window.length
+        whole = native.Window(0, length, window.steps_per_epoch)
+        factor = made.prepare(whole) if hasattr(made, "prepare") else native.by_share(made, whole)
+        return lambda step: factor(window.begin + step)
+
+    def at_start(self) -> float:
+        """Return the factor of the first step."""
+        return self.prepare(native.Window(0, 1))(0)

@@ -26,7 +26,7 @@ from etude.dialects.libai.lazy.reading.errors import as_config_error
 from etude.dialects.libai.lazy.reading.relative import sketched
 from etude.dialects.libai.lazy.reading.sketches import Sketched, by_name
 from etude.dialects.libai.lazy.targets import name_of
-from etude.dialects.libai.places import survey_files
+from etude.dialects.libai.places import project_folders, survey_files
 from etude.errors import ConfigError, Finding, is_slip, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.synonyms import meaning
@@ -45,7 +45,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
     from etude.dialects import imports, ownership
 
     imports.install()
-    for folder in _folders(path):
+    for folder in project_folders(path):
         if folder not in sys.path:
             sys.path.insert(0, folder)
     places, files = survey_files(path)
@@ -64,15 +64,6 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
     for text in overrides:
         places[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))
     return Tree(values, places, {}, files)
-
-
-def _folders(path: str) -> list[str]:
-    """Return where parts that a config imports may stand: beside it, where the command is typed, and in the folder of
-    its project, as Python puts a train script's folder, which is beside ``configs``, on the path."""
-    own = os.path.dirname(os.path.abspath(path))
-    parts = own.split(os.sep)
-    projects = [os.sep.join(parts[:n]) for n, part in enumerate(parts) if part in ("configs", "config")]
-    return list(dict.fromkeys([own, *projects, os.getcwd()]))
 
 
 def _refuse_yacs(path: str) -> None:

@@ -13,6 +13,17 @@ from etude.plan import Place
 CONFIGS = os.path.join(os.path.dirname(__file__), "configs")
 
 _DEEPEST = 8
+#: What folders of configs are called.
+_NAMES = ("configs", "config")
+
+
+def project_folders(path: str) -> list[str]:
+    """Return where parts that a config imports may stand: beside it, where the command is typed, and in the folder of
+    its project, as Python puts a train script's folder, which is beside ``configs``, on the path."""
+    own = os.path.dirname(os.path.abspath(path))
+    parts = own.split(os.sep)
+    projects = [os.sep.join(parts[:n]) for n, part in enumerate(parts) if part in _NAMES]
+    return list(dict.fromkeys([own, *projects, os.getcwd()]))
 
 
 def survey_files(path: str) -> tuple[dict[Path, Place], dict[str, str]]:
@@ -47,7 +58,7 @@ class _File:
                 self._forget(way)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self._update(statement.value)
-        elif isinstance(statement, ast.ImportFrom) and statement.level and statement.module and self.depth:
+        elif isinstance(statement, ast.ImportFrom) and statement.module and self.depth:
             self._follow(statement)
 
     def _update(self, call: ast.Call) -> None:
@@ -71,10 +82,19 @@ class _File:
         self._note(way, value, line)
 
     def _follow(self, statement: ast.ImportFrom) -> None:
-        folder = os.path.dirname(self.path)
-        for _ in range(statement.level - 1):
-            folder = os.path.dirname(folder)
-        path = os.path.join(folder, *str(statement.module).split(".")) + ".py"
+        """Take over the places of what a config is imported from. By its full name a config is known by its folder."""
+        parts = str(statement.module).split(".")
+        if statement.level:
+            folder = os.path.dirname(self.path)
+            for _ in range(statement.level - 1):
+                folder = os.path.dirname(folder)
+            folders = [folder]
+        else:
+            folders = project_folders(self.path) if {*parts} & set(_NAMES) else []
+        files = (os.path.join(folder, *parts) + ".py" for folder in folders)
+        path = next(filter(os.path.isfile, files), "")
+        if not path:
+            return
         other = _File(path, self.files, self.depth - 1).places
         for name in statement.names:
             self._adopt(other, (name.name,), (name.asname or name.name,))

@@ -126,7 +126,7 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
     for way, schema in _own_calls(tree):
         node: Any = properties
         for key in way[:-1]:
-            node = node[key]["properties"]
+            node = node[str(key)]["properties"]
         node[str(way[-1])] = schema
     properties["dataloader"] = {"description": TEXTS["dataloader"], "type": "object", "properties": _LOADERS}
     return {

@@ -11,9 +11,7 @@ from etude.dialects.libai import lower as lowering
 from etude.dialects.libai.checks.structure import key_of_way
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.targets import locate
-from etude.errors import ConfigError
-
-_LOCATE = "etude.dialects.libai.lazy.targets.locate"
+from etude.errors import Finding
 
 
 def resolved(tree: Tree) -> Tree:
@@ -41,38 +39,14 @@ def _standing(config: Any, way: Path, value: Any) -> Any:
     )
 
 
-def plain(tree: Tree, way: Path) -> Any:
-    """The values below ``way``, targets by their names; a function as an argument becomes a call that finds it."""
-    return _named(tree, way, tree.get(*way))
-
-
-def _named(tree: Tree, way: Path, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _named(tree, (*way, key), item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_named(tree, (*way, index), item) for index, item in enumerate(value)]
-    if isinstance(value, str) and "${" in value:
-        said = f"{dotted(way)} is {value!r}, which is known when training begins"
-        raise ConfigError(said, at=str(tree.place(*way)), hint="write the value itself")
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
+def unwritable(tree: Tree, way: Path, value: Any) -> Finding | None:
+    """Return why a class, a function or an object cannot be named in YAML; None where its name finds it again."""
     if callable(value) and getattr(value, "__module__", None) and "<" not in getattr(value, "__qualname__", "<"):
-        name = lowering.target_name(value)
-        if not _leads_to(name, value):
-            raise _cannot(tree, way, value)
-        return name if way[-1] == "_target_" else {"_target_": _LOCATE, "name": name}
-    raise _cannot(tree, way, value)
-
-
-def _leads_to(name: str, value: Any) -> bool:
-    """Whether a name finds the object again; that of a class in the config itself does not."""
-    try:
-        return locate(name) is value
-    except (ImportError, ValueError):
-        return False
-
-
-def _cannot(tree: Tree, way: Path, value: Any) -> ConfigError:
+        try:
+            if locate(lowering.target_name(value)) is value:
+                return None
+        except (ImportError, ValueError):
+            pass  # a class of the config itself
     kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
-    at, hint = str(tree.place(*way)), "move what is defined in the config itself to a module"
-    return ConfigError(f"{dotted(way)}: {kind} cannot be written into YAML", at=at, hint=hint)
+    hint = "move what is defined in the config itself to a module"
+    return Finding(str(tree.place(*way)), f"{dotted(way)}: {kind} cannot be written into YAML", hint)

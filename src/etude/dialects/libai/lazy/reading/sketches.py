@@ -73,7 +73,6 @@ def _computed(self: Sketch, *others: Any) -> Sketch:
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(Sketch, f"__{_name}__", _computed)
     setattr(Sketch, f"__r{_name}__", _computed)
-setattr(Sketch, "__neg__", _computed)  # noqa: B010 (an assignment would need an ignored type error)
 
 
 class Module(ModuleType):

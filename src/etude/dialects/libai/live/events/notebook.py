@@ -10,7 +10,6 @@ from etude.core.run import Run
 from etude.dialects.libai.live.detectron.hooks import writers as detectron
 from etude.dialects.libai.live.events import storage as events
 from etude.events.record import Events
-from etude.registry import HOOKS
 
 
 class _Passing(events.EventStorage):
@@ -46,7 +45,6 @@ def _drawn(image: Any) -> Any:
     return array.transpose(1, 2, 0)
 
 
-@HOOKS.register(name="libai.Storage")
 class Storage(Hook):
     """Holds the storage open while a run trains, at the iteration that the run is in."""
 
@@ -79,7 +77,6 @@ class Storage(Hook):
         self._left = state or None
 
 
-@HOOKS.register(name="detectron2.Storage")
 class StorageDetectron2(Storage):
     """The same with detectron2's storage, whose scalars may name their iteration."""
 

@@ -9,12 +9,18 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import numpy
 import torch
 
 from etude.dialects.libai.live.oneflow import tensors
 from etude.dialects.libai.live.oneflow.placements import get_layer_placement, get_nd_sbp, placement, sbp
 
 __all__ = ["get_layer_placement", "get_nd_sbp", "placement", "sbp", "to_global", "to_local"]
+
+# LiBai's projects are written for a numpy that still had names for Python's own types.
+for _type in (float, int, object, complex):
+    if _type.__name__ not in vars(numpy):
+        setattr(numpy, _type.__name__, _type)
 
 #: What code that asks for a version is reported.
 __version__ = "0.9.0"

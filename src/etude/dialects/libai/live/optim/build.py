@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +13,18 @@ from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.lazy.instantiate import instantiate
 from etude.dialects.libai.live.optim.groups import Group, Groups, expand, own_parameters, reduce
 
-#: Layers whose parameters get ``weight_decay_norm``.
+#: Layers that normalise, as LiBai and detectron2 count them; LayerNorm first.
 NORMS: tuple[type[nn.Module], ...] = (
     nn.LayerNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm,
     nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
 )  # fmt: skip
+
+
+def norm_layers() -> tuple[type[nn.Module], ...]:
+    """Return the layers whose parameters get ``weight_decay_norm``. In a checkout LayerNorm is LiBai's own class, and
+    torch's does not count."""
+    own = getattr(sys.modules.get("libai.layers"), "LayerNorm", nn.LayerNorm)
+    return (own, *NORMS[1:])
 
 
 def build_optimizer(cfg: Any, model: nn.Module) -> Any:
@@ -44,6 +52,7 @@ def get_default_optimizer_params(
     overrides = with_bias_override(overrides, {"weight_decay": weight_decay_bias})
     clips = clip_grad_max_norm is not None and clip_grad_norm_type is not None
     made: Groups = []
+    norms = norm_layers()
     for module, name, parameter in own_parameters(model):
         group: Group = {"params": [parameter]}
         if base_lr is not None:
@@ -52,7 +61,7 @@ def get_default_optimizer_params(
             group["weight_decay"] = weight_decay
         if clips:
             group |= {"clip_grad_max_norm": clip_grad_max_norm, "clip_grad_norm_type": clip_grad_norm_type}
-        if isinstance(module, NORMS) and weight_decay_norm is not None:
+        if isinstance(module, norms) and weight_decay_norm is not None:
             group["weight_decay"] = weight_decay_norm
         group.update(overrides.get(name, {}))
         made.append(group)
