@@ -201,6 +201,10 @@ with torch.no_grad():
         scores, p=0.5, diagonal=0, tril_scale_value=0.5, tril_fill_value=-10000.0)
 expected = torch.softmax((scores * 0.5).masked_fill(torch.ones(3, 3).triu(1).bool(), -10000.0), -1)
 assert torch.allclose(causal, expected) and torch.equal(causal, before)
+unscaled, _ = flow._C.fused_scale_mask_softmax_dropout(scores, torch.ones(3, 3), fill_value=-1.0, scale=None, p=0.0)
+assert torch.equal(unscaled, torch.softmax(scores, -1))
+import numpy
+assert numpy.float is float  # as LiBai's projects write it
 x = torch.randn(4, 2, 24)
 scores, value = flow._C.fused_self_attention(x, head_size=4, alpha=1)
 assert scores.shape == (2, 2, 4, 4) and value.shape == (2, 2, 4, 4)

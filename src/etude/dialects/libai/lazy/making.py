@@ -30,7 +30,7 @@ def explain_build_error(arriving: Exception, error: Exception, cfg: Any, target:
         return
     place = str(ORIGINS.place(_blamed(way, cfg, str(error))))
     if any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
-        raised = UserCodeError(f"{place}: {_named(way)}{label} raised {says(error)}")
+        raised = UserCodeError(f"{place}: {_named(way)}{label} raised {says(error)}".removeprefix(": "))
         put_on(arriving, raised)
         raised.__cause__ = error  # whose frames are to be shown
         return

@@ -59,33 +59,34 @@ def fused_bias_add_dropout(a: Tensor, b: Tensor, *, p: float = 0.5, axis: int, g
     return _dropout(a + _along(b, a, axis), p)
 
 
-def fused_scale_mask_softmax(x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0) -> Tensor:
-    return torch.softmax((x * scale).masked_fill(~mask.bool(), fill_value), dim=-1)
+def fused_scale_mask_softmax(x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float | None = 1.0) -> Tensor:
+    """Return attention weights. No ``scale`` is one of 1: layers without query-key scaling give None."""
+    return torch.softmax((x if scale is None else x * scale).masked_fill(~mask.bool(), fill_value), dim=-1)
 
 
 def fused_scale_mask_softmax_dropout(
-    x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0, p: float = 0.5, generator: Any = None
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float | None = 1.0, p: float = 0.5,
+    generator: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the attention weights after and before dropout."""
     weights = fused_scale_mask_softmax(x, mask, fill_value=fill_value, scale=scale)
     return _dropout(weights, p), weights
 
 
 def fused_bias_add_scale_mask_softmax_dropout(
-    x: Tensor, bias: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0, p: float = 0.5,
+    x: Tensor, bias: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float | None = 1.0, p: float = 0.5,
     generator: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     return fused_scale_mask_softmax_dropout(x + bias, mask, fill_value=fill_value, scale=scale, p=p)
 
 
 def fused_scale_tril_softmax_mask_scale(
-    a: Tensor, *, p: float = 0.5, diagonal: int = 0, tril_scale_value: float = 1.0, tril_fill_value: float = 0.0,
+    a: Tensor, *, p: float = 0.5, diagonal: int = 0, tril_scale_value: float | None = 1.0, tril_fill_value: float = 0.0,
     generator: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return causal attention weights after and before dropout: what is above the diagonal gets the fill value."""
     seen = torch.ones(a.shape[-2:], dtype=torch.bool, device=a.device).tril(diagonal)
-    scale = 1.0 if tril_scale_value is None else tril_scale_value
-    return fused_scale_mask_softmax_dropout(a, seen, fill_value=tril_fill_value, scale=scale, p=p)
+    return fused_scale_mask_softmax_dropout(a, seen, fill_value=tril_fill_value, scale=tril_scale_value, p=p)
 
 
 def fused_self_attention(hidden_states: Tensor, head_size: int = 8, alpha: float = 1.0) -> tuple[Tensor, Tensor]:
