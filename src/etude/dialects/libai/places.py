@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 from etude.config.tree import Path
+from etude.dialects import ownership
 from etude.plan import Place
 
 #: The configs that come with the dialect.
@@ -15,6 +16,14 @@ CONFIGS = os.path.join(os.path.dirname(__file__), "configs")
 _DEEPEST = 8
 #: What folders of configs are called.
 _NAMES = ("configs", "config")
+
+
+def common_config(path: str) -> str:
+    """Return the file that ``get_config(path)`` reads: LiBai's if it is installed or checked out, else Étude's."""
+    package = ownership.original("libai")
+    theirs = [os.path.join(package, "config", "configs"), os.path.join(package, "..", "configs")] if package else []
+    files = [os.path.normpath(os.path.join(folder, path)) for folder in (*theirs, CONFIGS)]
+    return next(filter(os.path.isfile, files), "")
 
 
 def project_folders(path: str) -> list[str]:
@@ -159,4 +168,5 @@ def _packaged(value: ast.expr) -> tuple[str, Path] | None:
         return None
     name = value.func.id if isinstance(value.func, ast.Name) else getattr(value.func, "attr", "")
     path = value.args[0].value
-    return (os.path.join(CONFIGS, path), keys) if name == "get_config" and isinstance(path, str) else None
+    file = common_config(path) if name == "get_config" and isinstance(path, str) else ""
+    return (file, keys) if file else None

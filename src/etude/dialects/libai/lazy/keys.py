@@ -11,7 +11,7 @@ from typing import Any
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.load import LazyConfig
 from etude.dialects.libai.lazy.reading.errors import hinted, near
-from etude.dialects.libai.places import CONFIGS
+from etude.dialects.libai.places import CONFIGS, common_config
 
 
 class _Absent:
@@ -33,8 +33,7 @@ def try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
 
 def get_config(config_path: str) -> Any:
     """Return one of the common configs: ``get_config("common/train.py").train``."""
-    path = os.path.join(CONFIGS, config_path)
-    if os.path.isfile(path):
+    if path := common_config(config_path):
         return LazyConfig.load(path)
     models_and_data = _models_and_data()
     if config_path in models_and_data:
