@@ -1,7 +1,8 @@
 """Runs a project's own tests on Étude and on the original engine: ``python bench/projects_tests.py PROJECT CHECKOUT [TEST …]``.
 
-``CHECKOUT`` is a checkout of the release that ``make projects`` installs: MMClassification 0.25.0, MMTracking 0.14.0,
-MMPretrain 1.2.0 or MMSelfSup 1.0.0. It prints how many tests pass on either engine, and each test whose result differs.
+``CHECKOUT`` is a checkout of the release that ``make projects`` installs: MMClassification 0.25.0, MMDetection 2.28.2,
+MMTracking 0.14.0, MMPretrain 1.2.0 or MMSelfSup 1.0.0. It prints how many tests pass on either engine, and each test whose
+result differs. The original mmcv 1.x has no compiled ops here: on its side, tests that call one fail.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ NEW = ("mmcv-lite-2.0.1", "mmpretrain-needs", "opencv", "torchvision-0.15.2", "m
 #: Project → the folders of ``tests/projects/fetch.py`` behind the checkout.
 PINS = {
     "mmcls": (*LAYERS, "mmpretrain-needs"),
+    "mmdet": ("mmcls-0.25.0", *LAYERS, "mmdet-2.28.2", "mmtrack-0.14.0"),
     "mmtrack": ("mmdet-2.28.2", "mmcls-0.25.0", *LAYERS, "mmtrack-0.14.0"),
     "mmpretrain": ("mmpretrain-1.2.0", *NEW),
     "mmselfsup": ("mmselfsup-1.0.0", *NEW),
@@ -27,6 +29,27 @@ PINS = {
 #: The engine of mmcv 1.x; that of the others is among their folders.
 OLD_ENGINE = ("mmcv-1.7.2", "mmengine-needs", "mmpretrain-needs")
 RUN = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"
+#: Names for the compiled ops, and what numpy and torch have dropped since, so that the original can be imported.
+OLD = """
+import importlib.machinery, sys, types
+import numpy as np
+from torch.utils.data import Sampler
+
+def refuse(*args, **kwargs):
+    raise NotImplementedError("a compiled op")
+
+class Ops(types.ModuleType):
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return refuse
+
+sys.modules["mmcv._ext"] = Ops("mmcv._ext")
+sys.modules["mmcv._ext"].__spec__ = importlib.machinery.ModuleSpec("mmcv._ext", None)
+for kind in (int, float, bool, object):
+    vars(np).setdefault(kind.__name__, kind)
+Sampler.__init__ = lambda self, *args, **kwargs: None
+"""
 STARTS = {
     "Étude": f"import etude.compat; etude.compat.install(); {RUN}",
     # MMSelfSup's registries name a module that does not exist, at which mmengine 0.10.7 stops.
@@ -40,11 +63,13 @@ def results(engine: str, project: str, checkout: Path, tests: list[str]) -> dict
     from tests.projects.fetch import fetch
 
     names = [name for name in PINS[project] if engine == "Étude" or name != "mmcv-lite-2.2.0"]
-    if engine == "original" and project in ("mmcls", "mmtrack"):
+    start = STARTS[engine]
+    if engine == "original" and project in ("mmcls", "mmdet", "mmtrack"):
         names = [*OLD_ENGINE, *names]
+        start = OLD + start
     paths = os.pathsep.join([str(checkout), *(str(fetch(name)) for name in names)])
     with tempfile.TemporaryDirectory() as made:
-        command = [sys.executable, "-c", STARTS[engine], "-q", "-p", "no:cacheprovider", "-o", "addopts=", *tests]
+        command = [sys.executable, "-c", start, "-q", "-p", "no:cacheprovider", "-o", "addopts=", *tests]
         options = ["--continue-on-collection-errors", f"--junitxml={made}/found.xml", "-W", "ignore"]
         subprocess.run(
             [*command, *options], cwd=checkout, env={**os.environ, "PYTHONPATH": paths}, stdout=sys.stderr, check=False

@@ -6,7 +6,8 @@ import dataclasses
 import shutil
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,10 +169,20 @@ def _built(plan: Plan, options: Options, fresh: Collection[Path]) -> Run:
     from etude.build import build
 
     try:
-        return build(plan, options)
-    except BaseException as error:
+        with explained(plan):
+            return build(plan, options)
+    except BaseException:
         for made in [path for path in fresh if path.is_dir()]:
             shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def explained(plan: Plan) -> Iterator[None]:
+    """Raise what the plan's dialect makes of an exception, where the config is to blame for it."""
+    try:
+        yield
+    except BaseException as error:
         mistake = dialects.of(plan).explain(error, plan)
         if mistake is None:
             raise

@@ -187,11 +187,12 @@ def _rehearsed(plan: Plan, *, keep_acts: bool) -> Told:
     from pathlib import Path
 
     from etude import dialects
+    from etude.api import explained
     from etude.build import Options, build
     from etude.dialects.rehearsal import rehearse
     from etude.session.lengths import facts_of
 
-    with tempfile.TemporaryDirectory(prefix="etude-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix="etude-plan-") as folder, explained(plan):
         built = build(plan, Options(folder=Path(folder), quiet=True))
         dialects.of(plan).prepare(built)
         facts = facts_of(built)

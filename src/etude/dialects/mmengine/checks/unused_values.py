@@ -77,8 +77,11 @@ def _late_window(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
     length = low.tree.get("train_cfg", "max_epochs" if by_epoch else "max_iters")
     if isinstance(begin, int) and isinstance(length, int) and begin >= length > 0:
         unit = "epoch" if by_epoch else "iteration"
-        text = f"{dotted(path)} begins after {unit} {begin}, but the run has {length}: it never acts"
-        low.warning(low.place(*path, "begin"), text)
+        text = f"{dotted(path)} begins after {unit} {begin}, but the run has {length}"
+        if "end" not in given:  # it ends with the run, and MMEngine refuses an end before the beginning
+            low.error(low.place(*path, "begin"), text, "begin earlier, or leave it out")
+        else:
+            low.warning(low.place(*path, "begin"), f"{text}: it never acts")
 
 
 def _direction(low: Lowering, path: Path, given: Mapping[Any, Any]) -> None:
