@@ -38,6 +38,7 @@ _OLD_NUMPY = {
     r"Python integer -?\d+ out of bounds for u?int\d+": "numpy<2",
     r"was removed in the NumPy 2\.0 release|compiled using NumPy 1\.|numpy\.dtype size changed": "numpy<2",
     r"only 0-dimensional arrays can be converted to Python scalars": "numpy<2.4",
+    r"module 'numpy' has no attribute '(in1d|trapz)'": "numpy<2.4",
     r"module 'numpy' has no attribute": "numpy<1.24",
 }
 _OURS = os.path.dirname(os.path.abspath(__file__))

@@ -106,3 +106,8 @@ def test_a_torchvision_that_does_not_fit_torch_is_named():
     with pytest.raises(RuntimeError) as raised:  # what importing torchvision does when its compiled part did not load
         torch.library.register_fake("torchvision::nms", lambda *boxes: None)
     assert "this torchvision was built for another torch" in release_hint(str(raised.value))
+
+
+@pytest.mark.parametrize(("name", "release"), [("in1d", "numpy<2.4"), ("float_of_old", "numpy<1.24")])
+def test_the_release_of_numpy_that_had_a_name_is_named(name: str, release: str):
+    assert f"'{release}'" in release_hint(f"module 'numpy' has no attribute {name!r}")
