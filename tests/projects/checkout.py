@@ -14,7 +14,7 @@ from tests.projects import tiny
 
 CONFIGS = Path(__file__).parent
 #: Configs of ``tests/projects/mmcls`` and of ``tests/projects/mmtrack`` that are recorded, by their names.
-NAMES = ("resnet", "folder", "vit", "swin")
+NAMES = ("resnet", "folder", "vit", "swin", "precise")
 TRACKING = ("reid", "retinanet", "siamese")
 
 

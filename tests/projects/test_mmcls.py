@@ -53,6 +53,13 @@ def test_the_script_of_the_project_gives_a_swin_the_bits_of_the_original(checkou
     assert_as_recorded("swin", checkout.cwd / "out")
 
 
+@pytest.mark.pins(*PINS)
+def test_workers_go_on_behind_a_hook_that_goes_over_the_training_data(checkout: Projects):
+    done = checkout.etude("train", "precise.py", *OPTIONS)
+    assert done.returncode == 0, done.stderr
+    assert_as_recorded("precise", checkout.cwd / "out")
+
+
 MISTAKES = """\
 _base_ = "configs/resnet/resnet18_8xb16_cifar10.py"
 model = dict(backbone=dict(type="ResNett_CIFAR"), head=dict(num_clases=10, loss=dict()), neck=dict(type="GlobalAveragePoolin"))
