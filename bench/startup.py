@@ -28,11 +28,22 @@ optimizer = torch.optim.AdamW(model.parameters())
 torch.nn.functional.cross_entropy(model(torch.randn(64, 64)), torch.randint(10, (64,))).backward()
 optimizer.step()
 """
+#: A config of each dialect.
+CHECKED = {
+    "native": "native/digits.yaml",
+    "mmcv1": "mmcv1/digits.py",
+    "mmengine": "mmengine/simclr_lars.py",
+    "libai": "libai/char_transformer.py",
+    "mcquic": "mcquic/photos.yaml",
+}
 RUN = "import etude; etude.Trainer"
 COMMANDS = {
     "python": ["-c", "pass"],
     "etude --help": ["-m", "etude", "--help"],
-    "etude check": ["-m", "etude", "check", CONFIG],
+    **{
+        f"etude check, {name}": ["-m", "etude", "check", str(ROOT / "examples" / path)]
+        for name, path in CHECKED.items()
+    },
     "import torch": ["-c", "import torch"],
     "import etude and Trainer": ["-c", RUN],
     "import torch and a step by hand": ["-c", BY_HAND],
@@ -74,7 +85,10 @@ def main() -> None:
         [
             Ratio("start: import etude and Trainer, of import torch", importing, at_most=1.10),
             Ratio("start: etude train to its first step, of the same by hand", ratio, at_most=1.10),
-            Ratio("start: seconds of CPU for etude check, native", middle["etude check"], at_most=0.15),
+            *(
+                Ratio(f"start: seconds of CPU for etude check, {name}", middle[f"etude check, {name}"], at_most=0.15)
+                for name in CHECKED
+            ),
         ],
         args.json,
     )

@@ -97,12 +97,14 @@ class Store:
         watch: Collection[str] = (),
         world: int = 1,
         hold: bool = False,
+        first: Callable[[], None] | None = None,
     ) -> None:
         """Copy ``state`` (part → tree of plain values and tensors) and write it in the background.
 
         A ``tag`` makes a checkpoint apart (``tag-N``), which is neither resumed from nor pruned; so is one with
         ``weights_only``. ``watch`` names weights of the part ``model``: if one is not finite, the checkpoint becomes
         ``diverged-N``. With ``hold`` it is only copied, and written if :meth:`commit` is called before the next save.
+        ``first`` is called in the background before anything is written.
         """
         self.wait()
         if self._preparing is not None:
@@ -117,7 +119,7 @@ class Store:
         sizes = tuple(file.size for file in snapshot.files)
         outcome = Outcome(step, size=sum(sizes), sizes=sizes, stall=time.perf_counter() - started)
         prefix = tag or ("weights" if weights_only else "step")
-        self._held = Job(snapshot, manifest, prefix, watch, outcome)
+        self._held = Job(snapshot, manifest, prefix, watch, outcome, first)
         if not hold:
             self.commit()
 

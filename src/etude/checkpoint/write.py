@@ -82,12 +82,16 @@ class Job:
     prefix: str
     watch: Collection[str]
     outcome: Outcome
+    #: Called before anything is written, by the thread that writes.
+    first: Callable[[], None] | None = None
     done: threading.Event = field(default_factory=threading.Event)
     others: Others = field(default_factory=Others)
 
 
 def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
     """Write ``job`` below ``folder``; when anything fails, what was written is removed and nothing else touched."""
+    if job.first is not None:
+        job.first()
     job.outcome.unsound = job.snapshot.unsound("model", job.watch) or job.others.unsound()
     if job.outcome.unsound is not None:
         job.prefix = DIVERGED

@@ -81,10 +81,13 @@ class Jsonl:
             self._fd = -1
             os.close(fd)
 
-    def state_dict(self) -> dict[str, Any]:
-        """The length of the file so far, with every byte of it on the disk, and what is still to be written."""
+    def sync(self) -> None:
+        """Have every byte so far on the disk."""
         with suppress(OSError):
             os.fsync(self._fd)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The length of the file so far, and what is still to be written."""
         kept = {"kept": self._kept.decode()} if self._kept else {}
         return {TIMING_OFFSET if self.timing else "offset": self._offset, **kept}
 

@@ -126,6 +126,13 @@ class Events:
         for writer in self.writers:
             writer.close()
 
+    def sync(self) -> None:
+        """Have what the writers wrote on the disk, before a checkpoint that counts on it; any thread may."""
+        for writer in list(self.writers):
+            sync = getattr(writer, "sync", None)
+            if sync is not None:
+                sync()
+
     def state_dict(self) -> dict[str, Any]:
         """What was put and not yet written, and how far each writer had come; nothing that the clock said."""
         last = without_timing(self._last)

@@ -338,16 +338,18 @@ def _from_config(written: Signature) -> Signature:
 
 def find_source(module: str, folders: Sequence[str] = ()) -> Source | None:
     """The source of a module, beside the config, in the current folder or on ``sys.path``; its parents stay asleep."""
-    return _find_source(module, (*folders, os.getcwd()))
+    file = _find_file(module, (*folders, os.getcwd()))
+    return parse(module, file) if file else None
 
 
 @lru_cache(maxsize=1024)
-def _find_source(module: str, folders: tuple[str, ...]) -> Source | None:
+def _find_file(module: str, folders: tuple[str, ...]) -> str:
+    """The file that holds the source of a module; empty where there is none."""
     for folder in folders:
         found = locate(module, NOWHERE, folder) if module else None
         if found is not None:
-            return parse(module, found.file) if found.file and found.file.endswith(".py") else None
-    return None
+            return found.file if found.file and found.file.endswith(".py") else ""
+    return ""
 
 
 def class_of(target: str, *, folders: Sequence[str] = ()) -> tuple[Source, ast.ClassDef] | None:
@@ -388,7 +390,7 @@ def names_in(source: Source, folders: Sequence[str] = (), hops: int = 4) -> set[
 
 def forget() -> None:
     """Read every source anew from now on; for files that change while the process lives."""
-    for cache in (_signature, _find_source, parse, words_in):
+    for cache in (_signature, _find_file, parse, words_in):
         cache.cache_clear()
 
 
@@ -570,9 +572,9 @@ def _own_imports(source: Source, folders: tuple[str, ...]) -> Iterator[tuple[str
             origin = source.absolute(statement)
             names = [origin, *(f"{origin}.{alias.name}" for alias in statement.names)]
         for name in names:
-            found = find_source(name, (beside, *folders)) if name else None
-            if found and (name.partition(".")[0] == top or os.path.dirname(found.file).startswith(beside)):
-                yield name, found.file
+            file = _find_file(name, (beside, *folders, os.getcwd()))
+            if file and (name.partition(".")[0] == top or os.path.dirname(file).startswith(beside)):
+                yield name, file  # others are not parsed: torch alone would take longer than the whole check
 
 
 def _is_overload(statement: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

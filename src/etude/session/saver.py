@@ -110,6 +110,7 @@ class Saver:
             watch=() if tag else watched(run),
             world=run.world.size,
             hold=hold,
+            first=run.events.sync,
         )
 
     def hold(self, run: Run) -> None:

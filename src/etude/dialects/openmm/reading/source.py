@@ -7,7 +7,6 @@ import json
 import os
 import re
 import types
-import uuid
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -133,7 +132,7 @@ def with_placeholders(text: str) -> tuple[str, dict[str, str]]:
     names: dict[str, str] = {}
 
     def replace(match: re.Match[str]) -> str:
-        mark = f"_{match[1]}_{uuid.uuid4().hex[:6]}"
+        mark = f"_{match[1]}_{os.urandom(3).hex()}"
         names[mark] = match[1]
         return f'"{mark}"'
 
