@@ -1,8 +1,8 @@
 """What a save costs: stall, throughput and memory, beside one copy of memory, plain write + fsync, torch.save and DCP.
 
-    python bench/checkpoint.py --mb 600 --rounds 5 [--folder DIR]
+    python bench/checkpoint.py --mb 600 --tensors 2000 --rounds 5 [--folder DIR]
 
-The state is a model with AdamW's two moments. Each round saves once with every method, in turns, so that a busy machine
+Two states: a model with AdamW's two moments in large tensors, and one with as many tensors as ``--tensors`` says. Each round saves once with every method, in turns, so that a busy machine
 is unkind to all of them alike; the best of each is printed, because other work can only add to a time.
 """
 
@@ -13,6 +13,7 @@ import gc
 import os
 import resource
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -21,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from _common import Ratio, report
 
 from etude.checkpoint.retention import Retention
 from etude.checkpoint.store import Store
@@ -36,6 +40,14 @@ def make_state(megabytes: int) -> dict[str, Any]:
         n: {"step": torch.tensor(5.0), "exp_avg": torch.randn_like(w), "exp_avg_sq": torch.rand_like(w)}
         for n, w in enumerate(weights.values())
     }
+    groups = [{"lr": 1e-3, "betas": (0.9, 0.999), "params": list(range(len(weights)))}]
+    return {"model": weights, "optimizer": {"state": moments, "param_groups": groups}}
+
+
+def many_tensors(count: int, size: int = 8192) -> dict[str, Any]:
+    """A deep model of many small weights: ``count`` tensors of 32 kB with the two moments of each."""
+    weights = {f"layer.{n}.weight": torch.randn(size) for n in range(count // 3)}
+    moments = {n: {"exp_avg": torch.randn(size), "exp_avg_sq": torch.rand(size)} for n in range(len(weights))}
     groups = [{"lr": 1e-3, "betas": (0.9, 0.999), "params": list(range(len(weights)))}]
     return {"model": weights, "optimizer": {"state": moments, "param_groups": groups}}
 
@@ -143,40 +155,51 @@ def save_once(state: dict[str, Any], folder: Path) -> None:
     store.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=int, default=600)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--folder", default=None)
-    parser.add_argument("--no-dcp", action="store_true")
-    args = parser.parse_args()
+def measured(state: dict[str, Any], args: argparse.Namespace, name: str) -> list[Ratio]:
+    """Save ``state`` with every method in turn; print the table and return the ratios that have a goal."""
     folder = Path(tempfile.mkdtemp(prefix="etude-bench-", dir=args.folder))
-    state = make_state(args.mb)
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(state)) / 1e6
     first_peak = peak_of(lambda: save_once(state, folder / "memory"))
     methods = Methods(state, folder)
     names = ["copy", "plain", "etude", "torch_save"] + ([] if args.no_dcp else ["dcp_async"])
-    for name in names:
-        getattr(methods, name)()  # the first time of each is not counted: memory and imports
-    results: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    work: dict[str, list[float]] = {name: [] for name in names}
+    for method in names:
+        getattr(methods, method)()  # the first time of each is not counted: memory and imports
+    results: dict[str, list[tuple[float, float]]] = {method: [] for method in names}
+    work: dict[str, list[float]] = {method: [] for method in names}
     for _ in range(args.rounds):
-        for name in names:
+        for method in names:
             before = time.process_time()
-            results[name].append(getattr(methods, name)())
-            work[name].append(time.process_time() - before)
+            results[method].append(getattr(methods, method)())
+            work[method].append(time.process_time() - before)
     shutil.rmtree(folder)
-    stall = {name: min(pair[0] for pair in pairs) for name, pairs in results.items()}
-    total = {name: min(pair[1] for pair in pairs) for name, pairs in results.items()}
-    print(f"state {size:.0f} MB in {len(tensors_of(state))} tensors, best of {args.rounds} rounds\n")
+    stall = {method: min(pair[0] for pair in pairs) for method, pairs in results.items()}
+    total = {method: min(pair[1] for pair in pairs) for method, pairs in results.items()}
+    print(f"{size:.0f} MB in {len(tensors_of(state))} tensors, best of {args.rounds} rounds\n")
     print(f"{'':12} {'stall':>9} {'of a copy':>10} {'writing':>11} {'MB/s':>7} {'of plain':>9} {'CPU':>8}")
-    for name in names:
+    for method in names:
         print(
-            f"{name:12} {stall[name] * 1000:7.0f}ms {stall[name] / stall['copy']:9.2f}× {total[name] * 1000:9.0f}ms "
-            f"{size / total[name]:7.0f} {total['plain'] / total[name]:8.2f}× {min(work[name]) * 1000:6.0f}ms"
+            f"{method:12} {stall[method] * 1000:7.1f}ms {stall[method] / stall['copy']:9.2f}× {total[method] * 1000:9.0f}ms "
+            f"{size / total[method]:7.0f} {total['plain'] / total[method]:8.2f}× {min(work[method]) * 1000:6.0f}ms"
         )
-    print(f"\nextra memory of the first save: {first_peak:.0f} MB = {first_peak / size:.2f} copies of the state")
-    print("goals: stall ≤ 1.5 of a copy · throughput ≥ 0.8 of plain write + fsync · at most one extra copy")
+    print(f"\nextra memory of the first save: {first_peak:.0f} MB = {first_peak / size:.2f} copies of the state\n")
+    return [
+        Ratio(f"checkpoint: stall of a copy, {name}", stall["etude"] / stall["copy"], at_most=1.5),
+        Ratio(f"checkpoint: throughput of write + fsync, {name}", total["plain"] / total["etude"], at_least=0.8),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=600)
+    parser.add_argument("--tensors", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--folder", default=None)
+    parser.add_argument("--no-dcp", action="store_true")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    found = measured(make_state(args.mb), args, f"{args.mb} MB")
+    found += measured(many_tensors(args.tensors), args, f"{args.tensors} tensors")
+    report(found, args.json)
 
 
 if __name__ == "__main__":

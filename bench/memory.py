@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from _common import table
+from _common import Ratio, report, table
 
 BY_HAND = """
 import torch
@@ -69,6 +69,7 @@ def peak(words: list[str], folder: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "c.yaml").write_text(CONFIG)
@@ -86,7 +87,11 @@ def main() -> None:
     middle = {name: statistics.median(values) for name, values in peaks.items()}
     rows = [(name, f"{value:.0f}", f"{value / middle['by hand']:.3f}") for name, value in middle.items()]
     print(table(rows, ("run", "MB at most", "of the one by hand")))
-    print(f"\nratio {middle['etude train'] / middle['by hand']:.3f}")
+    print()
+    report(
+        [Ratio("memory: etude train of by hand, at most", middle["etude train"] / middle["by hand"], at_most=1.05)],
+        args.json,
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ COMMANDS = {
     "optim": ["optim.py"],
     "startup": ["startup.py"],
     "end to end": ["end_to_end.py"],
+    "checkpoint": ["checkpoint.py", "--no-dcp", "--rounds", "5"],
+    "memory": ["memory.py", "--rounds", "3"],
+    "growth": ["growth.py"],
 }
 
 

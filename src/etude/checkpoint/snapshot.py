@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,6 +27,15 @@ class Region:
     begin: int
     end: int
     views: dict[str, torch.Tensor]
+    #: The header of the file with the metadata that it was made for.
+    _heads: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+    def head(self, metadata: dict[str, str]) -> bytes:
+        """Return the header of the part's file; made once for a state that stays as it is."""
+        if not self._heads or self._heads[0][0] != metadata:
+            layout = {name: (view.dtype, tuple(view.shape)) for name, view in self.views.items()}
+            self._heads[:] = [(metadata, tensors.header(layout, metadata))]
+        return self._heads[0][1]
 
 
 @dataclass(frozen=True)
@@ -127,9 +136,8 @@ class Arena:
     ) -> Iterator[File]:
         whole = tensors.bytes_of(self._memory)
         for part, region in regions.items():
-            layout = {name: (view.dtype, tuple(view.shape)) for name, view in region.views.items()}
-            head = tensors.header(layout, parts[part].aliases | _places(parts[part], layout))
-            yield File(names[part], (memoryview(head), whole[region.begin : region.end]))
+            metadata = parts[part].aliases | _places(parts[part], region.views)
+            yield File(names[part], (memoryview(region.head(metadata)), whole[region.begin : region.end]))
         if self._rank:
             return
         trees = {part: made.tree for part, made in parts.items()}
