@@ -32,7 +32,6 @@ from mmengine.dataset import (  # noqa: E402
 )
 from mmengine.model import BaseDataPreprocessor, ImgDataPreprocessor, stack_batch  # noqa: E402
 from mmengine.structures import BaseDataElement  # noqa: E402
-from mmselfsup.datasets.samplers import DeepClusterSampler  # noqa: E402
 from mmselfsup.models.utils import SelfSupDataPreprocessor  # noqa: E402
 
 
@@ -217,15 +216,6 @@ def test_an_endless_sampler_goes_on_where_it_was() -> None:
     first = iter(sampler)
     assert [next(first), next(first)] == [0, 1]
     assert next(iter(sampler)) == 2
-
-
-def test_clusters_are_sampled_evenly() -> None:
-    sampler = DeepClusterSampler(range(12), seed=0)
-    assert sorted(sampler) == list(range(12))
-    sampler.set_uniform_indices([0] * 10 + [1] * 2, 2)
-    drawn = list(sampler)
-    assert len(drawn) == 12 and sum(index >= 10 for index in drawn) >= 4
-    assert len(list(DeepClusterSampler(range(12), seed=0, replace=True))) == 12
 
 
 def test_workers_are_seeded_differently() -> None:

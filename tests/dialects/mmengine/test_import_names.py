@@ -48,7 +48,7 @@ SURFACE = {
     "mmselfsup.registry": "HOOKS MODELS OPTIMIZERS DATASETS TRANSFORMS PARAM_SCHEDULERS",
     "mmselfsup.utils": "get_model register_all_modules",
     "mmselfsup.models": "BaseModel",
-    "mmselfsup.engine.hooks": "SimSiamHook DenseCLHook SwAVHook DeepClusterHook ODCHook",
+    "mmselfsup.engine.hooks": "SimSiamHook DenseCLHook SwAVHook",
     "mmselfsup.engine.hooks.simsiam_hook": "SimSiamHook",
     "mmselfsup.engine.optimizers": "LARS LearningRateDecayOptimWrapperConstructor",
     "mmpretrain.engine.optimizers": "LARS Lamb LearningRateDecayOptimWrapperConstructor",

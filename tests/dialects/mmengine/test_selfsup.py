@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from etude.dialects import imports
+from etude.errors import OutOfScope
 
 imports.install()
 
@@ -18,7 +19,9 @@ from mmengine.optim import build_optim_wrapper  # noqa: E402
 from mmengine.registry import OPTIMIZERS as ROOT_OPTIMIZERS  # noqa: E402
 from mmengine.registry import DefaultScope  # noqa: E402
 from mmengine.runner import Runner  # noqa: E402
-from mmselfsup.engine.hooks import DeepClusterHook, ODCHook, SwAVHook  # noqa: E402
+from mmpretrain.registry import HOOKS as PRETRAIN_HOOKS  # noqa: E402
+from mmpretrain.registry import VISUALIZERS as PRETRAIN_VISUALIZERS  # noqa: E402
+from mmselfsup.engine.hooks import SwAVHook  # noqa: E402
 from mmselfsup.models import BaseModel  # noqa: E402
 from mmselfsup.registry import HOOKS, MODELS, OPTIMIZERS, VISUALIZERS  # noqa: E402
 from mmselfsup.utils import get_model, register_all_modules  # noqa: E402
@@ -89,7 +92,7 @@ class Views:
 def make_runner(folder: Path, hooks: list[Any], **model_parts: Any) -> Any:
     loader = {
         "batch_size": 4, "num_workers": 0, "collate_fn": {"type": "default_collate"}, "dataset": Views(),
-        "sampler": {"type": "mmselfsup.DeepClusterSampler", "shuffle": False},
+        "sampler": {"type": "DefaultSampler", "shuffle": False},
     }  # fmt: skip
     model = Contrast(backbone={"type": "Encoder"}, head={"type": "Clusters"}, **model_parts)
     return Runner(
@@ -125,46 +128,6 @@ def test_the_base_model_has_the_parts_it_was_given() -> None:
         model([torch.ones(1, 4)], mode="wrong")
     with pytest.raises(NotImplementedError):
         model([torch.ones(1, 4)], mode="predict")
-
-
-def test_clusters_become_labels_and_the_head_starts_anew(tmp_path: Path) -> None:
-    extract = {
-        "batch_size": 4, "num_workers": 0, "collate_fn": {"type": "default_collate"}, "dataset": Views(),
-        "sampler": {"type": "DefaultSampler", "shuffle": False},
-    }  # fmt: skip
-    hook = DeepClusterHook(
-        extract, {"type": "Kmeans", "k": 2, "pca_dim": 2}, unif_sampling=True, reweight=True, reweight_pow=0.5
-    )
-    runner = make_runner(tmp_path, [hook])
-    runner.train()
-    labels = runner.train_dataloader.dataset.labels
-    assert len(set(labels[:6])) == len(set(labels[6:])) == 1 and labels[0] != labels[6]
-    assert runner.model.head.starts == 4
-    assert runner.model.loss_weight.tolist() == [0.5, 0.5]
-    assert runner.train_dataloader.sampler.unif_sampling_flag
-    assert sorted(path.name for path in tmp_path.glob("*.npy")) == ["cluster_epoch_0.npy", "cluster_epoch_1.npy"]
-
-
-class Bank:
-    """A memory bank that counts what is asked of it."""
-
-    def __init__(self) -> None:
-        self.label_bank = torch.tensor([0, 0, 0, 1])
-        self.calls: list[str] = []
-
-    def update_centroids_memory(self) -> None:
-        self.calls.append("centroids")
-
-    def deal_with_small_clusters(self) -> None:
-        self.calls.append("small")
-
-
-def test_the_memory_bank_is_kept_in_order(tmp_path: Path) -> None:
-    runner = make_runner(tmp_path, [ODCHook(2, 3, 6, reweight=True, reweight_pow=1.0)])
-    runner.model.memory_bank = Bank()
-    runner.train()
-    assert runner.model.memory_bank.calls == ["centroids", "small", "centroids", "centroids", "small"]
-    assert runner.model.loss_weight.tolist() == pytest.approx([0.25, 0.75], rel=1e-4)
 
 
 def test_a_queue_is_made_saved_and_found_again(tmp_path: Path) -> None:
@@ -217,15 +180,6 @@ def test_a_model_without_depths_cannot_have_layer_wise_rates() -> None:
         build_optim_wrapper(nn.Linear(1, 1), {**config, "paramwise_cfg": {"layer_decay_rate": 0.5}})
 
 
-def test_features_are_whitened_before_they_are_clustered() -> None:
-    from etude.dialects.mmengine.live.selfsup.clustering import Kmeans, whitened
-
-    points = np.concatenate([np.random.default_rng(0).normal(c, 0.05, (20, 5)) for c in (-1, 0, 1)]).astype(np.float32)
-    assert whitened(torch.from_numpy(points), 3).norm(dim=1).allclose(torch.ones(60), atol=1e-3)
-    kmeans = Kmeans(k=3, pca_dim=2)
-    assert kmeans.cluster(points) >= 0 and set(kmeans.labels) <= {0, 1, 2}
-
-
 def test_the_visualizer_that_its_configs_name_shows_images(tmp_path: Path) -> None:
     options = {"type": "SelfSupVisualizer", "vis_backends": [{"type": "LocalVisBackend"}], "name": f"of {tmp_path}"}
     shown = VISUALIZERS.build({**options, "save_dir": str(tmp_path)})
@@ -233,3 +187,17 @@ def test_the_visualizer_that_its_configs_name_shows_images(tmp_path: Path) -> No
     shown.add_datasample("one", image, step=3)
     shown.add_datasample("two", image, out_file=str(tmp_path / "two.png"))
     assert [path.name for path in sorted(tmp_path.rglob("*.png"))] == ["two.png", "one_3.png"]
+
+
+def test_what_every_config_names_for_pictures_is_there_and_switched_off() -> None:
+    PRETRAIN_HOOKS.build({"type": "VisualizationHook", "enable": False})
+    with pytest.raises(OutOfScope, match="runner.visualizer.add_image"):
+        PRETRAIN_HOOKS.build({"type": "VisualizationHook", "enable": True})
+    shown = PRETRAIN_VISUALIZERS.build({"type": "UniversalVisualizer", "name": "of pretrain"})
+    with pytest.raises(OutOfScope, match="use add_image"):
+        shown.visualize_cls
+
+
+def test_a_name_that_comes_only_with_a_project_is_answered_with_its_package() -> None:
+    with pytest.raises(KeyError, match=r"pip install mmpretrain"):
+        ROOT_OPTIMIZERS.build({"type": "Adan", "params": [nn.Parameter(torch.zeros(1))]})

@@ -13,7 +13,6 @@ from etude.dialects import imports
 imports.install()
 
 from mmengine.structures import BaseDataElement, InstanceData, LabelData, PixelData  # noqa: E402
-from mmselfsup.structures import SelfSupDataSample  # noqa: E402
 
 
 def make(**data: Any) -> BaseDataElement:
@@ -86,17 +85,6 @@ def test_the_text_of_an_element() -> None:
         "        \n            DATA FIELDS\n            labels: tensor([0, 1])\n"
         f"        ) at {hex(id(inner))}>\n) at {hex(id(outer))}>"
     )
-
-
-def test_a_property_hides_the_field_behind_it() -> None:
-    sample = SelfSupDataSample()
-    sample.gt_label = LabelData(value=torch.tensor([1]))
-    assert sample.keys() == ["gt_label"] and "gt_label" in sample
-    with pytest.raises(AssertionError):
-        sample.gt_label = 3
-    assert sample.to("cpu").gt_label.value.tolist() == [1]
-    del sample.gt_label
-    assert "gt_label" not in sample and sample.keys() == []
 
 
 class Polygons:

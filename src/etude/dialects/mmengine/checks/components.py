@@ -18,6 +18,7 @@ from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.dialects.openmm.checks.typos import Words
+from etude.dialects.openmm.project_names import owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by, missing_name
 from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
@@ -187,9 +188,9 @@ class Components:
                 self.low.error(self.low.place(*path), *wrong)
             return
         near = nearest(name, known)
-        if self._knows_all(tables[0]) or (near and is_slip(name.casefold(), near.casefold())):
+        if owner_of(name) or self._knows_all(tables[0]) or (near and is_slip(name.casefold(), near.casefold())):
             word = _WORDS.get(tables[0]) or tables[0].lower().replace("_", " ").rstrip("s")
-            hint = f"did you mean {near!r}?" if near else self._where_it_would_be(tables)
+            hint = remedy(name, known) if near or owner_of(name) else self._where_it_would_be(tables)
             self.low.error(self.low.place(*path), f"no {word} is called {name!r}", hint)
         else:
             self._unheard_of(path, name)

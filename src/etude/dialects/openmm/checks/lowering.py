@@ -12,6 +12,7 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects import imports
+from etude.dialects.openmm.project_names import owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by
 from etude.dialects.openmm.registries.registered import registered_by_hand
 from etude.errors import Finding, is_slip, nearest, suggest
@@ -143,10 +144,12 @@ class Lowering:
             module, _, attribute = spec.name.rpartition(".")
             return f"{module}:{attribute}" if scan.find_source(module, self.folders) else ""
         near = nearest(spec.name, [*known, *(entry for where, entry in self.registered if where == table)])
-        if near and self._unread and not is_slip(spec.name.casefold(), near.casefold()):
+        if near and self._unread and not owner_of(spec.name) and not is_slip(spec.name.casefold(), near.casefold()):
             return ""
-        if near or not self.modules:
-            hint = f"did you mean {near!r}?" if near else "list the module that defines it under `custom_imports`"
+        owned = near or owner_of(spec.name)
+        if owned or not self.modules:
+            unknown = "list the module that defines it under `custom_imports`"
+            hint = remedy(spec.name, [near or ""]) if owned else unknown
             named = spec.place("type")
             at = named if named.file != spec.at.file else spec.at  # of an override, or of a child
             self.error(at, f"no {word} is called {spec.name!r}", hint)

@@ -14,6 +14,7 @@ from typing import Any
 from etude.config.imports import find_imports
 from etude.config.tree import Path, dotted
 from etude.dialects.openmm.checks.lowering import Lowering, names_used
+from etude.dialects.openmm.project_names import owner_of
 from etude.errors import Finding, is_slip, nearest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
@@ -86,7 +87,7 @@ class _Slips:
     def _name(self, path: Path, value: Mapping[Any, Any]) -> None:
         name = value.get("type")
         known = isinstance(name, str) and (_bare(name) in self.names or _bare(name) in self.words.others)
-        if isinstance(name, str) and name and not known and "." not in name:
+        if isinstance(name, str) and name and not known and "." not in name and not owner_of(name):
             meant = _slip_of(name, self.names)
             if meant:
                 self._error((*path, "type"), name, f"{self._no(meant, path)} is called {name!r}", meant)

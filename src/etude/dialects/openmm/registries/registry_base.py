@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from etude.dialects import ownership
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
-from etude.errors import suggest
+from etude.dialects.openmm.project_names import remedy
 from etude.registry import resolve
 
 Entry = Callable[..., Any]
@@ -88,7 +88,7 @@ class RegistryTree:
         return sorted({*self._module_dict, *self._lazy, *(self.parent.known() if self.parent is not None else ())})
 
     def hint(self, key: str) -> str:
-        return suggest(key.rpartition(".")[2], self.known())
+        return remedy(key.rpartition(".")[2], self.known())
 
     def build(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
         """What ``cfg`` asks for, by this registry's build function."""

@@ -1,4 +1,7 @@
-"""Smaller learning rates for earlier layers, as MMSelfSup writes it: the kind of model is reported in the config."""
+"""Smaller learning rates for earlier layers, as MMSelfSup and as MMPretrain write them.
+
+Both call their class ``LearningRateDecayOptimWrapperConstructor``; the scope of a config decides which one it means.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from typing import Any
 
 from torch import nn
 
-from etude.dialects.mmengine.live.optim_build.constructor import DefaultOptimWrapperConstructor
+from etude.dialects.mmengine.live.optim_build.constructor import NORMS, DefaultOptimWrapperConstructor
+
+Depth = Callable[[str], tuple[int, int]]
 
 
 class LearningRateDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """``optimizer=dict(..., model_type='vit', layer_decay_rate=0.65)``: one group per layer, and kind of decay.
+    """MMSelfSup's: ``optimizer=dict(..., model_type='vit', layer_decay_rate=0.65)``, one group per layer and decay.
 
     The learning rate of layer i of n is ``lr · layer_decay_rate ** (n - i - 1)``. Of ``paramwise_cfg`` only
     ``custom_keys[...]["decay_mult"]`` counts, the shortest matching key last.
@@ -95,3 +100,52 @@ _LAYERS: dict[str, Callable[[str, list[int]], int | None]] = {
     "swin": lambda name, sizes: _of_stages(name, sizes, "stages"),
     "mixmim": lambda name, sizes: _of_stages(name, sizes, "layers"),
 }
+
+
+class DepthDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
+    """MMPretrain's: ``lr · layer_decay_rate ** (layers - layer - 1)``; ``model.get_layer_depth(name)`` gives both."""
+
+    def add_params(  # type: ignore[override]
+        self,
+        params: list[dict[str, Any]],
+        module: nn.Module,
+        prefix: str = "",
+        get_layer_depth: Depth | None = None,
+        **kwargs: Any,
+    ) -> None:
+        depth = get_layer_depth or getattr(module, "get_layer_depth", None)
+        if depth is None:
+            raise NotImplementedError(
+                f"layer-wise learning rates need a method `get_layer_depth`, which {type(module).__name__} has not"
+            )
+        rate = self.paramwise_cfg.get("layer_decay_rate", 1.0)
+        for name, param in module.named_parameters(recurse=False):
+            if param.requires_grad:
+                group = {"params": [param], **self._decay(module, f"{prefix}{name}", name, param.ndim)}
+                layer, layers = depth(f"{prefix}{name}")
+                scale = rate ** (layers - layer - 1)
+                lr = self._scaled_lr(scale)
+                params.append(group | {"lr": lr, "lr_scale": scale, "layer_id": layer, "param_name": f"{prefix}{name}"})
+        for name, child in module.named_children():
+            self.add_params(params, child, prefix=f"{prefix}{name}.", get_layer_depth=depth)
+
+    def _decay(self, module: nn.Module, full_name: str, name: str, dimensions: int) -> dict[str, Any]:
+        if self.base_wd is None:
+            return {}
+        rules = self.paramwise_cfg
+        key = next((key for key in self.sorted_keys() if key in full_name), None)
+        if key is not None:
+            entry = dict(rules["custom_keys"][key])
+            return {"weight_decay": self.base_wd * entry.pop("decay_mult", 1.0), **entry}
+        cases = (
+            ("norm_decay_mult", isinstance(module, NORMS)),
+            ("bias_decay_mult", name == "bias"),
+            ("flat_decay_mult", dimensions == 1),
+        )
+        factors = [rules[rule] for rule, applies in cases if applies and rules.get(rule) is not None]
+        return {"weight_decay": self.base_wd * factors[0] if factors else self.base_wd}
+
+    def _params(self, model: nn.Module, optimizer: dict[str, Any]) -> Any:
+        params: list[dict[str, Any]] = []
+        self.add_params(params, model)
+        return params

@@ -1,10 +1,11 @@
-"""The curves on the momentum; there is no one-cycle momentum."""
+"""The curves on the learning rate, on the momentum (without one-cycle) and on the weight decay."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
+from etude.dialects.mmengine.live.param_scheduler.onecycle import OneCycleParamScheduler
 from etude.dialects.mmengine.live.param_scheduler.plateau import ReduceOnPlateauParamScheduler
 from etude.dialects.mmengine.live.param_scheduler.rules import (
     ConstantParamScheduler,
@@ -16,7 +17,53 @@ from etude.dialects.mmengine.live.param_scheduler.rules import (
     PolyParamScheduler,
     StepParamScheduler,
 )
-from etude.dialects.mmengine.live.registry import PARAM_SCHEDULERS
+
+
+class LRSchedulerMixin(_ParamScheduler):
+    """Fixes the entry to ``lr``."""
+
+    def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(optimizer, "lr", *args, **kwargs)
+
+
+class ConstantLR(LRSchedulerMixin, ConstantParamScheduler):
+    """The learning rate by factor times the learning rate, for a window."""
+
+
+class CosineAnnealingLR(LRSchedulerMixin, CosineAnnealingParamScheduler):
+    """The learning rate by a cosine."""
+
+
+class CosineRestartLR(LRSchedulerMixin, CosineRestartParamScheduler):
+    """The learning rate by cosines with restarts."""
+
+
+class ExponentialLR(LRSchedulerMixin, ExponentialParamScheduler):
+    """The learning rate by a constant ratio."""
+
+
+class LinearLR(LRSchedulerMixin, LinearParamScheduler):
+    """The learning rate by a straight line."""
+
+
+class MultiStepLR(LRSchedulerMixin, MultiStepParamScheduler):
+    """The learning rate by milestones."""
+
+
+class OneCycleLR(LRSchedulerMixin, OneCycleParamScheduler):
+    """The learning rate by one cycle."""
+
+
+class PolyLR(LRSchedulerMixin, PolyParamScheduler):
+    """The learning rate by a polynomial."""
+
+
+class ReduceOnPlateauLR(LRSchedulerMixin, ReduceOnPlateauParamScheduler):
+    """The learning rate by the metrics of the validations."""
+
+
+class StepLR(LRSchedulerMixin, StepParamScheduler):
+    """The learning rate by steps of equal length."""
 
 
 class MomentumSchedulerMixin(_ParamScheduler):
@@ -38,46 +85,51 @@ class MomentumSchedulerMixin(_ParamScheduler):
                 group["betas"] = (group["momentum"], group["betas"][1])
 
 
-@PARAM_SCHEDULERS.register_module()
 class ConstantMomentum(MomentumSchedulerMixin, ConstantParamScheduler):
     """The momentum by factor times the momentum, for a window."""
 
 
-@PARAM_SCHEDULERS.register_module()
 class CosineAnnealingMomentum(MomentumSchedulerMixin, CosineAnnealingParamScheduler):
     """The momentum by a cosine."""
 
 
-@PARAM_SCHEDULERS.register_module()
 class CosineRestartMomentum(MomentumSchedulerMixin, CosineRestartParamScheduler):
     """The momentum by cosines with restarts."""
 
 
-@PARAM_SCHEDULERS.register_module()
 class ExponentialMomentum(MomentumSchedulerMixin, ExponentialParamScheduler):
     """The momentum by a constant ratio."""
 
 
-@PARAM_SCHEDULERS.register_module()
 class LinearMomentum(MomentumSchedulerMixin, LinearParamScheduler):
     """The momentum by a straight line."""
 
 
-@PARAM_SCHEDULERS.register_module()
 class MultiStepMomentum(MomentumSchedulerMixin, MultiStepParamScheduler):
     """The momentum by milestones."""
 
 
-@PARAM_SCHEDULERS.register_module()
 class PolyMomentum(MomentumSchedulerMixin, PolyParamScheduler):
     """The momentum by a polynomial."""
 
 
-@PARAM_SCHEDULERS.register_module()
 class ReduceOnPlateauMomentum(MomentumSchedulerMixin, ReduceOnPlateauParamScheduler):
     """The momentum by the metrics of the validations."""
 
 
-@PARAM_SCHEDULERS.register_module()
 class StepMomentum(MomentumSchedulerMixin, StepParamScheduler):
     """The momentum by steps of equal length."""
+
+
+class WeightDecaySchedulerMixin(_ParamScheduler):
+    """Fixes the entry to ``weight_decay``."""
+
+    def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(optimizer, "weight_decay", *args, **kwargs)
+
+
+class CosineAnnealingWeightDecay(WeightDecaySchedulerMixin, CosineAnnealingParamScheduler):
+    """MMPretrain's; groups that start without a decay (biases, norms) stay without."""
+
+    def _next(self, value: float, base: float) -> float:
+        return 0.0 if base == 0 else super()._next(value, base)

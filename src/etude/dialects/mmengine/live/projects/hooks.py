@@ -10,7 +10,7 @@ import torch
 
 from etude.dialects.mmengine.live.dist import get_dist_info, is_distributed
 from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
-from etude.dialects.mmengine.live.selfsup.utils import get_model
+from etude.dialects.mmengine.live.projects.model import get_model
 
 
 class SimSiamHook(Hook):

@@ -1,4 +1,4 @@
-"""The base model, preprocessor and data sample of MMSelfSup."""
+"""The base model and preprocessor of MMSelfSup, and the helpers that its users import."""
 
 from __future__ import annotations
 
@@ -9,33 +9,9 @@ from torch import nn
 
 from etude.dialects.mmengine.live.model.base_model import BaseModel as EngineBaseModel
 from etude.dialects.mmengine.live.model.preprocessor import ImgDataPreprocessor
-from etude.dialects.mmengine.live.selfsup.registry import MODELS
-from etude.dialects.mmengine.live.structures import BaseDataElement, InstanceData, LabelData
-
-
-def _field(name: str, kind: type) -> property:
-    private = f"_{name}"
-
-    def read(self: BaseDataElement) -> Any:
-        return getattr(self, private)
-
-    def write(self: BaseDataElement, value: Any) -> None:
-        self.set_field(value, private, dtype=kind)
-
-    def remove(self: BaseDataElement) -> None:
-        delattr(self, private)
-
-    return property(read, write, remove, f"A {kind.__name__}.")
-
-
-class SelfSupDataSample(BaseDataElement):
-    """Typed fields for labels, indices, masks, predictions and pseudo labels."""
-
-    gt_label = _field("gt_label", LabelData)
-    sample_idx = _field("sample_idx", InstanceData)
-    mask = _field("mask", BaseDataElement)
-    pred_label = _field("pred_label", BaseDataElement)
-    pseudo_label = _field("pseudo_label", BaseDataElement)
+from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
+from etude.dialects.mmengine.live.projects import registries
+from etude.dialects.openmm.registries import scope
 
 
 class BaseModel(EngineBaseModel):
@@ -56,16 +32,17 @@ class BaseModel(EngineBaseModel):
     ) -> None:
         if pretrained is not None:
             init_cfg = {"type": "Pretrained", "checkpoint": pretrained}
+        models = registries.mmselfsup.MODELS
         if data_preprocessor is None:
             data_preprocessor = {}
         if isinstance(data_preprocessor, dict):
-            data_preprocessor = MODELS.build({"type": "SelfSupDataPreprocessor", **data_preprocessor})
+            data_preprocessor = models.build({"type": "SelfSupDataPreprocessor", **data_preprocessor})
         super().__init__(init_cfg=init_cfg, data_preprocessor=data_preprocessor)
-        self.backbone = MODELS.build(backbone)
+        self.backbone = models.build(backbone)
         parts = {"neck": neck, "head": head, "target_generator": target_generator}
         for name, part in parts.items():
             if part is not None:
-                setattr(self, name, MODELS.build(part))
+                setattr(self, name, models.build(part))
 
     @property
     def with_neck(self) -> bool:
@@ -110,3 +87,14 @@ class SelfSupDataPreprocessor(ImgDataPreprocessor):
         views, samples = values[0], values[1] if len(values) > 1 else None
         views = views if isinstance(views, (list, tuple)) else [views]
         return [self._normalised(view, channels=1) for view in views], samples
+
+
+def get_model(model: nn.Module) -> Any:
+    """The model inside its wrapper, if it has one."""
+    return model.module if is_model_wrapper(model) else model
+
+
+def register_all_modules(init_default_scope: bool = True) -> None:
+    """Make ``mmselfsup`` the default scope. Its parts need no registering: they are found by name."""
+    if init_default_scope:
+        scope.init_default_scope("mmselfsup")

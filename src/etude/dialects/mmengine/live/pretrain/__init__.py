@@ -1,1 +1,0 @@
-"""MMPretrain on MMEngine, as far as its training configs need it."""

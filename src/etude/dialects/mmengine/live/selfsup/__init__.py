@@ -1,1 +1,0 @@
-"""MMSelfSup 1.x on MMEngine: registries, a base model, hooks, layer-wise learning rates, a sampler."""

@@ -1,0 +1,25 @@
+"""Knows which names of OpenMMLab's configs come only with the project that defines them. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from etude.errors import suggest
+
+#: What to install → the hooks, optimizers and samplers of it that Étude has no stand-in for.
+_OWNERS = {
+    "mmselfsup": "DeepClusterHook ODCHook DeepClusterSampler",
+    "mmpretrain": "Adan WarmupParamHook PreciseBNHook",
+}
+_OWNER = {name: package for package, names in _OWNERS.items() for name in names.split()}
+
+
+def owner_of(name: str) -> str:
+    """Return the package that ``name`` comes with; empty for a name that no project is known for."""
+    return _OWNER.get(name, "")
+
+
+def remedy(name: str, known: Iterable[str]) -> str:
+    """Say what to do about the unknown ``name``: install its project, or write the near one of ``known``."""
+    owner = owner_of(name)
+    return f"it comes with {owner}: pip install {owner}" if owner else suggest(name, list(known))
