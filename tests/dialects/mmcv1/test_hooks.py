@@ -312,45 +312,6 @@ def test_a_closure_acts_at_its_stage(make_runner: Any, tmp_path: Path) -> None:
     assert HOOKS.build(hook).get_triggered_stages() == []
 
 
-def test_precise_statistics_are_those_of_the_final_weights(make_runner: Any, tmp_path: Path) -> None:
-    from mmcls.core import PreciseBNHook
-
-    runner = make_runner(Net(), max_epochs=1)
-    runner.register_optimizer_hook({})
-    runner.register_hook(PreciseBNHook(num_samples=12), priority="ABOVE_NORMAL")
-    before = runner.model.bn.momentum
-    runner.run([noisy_loader()], TRAIN)
-    assert runner.model.bn.momentum == before
-    assert torch.isfinite(runner.model.bn.running_mean).all()
-
-
-def test_a_wrong_number_of_classes_is_refused(make_runner: Any) -> None:
-    from mmcls.core import ClassNumCheckHook
-
-    net, loader = Net(), noisy_loader()
-    net.fc2.num_classes = 4
-    loader.dataset.CLASSES = ("a", "b")
-    runner = make_runner(net, max_epochs=1)
-    runner.register_hook(ClassNumCheckHook())
-    with pytest.raises(AssertionError, match=r"num_classes.*4.*fc2.*2"):
-        runner.run([loader], TRAIN)
-
-
-def test_the_cooldown_policy_follows_its_rule(make_runner: Any) -> None:
-    import mmcls.core.utils  # noqa: F401
-    from mmcls.core import CosineAnnealingCooldownLrUpdaterHook
-
-    runner = make_runner(Net(), max_epochs=6)
-    hook = CosineAnnealingCooldownLrUpdaterHook(min_lr=0.01, cool_down_ratio=0.1, cool_down_time=2)
-    rates = []
-    for epoch in range(6):
-        runner._epoch = epoch
-        rates.append(hook.get_lr(runner, 0.1))
-    assert rates[0] == 0.1
-    assert rates[4] == pytest.approx(0.01)
-    assert rates[5] == pytest.approx(0.001)
-
-
 def test_what_is_not_served_says_so() -> None:
     with pytest.raises(OutOfScope, match="RFSearchHook"):
         HOOKS.build({"type": "RFSearchHook"})

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from mmcv.runner import HOOKS
 
 from etude.cli import main
 from etude.errors import EtudeError
-from tests.dialects.mmcv1.toys import Net, Noisy
 
 PARTS = """
 from mmcv.runner import RUNNERS, EpochBasedRunner
@@ -79,28 +76,6 @@ def test_what_its_train_function_does_not_read_is_told(folder: Path, capsys: Any
     (folder / "c.py").write_text(f"{CONFIG}{lines}\n")
     assert main(["check", "c.py"]) == (2 if lines.startswith("del") else 0)
     assert told in capsys.readouterr().out
-
-
-def test_a_backbone_joins_the_training_at_its_epoch(make_runner: Any) -> None:
-    class Siamese(Net):
-        def __init__(self) -> None:
-            super().__init__()
-            self.backbone = torch.nn.Sequential()
-            self.backbone.add_module("layer4", torch.nn.Linear(4, 4).requires_grad_(False))
-
-        def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
-            seen.append(self.backbone.layer4.weight.requires_grad)
-            return super().train_step(data, optimizer, **kwargs)
-
-    seen: list[bool] = []
-    runner = make_runner(Siamese(), max_epochs=2)
-    thawing = {"backbone_start_train_epoch": 1, "backbone_train_layers": ["layer4"], "grad_clip": {"max_norm": 1.0}}
-    runner.register_training_hooks({"policy": "fixed"}, {"type": "SiameseRPNOptimizerHook", **thawing})
-    runner.run([torch.utils.data.DataLoader(Noisy(8), batch_size=4)], [("train", 1)])
-    assert seen == [False, False, True, True]
-    hook = HOOKS.build({"type": "SiameseRPNFp16OptimizerHook", **thawing, "backbone_train_layers": ["layer5"]})
-    with pytest.raises(EtudeError, match="has no part 'layer5'; did you mean 'layer4'"):
-        hook.before_train_epoch(runner)
 
 
 @pytest.mark.parametrize("line", ["from mmtrack.models.mot import BaseMultiObjectTracker", "import mmtrack.models.sot"])

@@ -35,7 +35,7 @@ def _of(ending: str, *modules: str) -> dict[str, str]:
     }
 
 
-HOOKS: Mapping[str, str] = names.DETECTION_HOOKS | _of("Hook", "mmtrack.core", "mmcls.core", "mmcv.runner")
+HOOKS: Mapping[str, str] = _of("Hook", "mmtrack.core", "mmcls.core", "mmcv.runner")
 RUNNERS: Mapping[str, str] = _of("BasedRunner", "mmcv.runner")
 OPTIMIZERS: Mapping[str, str] = {name: f"torch.optim:{name}" for name in _TORCH_OPTIMIZERS} | {
     "Lamb": "etude.optim.lamb:LAMB"

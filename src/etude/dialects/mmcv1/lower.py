@@ -19,6 +19,7 @@ from etude.dialects.mmcv1.values import PARAMWISE, report_values
 from etude.dialects.openmm.checks.lowering import Lowering, number
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v1 import ConfigDict
+from etude.dialects.openmm.project_names import remedy
 from etude.dialects.openmm.reading.errors import told_by_line
 from etude.dialects.openmm.reading.inherited import report_inherited
 from etude.dialects.openmm.reading.text_style import Style, read_chain
@@ -301,7 +302,7 @@ def _policy(low: Lowering, key: str, suffix: str, priority: str) -> list[HookPla
         spec = Spec(kind="hook", name=hook, args=spec.args, at=spec.at, places=spec.places)
         if hook not in known and not any(entry == hook for _, entry in low.registered):
             meant = _POLICIES.get(name.casefold())
-            hint = f"did you mean {meant!r}?" if meant else suggest(name, policies(suffix))
+            hint = f"did you mean {meant!r}?" if meant else remedy(name, policies(suffix))
             low.error(low.place(key, "policy"), f"no policy is called {name!r}", hint)
             return []
     low.bind(spec, known, table="HOOKS")

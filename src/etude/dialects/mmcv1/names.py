@@ -9,8 +9,6 @@ from etude.dialects.name_tables import NameTables, Table
 _TABLES = NameTables(Path(__file__).with_name("names.json"))
 MODULES: Table = _TABLES.modules
 OUT_OF_SCOPE: dict[str, str] = _TABLES.out_of_scope
-#: Hooks that configs of mmtracking name, although mmdet has them.
-DETECTION_HOOKS: dict[str, str] = _TABLES.registered["DETECTION_HOOKS"]
 #: What Étude serves even where the original is installed, and the module that finds the rest of it on the disk.
 ENGINE = ("mmcv",)
 OVERLAY = "etude.dialects.mmcv1.overlay.layers"

@@ -9,7 +9,13 @@ from etude.errors import suggest
 #: What to install → the hooks, optimizers and samplers of it that Étude has no stand-in for.
 _OWNERS = {
     "mmselfsup": "DeepClusterHook ODCHook DeepClusterSampler",
-    "mmpretrain": "Adan WarmupParamHook PreciseBNHook",
+    "mmpretrain": "Adan WarmupParamHook",
+    "mmpretrain (or mmcls==0.25.0)": "PreciseBNHook ClassNumCheckHook",
+    "mmcls==0.25.0": "CosineAnnealingCooldownLrUpdaterHook CosineAnnealingCooldown MMClsWandbHook",
+    "mmdet==2.28.2": (
+        "ExpMomentumEMAHook LinearMomentumEMAHook YOLOXLrUpdaterHook YOLOX SyncNormHook CheckInvalidLossHook"
+    ),
+    "mmtrack==0.14.0": "SiameseRPNLrUpdaterHook SiameseRPN SiameseRPNOptimizerHook SiameseRPNFp16OptimizerHook",
 }
 _OWNER = {name: package for package, names in _OWNERS.items() for name in names.split()}
 
@@ -22,4 +28,4 @@ def owner_of(name: str) -> str:
 def remedy(name: str, known: Iterable[str]) -> str:
     """Say what to do about the unknown ``name``: install its project, or write the near one of ``known``."""
     owner = owner_of(name)
-    return f"it comes with {owner}: pip install {owner}" if owner else suggest(name, list(known))
+    return f"it comes with its project: pip install {owner}" if owner else suggest(name, list(known))

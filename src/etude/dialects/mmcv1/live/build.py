@@ -154,7 +154,7 @@ def _project(cfg: Any, plan: Plan) -> Any:
         _import_user_modules(cfg, plan)
         return found
     _import_user_modules(cfg, plan)
-    from etude.dialects.mmcv1.live import stand_ins
+    from etude.dialects.mmcv1.live.projects import stand_ins
 
     return stand_ins.project_for(cfg, imported)
 

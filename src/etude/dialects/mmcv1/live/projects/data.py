@@ -1,22 +1,24 @@
-"""Datasets and loaders of mmclassification configs."""
+"""Datasets and loaders of MMClassification and MMTracking: registries, builders, one base class.
+
+Transforms, wrappers around datasets and metrics other than the accuracy come with the projects themselves.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigValueError
-from etude.dialects.mmcv1.live.mmcls.models import accuracy
-from etude.dialects.mmcv1.live.mmcls.scores import precision_recall_f1, support
-from etude.dialects.mmcv1.live.mmcls.wrappers import ConcatDataset, wrapped
-from etude.dialects.mmcv1.live.parallel import DataContainer, collate
+from etude.dialects.mmcv1.live.parallel import collate
+from etude.dialects.mmcv1.live.projects.models import accuracy
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.mmcv1.live.workers import follow_torch as worker_init_fn
 from etude.dialects.mmcv1.live.workers import keep_workers, stay_seeded
@@ -26,14 +28,20 @@ from etude.errors import suggest
 DATASETS = Registry("dataset", scope="mmcls")
 PIPELINES = Registry("pipeline", scope="mmcls")
 SAMPLERS = Registry("sampler", scope="mmcls")
+TRACK_DATASETS = Registry("dataset", scope="mmtrack")
+TRACK_PIPELINES = Registry("pipeline", scope="mmtrack")
 
 
-def build_dataset(cfg: Any, default_args: Mapping[str, Any] | None = None) -> Any:
-    """One dataset, several joined from a list, or one around others (``RepeatDataset``, say)."""
+def build_dataset(cfg: Any, default_args: Mapping[str, Any] | None = None, registry: Registry = DATASETS) -> Any:
+    """One dataset, or several joined from a list."""
     if isinstance(cfg, list | tuple):
-        return ConcatDataset([build_dataset(one, default_args) for one in cfg])
-    around = wrapped(cfg, build_dataset, default_args)
-    return build_from_cfg(cfg, DATASETS, default_args) if around is None else around
+        return ConcatDataset([build_dataset(one, default_args, registry) for one in cfg])
+    return build_from_cfg(cfg, registry, default_args)
+
+
+def build_track_dataset(cfg: Any, default_args: Mapping[str, Any] | None = None) -> Any:
+    """:func:`build_dataset` of MMTracking."""
+    return build_dataset(cfg, default_args, TRACK_DATASETS)
 
 
 def build_sampler(cfg: Any, default_args: Mapping[str, Any] | None = None) -> Any:
@@ -86,6 +94,34 @@ def build_dataloader(
     return keep_workers(loader) if lasting else loader
 
 
+def build_track_dataloader(
+    dataset: Any,
+    samples_per_gpu: int,
+    workers_per_gpu: int,
+    num_gpus: int = 1,
+    samples_per_epoch: int | None = None,
+    dist: bool = True,
+    shuffle: bool = True,
+    seed: int | None = None,
+    persistent_workers: bool = False,
+    **kwargs: Any,
+) -> DataLoader[Any]:
+    """:func:`build_dataloader` of MMTracking; ``imgs_per_gpu`` is the old name of ``samples_per_gpu``."""
+    if samples_per_epoch is not None:
+        warnings.warn("samples_per_epoch is not served: an epoch is one pass over the data", stacklevel=2)
+    return build_dataloader(
+        dataset,
+        samples_per_gpu,
+        workers_per_gpu,
+        num_gpus=num_gpus,
+        dist=dist,
+        shuffle=shuffle,
+        seed=seed,
+        persistent_workers=persistent_workers,
+        **kwargs,
+    )
+
+
 class Compose:
     """Transforms one after another; each a config of ``PIPELINES`` or anything callable. None ends the sample."""
 
@@ -106,46 +142,8 @@ class Compose:
         return data
 
 
-@PIPELINES.register_module()
-class ToTensor:
-    """The values under ``keys`` as tensors."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self.keys = keys
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        for key in self.keys:
-            results[key] = torch.as_tensor(results[key])
-        return results
-
-
-@PIPELINES.register_module()
-class ImageToTensor:
-    """Images (H, W, C) under ``keys`` as tensors (C, H, W)."""
-
-    def __init__(self, keys: Sequence[str]) -> None:
-        self.keys = keys
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        for key in self.keys:
-            image = np.asarray(results[key])
-            results[key] = torch.from_numpy(np.ascontiguousarray(np.atleast_3d(image).transpose(2, 0, 1)))
-        return results
-
-
-@PIPELINES.register_module()
-class Collect:
-    """What the model gets: the values under ``keys``, and what is known of the sample under ``img_metas``."""
-
-    META_KEYS = ("filename", "ori_filename", "ori_shape", "img_shape", "flip", "flip_direction", "img_norm_cfg")
-
-    def __init__(self, keys: Sequence[str], meta_keys: Sequence[str] = META_KEYS) -> None:
-        self.keys, self.meta_keys = keys, meta_keys
-
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        known = {key: results[key] for key in self.meta_keys if key in results}
-        data = {"img_metas": DataContainer(known, cpu_only=True)} if known else {}
-        return data | {key: results[key] for key in self.keys}
+#: What only MMClassification itself measures.
+_MMCLS_METRICS = ("precision", "recall", "f1_score", "support")
 
 
 class BaseDataset(Dataset[Any]):
@@ -214,29 +212,18 @@ class BaseDataset(Dataset[Any]):
             labels = labels[indices]
         if len(scores) != len(labels):
             raise AssertionError(f"{len(scores)} results for {len(labels)} samples")
-        found: dict[str, Any] = {}
-        for name in [metric] if isinstance(metric, str) else metric:
-            found |= _metric(name, scores, labels, options)
-        return found
+        check_metrics([metric] if isinstance(metric, str) else metric)
+        return _accuracies(scores, labels, options["topk"], options.get("thrs", 0.0))
 
 
-#: What :meth:`BaseDataset.evaluate` can tell.
-METRICS = ("accuracy", "precision", "recall", "f1_score", "support")
-
-
-def _metric(name: str, scores: Any, labels: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    thrs, mode = options.get("thrs", 0.0), options.get("average_mode", "macro")
-    if name == "accuracy":
-        return _accuracies(scores, labels, options["topk"], thrs)
-    if name == "support":
-        return {"support": support(scores, labels, mode)}
-    names = ("precision", "recall", "f1_score")
-    if name not in names:
-        raise ConfigValueError(f"metric {name} is not supported", hint=suggest(name, METRICS))
-    value = precision_recall_f1(scores, labels, mode, thrs)[names.index(name)]
-    if isinstance(thrs, tuple):
-        return {f"{name}_thr_{limit:.2f}": one for limit, one in zip(thrs, value, strict=True)}
-    return {name: value}
+def check_metrics(names: Iterable[str], at: Any = None) -> None:
+    """Refuse metrics that :meth:`BaseDataset.evaluate` does not have; MMClassification itself has some more."""
+    for name in names:
+        if name != "accuracy":
+            hint = (
+                "pip install mmcls==0.25.0" if name in _MMCLS_METRICS else suggest(name, ["accuracy", *_MMCLS_METRICS])
+            )
+            raise ConfigValueError(f"metric {name} is not supported", at=at, hint=hint)
 
 
 def _accuracies(scores: Any, labels: Any, topk: Any, thrs: Any) -> dict[str, float]:

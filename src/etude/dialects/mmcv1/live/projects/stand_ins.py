@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from etude.dialects.mmcv1 import tracking
-from etude.dialects.mmcv1.live.mmcls import data as mmcls_data
-from etude.dialects.mmcv1.live.mmcls import models as mmcls_models
-from etude.dialects.mmcv1.live.mmcls import train as mmcls_train
-from etude.dialects.mmcv1.live.mmtrack import data as mmtrack_data
-from etude.dialects.mmcv1.live.mmtrack import train as mmtrack_train
+from etude.dialects.mmcv1.live.projects import data, models, train
+from etude.dialects.mmcv1.live.runner.wiring import Wired
 from etude.dialects.mmcv1.live.utils import environment
 from etude.dialects.mmcv1.live.utils import start_log as opening
 
 
+@dataclass
 class StandIns:
     """How the parts of one project are built."""
 
-    def __init__(self, name: str, title: str, version: str, model: Any, dataset: Any, train: Any) -> None:
-        self.name, self.title, self.version = name, title, version
-        self.build_model, self.build_dataset = model, dataset
-        self.wire, self.root_logger = train.wire, train.get_root_logger
-        self.setup_multi_processes = environment.setup_multi_processes
+    name: str
+    title: str
+    version: str
+    build_model: Callable[[Any], Any]
+    build_dataset: Callable[[Any], Any]
+    wiring: type[train.Wiring]
+    root_logger: Callable[..., logging.Logger]
+
+    setup_multi_processes = staticmethod(environment.setup_multi_processes)
 
     def open(self, logger: logging.Logger, cfg: Any, distributed: bool, *, deterministic: bool) -> dict[str, Any]:
         """Log what the script logs before it builds anything, set the seed, and return a run's ``meta`` of that."""
         info = opening.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
         opening.seed_all(logger, cfg, deterministic=deterministic or bool(cfg.get("deterministic")))
-        cfg["device"] = cfg.get("device") or mmcls_train.auto_select_device()
+        cfg["device"] = cfg.get("device") or train.auto_select_device()
         text = opening.public(cfg).pretty_text
         return {"env_info": info, "seed": cfg["seed"], f"{self.name}_version": self.version, "config": text}
 
@@ -59,26 +62,43 @@ class StandIns:
         with suppress(AttributeError):
             model.CLASSES = dataset.CLASSES
 
+    def wire(
+        self,
+        model: Any,
+        datasets: list[Any],
+        cfg: Any,
+        *,
+        distributed: bool,
+        validate: bool,
+        timestamp: str,
+        meta: dict[str, Any],
+    ) -> Wired:
+        """Make everything of a run but the resume and the run itself."""
+        return self.wiring(cfg, distributed).wire(model, datasets, validate=validate, timestamp=timestamp, meta=meta)
+
+
+CLASSIFICATION = StandIns(
+    "mmcls",
+    "MMClassification",
+    environment.MMCLS_VERSION,
+    models.build_model,
+    data.build_dataset,
+    train.Classification,
+    train.get_root_logger,
+)
+TRACKING = StandIns(
+    "mmtrack",
+    "MMTracking",
+    environment.MMTRACK_VERSION,
+    models.build_track_model,
+    data.build_track_dataset,
+    train.Tracking,
+    train.get_track_logger,
+)
+
 
 def project_for(cfg: Any, imported: Iterable[Any]) -> StandIns:
     """MMTracking's when the config says so by a key or by what it imports, else MMClassification's."""
-    tracks = tracking.is_tracking(cfg, imported)
     kind = cfg.get("model", {}).get("type")
-    only_there = kind in mmtrack_data.MODELS.module_dict and kind not in mmcls_models.MODELS.module_dict
-    if tracks or only_there:
-        return StandIns(
-            "mmtrack",
-            "MMTracking",
-            environment.MMTRACK_VERSION,
-            mmtrack_data.build_model,
-            mmtrack_data.build_dataset,
-            mmtrack_train,
-        )
-    return StandIns(
-        "mmcls",
-        "MMClassification",
-        environment.MMCLS_VERSION,
-        mmcls_models.build_classifier,
-        mmcls_data.build_dataset,
-        mmcls_train,
-    )
+    only_there = kind in models.TRACK_MODELS.module_dict and kind not in models.MODELS.module_dict
+    return TRACKING if only_there or tracking.is_tracking(cfg, imported) else CLASSIFICATION

@@ -1,9 +1,14 @@
-"""Classifiers: the registry, the base class with its step contract, and the plain parts a config puts together."""
+"""Models of MMClassification and MMTracking: registries, bases with their step contract, and the plainest parts.
+
+Other networks, necks, heads and losses come with the projects themselves.
+"""
 
 from __future__ import annotations
 
+import warnings
+from abc import ABCMeta, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from etude.dialects.mmcv1.live.checks import ConfigValueError
-from etude.dialects.mmcv1.live.mmcls.bases import BaseHead
-from etude.dialects.mmcv1.live.mmcls.losses import CrossEntropyLoss
 from etude.dialects.mmcv1.live.models_registry import MODELS as MMCV_MODELS
 from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS
 from etude.dialects.openmm.init.module_v1 import BaseModule
@@ -23,29 +26,23 @@ from etude.optim.lamb import LAMB
 MODELS = Registry("models", parent=MMCV_MODELS, scope="mmcls")
 BACKBONES = NECKS = HEADS = LOSSES = CLASSIFIERS = MODELS
 ATTENTION = Registry("attention", scope="mmcls")
+TRACK_MODELS = Registry("models", parent=MMCV_MODELS, scope="mmtrack")
+TRACKERS = MOTION = REID = AGGREGATORS = TRACK_MODELS
 
 OPTIMIZERS.register_module(name="Lamb", module=LAMB, force=True)
-LOSSES.register_module(module=CrossEntropyLoss)
 
 
-def build_backbone(cfg: Any) -> Any:
-    return BACKBONES.build(cfg)
+def build_model(cfg: Any) -> Any:
+    """Build a classifier or a part of one; ``build_backbone`` and the others of mmcls are this."""
+    return MODELS.build(cfg)
 
 
-def build_neck(cfg: Any) -> Any:
-    return NECKS.build(cfg)
-
-
-def build_head(cfg: Any) -> Any:
-    return HEADS.build(cfg)
-
-
-def build_loss(cfg: Any) -> Any:
-    return LOSSES.build(cfg)
-
-
-def build_classifier(cfg: Any) -> Any:
-    return CLASSIFIERS.build(cfg)
+def build_track_model(cfg: Any, train_cfg: Any = None, test_cfg: Any = None) -> Any:
+    """Build a tracker or a part of one; settings for training and tests belong into its config."""
+    if train_cfg is None and test_cfg is None:
+        return TRACK_MODELS.build(cfg)
+    warnings.warn("train_cfg and test_cfg outside the model are deprecated", stacklevel=2)
+    return TRACK_MODELS.build(cfg, default_args={"train_cfg": train_cfg, "test_cfg": test_cfg})
 
 
 def parse_losses(losses: Mapping[str, Any]) -> tuple[Tensor, dict[str, Any]]:
@@ -138,9 +135,9 @@ class ImageClassifier(BaseClassifier):
         if train_cfg and train_cfg.get("augments"):
             hint = "mix images in the collate function of the data, or in forward_train of a classifier of your own"
             raise ConfigValueError("train_cfg.augments (Mixup, CutMix, …) is not served", hint=hint)
-        self.backbone = build_backbone(backbone)
-        self.neck = build_neck(neck) if neck is not None else None
-        self.head = build_head(head) if head is not None else None
+        self.backbone = build_model(backbone)
+        self.neck = build_model(neck) if neck is not None else None
+        self.head = build_model(head) if head is not None else None
 
     def extract_feat(self, img: Tensor, stage: str = "neck") -> Any:
         """What the backbone gives, or the neck, or (``pre_logits``) what the head's last layer is fed with."""
@@ -204,6 +201,72 @@ class Accuracy(nn.Module):
         return accuracy(pred, target, self.topk)
 
 
+class BaseBackbone(BaseModule, metaclass=ABCMeta):
+    """What turns images into features; ``train`` is there to be extended, by freezing stages for example."""
+
+    def __init__(self, init_cfg: Any = None) -> None:
+        super().__init__(init_cfg)
+
+    @abstractmethod
+    def forward(self, x: Any) -> Any:
+        """Features of ``x``, usually a tuple with those of each stage."""
+
+    def train(self, mode: bool = True) -> Any:
+        return super().train(mode)
+
+
+class BaseHead(BaseModule, metaclass=ABCMeta):
+    """What turns features into losses."""
+
+    def __init__(self, init_cfg: Any = None) -> None:
+        super().__init__(init_cfg)
+
+    @abstractmethod
+    def forward_train(self, *args: Any, **kwargs: Any) -> Any:
+        """The losses of features and labels, by name."""
+
+
+@LOSSES.register_module()
+class CrossEntropyLoss(nn.Module):
+    """Cross entropy of scores and class numbers, as MMClassification counts it: one value a sample, weighted, then
+    the sum over ``avg_factor``, times ``loss_weight``."""
+
+    def __init__(
+        self,
+        use_sigmoid: bool = False,
+        use_soft: bool = False,
+        reduction: str = "mean",
+        loss_weight: float = 1.0,
+        class_weight: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        if use_sigmoid or use_soft:
+            raise ConfigValueError("use_sigmoid and use_soft come with mmcls", hint="pip install mmcls==0.25.0")
+        self.reduction, self.loss_weight, self.class_weight = reduction, loss_weight, class_weight
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        label: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+    ) -> Tensor:
+        if reduction_override not in (None, "none", "mean", "sum"):
+            raise AssertionError(f"reduction_override must be one of none, mean and sum, got {reduction_override!r}")
+        classes = None if self.class_weight is None else cls_score.new_tensor(self.class_weight)
+        loss = F.cross_entropy(cls_score, label, weight=classes, reduction="none")
+        loss = loss if weight is None else loss * weight.float()
+        reduction = reduction_override or self.reduction
+        if avg_factor is not None and reduction == "sum":
+            raise ValueError('avg_factor can not be used with reduction="sum"')
+        if reduction == "mean":
+            loss = loss.mean() if avg_factor is None else loss.sum() / avg_factor
+        elif reduction == "sum":
+            loss = loss.sum()
+        return self.loss_weight * loss
+
+
 @HEADS.register_module()
 class ClsHead(BaseHead):
     """Scores → loss in training, class probabilities in tests."""
@@ -213,7 +276,7 @@ class ClsHead(BaseHead):
     ) -> None:
         super().__init__(init_cfg)
         self.topk = (topk,) if isinstance(topk, int) else tuple(topk)
-        self.compute_loss = build_loss(loss or {"type": "CrossEntropyLoss", "loss_weight": 1.0})
+        self.compute_loss = build_model(loss or {"type": "CrossEntropyLoss", "loss_weight": 1.0})
         self.cal_acc = cal_acc
 
     def loss(self, cls_score: Tensor, gt_label: Tensor, **kwargs: Any) -> dict[str, Any]:

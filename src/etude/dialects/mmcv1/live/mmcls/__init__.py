@@ -1,1 +1,0 @@
-"""MMClassification 0.x without the project: registries, builders, a training function."""

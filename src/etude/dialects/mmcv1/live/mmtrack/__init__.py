@@ -1,1 +1,0 @@
-"""MMTracking 0.x without the project: registries, builders, a training function."""

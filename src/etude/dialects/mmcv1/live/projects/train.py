@@ -1,0 +1,290 @@
+"""Training as ``train_model`` of MMClassification and of MMTracking wire it.
+
+Both make loaders, wrap the model, make a runner and register hooks, in this order; each does every one of these steps
+in a way of its own, which :class:`Classification` and :class:`Tracking` hold.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from etude.dialects.mmcv1.live.checks import ConfigKeyError
+from etude.dialects.mmcv1.live.hooks.optimizer_hook import Fp16OptimizerHook
+from etude.dialects.mmcv1.live.hooks.small_hooks import DistSamplerSeedHook
+from etude.dialects.mmcv1.live.optimizers import build_optimizer
+from etude.dialects.mmcv1.live.parallel import MMDataParallel, MMDistributedDataParallel
+from etude.dialects.mmcv1.live.projects import data, hooks
+from etude.dialects.mmcv1.live.runner import runners
+from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner
+from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info
+from etude.dialects.mmcv1.live.utils.seeding import init_random_seed
+from etude.dialects.mmcv1.tracking import trains_a_part
+from etude.dialects.openmm.logging_v1 import get_logger
+
+__all__ = [
+    "auto_select_device", "get_root_logger", "get_track_logger", "init_random_seed", "train_model", "train_track_model",
+    "wrap_distributed_model", "wrap_non_distributed_model",
+]  # fmt: skip
+
+_SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
+
+
+def get_root_logger(log_file: Any = None, log_level: int | str = logging.INFO) -> logging.Logger:
+    return get_logger("mmcls", log_file, log_level)
+
+
+def get_track_logger(log_file: Any = None, log_level: int | str = logging.INFO) -> logging.Logger:
+    return get_logger("mmtrack", log_file, log_level)
+
+
+def auto_select_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def wrap_non_distributed_model(
+    model: nn.Module, device: str = "cuda", dim: int = 0, *args: Any, **kwargs: Any
+) -> nn.Module:
+    """On CUDA one device's wrapper; on the CPU the model as it is."""
+    if device == "cuda":
+        return MMDataParallel(model.cuda(), *args, dim=dim, **kwargs)
+    return model.cpu() if device == "cpu" else model.to(device)
+
+
+def wrap_distributed_model(model: nn.Module, device: str = "cuda", **kwargs: Any) -> nn.Module:
+    """The wrapper that averages gradients over all ranks."""
+    settings: dict[str, Any] = {"broadcast_buffers": False, **kwargs}
+    if device == "cuda":
+        model, settings = model.cuda(), {"device_ids": [torch.cuda.current_device()], **settings}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # newer torch has another name for broadcast_buffers
+        return MMDistributedDataParallel(model, **settings)
+
+
+def train_model(
+    model: nn.Module,
+    dataset: Any,
+    cfg: Any,
+    distributed: bool = False,
+    validate: bool = False,
+    timestamp: str | None = None,
+    device: str | None = None,
+    meta: dict[str, Any] | None = None,
+) -> None:
+    """Train ``model`` on ``dataset`` (or one per entry of the workflow) as ``cfg`` says."""
+    _train(Classification(cfg, distributed, device), model, dataset, validate, timestamp, meta)
+
+
+def train_track_model(
+    model: nn.Module,
+    dataset: Any,
+    cfg: Any,
+    distributed: bool = False,
+    validate: bool = False,
+    timestamp: str | None = None,
+    meta: dict[str, Any] | None = None,
+) -> None:
+    """Train ``model`` for ``cfg.total_epochs`` on ``dataset`` (or one per entry of the workflow)."""
+    _train(Tracking(cfg, distributed), model, dataset, validate, timestamp, meta)
+
+
+def _train(wiring: Wiring, model: nn.Module, dataset: Any, validate: bool, timestamp: Any, meta: Any) -> None:
+    wired = wiring.wire(model, dataset, validate=validate, timestamp=timestamp, meta=meta)
+    begin(wired, wiring.cfg)
+    wired.run()
+
+
+class Wiring:
+    """The steps of a project's training function, up to the run itself."""
+
+    def __init__(self, cfg: Any, distributed: bool = False, device: str | None = None) -> None:
+        self.cfg, self.distributed = cfg, distributed
+        self.device = device or cfg.get("device") or auto_select_device()
+
+    def wire(self, model: nn.Module, dataset: Any, *, validate: bool, timestamp: Any, meta: Any) -> Wired:
+        """Everything of a run but the resume and the run itself."""
+        datasets = list(dataset) if isinstance(dataset, list | tuple) else [dataset]
+        loaders = [self.loader(one) for one in datasets]
+        wrapped = self.wrapped(model)
+        runner, length = self.runner({
+            "model": wrapped,
+            "optimizer": build_optimizer(wrapped, present(self.cfg, "optimizer")),
+            "work_dir": self.cfg.get("work_dir"),
+            "logger": self.root_logger(log_level=self.cfg.get("log_level", "INFO")),
+            "meta": meta,
+        })  # fmt: skip
+        hand_over(runner, timestamp)
+        self.register(runner, validate=validate)
+        return Wired(runner, loaders, self.cfg.get("workflow", [("train", 1)]), length)
+
+    def root_logger(self, *, log_level: Any) -> logging.Logger:
+        raise NotImplementedError
+
+    def loader(self, dataset: Any) -> Any:
+        raise NotImplementedError
+
+    def wrapped(self, model: nn.Module) -> nn.Module:
+        raise NotImplementedError
+
+    def runner(self, parts: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Make the runner; also what its ``run`` is to be called with beside loaders and workflow."""
+        raise NotImplementedError
+
+    def register(self, runner: Any, *, validate: bool) -> None:
+        raise NotImplementedError
+
+    def register_training_hooks(self, runner: Any, optimizer_config: Any, **others: Any) -> None:
+        cfg = self.cfg
+        runner.register_training_hooks(
+            present(cfg, "lr_config"),
+            optimizer_config,
+            present(cfg, "checkpoint_config"),
+            present(cfg, "log_config"),
+            cfg.get("momentum_config"),
+            **others,
+        )
+
+
+class Classification(Wiring):
+    """MMClassification's."""
+
+    def root_logger(self, *, log_level: Any) -> logging.Logger:
+        return get_root_logger(log_level=log_level)
+
+    def loader(self, dataset: Any) -> Any:
+        return data.build_dataloader(dataset, **{**self._common(), **self.cfg["data"].get("train_dataloader", {})})
+
+    def _common(self) -> dict[str, Any]:
+        found = {
+            "num_gpus": len(self.cfg.get("gpu_ids") or [0]),
+            "dist": self.distributed,
+            "round_up": True,
+            "seed": self.cfg.get("seed"),
+            "sampler_cfg": self.cfg.get("sampler"),
+        }
+        return found | {key: value for key, value in self.cfg["data"].items() if key not in _SPLITS}
+
+    def wrapped(self, model: nn.Module) -> nn.Module:
+        if self.distributed:
+            unused = self.cfg.get("find_unused_parameters", False)
+            return wrap_distributed_model(model, self.device, find_unused_parameters=unused)
+        devices = {"device_ids": self.cfg.get("gpu_ids")} if self.device == "cuda" else {}
+        return wrap_non_distributed_model(model, self.device, **devices)
+
+    def runner(self, parts: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        if self.cfg.get("runner") is None:
+            self.cfg["runner"] = {"type": "EpochBasedRunner", "max_epochs": present(self.cfg, "total_epochs", "runner")}
+            warnings.warn(
+                "config is now expected to have a `runner` section, please set `runner` in your config.", stacklevel=2
+            )
+        return runners.build_runner(self.cfg["runner"], default_args={"batch_processor": None, **parts}), {}
+
+    def register(self, runner: Any, *, validate: bool) -> None:
+        custom = self.cfg.get("custom_hooks")
+        self.register_training_hooks(runner, self._optimizer_config(), custom_hooks_config=custom)
+        if self.distributed and self.cfg["runner"]["type"] == "EpochBasedRunner":
+            runner.register_hook(DistSamplerSeedHook())
+        if validate:
+            self._register_evaluation(runner)
+
+    def _optimizer_config(self) -> Any:
+        given, fp16 = present(self.cfg, "optimizer_config"), self.cfg.get("fp16")
+        if fp16 is not None:
+            return Fp16OptimizerHook(**(given or {}), loss_scale=fp16["loss_scale"], distributed=self.distributed)
+        if self.distributed and given is not None and "type" not in given:
+            return hooks.DistOptimizerHook(**given)
+        return given
+
+    def _register_evaluation(self, runner: Any) -> None:
+        settings = {**self._common(), "shuffle": False, "sampler_cfg": None, "drop_last": False}
+        settings |= self.cfg["data"].get("val_dataloader", {})
+        loader = data.build_dataloader(data.build_dataset(validation_of(self.cfg), {"test_mode": True}), **settings)
+        evaluation = dict(self.cfg.get("evaluation") or {})
+        evaluation["by_epoch"] = self.cfg["runner"]["type"] != "IterBasedRunner"
+        hook = hooks.DistEvalHook if self.distributed or get_dist_info()[1] > 1 else hooks.EvalHook
+        runner.register_hook(hook(loader, **evaluation), priority="LOW")
+
+
+class Tracking(Wiring):
+    """MMTracking's."""
+
+    @property
+    def _has_own_runner(self) -> bool:
+        return bool(trains_a_part(self.cfg) and self.cfg.get("runner"))
+
+    def root_logger(self, *, log_level: Any) -> logging.Logger:
+        return get_track_logger(log_level=log_level)
+
+    def loader(self, dataset: Any) -> Any:
+        given = self.cfg["data"]
+        return data.build_track_dataloader(
+            dataset,
+            given.get("samples_per_gpu", given.get("imgs_per_gpu", 1)),
+            given.get("workers_per_gpu", 0),
+            num_gpus=len(self.cfg.get("gpu_ids") or [0]),
+            samples_per_epoch=self.cfg.get("samples_per_epoch"),
+            dist=self.distributed,
+            seed=self.cfg.get("seed"),
+            persistent_workers=given.get("persistent_workers", False),
+        )
+
+    def wrapped(self, model: nn.Module) -> nn.Module:
+        """Always wrapped: hooks of mmtracking look for ``runner.model.module``."""
+        if self.distributed:
+            unused = self.cfg.get("find_unused_parameters", False)
+            return wrap_distributed_model(model, auto_select_device(), find_unused_parameters=unused)
+        if torch.cuda.is_available():
+            return MMDataParallel(model.cuda(), device_ids=list(self.cfg.get("gpu_ids") or [0]))
+        return MMDataParallel(model)
+
+    def runner(self, parts: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        if self._has_own_runner:
+            return runners.build_runner(self.cfg["runner"], default_args={"batch_processor": None, **parts}), {}
+        return EpochBasedRunner(**parts), {"max_epochs": self._epochs()}
+
+    def _epochs(self) -> Any:
+        """``total_epochs``; a config that has only ``runner`` means that."""
+        length = (self.cfg.get("runner") or {}).get("max_epochs")
+        if self.cfg.get("total_epochs") is None and not length:
+            raise ConfigKeyError("the config has no `total_epochs`", hint="write total_epochs = 12")
+        return self.cfg["total_epochs"] if self.cfg.get("total_epochs") is not None else length
+
+    def register(self, runner: Any, *, validate: bool) -> None:
+        self.register_training_hooks(runner, self._optimizer_config())
+        if self.distributed:
+            runner.register_hook(DistSamplerSeedHook())
+        if validate:
+            self._register_evaluation(runner)
+        custom = self.cfg.get("custom_hooks") or []
+        if not isinstance(custom, list):
+            raise AssertionError(f"custom_hooks expect list type, but got {type(custom)}")
+        for one in custom:
+            if not isinstance(one, dict):
+                raise AssertionError(f"Each item in custom_hooks expects dict type, but got {type(one)}")
+            runner.register_hook_from_cfg(one)
+
+    def _optimizer_config(self) -> Any:
+        given, fp16 = present(self.cfg, "optimizer_config"), self.cfg.get("fp16")
+        if given is None or not isinstance(given, dict):
+            return given
+        given.setdefault("type", "Fp16OptimizerHook" if fp16 is not None else "OptimizerHook")
+        if fp16 is not None:
+            given.update(fp16)
+        if "Fp16" in given["type"]:
+            given.update(distributed=self.distributed)
+        return given
+
+    def _register_evaluation(self, runner: Any) -> None:
+        dataset = data.build_track_dataset(validation_of(self.cfg), {"test_mode": True})
+        workers = self.cfg["data"].get("workers_per_gpu", 0)
+        loader = data.build_track_dataloader(dataset, 1, workers, dist=self.distributed, shuffle=False)
+        evaluation = dict(self.cfg.get("evaluation") or {})
+        if self._has_own_runner:
+            evaluation["by_epoch"] = self.cfg["runner"]["type"] != "IterBasedRunner"
+        hook = hooks.TrackDistEvalHook if self.distributed else hooks.TrackEvalHook
+        runner.register_hook(hook(loader, **evaluation), priority="LOW" if trains_a_part(self.cfg) else "NORMAL")
