@@ -19,7 +19,9 @@ PINS = {
     "mmtrack": (
         "mmtrack-0.14.0", "mmdet-2.28.2", "mmcls-0.25.0", "mmcv-lite-2.2.0", "opencv", "torchvision-0.15.2",
     ),
-    "mmpretrain": ("mmpretrain-1.2.0", "mmcv-lite-2.0.1", "mmpretrain-needs", "opencv", "torchvision-0.15.2"),
+    "mmpretrain": (
+        "mmpretrain-1.2.0", "mmcv-lite-2.0.1", "mmengine-0.10.7", "mmpretrain-needs", "opencv", "torchvision-0.15.2",
+    ),
     "mmselfsup": (
         "mmselfsup-1.0.0", "mmcv-lite-2.0.1", "mmengine-0.10.7", "mmpretrain-needs", "opencv", "torchvision-0.15.2",
     ),

@@ -28,7 +28,10 @@ from tests.projects.checkout import machine
 HERE = Path(__file__).parent
 CONFIGS = HERE / "mmengine_configs"
 RECORDED = HERE / "mmengine_recorded.json"
-PRETRAIN = ("mmpretrain-1.2.0", "mmcv-lite-2.0.1", "mmpretrain-needs", "opencv", "torchvision-0.15.2")
+#: mmcv-lite needs mmengine, so it is on every user's machine: kinds of data samples come from it.
+PRETRAIN = (
+    "mmpretrain-1.2.0", "mmcv-lite-2.0.1", "mmengine-0.10.7", "mmpretrain-needs", "opencv", "torchvision-0.15.2",
+)  # fmt: skip
 SELFSUP = ("mmselfsup-1.0.0", *PRETRAIN[1:])
 ENGINE = ("mmengine-0.10.7", "mmengine-needs", "mmpretrain-needs")
 

@@ -185,7 +185,6 @@ def test_hooks_of_your_own_act_behind_one_adapter(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("custom_hooks = [dict(type='NaiveVisualizationHook')]\n", "NaiveVisualizationHook, which asks for runner.vis"),
         ("default_hooks = dict(param_scheduler=None)\n", "param_scheduler=None"),
         ("efficient_conv_bn_eval = 'fc1'\n", "efficient_conv_bn_eval"),
         ("optim_wrapper = dict(paramwise_cfg=dict(flat_decay_mult=0.))\n", "the rule flat_decay_mult"),

@@ -231,33 +231,6 @@ def test_hooks_for_gpus_and_processes_are_quiet_without_them(tmp_path: Path) -> 
     toy.make(tmp_path, val=True, custom_hooks=hooks).train()
 
 
-def test_test_time_augmentation_wraps_the_model(tmp_path: Path) -> None:
-    from mmengine.model import BaseTTAModel
-    from mmengine.registry import MODELS
-
-    @MODELS.register_module(force=True)
-    class Mean(BaseTTAModel):
-        def merge_preds(self, data_samples_list: Any) -> list[Any]:
-            return [sum(views) / len(views) for views in data_samples_list]
-
-    def two_views(batch: list[Any]) -> dict[str, Any]:
-        inputs = [sample["inputs"] for sample in batch]
-        return {"inputs": [inputs, inputs], "data_samples": [[0] * len(batch)] * 2}
-
-    seen: list[Any] = []
-
-    class Look(Hook):
-        def after_test_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-            seen.append(outputs)
-
-    hooks = [{"type": "PrepareTTAHook", "tta_cfg": {"type": "Mean"}}, Look()]
-    runner = toy.make(tmp_path, test=True, test_dataloader=toy.loader(4, collate_fn=two_views), custom_hooks=hooks)
-    plain = runner.model
-    runner.test()
-    expected = plain.test_step({"inputs": [torch.full((2,), float(i)) for i in range(2)], "data_samples": None})
-    assert seen[0] == pytest.approx(expected)
-
-
 def test_a_fall_back_learns_the_mode(tmp_path: Path) -> None:
     seen: list[tuple[str, str, int]] = []
 

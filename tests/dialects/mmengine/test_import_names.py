@@ -31,7 +31,7 @@ SURFACE = {
     "InfiniteSampler default_collate pseudo_collate worker_init_fn force_full_init COLLATE_FUNCTIONS",
     "mmengine.dataset.sampler": "DefaultSampler InfiniteSampler",
     "mmengine.evaluator": "BaseMetric DumpResults Evaluator get_metric_value",
-    "mmengine.structures": "BaseDataElement InstanceData LabelData PixelData",
+    "mmengine.structures": "BaseDataElement",
     "mmengine.visualization": "Visualizer BaseVisBackend AimVisBackend ClearMLVisBackend DVCLiveVisBackend "
     "LocalVisBackend MLflowVisBackend NeptuneVisBackend TensorboardVisBackend WandbVisBackend",
     "mmengine.dist": "all_gather all_reduce all_reduce_params barrier broadcast collect_results get_dist_info "
@@ -40,7 +40,6 @@ SURFACE = {
     "mmengine.device": "get_device is_cuda_available is_mps_available is_npu_available get_max_cuda_memory",
     "mmengine.hooks.hook": "Hook DATA_BATCH",
     "mmengine.hooks.checkpoint_hook": "CheckpointHook DATA_BATCH",
-    "mmengine.structures.instance_data": "InstanceData IndexType BoolTypeTensor LongTypeTensor",
     "mmengine.runner.runner": "Runner ConfigType ParamSchedulerType OptimWrapperType _get_batch_size",
     "mmengine.visualization.visualizer": "Visualizer VisBackendsType",
     "mmengine.device.utils": "DEVICE get_device",

@@ -18,11 +18,10 @@ from mmengine.dataset import BaseDataset, Compose, RepeatDataset
 from mmengine.dist import cast_data_device
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, LoggerHook, ParamSchedulerHook, ProfilerHook
 from mmengine.logging import HistoryBuffer, MessageHub, MMLogger
-from mmengine.model import BaseTTAModel, ExponentialMovingAverage, ImgDataPreprocessor, merge_dict
+from mmengine.model import ExponentialMovingAverage, ImgDataPreprocessor, merge_dict
 from mmengine.optim import AmpOptimWrapper, ConstantLR, LinearLR, OneCycleLR, OptimWrapper
 from mmengine.registry import PARAM_SCHEDULERS, TRANSFORMS
 from mmengine.runner import FlexibleRunner, get_priority
-from mmengine.structures import LabelData, PixelData
 from mmengine.utils import deprecated_api_warning
 from torch import nn
 
@@ -34,11 +33,6 @@ def _sgd() -> torch.optim.SGD:
 @TRANSFORMS.register_module(force=True)
 class NotCallable:
     pass
-
-
-class Tta(BaseTTAModel):
-    def merge_preds(self, data_samples_list: Any) -> Any:
-        return data_samples_list
 
 
 _PARTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
@@ -73,10 +67,8 @@ _PARTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "The expected behavior is to replace the deprecated key `old`",
     ),
     (lambda: Compose(["a"]), TypeError, "transform must be a callable object or dict"),
-    (lambda: Tta(module=nn.Linear(1, 1)), AssertionError, "Model wrapped by BaseTTAModel must implement"),
     (lambda: merge_dict(1), AssertionError, "all arguments of merge_dict should be a dict"),
     (lambda: ImgDataPreprocessor()({"inputs": "text"}), TypeError, "Output of `cast_data` should be a dict"),
-    (lambda: LabelData.onehot_to_label(torch.tensor([2, 0])), ValueError, "not one-hot and can not convert"),
     (lambda: HistoryBuffer().current(), ValueError, "_log_history is an empty array"),
     (lambda: HistoryBuffer().statistics("x"), KeyError, "has not been registered in HistoryBuffer._statistics_methods"),
     (
@@ -175,8 +167,3 @@ class _Keeping(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.seen.append(record)
-
-
-def test_a_plane_that_becomes_a_channel_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match=r"The shape of value will convert from \(2, 3\) to \(1, 2, 3\)"):
-        PixelData(mask=torch.ones(2, 3))

@@ -4,19 +4,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
-
-from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
 from mmengine.model import (
     BaseAveragedModel,
     BaseModel,
-    BaseTTAModel,
     ExponentialMovingAverage,
     MomentumAnnealingEMA,
     StochasticWeightAverage,
     is_model_wrapper,
     revert_sync_batchnorm,
 )
+from torch import nn
 
 
 class Plain(BaseModel):
@@ -117,18 +114,3 @@ def test_sync_batch_norm_is_turned_back_and_wrappers_are_known() -> None:
     turned = revert_sync_batchnorm(nn.Sequential(nn.Conv2d(1, 2, 1), nn.SyncBatchNorm(2)))
     assert turned(torch.randn(2, 1, 3, 3)).shape == (2, 2, 3, 3)
     assert is_model_wrapper(nn.DataParallel(nn.Linear(1, 1))) and not is_model_wrapper(nn.Linear(1, 1))
-
-
-def test_views_of_a_sample_are_merged() -> None:
-    class Sum(BaseTTAModel):
-        def merge_preds(self, data_samples_list: Any) -> list[Any]:
-            return [sum(views) for views in data_samples_list]
-
-    class Inner(toy.Net):
-        def test_step(self, data: Any) -> list[Any]:
-            return list(data["inputs"]) if isinstance(data, dict) else list(data[0])
-
-    assert Sum(Inner()).test_step({"inputs": [[1, 2], [10, 20]]}) == [11, 22]
-    assert Sum(Inner()).test_step([[[1, 2], [10, 20]]]) == [11, 22]
-    with pytest.raises(TypeError):
-        Sum("model")

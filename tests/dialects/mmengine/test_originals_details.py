@@ -14,11 +14,10 @@ from etude.cli import main
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
 import mmengine.hooks.profiler_hook as profiler_hook
 from mmengine.fileio import BaseStorageBackend, LmdbBackend
-from mmengine.hooks import CheckpointHook, NaiveVisualizationHook, ProfilerHook
+from mmengine.hooks import CheckpointHook, ProfilerHook
 from mmengine.logging import HistoryBuffer, MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import OPTIMIZERS, DefaultScope, init_default_scope
-from mmengine.structures import BaseDataElement
 
 HUES = """
 import numpy as np
@@ -126,15 +125,6 @@ def test_a_torch_without_kineto_cannot_profile(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.autograd, "kineto_available", lambda: False)
     with pytest.raises(ImportError, match="Kineto"):
         ProfilerHook()
-
-
-def test_a_picture_may_come_as_a_batch_of_one(tmp_path: Path) -> None:
-    runner = toy.make(tmp_path)
-    sample = BaseDataElement(metainfo={"img_path": "a/tmp.jpg", "img_shape": (6, 6)})
-    shown: list[Any] = []
-    runner.visualizer.add_datasample = lambda name, image, **kwargs: shown.append((name, image.shape))
-    NaiveVisualizationHook().after_test_iter(runner, 0, [{"inputs": torch.rand(1, 3, 8, 8)}], [sample])
-    assert shown == [("tmp.jpg", (6, 6, 3))]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -14,7 +14,7 @@ import torch
 
 from etude.dialects import imports
 from etude.dialects.imports import MissingOriginal
-from etude.errors import MissingExtra
+from etude.errors import MissingExtra, OutOfScope
 from etude.events.trackers import outbox
 from tests.events.offline import read_wandb
 from tests.projects.conftest import Projects, fetched
@@ -23,7 +23,7 @@ imports.install()
 
 from mmengine.config import Config  # noqa: E402
 from mmengine.logging import MMLogger  # noqa: E402
-from mmengine.registry import VISBACKENDS, VISUALIZERS  # noqa: E402
+from mmengine.registry import HOOKS, VISBACKENDS, VISUALIZERS  # noqa: E402
 from mmengine.visualization import (  # noqa: E402
     AimVisBackend,
     BaseVisBackend,
@@ -294,6 +294,48 @@ def test_drawing_and_helpers_for_tests_come_from_the_installed_mmengine(tmp_path
         "(5, 7, 3) etude.dialects.mmengine.live.visualization.visualizer",
         "True True mmengine.testing.runner_test_case etude.dialects.mmengine.live.runner.runner",
     ]
+
+
+SAMPLES = """\
+import etude.compat
+etude.compat.install()
+import mmengine, torch
+from mmengine.model import BaseModel, BaseTTAModel
+from mmengine.registry import HOOKS
+from mmengine.structures import BaseDataElement, InstanceData, LabelData, PixelData
+
+
+class Net(BaseModel):
+    def forward(self, inputs, data_samples=None, mode="tensor"):
+        return [InstanceData(scores=view * 2) for view in inputs]
+
+
+class Mean(BaseTTAModel):
+    def merge_preds(self, data_samples_list):
+        return [InstanceData.cat(list(views)) for views in data_samples_list]
+
+
+views = {"inputs": [[torch.ones(2)], [torch.zeros(2)]], "data_samples": [[None], [None]]}
+[merged] = Mean(module=Net()).test_step(views)
+mmengine.dump([merged[:1]], "samples.pkl")
+[read] = mmengine.load("samples.pkl")
+print(len(merged), isinstance(merged, BaseDataElement), read.to("cpu").scores.tolist(), PixelData(a=torch.ones(1, 2, 3)).shape)
+print(LabelData.label_to_onehot(torch.tensor([1]), 3).tolist(), HOOKS.build(dict(type="PrepareTTAHook", tta_cfg={})).priority)
+"""
+
+
+def test_kinds_of_samples_and_their_views_come_from_the_installed_mmengine(tmp_path: Path) -> None:
+    run = Projects(fetched(("mmengine-0.10.7", "opencv")), tmp_path).run("-c", SAMPLES)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == ["4 True [2.0] (2, 3)", "[0, 1, 0] NORMAL"]
+
+
+@pytest.mark.parametrize(
+    "line", ["from mmengine.structures import InstanceData", "HOOKS.build({'type': 'NaiveVisualizationHook'})"]
+)
+def test_without_mmengine_its_other_parts_say_what_to_install(line: str) -> None:
+    with pytest.raises(OutOfScope, match="pip install mmengine"):
+        exec(line, {"HOOKS": HOOKS})
 
 
 def test_without_mmengine_drawing_says_what_to_install() -> None:

@@ -1,7 +1,7 @@
 """Loads what MMEngine has beside training from the mmengine on disk, over Étude's engine modules. No torch.
 
-Inferencers, the model hub, helpers for tests and the analysis of complexity import nothing of MMEngine but what Étude
-serves, so the original's files run as they are.
+Inferencers, the model hub, helpers for tests, test-time augmentation, kinds of data samples and the analysis of
+complexity import nothing of MMEngine but what Étude serves, so the original's files run as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from etude.dialects import ownership
 #: Modules, with everything below them, that come from the disk.
 _FROM_DISK = (
     "mmengine.analysis", "mmengine.hub", "mmengine.infer", "mmengine.testing", "mmengine.visualization.utils",
-    "mmengine._strategy.colossalai", "mmengine._strategy.deepspeed",
+    "mmengine._strategy.colossalai", "mmengine._strategy.deepspeed", "mmengine.structures.instance_data",
+    "mmengine.structures.label_data", "mmengine.structures.pixel_data", "mmengine.model.test_time_aug",
+    "mmengine.model.efficient_conv_bn_eval", "mmengine.hooks.test_time_aug_hook",
+    "mmengine.hooks.naive_visualization_hook",
 )  # fmt: skip
 #: Module → our file that stands for it where no mmengine is on disk: projects import it when they are imported.
 _STAND_INS = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
-import numpy as np
 import torch
 
+from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.mmengine.live.device import (
     get_device,
     is_dipu_available,
@@ -18,7 +18,6 @@ from etude.dialects.mmengine.live.device import (
 from etude.dialects.mmengine.live.optim_wrapper.base import BaseOptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
-from etude.dialects.mmengine.live.structures import BaseDataElement
 from etude.dialects.mmengine.live.visualization import BaseVisBackend
 from etude.dialects.openmm.config.config_v2 import Config, ConfigDict
 
@@ -29,14 +28,7 @@ ParamSchedulerType = list[_ParamScheduler] | dict[str, list[_ParamScheduler]]
 OptimWrapperType = OptimWrapper | dict[str, OptimWrapper]
 OptimizerType = BaseOptimWrapper | torch.optim.Optimizer
 
-MergedDataSamples = list[BaseDataElement]
-EnhancedBatchInputs = list[torch.Tensor | list[torch.Tensor]]
-EnhancedBatchDataSamples = list[list[BaseDataElement]]
 CastData = tuple[Any, ...] | dict[Any, Any] | BaseDataElement | torch.Tensor | list[Any] | bytes | str | None
-
-BoolTypeTensor = torch.BoolTensor
-LongTypeTensor = torch.LongTensor
-IndexType = Union[str, slice, int, list[Any], LongTypeTensor, BoolTypeTensor, np.ndarray]  # noqa: UP007
 
 VisBackendsType = list[dict[str, Any] | BaseVisBackend] | BaseVisBackend | dict[str, Any] | None
 SUFFIX_TYPE = Sequence[str] | str

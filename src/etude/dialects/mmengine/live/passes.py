@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader
 
 from etude.checkpoint.state import Generators
 from etude.data.seeds import kept_generators
+from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.mmengine.live.hooks.upkeep_hooks import set_epoch
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude.dialects.mmengine.live.logging.logger import print_log
-from etude.dialects.mmengine.live.structures import BaseDataElement
 from etude.dialects.openmm.live import position
 from etude.dialects.openmm.live.worker_states import from_tensors, to_tensors
 

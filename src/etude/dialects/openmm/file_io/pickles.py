@@ -139,20 +139,20 @@ _MADE: dict[tuple[str, str], Callable[[], Any]] = {
     ("torch._utils", "_rebuild_parameter"): _rebuild("_rebuild_parameter"),
     ("torch.storage", "_load_from_bytes"): _storage,
 }
-_STRUCTURES = {
-    "BaseDataElement": ("base_data_element", "element"), "InstanceData": ("instance_data", "instances"),
-    "PixelData": ("pixel_data", "pixels"), "LabelData": ("label_data", "labels"),
-}  # fmt: skip
+#: Module of MMEngine's → the data class in it, which reading a pickle may make.
+_STRUCTURES = {"instance_data": "InstanceData", "pixel_data": "PixelData", "label_data": "LabelData"}
+_ELEMENT = "etude.dialects.mmengine.live.data.element"
 _CONFIGS = {
     ("mmengine.config.config", "ConfigDict"): "dict_v2", ("mmengine.config.config", "Config"): "config_v2",
     ("mmcv.utils.config", "ConfigDict"): "config_v1", ("mmcv.utils.config", "Config"): "config_v1",
 }  # fmt: skip
 #: Data classes under the names that the originals' files and ours give them → the module of ours.
 _CLASSES: dict[tuple[str, str], str] = {}
-for _name, (_theirs, _ours) in _STRUCTURES.items():
-    for _module in (f"mmengine.structures.{_theirs}", f"etude.dialects.mmengine.live.structures.{_ours}"):
-        _CLASSES[_module, _name] = f"etude.dialects.mmengine.live.structures.{_ours}"
-_CLASSES["etude.dialects.mmengine.live.structures.element", "Names"] = "etude.dialects.mmengine.live.structures.element"
+for _module in ("mmengine.structures.base_data_element", _ELEMENT):
+    _CLASSES[_module, "BaseDataElement"] = _ELEMENT
+_CLASSES[_ELEMENT, "Names"] = _ELEMENT
+for _module, _name in _STRUCTURES.items():
+    _CLASSES[f"mmengine.structures.{_module}", _name] = f"mmengine.structures.{_module}"
 for (_theirs, _name), _ours in _CONFIGS.items():
     _ours = f"etude.dialects.openmm.config.{_ours}"
     _CLASSES[_theirs, _name] = _CLASSES[_ours, _name] = _ours

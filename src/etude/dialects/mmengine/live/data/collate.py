@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.utils.data._utils.collate import default_collate as torch_default_collate
 
+from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.mmengine.live.registry import FUNCTIONS
-from etude.dialects.mmengine.live.structures import BaseDataElement
 
 COLLATE_FUNCTIONS = FUNCTIONS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.mmengine.live.evaluator.metric import BaseMetric
 from etude.dialects.mmengine.live.registry import EVALUATOR, METRICS
-from etude.dialects.mmengine.live.structures import BaseDataElement
 
 
 @EVALUATOR.register_module()

@@ -11,9 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from etude.dialects.mmengine.live import user_errors
+from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.mmengine.live.dist import broadcast_object_list, collect_results, is_main_process
 from etude.dialects.mmengine.live.registry import METRICS
-from etude.dialects.mmengine.live.structures import BaseDataElement
 from etude.dialects.openmm.logging import print_log
 
 

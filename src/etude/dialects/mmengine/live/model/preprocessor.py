@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.mmengine.live.registry import MODELS
-from etude.dialects.mmengine.live.structures import BaseDataElement
 
 
 @MODELS.register_module()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 from typing import Any
 
@@ -14,7 +15,6 @@ from etude.dialects.mmengine.live import shares as together
 from etude.dialects.mmengine.live.dist.collectives import broadcast
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
 from etude.dialects.mmengine.live.loops import BaseLoop
-from etude.dialects.mmengine.live.model.conv_bn import turn_on_efficient_conv_bn_eval
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.runner import environment
 from etude.dialects.mmengine.live.runner.building import Building
@@ -274,7 +274,8 @@ class Runner(Building, Checkpoints, Hooking):
         recompute_activations(self._bare_model(), self.cfg.get("activation_checkpointing"))
         joined = self.cfg.get("efficient_conv_bn_eval")
         if joined:
-            turn_on_efficient_conv_bn_eval(self._bare_model(), joined)
+            original = importlib.import_module("mmengine.model.efficient_conv_bn_eval")
+            original.turn_on_efficient_conv_bn_eval(self._bare_model(), joined)
 
     def _save_if_stopped(self) -> None:
         """A run that was asked to stop (by a signal, say) leaves a file to resume from, inside an epoch too."""
