@@ -38,9 +38,9 @@ from etude.core.predict import predict
 from etude.core.run import Run
 from etude.core.update import Step
 from etude.data.loader import Loader, is_stream
+from etude.data.order import Sliced
 from etude.data.resume import Replay
 from etude.data.seeds import seed_rank
-from etude.data.sliced import Sliced
 from etude.dist.world import World
 from etude.errors import ConfigError, UserError, nearest, suggest
 from etude.hooks.ema import Ema

@@ -15,6 +15,9 @@ Every engine that runs here, native or of a dialect, uses these three:
 ``Replay(loader)``
     A loader whose every iteration is a :class:`Pass`. It has ``state_dict`` and ``set_epoch``, as ``etude.Loader``.
 
+Loaders with workers that draw from generators of their own, as mmcv's and MMEngine's do, continue by
+:mod:`etude.data.position`, which brings the states of those generators back with every batch.
+
 The contract: batches depend only on the generator states at the start of the pass and at its first batch. This holds
 for torch's ``DataLoader`` with and without workers, for lists, and for generators of batches. Workers that outlive a
 pass (``persistent_workers``) continue their own draws, so their owner has to seed them in every pass. Étude's own
@@ -24,7 +27,7 @@ pass (``persistent_workers``) continue their own draws, so their owner has to se
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +94,8 @@ class Pass:
         now = Snapshot.take()
         if state is not None:
             Snapshot.of(state["start"]).restore()
-            self._restore_own(state["own"])
-        self._start, self._own = Snapshot.take(), [own.get_state() for own in own_generators(loader)]
+            restore_own(loader, state["own"])
+        self._start, self._own = Snapshot.take(), own_states(loader)
         self._first: Snapshot | None = None
         self.batches = iter(loader)
         if state is not None:
@@ -116,12 +119,6 @@ class Pass:
         first = None if self._first is None else self._first.state_dict()
         return {"start": self._start.state_dict(), "first": first, "taken": self.taken, "own": self._own}
 
-    def _restore_own(self, states: list[Tensor]) -> None:
-        generators = own_generators(self.loader)
-        if len(generators) == len(states):
-            for generator, state in zip(generators, states, strict=True):
-                generator.set_state(state.cpu())
-
 
 def own_generators(loader: Any) -> list[torch.Generator]:
     """Return the generators that belong to a loader or to its samplers (``DataLoader(generator=…)``)."""
@@ -129,6 +126,19 @@ def own_generators(loader: Any) -> list[torch.Generator]:
     parts = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))
     found = [getattr(part, "generator", None) for part in parts]
     return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+
+
+def own_states(loader: Any) -> list[Tensor]:
+    """Return the states of :func:`own_generators`."""
+    return [generator.get_state() for generator in own_generators(loader)]
+
+
+def restore_own(loader: Any, states: Sequence[Tensor]) -> None:
+    """Put a loader's own generators back, if it has as many as it had."""
+    generators = own_generators(loader)
+    if len(generators) == len(states):
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state.cpu())
 
 
 class Replay:

@@ -10,10 +10,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
-from etude.checkpoint.state import Generators
+from etude.data.resume import Snapshot
 from etude.dialects.mmengine.live.data.sampler import DefaultSampler, InfiniteSampler
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 
@@ -30,9 +29,9 @@ def share_of(runner: Any) -> dict[str, Any]:
     loop = runner.train_loop
     passes = getattr(loop, "passes", None)
     return {
-        "generators": with_tensors(Generators().state_dict()),
+        "generators": Snapshot.take().state_dict(),
         "validated": bool(getattr(loop, "validated", False)),
-        "data": None if passes is None else _place_in_data(passes.state_dict()),
+        "data": None if passes is None else passes.state_dict(),
         "wrappers": {name: unfinished(wrapper) for name, wrapper in named(runner.optim_wrapper)},
         "hooks": hooks_of(runner),
         "buffers": on_cpu(_own_buffers(runner)),
@@ -44,7 +43,7 @@ def take(runner: Any, share: Mapping[str, Any]) -> None:
     passes = getattr(runner.train_loop, "passes", None)
     runner.train_loop.validated = bool(share.get("validated"))
     if passes is not None and share.get("data"):
-        passes.load_state_dict({**share["data"], "began": generators_of(share["data"]["began"])})
+        passes.load_state_dict(share["data"])
     for name, wrapper in named(runner.optim_wrapper):
         put_back(wrapper, share.get("wrappers", {}).get(name, {}))
     take_hooks(runner, share.get("hooks") or {})
@@ -85,24 +84,6 @@ def take_groups(optim_wrapper: Any, options: Mapping[str, Any]) -> None:
 
 def _options(group: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key != "params"}
-
-
-def with_tensors(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Generators' states with numpy's as a tensor, for files that torch reads with ``weights_only=True``."""
-    return {
-        **state,
-        "numpy": {**state["numpy"], "keys": torch.from_numpy(np.array(state["numpy"]["keys"], dtype=np.int64))},
-    }
-
-
-def _place_in_data(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if state is None else {**state, "began": with_tensors(state["began"])}
-
-
-def generators_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Generators' states as they were before files made tensors of arrays; torch's own live on the CPU."""
-    here = on_cpu(dict(state))
-    return {**here, "numpy": {**here["numpy"], "keys": np.asarray(here["numpy"]["keys"]).astype(np.uint32)}}
 
 
 def on_cpu(value: Any) -> Any:

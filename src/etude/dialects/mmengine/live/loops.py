@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint.state import Generators
 from etude.core.loop import evaluate, train_step
 from etude.core.run import Run
+from etude.data.resume import Snapshot
 from etude.dialects.mmengine.live.amp import autocast
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.passes import Passes, ValLosses, _InfiniteDataloaderIterator, seed_for_workers
@@ -46,7 +46,7 @@ class _TrainLoop(BaseLoop):
 
     stop_training: bool = False
     #: While there is a validation: the random numbers that training had before it.
-    generators: dict[str, Any] | None = None
+    generators: Snapshot | None = None
     #: Whether there was a validation before.
     validated: bool = False
 
@@ -123,7 +123,7 @@ class _TrainLoop(BaseLoop):
         """Validate. One that a signal or an exception ends is owed by then, and forgotten so far."""
         loader = self.runner.val_loop.dataloader
         begun, self.validated = self.validated, True
-        self.generators = Generators().state_dict()
+        self.generators = Snapshot.take()
         self.runner.begin_validation()
         try:
             with seed_for_workers(loader, drawn=not (begun and getattr(loader, "persistent_workers", False))):
@@ -141,7 +141,8 @@ class _TrainLoop(BaseLoop):
 
     def _forget_validation(self, begun: bool) -> None:
         self.runner.cut_validation()
-        Generators().load_state_dict(self.generators)  # type: ignore[arg-type]
+        assert self.generators is not None
+        self.generators.restore()
         self.validated = begun
 
     def _validate_if_due(self, count: int, last: int) -> None:

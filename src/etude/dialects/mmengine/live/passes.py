@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from etude.checkpoint.state import Generators
+from etude.data import position
+from etude.data.resume import Snapshot
 from etude.data.seeds import kept_generators
+from etude.data.worker_states import from_tensors, to_tensors
 from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.mmengine.live.hooks.upkeep_hooks import set_epoch
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude.dialects.mmengine.live.logging.logger import print_log
-from etude.dialects.openmm.live import position
-from etude.dialects.openmm.live.worker_states import from_tensors, to_tensors
 
 
 class Passes:
@@ -35,8 +35,8 @@ class Passes:
         loop, resumed = self._loop, self._resumed
         self._resumed = None
         if resumed is not None and skip and int(resumed["number"]) == number and "began" in resumed:
-            Generators().load_state_dict(resumed["began"])
-        self._began, self._number, self._first = Generators().state_dict(), number, loop.core.step - skip
+            Snapshot.of(resumed["began"]).restore()
+        self._began, self._number, self._first = Snapshot.take().state_dict(), number, loop.core.step - skip
         workers = self._workers
         with seed_for_workers(loop.dataloader, drawn=number == 0 or not workers.persist):
             return position.begin(

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
+from etude.data.resume import Snapshot
 from etude.dialects.mmcv1.bounds import GREATER, LESS
 from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigTypeError, ConfigValueError, require
 from etude.dialects.mmcv1.live.hooks.checkpoint_hook import target_folder
@@ -167,11 +168,11 @@ class EvalHook(Hook):
         if not self._goes_on:
             yield
             return
-        generators, wanted, self.save_best = exact.rng_state(), self.save_best, None
+        generators, wanted, self.save_best = Snapshot.take(), self.save_best, None
         try:
             yield
         finally:
-            exact.set_rng_state(generators)
+            generators.restore()
             self.save_best = wanted
 
     def after_train_iter(self, runner: BaseRunner) -> None:
@@ -192,7 +193,7 @@ class EvalHook(Hook):
 
         When it fails, what was trained until now is saved, so that a run with the mistake mended can go on.
         """
-        training, generators = runner.model.training, exact.Generated()
+        training, generators = runner.model.training, Snapshot.take()
         try:
             self._do_evaluate(runner)
         except Exception:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from etude.core.hook import is_builtin
+from etude.data.resume import own_states
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.hooks.optimizer_hook import OptimizerHook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
@@ -104,7 +105,7 @@ def _before_batch(runner: BaseRunner) -> dict[str, Any] | str:
         return parts
     if loaders:
         return "that batch was the first of a pass"
-    own = [current.own if data is current.loader else exact.own_states(data) for data in runner._loaders]
+    own = [current.own if data is current.loader else own_states(data) for data in runner._loaders]
     workers = [exact.worker_states(data) for data in runner._loaders]
     for data, state in zip(runner._loaders, workers, strict=True):
         if data is current.loader and state:

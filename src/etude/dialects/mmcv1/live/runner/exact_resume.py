@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import glob
 import os
-import random
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 
 from etude.checkpoint.formats import foreign
-from etude.checkpoint.state import Generators
 from etude.checkpoint.storage import disk
+from etude.data import position
+from etude.data.resume import Snapshot, own_states, restore_own
+from etude.data.worker_states import from_tensors, to_tensors
 from etude.dialects.mmcv1.live.workers import EpochSeeds
-from etude.dialects.openmm.live import position
-from etude.dialects.openmm.live.worker_states import from_tensors, to_tensors
 from etude.errors import ResumeError
 
 KEY = "etude"
@@ -36,62 +34,14 @@ _WORKERS = "_etude_workers"
 
 
 def rng_state() -> dict[str, Any]:
-    """All generators of this process, as plain data and tensors: a plain ``torch.load`` reads no arrays of numpy."""
-    state = Generators().state_dict()
-    keys = torch.from_numpy(np.array(state["numpy"]["keys"], dtype=np.int64))
-    return {**state, "numpy": {**state["numpy"], "keys": keys}}
+    """Return the states of all generators of this process, as plain data and tensors."""
+    return Snapshot.take().state_dict()
 
 
 def set_rng_state(state: Mapping[str, Any] | None) -> None:
     """Put the generators back; None, where nobody knows how they were, leaves them."""
     if state is not None:
-        keys = np.asarray(state["numpy"]["keys"]).astype(np.uint32)
-        Generators().load_state_dict({**state, "numpy": {**state["numpy"], "keys": keys}})
-
-
-class Generated:
-    """The generators as they are now, in their own words: taken at every pass, turned into data only for a save."""
-
-    def __init__(self) -> None:
-        self._python, self._numpy = random.getstate(), np.random.get_state(legacy=True)
-        self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
-
-    def state(self) -> dict[str, Any]:
-        """As :func:`rng_state` would have said it then."""
-        now = Generated()
-        self.put_back()
-        try:
-            return rng_state()
-        finally:
-            now.put_back()
-
-    def put_back(self) -> None:
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
-        torch.set_rng_state(self._torch)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state_all(self._cuda)
-
-
-def own_generators(loader: Any) -> list[torch.Generator]:
-    """Generators that a loader or its samplers have to themselves."""
-    batches = getattr(loader, "batch_sampler", None)
-    parts = (loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None))
-    found = [getattr(part, "generator", None) for part in parts]
-    return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
-
-
-def own_states(loader: Any) -> list[torch.Tensor]:
-    return [generator.get_state() for generator in own_generators(loader)]
-
-
-def set_own_states(loader: Any, states: Sequence[torch.Tensor]) -> None:
-    """Put a loader's own generators back, if it has as many as it had."""
-    generators = own_generators(loader)
-    if len(generators) == len(states):
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
+        Snapshot.of(state).restore()
 
 
 def workers_of(loader: Any) -> position.Workers | None:
@@ -168,9 +118,9 @@ class Pass:
     """
 
     loader: Any
-    start: Generated = field(default_factory=lambda: Generated())
+    start: Snapshot = field(default_factory=Snapshot.take)
     own: list[torch.Tensor] = field(default_factory=list)
-    first: Generated | None = None
+    first: Snapshot | None = None
     taken: int = 0
     at_once: bool = False
     #: Whether the workers had been started before this pass.
@@ -184,7 +134,7 @@ class Pass:
     def begin(self) -> None:
         """The next batch may be the first one: look at the generators, if they may have moved since the start."""
         if not (self.taken or self.at_once):
-            self.first = Generated()
+            self.first = Snapshot.take()
 
     def draw(self, batches: Iterator[Any]) -> Any:
         """The next batch."""
@@ -194,8 +144,8 @@ class Pass:
         return batch
 
     def state(self) -> dict[str, Any]:
-        first = self.first.state() if self.first is not None else None
-        state = {"rng": self.start.state(), "first_rng": first, "taken": self.taken, "own": self.own}
+        first = self.first.state_dict() if self.first is not None else None
+        state = {"rng": self.start.state_dict(), "first_rng": first, "taken": self.taken, "own": self.own}
         return {**state, "lasting": self.lasting}
 
 
@@ -205,7 +155,7 @@ def replay(loader: Any, saved: Mapping[str, Any]) -> tuple[Any, Pass]:
     The order of samples, and what workers draw, follow from the generators at the start of the pass.
     """
     set_rng_state(saved["rng"])
-    set_own_states(loader, saved.get("own", ()))
+    restore_own(loader, saved.get("own", ()))
     workers = workers_of(loader)
     if workers is not None:
         workers.started = bool(saved.get("lasting"))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.core.run import Run
+from etude.data.resume import Snapshot, own_states, restore_own
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
@@ -101,7 +102,7 @@ class Resuming:
             "states": self._hook_states(),
             "rng": exact.rng_state(),
             "passes": self._pass_states(),
-            "loaders": [exact.own_states(loader) for loader in self._loaders],
+            "loaders": [own_states(loader) for loader in self._loaders],
             "workers": [exact.worker_states(loader) for loader in self._loaders],
             "lasting": self._lasting(),
             "world": self._world_size,
@@ -152,7 +153,7 @@ class Resuming:
         if self._rank == 0:
             self.logger.info("%s at iteration %d, saved", self.engine.stopping, self.engine.step)
 
-    def rescue(self, hook: Hook, generators: exact.Generated) -> None:
+    def rescue(self, hook: Hook, generators: Snapshot) -> None:
         """``hook`` failed in the middle of its stage: save what was trained, unless an earlier hook of it did.
 
         A resumed run calls ``hook`` and those after it again, with the generators as they were before it. A runner that
@@ -166,7 +167,7 @@ class Resuming:
             or self._position.unsettled
         ):
             return
-        generators.put_back()
+        generators.restore()
         before = self._hooks[: self._hooks.index(hook)]
         self.saver = before[-1] if before else None
         name = f"stopped_iter_{self.engine.step + int(self._stage() == 'after_train_iter')}.pth"
@@ -308,7 +309,7 @@ class Resuming:
         """Those of the process and those of the loaders, as they were when the checkpoint was saved."""
         exact.set_rng_state(restored.state["rng"])
         for loader, states in zip(self._loaders, restored.state.get("loaders", ()), strict=False):
-            exact.set_own_states(loader, states)
+            restore_own(loader, states)
 
     def _finish_stage(self, stage: str, saver: int) -> None:
         """Call the hooks that come after the one that saved: the run had died before they were done."""

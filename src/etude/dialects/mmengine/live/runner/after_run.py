@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from etude.checkpoint.state import Generators
+from etude.data.resume import Snapshot
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.dist.collectives import gather_object
@@ -56,7 +56,7 @@ class Afterwards(Views):
 
         One of the last iteration of an epoch is not: a run that is resumed from it ends the epoch first.
         """
-        own = exact.with_tensors(Generators().state_dict())
+        own = Snapshot.take().state_dict()
         generators = gather_object(own) if self.world_size > 1 else [own]
         if self._newest is None or not is_main_process():
             return

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.checkpoint.state import Generators
+from etude.data.resume import Snapshot
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live import exact
 from etude.dialects.mmengine.live.amp import default_device
@@ -125,7 +125,7 @@ class Checkpoints(Afterwards):
         """Let random numbers go on where the file that was resumed from left them; once, right before the next step."""
         state, self._generators = self._generators, None
         if state is not None:
-            Generators().load_state_dict(exact.generators_of(state))
+            Snapshot.of(state).restore()
 
     def gather_shares(self) -> None:
         """Have the next save hold what every process knows alone; all processes have to call this."""
