@@ -10,13 +10,16 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etude.config.files import display
 from etude.errors import ConfigError, EtudeError, ResumeError, is_library, printable, release_hint
 from etude.plan import Place, Plan
+
+if TYPE_CHECKING:
+    from etude.core.hook import Site
 
 #: What the parts of the other systems refuse values with.
 REFUSALS = (TypeError, ValueError, AssertionError, KeyError, AttributeError, RuntimeError, ZeroDivisionError, OSError)
@@ -46,17 +49,23 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     return ConfigError(text, at=_place_of(error, plan) or (display(plan.files[0]) if plan.files else ""))
 
 
-def _being_made(error: BaseException) -> Iterator[dict[str, Any]]:
-    """The configs with a type in the frames of an exception, innermost first."""
-    for frame in _frames(error):
-        for name in ("cfg", "config", "spec"):
-            given: Any = frame.f_locals.get(name)
-            if isinstance(given, dict) and given.get("type") is not None:
-                yield given
+@contextmanager
+def making(given: Mapping[str, Any]) -> Iterator[None]:
+    """Note on an exception that it came while ``given``, an entry of a config with its type, was made.
+
+    Registries open it around every part that they make, so that an exception knows what it belongs to: the innermost
+    part comes first.
+    """
+    try:
+        yield
+    except Exception as error:
+        error.etude_made = [*_being_made(error), given]  # type: ignore[attr-defined]
+        raise
 
 
-def _frames(error: BaseException) -> list[FrameType]:
-    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
+def _being_made(error: BaseException) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = getattr(error, "etude_made", [])
+    return found
 
 
 def _kind(given: Mapping[str, Any]) -> str:
@@ -66,11 +75,11 @@ def _kind(given: Mapping[str, Any]) -> str:
 
 def _place_of(error: BaseException, plan: Plan) -> str:
     """Where the config asks for what was being made, or for the object at work; empty where it does not."""
-    made, entries = list(_being_made(error)), list(_typed((), plan.source))
+    made, entries = _being_made(error), list(_typed((), plan.source))
     if not plan.places or not entries:
         return next(filter(None, (_line_of(_kind(given), plan) for given in made)), "")
-    workers = [{"type": type(frame.f_locals["self"])} for frame in _frames(error) if "self" in frame.f_locals]
-    for given in [*made, *workers]:
+    site: Site | None = getattr(error, "etude_site", None)  # the hook that raised it, which was made long before
+    for given in [*made, *([{"type": site.hook}] if site is not None else [])]:
         alike = [(path, known) for path, known in entries if _is_kind(_kind(known), _kind(given))]
         for path, known in sorted(alike, key=lambda one: not _fits(one[1], given)):
             place = _newest(path, known, plan, str(error))

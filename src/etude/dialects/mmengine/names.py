@@ -20,11 +20,11 @@ ENGINE = ("mmengine",)
 OVERLAY = "etude.dialects.mmengine.overlay"
 
 #: What the root registries know without being asked: registry → name → where it is. What MMSelfSup and MMPretrain add
-#: is found without their scopes, too.
-REGISTERED: Table = _TABLES.registered
+#: is found without their scopes, too. What comes from the mmengine on disk is known where there is one.
+_ON_DISK = ownership.original("mmengine") is not None
+REGISTERED: Table = {
+    registry: {name: target for name, target in entries.items() if _ON_DISK or not target.startswith("mmengine.")}
+    for registry, entries in _TABLES.registered.items()
+}
 #: The same of the registries of MMSelfSup and MMPretrain, by scope.
 PROJECTS: dict[str, Table] = _TABLES.projects
-if ownership.original("mmengine") is not None:
-    REGISTERED["OPTIM_WRAPPERS"]["DeepSpeedOptimWrapper"] = "mmengine._strategy.deepspeed:DeepSpeedOptimWrapper"
-    REGISTERED["STRATEGIES"]["DeepSpeedStrategy"] = "mmengine._strategy.deepspeed:DeepSpeedStrategy"
-    REGISTERED["STRATEGIES"]["ColossalAIStrategy"] = "mmengine._strategy.colossalai:ColossalAIStrategy"

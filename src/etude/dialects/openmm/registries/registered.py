@@ -21,7 +21,7 @@ def registered_by_hand() -> dict[tuple[str, str], str]:
     return {
         (_table(registry.name), name): f"{entry.__module__}:{entry.__qualname__}"
         for registry in list(EVERY)
-        for name, entry in registry.module_dict.items()
+        for name, entry in registry.registered.items()
         if _is_users(entry)
     }
 

@@ -71,6 +71,11 @@ class RegistryTree:
         return self._module_dict
 
     @property
+    def registered(self) -> dict[str, Any]:
+        """What has been registered so far, without what is imported only when it is asked for."""
+        return self._module_dict
+
+    @property
     def children(self) -> dict[str, Any]:
         return self._children
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from etude.dialects.config_errors import making
 from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.registries.registry_base import RegistryTree
 from etude.dialects.openmm.registries.registry_v2 import plain
@@ -81,16 +82,17 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> An
     args = {**(defaults or {}), **given}
     if "type" not in args:
         raise ConfigKeyError(f'`cfg` or `default_args` must contain the key "type", but got {cfg}\n{default_args}')
-    made = _entry(args.pop("type"), registry)
-    try:
-        return made(**args)
-    except EtudeError:
-        raise
-    except Exception as error:
-        named = _named(error, made)
-        if named is error:
+    with making(dict(args)):
+        made = _entry(args.pop("type"), registry)
+        try:
+            return made(**args)
+        except EtudeError:
             raise
-        raise named from error
+        except Exception as error:
+            named = _named(error, made)
+            if named is error:
+                raise
+            raise named from error
 
 
 def _entry(kind: Any, registry: Registry) -> Any:
@@ -109,6 +111,8 @@ def _entry(kind: Any, registry: Registry) -> Any:
 
 def _named(error: Exception, made: Any) -> Exception:
     try:
-        return type(error)(f"{made.__name__}: {error}")
+        named = type(error)(f"{made.__name__}: {error}")
     except Exception:
         return error
+    vars(named).update(vars(error))
+    return named

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from etude.dialects.config_errors import making
 from etude.dialects.openmm.config.external import MODULE2PACKAGE
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.logging import print_log
@@ -159,9 +160,8 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> An
     """The object that ``cfg`` describes: ``type`` names it, the other keys are its arguments."""
     args = _arguments(cfg, registry, default_args)
     scope = args.pop("_scope_", None)
-    with registry.switch_scope_and_registry(scope) as found_in:
-        kind = args.pop("type")
-        made = _entry(kind, found_in)
+    with registry.switch_scope_and_registry(scope) as found_in, making(dict(args)):
+        made = _entry(args.pop("type"), found_in)
         if inspect.isclass(made) and issubclass(made, ManagerMixin):
             return made.get_instance(**args)
         return made(**args)
