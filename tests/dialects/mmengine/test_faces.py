@@ -30,7 +30,7 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict  # noqa: E402
 from mmengine.registry import HOOKS, PARAM_SCHEDULERS, RUNNERS, WEIGHT_INITIALIZERS  # noqa: E402
 from mmengine.runner.amp import autocast  # noqa: E402
 from mmengine.runner.checkpoint import CheckpointLoader, load_from_pavi  # noqa: E402
-from mmengine.utils import deprecated_function, get_git_hash, track_progress_rich  # noqa: E402
+from mmengine.utils import deprecated_function, get_git_hash  # noqa: E402
 from mmengine.visualization import Visualizer  # noqa: E402
 
 
@@ -66,7 +66,6 @@ def test_tables_of_the_root_registries_show_what_comes_with_them() -> None:
         (lambda: ImgDataPreprocessor(mean=[1], std=None), AssertionError, "both None or tuple"),
         (lambda: autocast(device_type="x"), ValueError, "User specified autocast device_type must be"),
         (lambda: load_from_pavi("folder/file.pth"), AssertionError, "pavi://"),
-        (lambda: track_progress_rich(str, [1], task_num=0), ValueError, "does not match"),
         (lambda: ConfigDict().update({}, {}), TypeError, "only accept one positional argument"),
         (lambda: Config(filename="missing.py"), FileNotFoundError, "does not exist"),
         (lambda: Config({"a": 1}).dump("file.txt"), TypeError, "Unsupported format: txt"),

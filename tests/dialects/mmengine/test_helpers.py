@@ -17,7 +17,7 @@ import mmengine
 from mmengine.fileio import HTTPBackend, LocalBackend, copyfile, copytree, get, get_file_backend
 from mmengine.fileio.handlers.json_handler import set_default
 from mmengine.utils import check_time, requires_package
-from mmengine.utils.dl_utils import TimeCounter, collect_env, tensor2imgs
+from mmengine.utils.dl_utils import collect_env, tensor2imgs
 from mmengine.utils.timer import _g_timers
 
 
@@ -70,15 +70,6 @@ def test_a_missing_package_is_printed_and_raised(capsys: pytest.CaptureFixture[s
 def test_timers_are_known_by_their_ids() -> None:
     check_time("a timer of this test")
     assert "a timer of this test" in _g_timers
-
-
-def test_a_counter_of_a_tag_counts_on(capsys: pytest.CaptureFixture[str]) -> None:
-    for _ in range(3):
-        with TimeCounter(log_interval=3, tag="a tag of this test"):
-            pass
-    assert "[a tag of this test]-time per run averaged in the past 3 runs" in capsys.readouterr().out
-    with pytest.raises(AssertionError, match="In order to clearly distinguish"), TimeCounter():
-        pass
 
 
 def test_a_batch_is_turned_back_into_pictures() -> None:

@@ -19,7 +19,8 @@ _FROM_DISK = (
     "mmengine._strategy.colossalai", "mmengine._strategy.deepspeed", "mmengine.structures.instance_data",
     "mmengine.structures.label_data", "mmengine.structures.pixel_data", "mmengine.model.test_time_aug",
     "mmengine.model.efficient_conv_bn_eval", "mmengine.hooks.test_time_aug_hook",
-    "mmengine.hooks.naive_visualization_hook",
+    "mmengine.hooks.naive_visualization_hook", "mmengine.utils.progressbar_rich",
+    "mmengine.utils.dl_utils.time_counter",
 )  # fmt: skip
 #: Module → our file that stands for it where no mmengine is on disk: projects import it when they are imported.
 _STAND_INS = {

@@ -8,11 +8,10 @@ import os
 import platform
 import subprocess
 import sys
-import time
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _Av
 from torch.utils.data import DataLoader
 
 __all__ = [
-    "TORCH_VERSION", "DataLoader", "SyncBatchNorm", "TimeCounter", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd",
+    "TORCH_VERSION", "DataLoader", "SyncBatchNorm", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd",
     "_AvgPoolNd", "_BatchNorm", "_ConvNd", "_ConvTransposeMixin", "_InstanceNorm", "_MaxPoolNd", "collect_env",
     "has_batch_norm", "is_jit_tracing", "is_norm", "is_rocm_pytorch", "load_url", "mmcv_full_available",
     "set_multi_processing", "tensor2imgs", "torch_meshgrid",
@@ -140,77 +139,3 @@ def tensor2imgs(
     pictures = tensor.permute(0, 2, 3, 1) * tensor.new_tensor(std) + tensor.new_tensor(mean)
     arrays = pictures.detach().cpu().numpy()
     return [np.ascontiguousarray(array[..., ::-1] if to_bgr else array) for array in arrays]
-
-
-class TimeCounter:
-    """Counts how long a block or a function takes, on the average of its calls; as a decorator or in ``with``.
-
-    There is one counter for a tag: a ``with`` that is entered again and again counts on.
-    """
-
-    instance_dict: ClassVar[dict[str, TimeCounter]] = {}
-
-    def __new__(
-        cls,
-        log_interval: int = 1,
-        warmup_interval: int = 1,
-        with_sync: bool = True,
-        tag: str | None = None,
-        logger: Any = None,
-    ) -> TimeCounter:
-        if warmup_interval < 1:
-            raise AssertionError("warmup_interval must be at least 1")
-        if tag is not None and tag in cls.instance_dict:
-            return cls.instance_dict[tag]
-        made = super().__new__(cls)
-        made.log_interval, made.warmup_interval, made.with_sync = log_interval, warmup_interval, with_sync
-        made.tag, made.logger = tag, logger
-        made._count, made._pure = 0, 0.0
-        if tag is not None:
-            cls.instance_dict[tag] = made
-        return made
-
-    log_interval: int
-    warmup_interval: int
-    with_sync: bool
-    tag: str | None
-    logger: Any
-    _count: int
-    _pure: float
-
-    def __call__(self, function: Any) -> Any:
-        self.tag = self.tag or function.__name__
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
-
-        return wrapper
-
-    def __enter__(self) -> None:
-        if self.tag is None:
-            raise AssertionError(
-                "In order to clearly distinguish printing information in different contexts, a tag is needed"
-            )
-        self._sync()
-        self._start = time.perf_counter()
-
-    def __exit__(self, *error: object) -> None:
-        self._sync()
-        self._count += 1
-        if self._count < self.warmup_interval:
-            return
-        self._pure += time.perf_counter() - self._start
-        if self._count % self.log_interval == 0:
-            self.print_time(self._pure / (self._count - self.warmup_interval + 1))
-
-    def print_time(self, elapsed: float) -> None:
-        from etude.dialects.openmm.logging import print_log
-
-        print_log(
-            f"[{self.tag}]-time per run averaged in the past {self._count} runs: {elapsed * 1000:.1f} ms", self.logger
-        )
-
-    def _sync(self) -> None:
-        if self.with_sync and torch.cuda.is_available():
-            torch.cuda.synchronize()

@@ -34,7 +34,7 @@ from etude.dialects.mmcv1.projects import Project, project_of
 from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.logging_v1 import FORMAT
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
-from etude.dialects.openmm.utils import import_modules_from_strings
+from etude.dialects.openmm.utils.misc import import_modules_from_strings
 from etude.errors import ConfigError, DataError, EtudeError, Finding, NoCheckpoint, ResumeError, UserCodeError
 from etude.hooks.stops import Signals, Stops
 from etude.plan import Plan
@@ -114,7 +114,7 @@ class Training:
         self.log.open(os.path.join(runner.work_dir, f"{runner.timestamp}.log"))
         self.signals.install()
         try:
-            self.wired.run()
+            runner.run(self.wired.loaders, self.wired.workflow, **self.wired.args)
         except Exception as error:
             self.log.note_end(error, f"ended by {type(error).__name__} at iteration {runner.iter}: {error}")
             if hasattr(error, "etude_reported"):

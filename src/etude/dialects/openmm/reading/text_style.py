@@ -157,7 +157,7 @@ def base_file(name: str, path: str) -> tuple[str, str | None]:
     """The file that ``_base_`` names, beside ``path`` or (``package::file``) in an installed package; and the scope."""
     if "::" not in name:
         return os.path.join(os.path.dirname(path), name), None
-    from etude.dialects.openmm.utils import get_installed_path
+    from etude.dialects.openmm.utils.package import get_installed_path
 
     scope, _, inner = name.partition("::")
     try:

@@ -17,7 +17,7 @@ from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.registries.managers import ManagerMixin
 from etude.dialects.openmm.registries.registry_base import RegistryTree
 from etude.dialects.openmm.registries.scope import DefaultScope, init_default_scope
-from etude.dialects.openmm.utils import get_object_from_string
+from etude.dialects.openmm.utils.misc import get_object_from_string
 from etude.errors import OutOfScope
 
 __all__ = ["DefaultScope", "Registry", "build_from_cfg", "init_default_scope"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import Pool
 from shutil import get_terminal_size
 from typing import Any, TextIO
@@ -119,46 +119,3 @@ def track_parallel_progress(
             bar.update()
     file.write("\n")
     return results
-
-
-def track_progress_rich(
-    func: Callable[..., Any],
-    tasks: Iterable[Any] = (),
-    task_num: int | None = None,
-    nproc: int = 1,
-    chunksize: int = 1,
-    description: str = "Processing",
-    color: str = "blue",
-) -> list[Any]:
-    """``[func(*task) …]`` with a bar drawn by rich; ``task_num`` bounds the tasks, or repeats a call without any."""
-    from rich.progress import track
-
-    if not callable(func):
-        raise TypeError("func must be a callable object")
-    if not isinstance(tasks, Iterable):
-        raise TypeError(f"tasks must be an iterable object, but got {type(tasks)}")
-    if nproc <= 0:
-        raise ValueError("nproc must be a positive number")
-    jobs = _jobs(tasks, task_num)
-    label = f"[{color}]{description}"
-    if nproc == 1:
-        return [_call((func, job)) for job in track(jobs, description=label)]
-    with Pool(nproc) as pool:
-        calls = [(func, job) for job in jobs]
-        return list(track(pool.imap(_call, calls, chunksize), description=label, total=len(calls)))
-
-
-def _jobs(tasks: Iterable[Any], task_num: int | None) -> list[Any]:
-    jobs = list(tasks)
-    if not jobs:
-        if task_num is None:
-            raise ValueError("If tasks is an empty iterable, task_num must be set")
-        return [() for _ in range(task_num)]
-    if task_num is not None and (task_num > len(jobs) or (isinstance(tasks, Sized) and task_num != len(jobs))):
-        raise ValueError("task_num does not match the length of tasks")
-    return jobs[: task_num or None]
-
-
-def _call(pair: tuple[Callable[..., Any], Any]) -> Any:
-    func, task = pair
-    return func(*task) if isinstance(task, tuple) else func(task)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from etude.dialects.mmcv1.live.overlay import registries
 from etude.dialects.mmcv1.overlay.layers import REGISTRIES
-from etude.dialects.openmm.utils import deprecated_api_warning
+from etude.dialects.openmm.utils.misc import deprecated_api_warning
 
 _TRANSFORMERS = (
     "ATTENTION", "FEEDFORWARD_NETWORK", "POSITIONAL_ENCODING", "TRANSFORMER_LAYER", "TRANSFORMER_LAYER_SEQUENCE",
