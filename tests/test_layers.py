@@ -22,11 +22,11 @@ LAYERS = [
     ["checkpoint", "data", "events", "metrics", "losses", "models", "optim", "dist"],
     ["inspection", "preview", "schedules"],
     ["config", "plan"],
-    ["registry", "units", "builtins", "checkpoint.storage.chaos", "checkpoint.trust", "checkpoint.__init__"],
+    ["registry", "units", "builtins", "checkpoint.storage.chaos", "checkpoint.storage.trust", "checkpoint.__init__"],
     ["errors", "synonyms", "__init__"],
 ]
 TORCH_FREE = (
-    "errors", "synonyms", "units", "registry", "builtins", "checkpoint.trust", "plan", "inspection", "preview.explain", "preview.draw",
+    "errors", "synonyms", "units", "registry", "builtins", "checkpoint.storage.trust", "plan", "inspection", "preview.explain", "preview.draw",
     "config", "schedules", "dialects.__init__", "dialects.base", "dialects.imports", "dialects.native.lower", "dialects.mmcv1.lower",
     "dialects.mmengine.lower", "dialects.libai.lower", "dialects.mcquic.lower", "cli", "report", "metrics.__init__",
     "metrics.direction",

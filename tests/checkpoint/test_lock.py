@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from etude.checkpoint.lock import FolderInUse, Lock
+from etude.checkpoint.storage.lock import FolderInUse, Lock
 
 
 def test_a_second_holder_is_refused_and_told_who_is_there(tmp_path: Path) -> None:

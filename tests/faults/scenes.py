@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint.lock import Lock
 from etude.checkpoint.storage import disk
+from etude.checkpoint.storage.lock import Lock
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools.same_runs import compare_runs
 from etude.cli import main as main_of_etude

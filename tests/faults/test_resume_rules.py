@@ -15,7 +15,7 @@ from etude.api import Trial
 from etude.api import train_config as train
 from etude.build import Options
 from etude.checkpoint.find import find
-from etude.checkpoint.lock import FolderInUse, Lock
+from etude.checkpoint.storage.lock import FolderInUse, Lock
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools.listing import rows
 from etude.core.run import Run

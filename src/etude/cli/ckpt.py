@@ -195,8 +195,8 @@ def _add_prune(parser: argparse.ArgumentParser) -> None:
 
 
 def prune(args: argparse.Namespace) -> int:
-    from etude.checkpoint.lock import Lock
     from etude.checkpoint.retention import Retention
+    from etude.checkpoint.storage.lock import Lock
     from etude.checkpoint.tools.listing import prune as work
     from etude.checkpoint.tools.listing import store_folder
     from etude.metrics.direction import lower_is_better

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etude.checkpoint import trust
+from etude.checkpoint.storage import trust
 from etude.dist.world import World
 from etude.errors import UserError, printable
 from etude.units import parse

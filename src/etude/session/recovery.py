@@ -19,9 +19,9 @@ from etude.checkpoint.attempts import Attempts
 from etude.checkpoint.find import FOLDER, find
 from etude.checkpoint.formats.folders import is_of_parts
 from etude.checkpoint.load import Loaded
-from etude.checkpoint.lock import Lock
 from etude.checkpoint.state import INTERRUPTED, Generators, generators_for, needed, restore
 from etude.checkpoint.storage import chaos
+from etude.checkpoint.storage.lock import Lock
 from etude.checkpoint.storage.places import local_path
 from etude.checkpoint.store import Store
 from etude.checkpoint.together import Follower, Leader

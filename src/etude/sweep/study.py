@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from etude.checkpoint.lock import Lock
+from etude.checkpoint.storage.lock import Lock
 from etude.errors import ConfigError, MissingExtra, UserCodeError
 from etude.sweep.space import Choices, Range, Space, draw, written
 from etude.sweep.trials import TrialProcess

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from etude.checkpoint.lock import FolderInUse, Lock
+from etude.checkpoint.storage.lock import FolderInUse, Lock
 
 #: Seconds between two looks at a run's metrics.
 _PERIOD = 0.2

@@ -352,7 +352,7 @@ def contents(folder: str) -> dict:
 
 
 def test_a_folder_in_use_is_refused_and_left_alone(here, capfd):
-    from etude.checkpoint.lock import Lock
+    from etude.checkpoint.storage.lock import Lock
 
     assert main(["train", "config.yaml", "-q"]) == 0
     with Lock("saved/latest"):

@@ -555,7 +555,7 @@ def test_a_hook_out_of_scope_says_so(config: Any) -> None:
 
 
 def test_two_runs_in_one_folder_are_refused(config: Any) -> None:
-    from etude.checkpoint.lock import FolderInUse, Lock
+    from etude.checkpoint.storage.lock import FolderInUse, Lock
 
     Path("out").mkdir()
     with Lock("out"), pytest.raises(FolderInUse):

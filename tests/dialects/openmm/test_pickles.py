@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from etude.checkpoint import trust
+from etude.checkpoint.storage import trust
 from etude.cli import main
 from etude.dialects import imports
 from etude.errors import DataError

@@ -19,9 +19,9 @@ from typing import IO, Any
 import torch
 
 from etude.checkpoint import tensors
-from etude.checkpoint import trust as trusting
 from etude.checkpoint.formats import inert
 from etude.checkpoint.storage import disk
+from etude.checkpoint.storage import trust as trusting
 from etude.checkpoint.storage.places import LocalDisk, locate
 from etude.errors import ResumeError, printable
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from etude.checkpoint.lock import Lock
+from etude.checkpoint.storage.lock import Lock
 from etude.config.files import display
 from etude.core.run import Run
 from etude.data.loader import Loader

@@ -1,7 +1,7 @@
 """Pickles of data: containers, numbers, texts, arrays, tensors, and the data classes of mmcv and MMEngine.
 
 A pickle is a program that calls what it names, and mmcv and MMEngine run it. Here the names below are everything that
-it may call; any other is refused before it is looked up. :mod:`etude.checkpoint.trust` runs pickles as Python does.
+it may call; any other is refused before it is looked up. :mod:`etude.checkpoint.storage.trust` can let pickles run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-from etude.checkpoint import trust
+from etude.checkpoint.storage import trust
 from etude.errors import DataError, printable
 
 #: The flag of types that are made at run time, to which attributes can be given.
