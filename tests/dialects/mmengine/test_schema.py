@@ -12,7 +12,7 @@ import pytest
 
 from etude.cli import main
 from etude.dialects.mmengine import schema
-from etude.dialects.mmengine.listing import tables
+from etude.dialects.mmengine.schema import tables
 from etude.dialects.openmm.config.config_v2 import Config
 from tests.inspection.test_schema import Validator
 
@@ -175,7 +175,7 @@ def test_everything_that_a_config_can_name_is_listed() -> None:
 
 def test_neither_needs_torch() -> None:
     code = (
-        "import sys; from etude.dialects.mmengine import listing, schema; listing.tables(); schema.json_schema(); "
+        "import sys; from etude.dialects.mmengine import schema; schema.tables(); schema.json_schema(); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

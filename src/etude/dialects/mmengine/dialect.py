@@ -77,7 +77,7 @@ class MMEngine(Hosted):
         return own.measure(plan, options, checkpoint, split)
 
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
-        from etude.dialects.mmengine.listing import tables
+        from etude.dialects.mmengine.schema import tables
 
         return tables(tree)
 

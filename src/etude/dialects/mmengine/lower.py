@@ -10,8 +10,7 @@ from typing import Any
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.mmengine import names
 from etude.dialects.mmengine.checks.bounds import report_bounds
-from etude.dialects.mmengine.checks.components import Components
-from etude.dialects.mmengine.checks.hook_methods import report_hook_methods
+from etude.dialects.mmengine.checks.components import Components, report_hook_methods
 from etude.dialects.mmengine.checks.results import report_results
 from etude.dialects.mmengine.checks.unused_values import report_unused
 from etude.dialects.mmengine.checks.values import is_fragment, report_values

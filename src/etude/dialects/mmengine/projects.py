@@ -1,4 +1,4 @@
-"""Finds what the installed project of a config registers, from its sources: nothing is imported. No torch."""
+"""What the installed project of a config adds: the classes in its sources, and what its train script sets. No torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from etude.dialects import ownership
 from etude.dialects.mmengine.known_keys import package_of
 from etude.dialects.openmm.checks.project_sources import registered
 
+#: What a dataloader says unless the config does, by the config's ``default_scope``.
+_LOADER = {"pin_memory": True, "persistent_workers": True, "collate_fn": {"type": "default_collate"}}
+_LOADERS: dict[str, dict[str, Any]] = {"mmpretrain": _LOADER, "mmcls": _LOADER}
 #: Packages whose classes the configs of a project name, too.
 _USES = {"mmselfsup": ("mmcls",)}
 
@@ -28,3 +31,17 @@ def registered_by(scope: str) -> dict[tuple[str, str], str]:
     for package in (*beside, *_USES.get(scope, ()), scope):
         found.update(registered(package))
     return found
+
+
+def add_defaults(cfg: Any) -> None:
+    """Complete the dataloaders of a config as its project's ``tools/train.py`` does, if the project is installed."""
+    scope = cfg.get("default_scope")
+    if scope not in _LOADERS or ownership.original(scope) is None:
+        return
+    for section in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        given = cfg.get(section)
+        if isinstance(given, dict):
+            known = {key: value for key, value in _LOADERS[scope].items() if key not in given}
+            if not given.get("num_workers"):
+                known.pop("persistent_workers", None)  # torch refuses it without workers
+            given.update(known)

@@ -1,4 +1,4 @@
-"""JSON Schema of an MMEngine config: the runner's keys, and what every class takes that a config can name.
+"""JSON Schema of an MMEngine config: the runner's keys, and what every class takes that a config can name; and a list.
 
 Classes and their arguments are read from the sources behind the registries, so nothing has to be kept in step. A
 config may hold more at its top (user-defined variables) and may name user-defined classes.
@@ -241,3 +241,20 @@ def _targets(table: str, own: Own) -> dict[str, str]:
 
 def _shown(parameter: scan.Parameter) -> str:
     return parameter.key if parameter.default is None else f"{parameter.key}={parameter.default}"
+
+
+def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
+    """Registry → name → where it comes from and a line about it; with ``tree`` also what its project and its modules
+    register."""
+    own = _own(tree)
+    found = {
+        table: {**names.REGISTERED.get(table, {}), **own.table(table)} for table in (*names.REGISTERED, *own.tables())
+    }
+    return {
+        table: {name: _line(target, own) for name, target in sorted(found[table].items())} for table in sorted(found)
+    }
+
+
+def _line(target: str, own: Own) -> str:
+    signature = own.signature(target)
+    return f"{target.replace(':', '.')}  {signature.doc if signature else ''}".rstrip()

@@ -1,12 +1,15 @@
-"""The named levels that order hooks."""
+"""The named levels that order hooks, of mmcv 1.x and of MMEngine: a smaller number acts earlier."""
 
 from __future__ import annotations
 
 from enum import Enum
 
+from etude.errors import suggest
+from etude.plan import PRIORITIES
+
 
 class Priority(Enum):
-    """A smaller number acts earlier; any integer from 0 to 100 lies between the names."""
+    """Any integer from 0 to 100 lies between the names."""
 
     HIGHEST = 0
     VERY_HIGH = 10
@@ -17,3 +20,18 @@ class Priority(Enum):
     LOW = 70
     VERY_LOW = 90
     LOWEST = 100
+
+
+def get_priority(priority: int | str | Priority) -> int:
+    """Return the number behind a name (in any case), a number or a :class:`Priority`."""
+    if isinstance(priority, Priority):
+        return priority.value
+    if isinstance(priority, int):
+        if not 0 <= priority <= 100:
+            raise ValueError(f"priority must be between 0 and 100, but got {priority}")
+        return priority
+    if isinstance(priority, str):
+        if priority.upper() not in PRIORITIES:
+            raise KeyError(f"no priority is called {priority!r}; {suggest(priority, PRIORITIES)}")
+        return PRIORITIES[priority.upper()]
+    raise TypeError(f"priority must be an integer or Priority enum value, but got {type(priority).__name__}")

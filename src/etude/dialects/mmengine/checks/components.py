@@ -14,6 +14,7 @@ from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects import imports
 from etude.dialects.mmengine.projects import registered_by, scope_of
+from etude.dialects.openmm.checks.hook_methods import report_methods
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.source_coverage import reads_all
@@ -23,6 +24,12 @@ from etude.dialects.openmm.reading.imported import imported_by, missing_name
 from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 
+_HOOK = "etude.dialects.mmengine.live.hooks.hook:Hook"
+#: Points of mmcv 1.x that MMEngine calls otherwise.
+_FORMER = {
+    "before_epoch": "before_train_epoch", "after_epoch": "after_train_epoch", "before_iter": "before_train_iter",
+    "after_iter": "after_train_iter",
+}  # fmt: skip
 _SPLITS = ("train", "val", "test")
 _DATASET = [f"{split}_dataloader.dataset" for split in _SPLITS]
 _EVALUATORS = [f"{split}_evaluator" for split in _SPLITS[1:]]
@@ -332,3 +339,10 @@ def _bare(name: str) -> str:
 
 def _last(name: Any) -> str:
     return name.rpartition(".")[2] if isinstance(name, str) else ""
+
+
+def report_hook_methods(components: Components) -> None:
+    """Report methods of user-defined hooks that are almost called like a point: nothing would ever call them."""
+    for path, name in components.low.tree.walk():
+        if path[0] in ("custom_hooks", "default_hooks") and path[-1] == "type":
+            report_methods(components.low, components.target(name, ("HOOKS",)), _HOOK, _FORMER)

@@ -13,9 +13,9 @@ from etude.dialects.mmengine.live.hooks.early_stopping_hook import EarlyStopping
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at
 from etude.dialects.mmengine.live.hooks.logger_hook import LoggerHook
 from etude.dialects.mmengine.live.hooks.param_scheduler_hook import ParamSchedulerHook, _schedulers
-from etude.dialects.mmengine.live.priority import get_priority
 from etude.dialects.mmengine.live.projects.hooks import SimSiamHook
 from etude.dialects.mmengine.live.runner.hooking import Acting, _after_iter, _before_iter, _plain
+from etude.dialects.openmm.priority import get_priority
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
 
 #: A point of MMEngine's → the engine's word for it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from etude.dialects.mmengine.live.dist.collectives import broadcast, sync_random_seed
 from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size, init_dist, is_distributed
+from etude.dialects.mmengine.live.logging.message_hub import MessageHub
 from etude.dialects.openmm.config.config_base import pretty_public
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.torch_utils import set_multi_processing
@@ -83,3 +85,15 @@ def describe(env_cfg: dict[str, Any], *, seed: int | None, deterministic: bool, 
     return (
         f"\n{bar}\nEnvironment:\n{lines}\n{bar}\nConfig:\n{pretty_public(cfg) if hasattr(cfg, 'pretty_text') else ''}"
     )
+
+
+def unique_name(given: str | None, config_file: str | None, timestamp: str) -> str:
+    """``<name>_<timestamp>``; two runs that start within one second do not share a hub."""
+    stem = given if given is not None else config_file and os.path.splitext(os.path.basename(config_file))[0]
+    name = f"{stem}_{timestamp}" if stem else timestamp
+    count = 1
+    free = name
+    while MessageHub.check_instance_created(free):
+        count += 1
+        free = f"{name}_{count}"
+    return free

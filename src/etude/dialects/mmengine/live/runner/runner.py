@@ -21,7 +21,6 @@ from etude.dialects.mmengine.live.runner.building import Building
 from etude.dialects.mmengine.live.runner.checkpoints import Checkpoints
 from etude.dialects.mmengine.live.runner.features import recompute_activations
 from etude.dialects.mmengine.live.runner.hooking import Hooking
-from etude.dialects.mmengine.live.runner.names import unique_name
 from etude.dialects.openmm.config.config_v2 import Config
 from etude.dialects.openmm.registries.scope import DefaultScope
 from etude.errors import DataError
@@ -141,7 +140,7 @@ class Runner(Building, Checkpoints, Hooking):
         self, experiment_name: str | None, default_scope: str | None, log_processor: Any, log_level: int | str
     ) -> None:
         """The run's name, its folder of logs, and the scope that names are looked up in from here on."""
-        self._experiment_name = unique_name(experiment_name, self.cfg.filename, self._timestamp)
+        self._experiment_name = environment.unique_name(experiment_name, self.cfg.filename, self._timestamp)
         self._log_dir = os.path.join(self._work_dir, self._timestamp)
         os.makedirs(self._log_dir, exist_ok=True)
         self.default_scope: DefaultScope | None = None
