@@ -63,6 +63,18 @@ def making(given: Mapping[str, Any]) -> Iterator[None]:
         raise
 
 
+def note_actor(error: BaseException, actor: object) -> None:
+    """Note on ``error`` that it came while ``actor``, a hook that was made long before, was called."""
+    error.etude_actors = [*getattr(error, "etude_actors", ()), type(actor).__name__]  # type: ignore[attr-defined]
+
+
+def _at_work(error: BaseException) -> list[Mapping[str, Any]]:
+    """Return the hooks that raised ``error``, as entries of a config."""
+    site: Site | None = getattr(error, "etude_site", None)
+    names = [*getattr(error, "etude_actors", ()), *([site.hook] if site is not None else [])]
+    return [{"type": name} for name in names]
+
+
 def _being_made(error: BaseException) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = getattr(error, "etude_made", [])
     return found
@@ -78,8 +90,7 @@ def _place_of(error: BaseException, plan: Plan) -> str:
     made, entries = _being_made(error), list(_typed((), plan.source))
     if not plan.places or not entries:
         return next(filter(None, (_line_of(_kind(given), plan) for given in made)), "")
-    site: Site | None = getattr(error, "etude_site", None)  # the hook that raised it, which was made long before
-    for given in [*made, *([{"type": site.hook}] if site is not None else [])]:
+    for given in [*made, *_at_work(error)]:
         alike = [(path, known) for path, known in entries if _is_kind(_kind(known), _kind(given))]
         for path, known in sorted(alike, key=lambda one: not _fits(one[1], given)):
             place = _newest(path, known, plan, str(error))

@@ -11,6 +11,7 @@ from typing import Any
 from etude.core.hook import Call, HookTable, origin_of
 from etude.core.hook import Hook as CoreHook
 from etude.core.run import Run
+from etude.dialects.config_errors import note_actor
 from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
 from etude.dialects.mmengine.live.registry import HOOKS
@@ -183,6 +184,7 @@ class Hooking(Views):
             except Exception as error:
                 if isinstance(error, TypeError):
                     user_errors.of_call(error, getattr(hook, fn_name))
+                note_actor(error, hook)
                 error.add_note(f"in {type(hook).__name__}.{fn_name} ({origin_of(type(hook))})")
                 raise
 
