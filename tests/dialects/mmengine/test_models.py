@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+
+from tests.dialects.mmengine import toy  # noqa: F401  # isort: skip  (serves the names below)
 from mmengine.model import (
     BaseAveragedModel,
     BaseModel,
@@ -13,7 +16,6 @@ from mmengine.model import (
     is_model_wrapper,
     revert_sync_batchnorm,
 )
-from torch import nn
 
 
 class Plain(BaseModel):
