@@ -132,6 +132,9 @@ class Dialect(Protocol):
         """Return the error to report instead of an exception that the config caused; None where it did not."""
         return getattr(error, "etude_reported", None)
 
+    def require_loadable(self, run: str) -> None:
+        """Raise where ``etude.load`` cannot make the model of a run of this dialect."""
+
     # -- looking ---------------------------------------------------------------------------------------------------
 
     def prepare(self, run: Run) -> None:
@@ -227,6 +230,9 @@ class Hosted(Dialect, Protocol):
 
     def check_run(self, run: Run, facts: Callable[[Run], Facts], folder: Callable[[], str | Path]) -> list[Finding]:
         return []
+
+    def require_loadable(self, run: str) -> None:
+        raise UserError(f"{run} is a run of a {self.name} config; `etude ckpt convert` reads its weights")
 
     def explain(self, error: BaseException, plan: Plan | None) -> EtudeError | None:
         from etude.dialects.config_errors import as_mistake

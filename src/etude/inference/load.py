@@ -98,9 +98,7 @@ def _native_plan(run: str | Path) -> Plan:
         hint = "etude.load(folder, model=…) puts the weights into a model that you make"
         raise UserError(f"{printable(str(run))} was not trained from a config; {hint}")
     plan, _ = load_plan(run)
-    if dialects.of(plan).drives_itself:
-        hint = "`etude ckpt convert` reads its weights"
-        raise UserError(f"{printable(str(run))} is a run of a {plan.dialect} config; {hint}")
+    dialects.of(plan).require_loadable(printable(str(run)))
     return require_sound(plan)
 
 
