@@ -16,7 +16,6 @@ from mmengine.hooks import (
     EmptyCacheHook,
     Hook,
     LoggerHook,
-    ProfilerHook,
     SyncBuffersHook,
 )
 from mmengine.runner import Priority, get_priority
@@ -208,22 +207,6 @@ def test_an_average_must_begin_within_the_run(tmp_path: Path) -> None:
     for late in ({"begin_epoch": 3}, {"begin_iter": 9}):
         with pytest.raises(AssertionError):
             toy.make(tmp_path, custom_hooks=[{"type": "EMAHook", **late}]).train()
-
-
-def test_the_profiler_logs_the_first_epoch(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.json"
-    hook = {
-        "type": "ProfilerHook",
-        "json_trace_path": str(trace),
-        "on_trace_ready": {"type": "log_trace", "row_limit": 3},
-    }
-    runner = toy.make(tmp_path, custom_hooks=[hook], log_level="INFO")
-    runner.train()
-    assert trace.exists() and "Self CPU" in (Path(runner.log_dir) / f"{runner.timestamp}.log").read_text()
-    with pytest.raises(ValueError):
-        ProfilerHook(by_epoch=True, profile_times=2)
-    with pytest.raises(ValueError):
-        toy.make(tmp_path, custom_hooks=[ProfilerHook(by_epoch=False, profile_times=99)]).train()
 
 
 def test_hooks_for_gpus_and_processes_are_quiet_without_them(tmp_path: Path) -> None:

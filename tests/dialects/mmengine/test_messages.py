@@ -16,7 +16,7 @@ from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
 from mmengine._strategy import FSDPStrategy
 from mmengine.dataset import BaseDataset, Compose, RepeatDataset
 from mmengine.dist import cast_data_device
-from mmengine.hooks import CheckpointHook, EarlyStoppingHook, LoggerHook, ParamSchedulerHook, ProfilerHook
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook, LoggerHook, ParamSchedulerHook
 from mmengine.logging import HistoryBuffer, MessageHub, MMLogger
 from mmengine.model import ExponentialMovingAverage, ImgDataPreprocessor, merge_dict
 from mmengine.optim import AmpOptimWrapper, ConstantLR, LinearLR, OneCycleLR, OptimWrapper
@@ -58,7 +58,6 @@ _PARTS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: CheckpointHook(save_best=["auto", "acc"]), AssertionError, 'Only support one "auto"'),
     (lambda: CheckpointHook(save_best=["a", "b", "c"], rule=["less"] * 2), AssertionError, 'Number of "rule"'),
     (lambda: EarlyStoppingHook(monitor="x"), ValueError, "thus rule must be specified"),
-    (lambda: ProfilerHook(schedule="a"), AssertionError, "``schedule`` should be a dict"),
     (lambda: Compose([{"type": "NotCallable"}]), TypeError, "transform should be a callable object"),
     (lambda: RepeatDataset(1, times=2), TypeError, "elements in datasets sequence should be config or"),
     (

@@ -12,9 +12,8 @@ import torch
 from etude.cli import main
 
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
-import mmengine.hooks.profiler_hook as profiler_hook
 from mmengine.fileio import BaseStorageBackend, LmdbBackend
-from mmengine.hooks import CheckpointHook, ProfilerHook
+from mmengine.hooks import CheckpointHook
 from mmengine.logging import HistoryBuffer, MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import OPTIMIZERS, DefaultScope, init_default_scope
@@ -118,13 +117,6 @@ def test_a_changed_default_scope_is_a_warning_in_the_log(caplog: pytest.LogCaptu
     assert DefaultScope.get_current_instance().scope_name == "first"
     [record] = [one for one in caplog.records if "default scope" in one.getMessage()]
     assert record.levelname == "WARNING" and '"second" is not "first"' in record.getMessage()
-
-
-def test_a_torch_without_kineto_cannot_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert profiler_hook.check_kineto() == torch.autograd.kineto_available()
-    monkeypatch.setattr(torch.autograd, "kineto_available", lambda: False)
-    with pytest.raises(ImportError, match="Kineto"):
-        ProfilerHook()
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -250,7 +250,7 @@ def test_a_missing_package_is_named(kind: Any, tmp_path: Path, monkeypatch: pyte
 DRAWN = """\
 import etude.compat
 etude.compat.install()
-import unittest
+import os, unittest
 import numpy as np, torch
 from mmengine.registry import VISUALIZERS
 from mmengine.runner import Runner
@@ -275,9 +275,10 @@ print(Visualizer.draw_featmap(torch.rand(6, 5, 7)).shape, VISUALIZERS.get("Visua
 
 class Case(RunnerTestCase):
     def test_runs(self):
+        self.epoch_based_cfg.custom_hooks = [dict(type="ProfilerHook", json_trace_path="trace.json")]
         runner = self.build_runner(self.epoch_based_cfg)
         runner.train()
-        assert runner.iter == 8
+        assert runner.iter == 8 and os.path.getsize("trace.json")
 
 
 result = unittest.TextTestRunner(verbosity=0).run(Case("test_runs"))

@@ -18,7 +18,7 @@ _FROM_DISK = (
     "mmengine.analysis", "mmengine.hub", "mmengine.infer", "mmengine.testing", "mmengine.visualization.utils",
     "mmengine._strategy.colossalai", "mmengine._strategy.deepspeed", "mmengine.structures.instance_data",
     "mmengine.structures.label_data", "mmengine.structures.pixel_data", "mmengine.model.test_time_aug",
-    "mmengine.model.efficient_conv_bn_eval", "mmengine.hooks.test_time_aug_hook",
+    "mmengine.model.efficient_conv_bn_eval", "mmengine.hooks.test_time_aug_hook", "mmengine.hooks.profiler_hook",
     "mmengine.hooks.naive_visualization_hook", "mmengine.utils.progressbar_rich",
     "mmengine.utils.dl_utils.time_counter",
 )  # fmt: skip

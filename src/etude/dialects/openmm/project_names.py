@@ -8,7 +8,10 @@ from etude.errors import suggest
 
 #: What to install → the hooks, optimizers and samplers of it that Étude has no stand-in for.
 _OWNERS = {
-    "mmengine": "PrepareTTAHook NaiveVisualizationHook BaseTTAModel DeepSpeedStrategy ColossalAIStrategy",
+    "mmengine": (
+        "PrepareTTAHook BaseTTAModel NaiveVisualizationHook ProfilerHook NPUProfilerHook DeepSpeedStrategy "
+        "ColossalAIStrategy"
+    ),
     "mmselfsup": "DeepClusterHook ODCHook DeepClusterSampler",
     "mmpretrain": "Adan WarmupParamHook",
     "mmpretrain (or mmcls==0.25.0)": "PreciseBNHook ClassNumCheckHook",
