@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sized
 import torch
 from torch.utils.data import Sampler
 
-from etude.dialects.mmengine.live.dist import get_dist_info, sync_random_seed
+from etude.dialects.mmengine.live.dist.collectives import sync_random_seed
+from etude.dialects.mmengine.live.dist.utils import get_dist_info
 from etude.dialects.mmengine.live.registry import DATA_SAMPLERS
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.data.element import BaseDataElement
-from etude.dialects.mmengine.live.dist import broadcast_object_list, collect_results, is_main_process
+from etude.dialects.mmengine.live.dist.collectives import broadcast_object_list, collect_results
+from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.registry import METRICS
 from etude.dialects.openmm.logging import print_log
 

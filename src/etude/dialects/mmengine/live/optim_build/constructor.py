@@ -14,7 +14,7 @@ from torch.nn import GroupNorm, LayerNorm
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from etude.dialects.mmengine.live.dist import is_main_process
+from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 from etude.dialects.openmm.logging import print_log
 

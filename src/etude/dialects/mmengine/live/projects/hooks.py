@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from etude.dialects.mmengine.live.dist import get_dist_info, is_distributed
+from etude.dialects.mmengine.live.dist.utils import get_dist_info, is_distributed
 from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
 from etude.dialects.mmengine.live.projects.model import get_model
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from etude.dialects.mmengine.live.amp import default_device
-from etude.dialects.mmengine.live.evaluator import Evaluator
+from etude.dialects.mmengine.live.evaluator.evaluator import Evaluator
 from etude.dialects.mmengine.live.logging.log_processor import LogProcessor
 from etude.dialects.mmengine.live.logging.logger import MMLogger
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
@@ -35,7 +35,7 @@ from etude.dialects.mmengine.live.registry import (
 from etude.dialects.mmengine.live.runner.dataloaders import _get_batch_size, build_dataloader
 from etude.dialects.mmengine.live.runner.features import compile_method
 from etude.dialects.mmengine.live.runner.views import Views
-from etude.dialects.mmengine.live.visualization import Visualizer
+from etude.dialects.mmengine.live.visualization.visualizer import Visualizer
 from etude.dialects.openmm.logging import print_log
 
 

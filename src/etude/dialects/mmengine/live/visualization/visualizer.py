@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.dialects.mmengine.live.dist import master_only
+from etude.dialects.mmengine.live.dist.utils import master_only
 from etude.dialects.mmengine.live.registry import VISBACKENDS, VISUALIZERS
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend
 from etude.dialects.mmengine.live.visualization.drawing import Drawing
