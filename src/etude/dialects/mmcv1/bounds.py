@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS
 from etude.errors import is_slip
 
 Given = Mapping[Any, Any]
@@ -156,15 +157,10 @@ def _best(given: Given) -> Iterator[Refusal]:
 def _directed(given: Given) -> list[str]:
     """Parts of names that tell which way is better."""
     found: list[str] = []
-    for key, usual in (("greater_keys", GREATER), ("less_keys", LESS)):
+    for key, usual in (("greater_keys", GREATER_KEYS), ("less_keys", LESS_KEYS)):
         own = given.get(key)
         found += [own] if isinstance(own, str) else list(usual if own is None else own)
     return [str(word).casefold() for word in found]
-
-
-#: As EvalHook has them.
-GREATER = ("acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc")
-LESS = ("loss",)
 
 
 _TOGETHER: Mapping[str, Callable[[Given], Iterator[Refusal]]] = {

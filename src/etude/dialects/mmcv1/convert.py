@@ -7,10 +7,10 @@ from typing import Any
 
 from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import lower as lowering
-from etude.dialects.mmcv1.bounds import LESS
 from etude.dialects.mmcv1.listing import HOOKS, OPTIMIZERS
 from etude.dialects.mmcv1.tracking import tracks
 from etude.dialects.openmm.convert import Conversion
+from etude.dialects.openmm.metric_rules import guess
 from etude.plan import Plan
 
 LIVE = "etude.dialects.mmcv1.live.native"
@@ -208,7 +208,7 @@ class _Config(Conversion):
 
     def _mode(self, best: str) -> str:
         rule = self.tree.get("evaluation", "rule")
-        return "min" if (rule == "less" if rule else any(word in best.casefold() for word in LESS)) else "max"
+        return "min" if (rule or guess(best)) == "less" else "max"
 
     # -- hooks -------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from etude.dialects.mmengine import lower as lowering
 from etude.dialects.mmengine.checks.components import Components
 from etude.dialects.mmengine.checks.results import first_result
 from etude.dialects.mmengine.projects import registered_by, scope_of
-from etude.dialects.mmengine.rules import guess
 from etude.dialects.openmm.convert import Conversion
+from etude.dialects.openmm.metric_rules import guess
 from etude.plan import Plan
 
 LIVE = "etude.dialects.mmengine.live.native"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etude.config.tree import Path, dotted
-from etude.dialects.mmengine.rules import GREATER_KEYS, LESS_KEYS, guess
 from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
 from etude.errors import is_slip, nearest, suggest
 
 #: Layers that rules for weights usually name; MMEngine looks for them by these words.

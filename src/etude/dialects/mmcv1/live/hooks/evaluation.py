@@ -16,7 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from etude.data.resume import Snapshot
-from etude.dialects.mmcv1.bounds import GREATER, LESS
 from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigTypeError, ConfigValueError, require
 from etude.dialects.mmcv1.live.hooks.checkpoint_hook import target_folder
 from etude.dialects.mmcv1.live.hooks.hook import Hook
@@ -24,6 +23,7 @@ from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
 from etude.dialects.openmm.errors import ConfigAttributeError
+from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
 from etude.errors import SaveError, suggest
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class EvalHook(Hook):
 
     rule_map: ClassVar[dict[str, Callable[[Any, Any], bool]]] = {"greater": operator.gt, "less": operator.lt}
     init_value_map: ClassVar[dict[str, float]] = {"greater": -inf, "less": inf}
-    _default_greater_keys: ClassVar[list[str]] = list(GREATER)
-    _default_less_keys: ClassVar[list[str]] = list(LESS)
+    _default_greater_keys: ClassVar[list[str]] = list(GREATER_KEYS)
+    _default_less_keys: ClassVar[list[str]] = list(LESS_KEYS)
     #: What runs the model over the data where no ``test_fn`` is given.
     usual_test: ClassVar[Callable[..., Any]] = staticmethod(single_gpu_test)
 
@@ -96,18 +96,11 @@ class EvalHook(Hook):
             raise ConfigValueError(str(error), at=place_of(runner, "save_best")) from error
 
     def _inferred_rule(self, key: str) -> str:
-        name, more, less = key.lower(), [k.lower() for k in self.greater_keys], [k.lower() for k in self.less_keys]
-        if name in more:
-            return "greater"
-        if name in less:
-            return "less"
-        if any(known in name for known in more):
-            return "greater"
-        if any(known in name for known in less):
-            return "less"
-        raise ValueError(
-            f"whether {key!r} should grow or shrink does not follow from its name: give rule='greater' or 'less'"
-        )
+        found = guess(key, self.greater_keys, self.less_keys)
+        if found is None:
+            text = f"whether {key!r} should grow or shrink does not follow from its name"
+            raise ValueError(f"{text}: give rule='greater' or 'less'")
+        return found
 
     def before_run(self, runner: BaseRunner) -> None:
         elsewhere = bool(self.out_dir) and self.out_dir != runner.work_dir

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from etude.dialects.mmengine.live.hooks.hook import Hook
-from etude.dialects.mmengine.rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
+from etude.dialects.openmm.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
 
 
 class BestRules(Hook):

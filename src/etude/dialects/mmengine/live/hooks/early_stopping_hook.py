@@ -9,8 +9,8 @@ from typing import Any
 
 from etude.dialects.mmengine.checks.results import missing_result
 from etude.dialects.mmengine.live.hooks.hook import Hook
-from etude.dialects.mmengine.rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
 from etude.dialects.openmm.errors import ConfigRuntimeError
+from etude.dialects.openmm.metric_rules import BETTER, GREATER_KEYS, LESS_KEYS, WORST, guess
 
 
 class EarlyStoppingHook(Hook):

@@ -1,4 +1,4 @@
-"""Decides by its name whether a metric should rise or fall."""
+"""Decides by its name whether a metric should rise or fall, for mmcv 1.x and MMEngine."""
 
 from __future__ import annotations
 
