@@ -6,58 +6,51 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from etude.dialects.openmm.checks.bounds import (
+    OF_OPTIMIZERS,
+    OPEN_SHARE,
+    Bound,
+    Bounds,
+    bounds_of,
+    is_number,
+    is_whole,
+    unquoted,
+)
 from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS
 from etude.errors import is_slip
 
 Given = Mapping[Any, Any]
 
 
-class Bound(NamedTuple):
-    """What a value has to be: a test, and the words for it."""
-
-    fits: Callable[[Any], bool]
-    want: str
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_step(value: Any) -> bool:
     steps = value if isinstance(value, list) else [value]
-    return all(_is_whole(step) and step > 0 for step in steps)
+    return all(is_whole(step) and step > 0 for step in steps)
 
 
 def _is_ratio(value: Any) -> bool:
     if isinstance(value, float):
         return True
-    return isinstance(value, tuple) and len(value) in (1, 2) and all(map(_is_number, value))
+    return isinstance(value, tuple) and len(value) in (1, 2) and all(map(is_number, value))
 
 
 def _is_per_group(value: Any) -> bool:
     """A number, one per group, or either of them per optimizer."""
-    return _is_number(value) or isinstance(value, list | dict)
+    return is_number(value) or isinstance(value, list | dict)
 
 
-_WHOLE = Bound(lambda value: _is_whole(value) and value > 0, "a whole number above 0")
-_OPEN_SHARE = Bound(lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1, neither of them")
-_FACTOR = Bound(lambda value: _is_number(value) and 0 < value <= 1, "a number above 0 and at most 1")
+_WHOLE = Bound(lambda value: is_whole(value) and value > 0, "a whole number above 0")
+_FACTOR = Bound(lambda value: is_number(value) and 0 < value <= 1, "a number above 0 and at most 1")
 _BY_ITERATION = Bound(lambda value: value is False, "False: this policy counts iterations")
 _RATIO = Bound(_is_ratio, "a tuple or a float, such as (10, 1e-4)")
 _PER_GROUP = Bound(_is_per_group, "a number, a list with one per group, or a dict with one per optimizer")
-_LEAST_ZERO = Bound(lambda value: _is_number(value) and value >= 0, "a number of at least 0")
 
-#: Names of classes (``*`` stands for anything) → parameter → what it has to be.
-BOUNDS: Mapping[str, Mapping[str, Bound]] = {
+BOUNDS: Bounds = {
+    **OF_OPTIMIZERS,
     "Step*UpdaterHook": {"step": Bound(_is_step, "a whole number above 0, or a list of such")},
     "Cyclic*UpdaterHook": {
         "target_ratio": _RATIO,
         "cyclic_times": _WHOLE,
-        "step_ratio_up": Bound(lambda value: _is_number(value) and 0 <= value < 1, "a number from 0 to below 1"),
+        "step_ratio_up": Bound(lambda value: is_number(value) and 0 <= value < 1, "a number from 0 to below 1"),
         "by_epoch": _BY_ITERATION,
     },
     "CyclicLrUpdaterHook": {"gamma": _FACTOR},
@@ -70,13 +63,11 @@ BOUNDS: Mapping[str, Mapping[str, Bound]] = {
     },
     "CosineRestart*UpdaterHook": {
         "periods": Bound(lambda value: isinstance(value, list) and _is_step(value), "a list of whole numbers above 0"),
-        "restart_weights": Bound(lambda value: isinstance(value, list) and all(map(_is_number, value)), "a list"),
+        "restart_weights": Bound(lambda value: isinstance(value, list) and all(map(is_number, value)), "a list"),
     },
-    "*EMAHook": {"momentum": _OPEN_SHARE, "interval": _WHOLE},
+    "*EMAHook": {"momentum": OPEN_SHARE, "interval": _WHOLE},
     "GradientCumulative*": {"cumulative_iters": _WHOLE},
     "ProfilerHook": {"profile_iters": _WHOLE},
-    "SGD": {"lr": _LEAST_ZERO, "momentum": _LEAST_ZERO, "weight_decay": _LEAST_ZERO},
-    "*Adam*": {"lr": _LEAST_ZERO, "weight_decay": _LEAST_ZERO},
 }
 
 
@@ -90,12 +81,11 @@ class Refusal(NamedTuple):
 
 def refused(name: str, given: Given) -> Iterator[Refusal]:
     """What the class called ``name`` refuses of ``given``."""
-    for pattern, bounds in BOUNDS.items():
-        for key, bound in bounds.items() if fnmatchcase(name, pattern) else ():
-            value = given.get(key)
-            if value is not None and not bound.fits(value):
-                shown = "a tuple" if key == "step" and isinstance(value, tuple) else repr(value)
-                yield Refusal(key, f"must be {bound.want}, not {shown}", _hint(key, value))
+    for key, bound in bounds_of(name, BOUNDS):
+        value = given.get(key)
+        if value is not None and not bound.fits(value):
+            shown = "a tuple" if key == "step" and isinstance(value, tuple) else repr(value)
+            yield Refusal(key, f"must be {bound.want}, not {shown}", _hint(key, value))
     for pattern, rule in _TOGETHER.items():
         if fnmatchcase(name, pattern):
             yield from rule(given)
@@ -104,17 +94,15 @@ def refused(name: str, given: Given) -> Iterator[Refusal]:
 def _hint(key: str, value: Any) -> str:
     if key == "step" and isinstance(value, tuple):
         return f"write {list(value)}"
-    numbers = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
-    return (
-        f"write {numbers[0]} without quotes" if numbers and numbers[0].lstrip("-").replace(".", "", 1).isdigit() else ""
-    )
+    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    return unquoted(texts[0]) if texts else ""
 
 
 def _warmup(given: Given) -> Iterator[Refusal]:
     if given.get("warmup") is None:
         return
     iters = given.get("warmup_iters", 0)
-    if not _is_number(iters) or iters <= 0:
+    if not is_number(iters) or iters <= 0:
         if "warmup_iters" in given:
             yield Refusal("warmup_iters", f"must be above 0 with a warmup, not {iters!r}")
         else:
@@ -134,7 +122,7 @@ def _restarts(given: Given) -> Iterator[Refusal]:
 
 
 def _pruning(given: Given) -> Iterator[Refusal]:
-    if given.get("interval", -1) == 0 and _is_whole(given.get("max_keep_ckpts")) and given["max_keep_ckpts"] > 0:
+    if given.get("interval", -1) == 0 and is_whole(given.get("max_keep_ckpts")) and given["max_keep_ckpts"] > 0:
         yield Refusal("max_keep_ckpts", "prunes every `interval`, which is 0", "give interval=1")
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from etude.config.tree import Path, dotted
+from etude.dialects.openmm.checks.bounds import (
+    OF_OPTIMIZERS,
+    OPEN_SHARE,
+    SHARE,
+    Bound,
+    Bounds,
+    at_least,
+    bounds_of,
+    is_number,
+    unquoted,
+)
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.errors import nearest
@@ -17,39 +27,17 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 _LOOP = "IterBasedTrainLoop"
 
 
-class Bound(NamedTuple):
-    """What a value has to be: a test, the words for it, and words that it may be a slip of."""
-
-    fits: Callable[[Any], bool]
-    want: str
-    words: tuple[str, ...] = ()
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _from(least: int) -> Bound:
-    return Bound(
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
-        f"a whole number of at least {least}",
-    )
-
-
-_POSITIVE, _COUNT = _from(1), _from(0)
-_LEAST_ZERO = Bound(lambda value: _is_number(value) and value >= 0, "a number of at least 0")
-_SHARE = Bound(lambda value: _is_number(value) and 0 <= value <= 1, "a number from 0 to 1")
-_OPEN_SHARE = Bound(lambda value: _is_number(value) and 0 < value < 1, "a number between 0 and 1, neither of them")
+_POSITIVE, _COUNT = at_least(1), at_least(0)
 _SCALE = Bound(
-    lambda value: _is_number(value) or isinstance(value, Mapping) or value == "dynamic",
+    lambda value: is_number(value) or isinstance(value, Mapping) or value == "dynamic",
     "'dynamic', a number or a dict", ("dynamic",),
 )  # fmt: skip
 _MILESTONES = Bound(lambda value: isinstance(value, list | tuple), "a list of numbers")
 
-#: Names of classes (``*`` stands for anything) → parameter → what it has to be.
-BOUNDS: Mapping[str, Mapping[str, Bound]] = {
+BOUNDS: Bounds = {
+    **OF_OPTIMIZERS,
     "*OptimWrapper": {
-        "accumulative_counts": Bound(lambda value: _is_number(value) and value > 0, "a whole number of at least 1")
+        "accumulative_counts": Bound(lambda value: is_number(value) and value > 0, "a whole number of at least 1")
     },
     "AmpOptimWrapper": {
         "loss_scale": _SCALE,
@@ -58,14 +46,12 @@ BOUNDS: Mapping[str, Mapping[str, Bound]] = {
     "EMAHook": {"begin_iter": _COUNT, "begin_epoch": _COUNT, "interval": _POSITIVE},
     "LoggerHook": {"interval": _POSITIVE, "interval_exp_name": _POSITIVE},
     "CheckpointHook": {"save_begin": _COUNT},
-    "Linear[LMP]*": {"start_factor": _SHARE, "end_factor": _SHARE},
-    "Constant[LMP]*": {"factor": _SHARE},
+    "Linear[LMP]*": {"start_factor": SHARE, "end_factor": SHARE},
+    "Constant[LMP]*": {"factor": SHARE},
     "MultiStep[LMP]*": {"milestones": _MILESTONES},
-    "SGD": {"lr": _LEAST_ZERO, "momentum": _LEAST_ZERO, "weight_decay": _LEAST_ZERO},
-    "*Adam*": {"lr": _LEAST_ZERO, "weight_decay": _LEAST_ZERO},
 }
 #: What ``EMAHook`` averages with → the bound of its momentum.
-_MOMENTA = {"ExponentialMovingAverage": _OPEN_SHARE, "MomentumAnnealingEMA": _OPEN_SHARE, "CosineEMA": _SHARE}
+_MOMENTA = {"ExponentialMovingAverage": OPEN_SHARE, "MomentumAnnealingEMA": OPEN_SHARE, "CosineEMA": SHARE}
 
 
 def report_bounds(low: Lowering, defaults: Mapping[tuple[str, ...], str]) -> None:
@@ -88,16 +74,12 @@ def _refused(low: Lowering, path: Path, given: Given, name: str) -> None:
         if value is None or bound.fits(value) or low.has_error(where):
             continue
         near = nearest(value, bound.words) if isinstance(value, str) else None
-        hint = f"did you mean {near!r}?" if near else ""
-        if isinstance(value, str) and value.strip().lstrip("-").replace(".", "", 1).isdigit():
-            hint = f"write {value.strip()} without quotes"
+        hint = unquoted(value) or (f"did you mean {near!r}?" if near else "")
         low.error(low.place(*where), f"{dotted(where)} must be {bound.want}, not {value!r}", hint)
 
 
 def _bounds_of(name: str, given: Given) -> Iterator[tuple[str, Bound]]:
-    for pattern, bounds in BOUNDS.items():
-        if fnmatchcase(name, pattern):
-            yield from bounds.items()
+    yield from bounds_of(name, BOUNDS)
     if name == "EMAHook":
         kind = str(given.get("ema_type", "ExponentialMovingAverage")).rpartition(".")[2]
         if kind in _MOMENTA:
