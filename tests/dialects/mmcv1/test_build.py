@@ -311,7 +311,7 @@ def test_workers_that_outlive_an_epoch_are_resumed_exactly(config: Any, file: st
             "data['val'] = dict(type='ListedData', data_prefix='', pipeline=[])\n"
             "evaluation = dict(metric='recall', save_best='auto')",
             2,
-            "toy.py:18: whether 'recall' should grow or shrink does not follow from its name",
+            "toy.py:18: metric recall is not supported; pip install mmcls==0.25.0",
         ),
         ("load_from = 'nowhere.pth'", 2, "toy.py:17: load_from: there is no file 'nowhere.pth'"),
         ("_base_ = ['toyy.py']", 2, "toyy.py\" does not exist; did you mean 'toy.py'?"),

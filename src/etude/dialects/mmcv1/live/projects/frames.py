@@ -1,16 +1,23 @@
-"""Running a tracker over frames: a result per kind (``track_bboxes``, …) and frame, each kind in a list of its own."""
+"""MMTracking's evaluation, which runs a tracker over frames.
+
+There is a result per kind (``track_bboxes``, …) and frame, each kind in a list of its own.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from etude.dialects.mmcv1.live import testing
+from etude.dialects.mmcv1.live.hooks import evaluation
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 #: Results by kind, or in one list where the model gives lists as detectors do.
 Results = dict[str, list[Any]] | list[Any]
@@ -56,3 +63,25 @@ def _joined(part: dict[str, list[Any]]) -> dict[str, list[Any]] | None:
         for kind, values in one.items():
             joined[kind].extend(values)
     return dict(joined)
+
+
+class _EveryScore(evaluation.EvalHook):
+    """A score of 0 counts here, as MMTracking has it."""
+
+    def _take(self, runner: BaseRunner, results: Any) -> None:
+        runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
+        score = self.evaluate(runner, results)
+        if self.save_best and score is not None:
+            self._save_ckpt(runner, score)
+
+
+class EvalHook(_EveryScore):
+    """MMTracking's evaluation in one process."""
+
+    usual_test = staticmethod(single_gpu_test)
+
+
+class DistEvalHook(_EveryScore, evaluation.DistEvalHook):
+    """MMTracking's evaluation over all ranks."""
+
+    usual_test = staticmethod(multi_gpu_test)

@@ -1,4 +1,4 @@
-"""Hooks that the training functions of MMClassification and MMTracking register by themselves."""
+"""Hooks that the training function of MMClassification registers by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from etude.dialects.mmcv1.live.hooks import evaluation
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS
 from etude.dialects.mmcv1.live.hooks.optimizer_hook import OptimizerHook, loss_of
-from etude.dialects.mmcv1.live.projects import frames
 from etude.dialects.mmcv1.live.projects.data import BaseDataset, check_metrics
 
 if TYPE_CHECKING:
@@ -31,28 +30,6 @@ class EvalHook(evaluation.EvalHook):
 
 class DistEvalHook(EvalHook, evaluation.DistEvalHook):
     """MMClassification's evaluation over all ranks."""
-
-
-class _EveryScore(evaluation.EvalHook):
-    """A score of 0 counts here, as MMTracking has it."""
-
-    def _take(self, runner: BaseRunner, results: Any) -> None:
-        runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
-        score = self.evaluate(runner, results)
-        if self.save_best and score is not None:
-            self._save_ckpt(runner, score)
-
-
-class TrackEvalHook(_EveryScore):
-    """MMTracking's evaluation in one process."""
-
-    usual_test = staticmethod(frames.single_gpu_test)
-
-
-class TrackDistEvalHook(_EveryScore, evaluation.DistEvalHook):
-    """MMTracking's evaluation over all ranks."""
-
-    usual_test = staticmethod(frames.multi_gpu_test)
 
 
 @HOOKS.register_module()

@@ -18,7 +18,7 @@ from etude.dialects.mmcv1.live.hooks.optimizer_hook import Fp16OptimizerHook
 from etude.dialects.mmcv1.live.hooks.small_hooks import DistSamplerSeedHook
 from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.mmcv1.live.parallel import MMDataParallel, MMDistributedDataParallel
-from etude.dialects.mmcv1.live.projects import data, hooks
+from etude.dialects.mmcv1.live.projects import data, frames, hooks
 from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
@@ -286,5 +286,5 @@ class Tracking(Wiring):
         evaluation = dict(self.cfg.get("evaluation") or {})
         if self._has_own_runner:
             evaluation["by_epoch"] = self.cfg["runner"]["type"] != "IterBasedRunner"
-        hook = hooks.TrackDistEvalHook if self.distributed else hooks.TrackEvalHook
+        hook = frames.DistEvalHook if self.distributed else frames.EvalHook
         runner.register_hook(hook(loader, **evaluation), priority="LOW" if trains_a_part(self.cfg) else "NORMAL")
