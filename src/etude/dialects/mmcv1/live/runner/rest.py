@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
+from etude.data import position
 from etude.data.seeds import kept_generators
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
 from etude.dialects.mmcv1.live.workers import EpochSeeds
-from etude.dialects.openmm.live import position
 
 
 class Rest:

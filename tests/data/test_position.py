@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from etude.dialects.openmm.live import position
+from etude.data import position
 
 
 class Noise(Dataset[float]):
