@@ -199,3 +199,15 @@ def test_the_schedules_of_papers_are_there() -> None:
         curve = instantiate(common[f"lr_multiplier_{times}x"])
         assert curve(0.0) == 0.001
         assert [curve(drop + side) for drop in drops for side in (-1e-3, 1e-3)] == [1.0, 0.1, 0.1, 0.01]
+
+
+def test_a_file_may_compute_the_sizes_of_anchors_and_nothing_else(tmp_path: Path) -> None:
+    line = 'MODEL:\n  ANCHOR_GENERATOR:\n    SIZES: !!python/object/apply:eval ["{}"]\n'
+    file = tmp_path / "retinanet.yaml"
+    file.write_text(line.format("[[x, x * 2**(1.0/2)] for x in [32, 64]]"))
+    cfg = get_cfg()
+    cfg.merge_from_file(str(file))
+    assert cfg.MODEL.ANCHOR_GENERATOR.SIZES == [[32, 32 * 2**0.5], [64, 64 * 2**0.5]]
+    file.write_text(line.format("__import__('os').getcwd()"))
+    with pytest.raises(ValueError, match="is no arithmetic: a YAML config is read as data"):
+        cfg.merge_from_file(str(file))

@@ -15,7 +15,7 @@ from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live.data.batches import to_device
 from etude.dialects.libai.live.data.loaders import trivial_batch_collator
 from etude.dialects.libai.live.detectron.data.loaders import DatasetFromList, MapDataset
-from etude.dialects.libai.live.optim.groups import own_parameters
+from etude.dialects.libai.live.optim.build import own_parameters
 
 #: A converted config lists this module before your own, which import the old names.
 imports.install()

@@ -26,7 +26,7 @@ from etude.dialects.libai.live.detectron.hooks import hooks, hooks_save
 from etude.dialects.libai.live.detectron.hooks.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
 from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
 from etude.dialects.libai.live.detectron.utils import comm
-from etude.dialects.libai.live.detectron.utils.logger import setup_logger
+from etude.dialects.libai.live.detectron.utils.helpers import setup_logger
 from etude.dialects.libai.live.events.logger import Held
 from etude.dialects.libai.live.setup import report_earlier_run
 from etude.dialects.libai.places import CONFIGS

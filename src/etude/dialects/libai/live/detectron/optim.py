@@ -13,8 +13,15 @@ from torch import nn
 from etude.dialects.libai.lazy.reading.errors import near
 from etude.dialects.libai.live.detectron.config.user_errors import about
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
-from etude.dialects.libai.live.optim.build import NORMS, with_bias_override
-from etude.dialects.libai.live.optim.groups import Group, Groups, expand, own_parameters, reduce
+from etude.dialects.libai.live.optim.build import (
+    NORMS,
+    Group,
+    Groups,
+    expand,
+    own_parameters,
+    reduce,
+    with_bias_override,
+)
 from etude.dialects.libai.multipliers import (
     CosineParamScheduler,
     MultiStepParamScheduler,

@@ -1,9 +1,11 @@
-"""OneFlow's runtime on torch: ``boxing``, ``comm``, ``mock_torch``, ``utils.global_view`` and others."""
+"""OneFlow's runtime on torch: ``boxing``, ``comm``, ``mock_torch``, ``utils.global_view``, ``unittest`` and others."""
 
 from __future__ import annotations
 
 import contextlib
 import pickle
+import unittest
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -85,3 +87,21 @@ def BalancedRanges(total: int, num_splits: int) -> list[tuple[int, int]]:
     each, longer = divmod(total, num_splits)
     ends = [(index + 1) * each + min(index + 1, longer) for index in range(num_splits)]
     return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+# -- oneflow.unittest, for tests that are written for OneFlow ----------------------------------------------------------
+
+TestCase = unittest.TestCase
+
+
+def _only_with(devices: int) -> Callable[[], Callable[[Any], Any]]:
+    def skip() -> Callable[[Any], Any]:
+        return unittest.skipUnless(dist.get_world_size() == devices, f"only runs with {devices} processes")
+
+    return skip
+
+
+#: On one machine with so many devices: here that many processes.
+skip_unless_1n1d = _only_with(1)
+skip_unless_1n2d = _only_with(2)
+skip_unless_1n4d = _only_with(4)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import logging
 import os
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import IO, Any
 
 from etude.dialects.libai.lazy.yacs_places import telling
 from etude.errors import MissingExtra
@@ -47,6 +50,23 @@ _RENAMED: dict[int, dict[str, str]] = {
 _ANCHORS = ("ASPECT_RATIOS", "SIZES")
 
 
+#: How detectron2's own files compute the sizes of anchors.
+_EXPRESSION = re.compile(r"""!!python/object/apply:eval *\[ *"([^"]*)" *\]""")
+#: What an expression may consist of: no names but those of its own loops, no calls, no attributes.
+_ARITHMETIC = (
+    ast.Expression, ast.ListComp, ast.comprehension, ast.Name, ast.Load, ast.Store, ast.Constant, ast.List, ast.Tuple,
+    ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop,
+)  # fmt: skip
+
+
+def _computed(text: str) -> str:
+    """Return the value of an arithmetic expression as YAML; another one would run code and is refused."""
+    parsed = ast.parse(text.strip(), mode="eval")
+    if not all(isinstance(node, _ARITHMETIC) for node in ast.walk(parsed)):
+        raise ValueError(f"{text!r} is no arithmetic: a YAML config is read as data")
+    return repr(eval(compile(parsed, "<config>", "eval"), {"__builtins__": {}}))
+
+
 class CfgNode(fvcore.CfgNode):  # type: ignore[misc]
     """A node whose files may say for which version of detectron2's keys they were written."""
 
@@ -54,6 +74,12 @@ class CfgNode(fvcore.CfgNode):  # type: ignore[misc]
         """Merge a YAML file, which is read as data: ``allow_unsafe`` has no effect."""
         with telling(self, file=cfg_filename):
             self._merge_file(cfg_filename)
+
+    @classmethod
+    def _open_cfg(cls, filename: str) -> IO[str]:
+        """Open a file for fvcore, with values in place of expressions (``!!python/object/apply:eval ["[32 * 2]"]``)."""
+        with super()._open_cfg(filename) as file:
+            return io.StringIO(_EXPRESSION.sub(lambda found: _computed(found[1]), file.read()))
 
     def merge_from_list(self, cfg_list: list[Any]) -> None:
         with telling(self, pairs=cfg_list):

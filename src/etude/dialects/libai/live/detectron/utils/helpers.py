@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import platform
 import tempfile
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from etude.dialects.libai.lazy.load import DetectronLazyConfig
+from etude.dialects.libai.live.events import logger as shared
 from etude.errors import MissingExtra
 
 
@@ -120,3 +122,15 @@ def path_manager() -> Any:
     manager.register_handler(file_io.HTTPURLHandler())
     manager.register_handler(file_io.OneDrivePathHandler())
     return manager
+
+
+def setup_logger(
+    output: str | None = None,
+    distributed_rank: int = 0,
+    *,
+    color: bool = True,
+    name: str = "detectron2",
+    abbrev_name: str | None = None,
+) -> logging.Logger:
+    """Set up a logger as LiBai's, under detectron2's name."""
+    return shared.setup_logger(output, distributed_rank, color=color, name=name, abbrev_name=abbrev_name)
