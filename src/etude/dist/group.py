@@ -6,6 +6,7 @@ way of gradients. All of these are called by every rank, in the same order; a pr
 
 from __future__ import annotations
 
+import pickle
 import re
 import socket
 import time
@@ -24,6 +25,8 @@ T = TypeVar("T")
 #: The time that a rank waits for the others before the first step, and in a collective, unless you say otherwise.
 PATIENCE = timedelta(minutes=5)
 _TRIES = 20
+#: Bytes of a message to all ranks that say how long it is, and that it may have: the generators of a rank fit.
+_HEAD, _ROOM = 8, 1 << 15
 _control: Any = None
 #: Whether this is rank 0 while it works on what :func:`first` gives to all.
 _is_asking = False
@@ -82,10 +85,20 @@ def is_joined() -> bool:
 
 
 def gather(value: T) -> list[T]:
-    """What every rank has, by rank."""
+    """Return what every rank has, by rank. What fits into one message of a fixed size takes one, else two more."""
     if _control is None:
         return [value]
-    values: list[Any] = [None] * distributed.get_world_size(_control)
+    size, data = distributed.get_world_size(_control), pickle.dumps(value)
+    own = torch.zeros(_HEAD + _ROOM, dtype=torch.uint8)
+    written = len(data).to_bytes(_HEAD, "little") + data[: _ROOM if len(data) <= _ROOM else 0]
+    own[: len(written)] = torch.frombuffer(bytearray(written), dtype=torch.uint8)
+    everyone = [torch.empty_like(own) for _ in range(size)]
+    distributed.all_gather(everyone, own, group=_control)
+    heard = [one.numpy().tobytes() for one in everyone]
+    lengths = [int.from_bytes(one[:_HEAD], "little") for one in heard]
+    if max(lengths) <= _ROOM:
+        return [pickle.loads(one[_HEAD : _HEAD + length]) for one, length in zip(heard, lengths, strict=True)]
+    values: list[Any] = [None] * size
     distributed.all_gather_object(values, value, group=_control)
     return values
 
