@@ -106,7 +106,8 @@ def _stack(frame: FrameType | None) -> Any:
 
 
 def _is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(str(SOURCE))
+    """Whether code is Étude's. What optimizers do, ours or torch's, is no part of the way to them."""
+    return code.co_filename.startswith(str(SOURCE)) and not code.co_filename.startswith(str(SOURCE / "optim"))
 
 
 def step_path(*words: str) -> str:
