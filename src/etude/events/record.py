@@ -8,6 +8,8 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Protocol
 
 from etude.errors import printable
@@ -16,6 +18,7 @@ from etude.errors import printable
 TIMING_PREFIXES = ("time/", "memory/", "throughput/", "system/")
 
 
+_KIND = attrgetter("dtype", "device", "ndim")
 #: How many values of a name are kept one by one until they are written.
 MANY = 1000
 
@@ -172,17 +175,16 @@ def _read(
     gather: Callable[[dict[str, list[float]]], dict[str, list[float]]] | None = None,
 ) -> dict[str, float]:
     """Every pending value as a number; tensors cross to Python together, in double precision."""
-    flat = [value for values in pending.values() for value in values] + list(last.values())
-    numbers = iter(numbers_of(flat))
+    numbers = iter(numbers_of(list(chain.from_iterable(pending.values()))))
     lists = {
-        name: [*_numbers_in(rows.get(name, ())), *(next(numbers) for _ in values)] for name, values in pending.items()
+        name: [*_numbers_in(rows.get(name, ())), *islice(numbers, len(values))] for name, values in pending.items()
     }
     if gather is not None:
         lists = gather(lists)
     means = {}
     for name, own in lists.items():
         means[name] = math.fsum(own) / len(own) if all(map(math.isfinite, own)) else sum(own) / len(own)
-    return means | {name: next(numbers) for name in last}
+    return means | dict(zip(last, numbers_of(list(last.values())), strict=True))
 
 
 def is_timing(name: str) -> bool:
@@ -199,18 +201,32 @@ def _row(values: list[Any]) -> Any:
     """Return many values as one tensor, on the device that they are on."""
     import torch
 
-    kinds = {(value.device, value.dtype) if hasattr(value, "detach") else None for value in values}
-    if len(kinds) > 1 or None in kinds:
+    if not _are_alike(values):
         return torch.tensor(numbers_of(values), dtype=torch.float64)
-    return torch.stack([value.detach().reshape(()) for value in values])
+    with torch.no_grad():
+        return torch.stack(values)
 
 
 def _numbers_in(rows: Iterable[Any]) -> list[float]:
     return [number for row in rows for number in row.double().tolist()]
 
 
+def _are_alike(values: list[Any]) -> bool:
+    """Return whether all values are scalar tensors of one kind, as they are in most runs."""
+    try:
+        kinds = set(map(_KIND, values))
+    except AttributeError:  # a plain number
+        return False
+    return len(kinds) == 1 and hasattr(values[0], "detach") and values[0].ndim == 0
+
+
 def numbers_of(values: list[Any]) -> list[float]:
     """Numbers and scalar tensors as floats, with one transfer for all tensors of a kind."""
+    if _are_alike(values):
+        import torch
+
+        with torch.no_grad():
+            return torch.stack(values).double().tolist()  # type: ignore[no-any-return]
     tensors = [value for value in values if hasattr(value, "detach")]
     if not tensors:
         return [float(value) for value in values]
