@@ -151,6 +151,20 @@ def test_the_schema_is_published_for_editors_and_for_people(capsys):
     assert "| `batchSize` |" in capsys.readouterr().out
 
 
+def test_the_schema_of_a_config_knows_what_its_library_registers(workdir, capsys):
+    Path("watch.py").write_text(
+        "from mcquic.utils.registry import HookRegistry\n\n\n@HookRegistry.register\n"
+        "class Watch:\n    def __init__(self, often=3):\n        pass\n"
+    )
+    project.write(workdir, externalLib=["watch.py"], hooks=[{"key": "Watch", "params": {}}])
+    assert main(["schema", "--config", "config.yaml"]) == 0
+    hooks = json.loads(capsys.readouterr().out)["$defs"]["Train"]["properties"]["hooks"]["items"]["anyOf"]
+    (watch,) = [one["properties"] for one in hooks if one["properties"]["key"].get("const") == "Watch"]
+    assert watch["params"]["properties"] == {"often": {}} and not watch["params"]["additionalProperties"]
+    assert main(["schema", "--dialect", "mcquic"]) == 0
+    assert "anyOf" not in capsys.readouterr().out
+
+
 def test_what_a_config_can_name_is_listed(capsys):
     assert main(["list", "--dialect", "mcquic"]) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]

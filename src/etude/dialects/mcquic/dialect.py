@@ -55,9 +55,9 @@ class McQuic(Hosted):
         return tables(tree)
 
     def schema(self, tree: Tree | None = None) -> dict[str, Any]:
-        from etude.dialects.mcquic.config import json_schema
+        from etude.dialects.mcquic import listing
 
-        return json_schema()
+        return listing.schema(tree)
 
     def reference(self, tree: Tree | None = None) -> str:
         from etude.dialects.mcquic.config import markdown_schema

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from etude.config.tree import Tree
+from etude.dialects.mcquic.config import json_schema
 from etude.dialects.mcquic.lower import registered
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
+
+#: Section and key of a config → the registry that it names something of.
+_NAMED_IN = {
+    ("", "model"): "model",
+    ("Train", "optim"): "OptimizerRegistry",
+    ("Train", "schdr"): "LrSchedulerRegistry",
+    ("Train", "hooks"): "HookRegistry",
+}
 
 
 def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
@@ -20,6 +32,32 @@ def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
         registry: {key: _line(target, folders) for key, target in sorted(entries.items())}
         for registry, entries in registered(tree).items()
     }
+
+
+def schema(tree: Tree | None = None) -> dict[str, Any]:
+    """Return the JSON Schema of a config; with ``tree`` also what its project registers, with the arguments."""
+    made = copy.deepcopy(json_schema())
+    sections = {"": made["properties"], "Train": made["$defs"]["Train"]["properties"]}
+    for (section, name), registry in _NAMED_IN.items() if tree is not None else ():
+        node = sections[section][name]
+        named = registered(tree or Tree({})).get(registry, {})
+        node.get("items", node)["anyOf"] = [
+            {"properties": {"key": {"pattern": r"\."}}},
+            *(_call(key, target, tree) for key, target in sorted(named.items())),
+        ]
+    return made
+
+
+def _call(key: str, target: str, tree: Tree | None) -> dict[str, Any]:
+    """Return the schema of one key and its ``params``."""
+    folders = [str(Path(file).absolute().parent) for file in (tree.files if tree is not None else ())]
+    signature = scan.signature(target, folders=[*folders, *sys.path], known=kept)
+    if signature is None:
+        return {"properties": {"key": {"const": key}}}
+    given = ("self", "params", "optimizer")  # what the trainer adds
+    arguments: dict[str, Any] = {one.key: {} for one in signature.parameters if one.name not in given}
+    params = {"type": "object", "properties": arguments, "additionalProperties": signature.open}
+    return {"properties": {"key": {"const": key}, "params": params}}
 
 
 def _line(target: str, folders: Sequence[str]) -> str:
