@@ -65,7 +65,9 @@ def mutations(path: Path) -> Iterator[Mutation]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         new = str(int(token.string) + 1) if token.string.isdecimal() else SWAPS.get(token.string)
         # `not in`, `is not`, `for … in` and `*args` are written with the same tokens as what is swapped here.
-        odd = before in ("not", "is") or (token.string in ("not", "in", "is", "*") and _is_syntax(token))
+        # `strict=True` of zip changes nothing while nothing else is wrong.
+        strict = token.line[: token.start[1]].endswith("strict=")
+        odd = strict or before in ("not", "is") or (token.string in ("not", "in", "is", "*") and _is_syntax(token))
         if token.start[0] in lines and new is not None and not odd:
             yield Mutation(path, *token.start, token.string, new)
         before = token.string

@@ -37,6 +37,14 @@ def test_hooks_act_by_priority_and_equal_ones_in_given_order():
     assert seen == [(0, "a"), (0, "b"), (0, "c")]
 
 
+def test_a_method_that_is_set_on_the_hook_itself_is_called():
+    seen: list = []
+    hook = Hook()
+    hook.after_step = lambda run: seen.append(run.step)
+    walk(HookTable([hook]), range(2))
+    assert seen == [0, 1]
+
+
 @pytest.mark.parametrize("every", ["1step", "2step", "3step", "7step"])
 @pytest.mark.parametrize("start", [0, 1, 5, 6])
 def test_a_periodic_hook_acts_after_every_nth_step_from_any_start(every, start):

@@ -239,7 +239,7 @@ def test_a_bad_sample_is_skipped_replaced_or_tried_again(workers):
 
     assert read("skip") == [index for index in range(20) if index != 7]
     assert len(read("replace")) == 20 and 7 not in read("replace")
-    assert read("retry", times=2) == list(range(20))
+    assert read("retry", times=3) == list(range(20))
     with pytest.raises(DataError, match="sample 7"):
         read("retry")
 

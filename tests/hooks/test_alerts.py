@@ -45,11 +45,21 @@ def test_a_second_training_with_the_same_hook_is_listened_to_as_well(tmp_path: P
         told(hook, [1.9, 9.0], tmp_path)
 
 
-@pytest.mark.parametrize("losses", [USUAL * 3, [0.0] * 30, [9.0, 1.0] * 5, [10.0 / n for n in range(1, 40)]])
+@pytest.mark.parametrize(
+    "losses", [USUAL * 3, [0.0] * 30, [9.0, 1.0] * 5, [3.0, 1.0] * 20, [10.0 / n for n in range(1, 40)]]
+)
 def test_losses_as_they_usually_are_raise_no_alarm(tmp_path: Path, losses: list[float]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert told(Alerts(), losses, tmp_path) == []
+
+
+def test_losses_of_validation_are_not_compared_with_those_of_training() -> None:
+    heard: list[float] = []
+    ear = alerts.Ear(heard.append)
+    for split, values in (("train", {"loss": 2.0}), ("val", {"loss": 9.0}), ("train", {"lr": 0.1})):
+        ear.write(Record(1, 0, split, values, 0.0))
+    assert heard == [2.0]
 
 
 def test_the_console_leaves_to_the_warning_what_only_the_clock_says(capsys: pytest.CaptureFixture[str]) -> None:
