@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import zygote
 from tests.projects import fetch
-
-#: A run of one process may wait long for a core of a busy machine.
-PATIENCE = 600
 
 
 @dataclass(frozen=True)
@@ -26,15 +24,17 @@ class Projects:
     folders: tuple[Path, ...]
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
+    fresh: bool = False
+    """Run every command in a new interpreter, not in a fork of one that has torch loaded."""
 
-    def run(self, *command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """Run ``python command…``; a script, ``-m module`` or ``-c code``."""
+    def run(self, *command: str, cwd: Path | None = None, fresh: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run ``python command…``; a script, ``-m module`` or ``-c code``. ``fresh``: in an interpreter without torch."""
         paths = os.pathsep.join(map(str, self.folders))
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **self.env}
-        return subprocess.run(
-            [sys.executable, *command], cwd=cwd or self.cwd, env=env, capture_output=True, text=True, check=False,
-            timeout=PATIENCE,
-        )  # fmt: skip
+        if fresh or self.fresh:
+            words = [sys.executable, *command]
+            return subprocess.run(words, cwd=cwd or self.cwd, env=env, capture_output=True, text=True, check=False)
+        return zygote.run(*command, cwd=cwd or self.cwd, env=env)
 
     def etude(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run ``etude words…``."""

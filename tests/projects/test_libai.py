@@ -122,7 +122,7 @@ def test_check_and_list_read_the_sources_and_import_neither_libai_nor_torch(proj
     write(projects.cwd, "vit")
     code = "import sys; from etude.cli import main; main(['list', 'models', '--config', 'config.py'])\n"
     code += "main(['check', 'config.py']); print('torch' in sys.modules)"
-    checked = projects.run("-c", code)
+    checked = projects.run("-c", code, fresh=True)
     assert "model\tlibai.models.VisionTransformer\tVision Transformer in LiBai." in checked.stdout.splitlines()
     assert checked.stdout.splitlines()[-2:] == ["config.py: no mistakes found", "False"], checked.stderr
     text = (projects.cwd / "config.py").read_text()

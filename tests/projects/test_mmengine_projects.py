@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from tests.projects import mmengine_cases as cases
 from tests.projects.checkout import machine
-from tests.projects.conftest import PATIENCE, Projects, fetched
+from tests.projects.conftest import Projects, fetched
 
 SCRIPT = """\
 import sys, etude.compat
@@ -89,10 +88,8 @@ def test_a_killed_run_goes_on_to_the_same_bits_and_is_measured(recorded: Any, tm
         "custom_imports = dict(imports=['tiny_cifar', 'deadly'])\n"
         "custom_hooks = [dict(type='Die')]\n"
     )
-    paths = os.pathsep.join(map(str, projects.folders))
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "DIE": "1"}
-    command = [sys.executable, "-m", "etude", "train", "configs/dies.py", "--work-dir", "out"]
-    first = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, timeout=PATIENCE, check=False)
+    deadly = replace(projects, env={"DIE": "1"})
+    first = deadly.etude("train", "configs/dies.py", "--work-dir", "out")
     assert first.returncode == -signal.SIGKILL, first.stderr
     run = projects.etude("train", "configs/dies.py", "--work-dir", "out", "--resume")
     assert run.returncode == 0, run.stderr
@@ -139,7 +136,7 @@ def test_check_raises_no_false_alarm_on_the_projects_own_configs(tmp_path: Path)
     """A sample of their 669 configs; all with ``make test-all``."""
     folders = fetched(("mmpretrain-1.2.0", *cases.SELFSUP))
     step = "1" if os.environ.get("ETUDE_TEST_ALL") else "12"
-    run = Projects(folders, tmp_path).run("-c", CHECKING, step)
+    run = Projects(folders, tmp_path).run("-c", CHECKING, step, fresh=True)
     assert run.returncode == 0, run.stderr
     found, *imported = json.loads(run.stdout)
     assert imported == [False, False]

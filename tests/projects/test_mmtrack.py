@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.pins(*PINS)
 @pytest.fixture
 def checkout(projects: Projects) -> Projects:
     lay_out_tracking(projects.cwd, *projects.folders[:2])
-    return projects
+    return replace(projects, fresh=True)  # its path has other releases of much that may be loaded
 
 
 def test_a_re_identification_network_ends_in_the_bits_of_the_original(checkout: Projects):
@@ -113,7 +114,7 @@ pool(torch.zeros(1, 1, 8, 8), torch.tensor([[0.0, 0, 0, 4, 4]]))
 @pytest.mark.pins("mmcv-lite-2.2.0", "opencv")
 def test_an_op_that_exists_nowhere_is_an_error_when_it_is_called(projects: Projects):
     (projects.cwd / "script.py").write_text(OP)
-    done = projects.etude("exec", "script.py")
+    done = replace(projects, fresh=True).etude("exec", "script.py")
     assert done.returncode == 2, done.stderr
     assert "built" in done.stdout
     assert "the op 'roi_pool_forward' of mmcv.ops needs compiled code" in done.stderr

@@ -5,19 +5,28 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+
+from tests import zygote
+
+ROOT = Path(__file__).parents[3]
 
 
-def _work(rank: int, port: int, folder: str) -> None:
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
+def in_two(function: str, folder: Path) -> None:
+    """Call a function of this module in two processes."""
+    code = f"from tests.dialects.mmcv1 import test_distributed; test_distributed.{function}({str(folder)!r})"
+    for rank in zygote.ranks(2, "-c", code, cwd=ROOT):
+        said = rank.communicate()
+        assert rank.returncode == 0, said
+
+
+def work(folder: str) -> None:
+    """Train, resume and evaluate in each of two processes."""
+    rank = int(os.environ["RANK"])
     torch.set_num_threads(1)
     from etude.dialects import imports
 
@@ -77,10 +86,7 @@ def _tracked(rank: int) -> Any:
 
 
 def test_two_processes_train_one_model(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(_work, (port, str(tmp_path)), nprocs=2)  # type: ignore[no-untyped-call]
+    in_two("work", tmp_path)
     first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
     assert first["weight"] == second["weight"]
     assert first["mean"] == second["mean"]
@@ -136,10 +142,8 @@ def _pass_over(kind: str, folder: Path, *, stop_at: int = 0, resume: str = "") -
     (folder / f"{kind}-{rank}.end").write_text(str(runner.iter))
 
 
-def _in_two(rank: int, port: int, folder: str) -> None:
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
+def share(folder: str) -> None:
+    """Train in each of two processes what one of them began, and the other way round."""
     torch.set_num_threads(1)
     from etude.dialects import imports
 
@@ -162,10 +166,7 @@ def test_another_number_of_processes_shares_what_is_left_of_an_epoch(tmp_path: P
         for name in ("one", "two"):
             (tmp_path / kind / name).mkdir(parents=True)
         _pass_over(kind, tmp_path / kind / "one", stop_at=5)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(_in_two, (port, str(tmp_path)), nprocs=2)  # type: ignore[no-untyped-call]
+    in_two("share", tmp_path)
     for kind in ("epochs", "iters"):
         _pass_over(kind, tmp_path / kind / "two", resume=str(tmp_path / kind / "two/stopped_iter_2.pth"))
         # Of the first epoch: what a process alone took, then each of two; or two of them, and then one alone.

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from etude.dialects.mmengine import files
+from tests import zygote
 from tests.dialects.mmengine import lives
 
 ROOT = Path(__file__).parents[3]
@@ -27,10 +25,9 @@ env_cfg = dict(dist_cfg=dict(backend="gloo"))
 
 
 def test_two_processes_share_the_data_and_end_with_the_same_weights(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "tests.dialects.mmengine.two_processes", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in zygote.ranks(2, "-m", "tests.dialects.mmengine.two_processes", str(tmp_path), cwd=ROOT):
+        said = rank.communicate()
+        assert rank.returncode == 0, said
     one, other = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
     assert (one["world"], other["world"]) == (2, 2)
     assert sorted(one["seen"] + other["seen"]) == list(range(8))

@@ -1,4 +1,4 @@
-"""Run by torchrun from ``test_processes.py``: trains, validates, resumes, and prints what every process saw."""
+"""Run in each of two processes by ``test_processes.py``: trains, validates, resumes, and prints what every process saw."""
 
 from __future__ import annotations
 
