@@ -1,9 +1,11 @@
 """Batches per second of Étude's Loader over torch's DataLoader: the same dataset, batches of 64, shuffled.
 
-    python bench/data.py [--rounds 5] [--seconds 0.5] [--json FILE]
+    python bench/data.py [--rounds 5] [--seconds 0.5] [--json FILE] [KIND ...]      (for example: stream memory)
 
 Rows are kinds of samples. Both loaders take turns, an epoch each; a ratio above 1 means that Étude is faster. Beside the
 ratio of the best rounds stands that of the CPU time of all processes, which a busy machine disturbs less.
+
+At the end: what it takes to seed each generator for every sample, its first draw included, beside the augmented sample.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 sys.path.insert(0, str(Path(__file__).parent))
-from _common import Ratio, report
+from _common import Ratio, report, table
 
+from etude.data import seeds
 from etude.data.datasets.digits import Digits
 from etude.data.loader import Loader
 
@@ -147,8 +150,36 @@ def compare(name: str, dataset: Any, workers: int, *, rounds: int, seconds: floa
     return Ratio(f"data: {name}, {workers} workers", best, at_least=1.0, note=f"{work:.2f} by CPU time")
 
 
+def microseconds(work: Callable[[int], object], count: int = 64, rounds: int = 200) -> float:
+    """CPU time of one call, best of rounds of ``count`` calls."""
+    best = float("inf")
+    for _ in range(rounds):
+        begin = time.thread_time_ns()
+        for number in range(count):
+            work(number)
+        best = min(best, time.thread_time_ns() - begin)
+    return best / count / 1000
+
+
+def seeding() -> str:
+    """What a sample that draws from all three generators takes, and what it takes to seed them for it."""
+    draws: dict[str, tuple[Callable[[int], None], Callable[[], object]]] = {
+        "Python's": (seeds.seed_python, random.random),
+        "numpy's": (seeds.seed_numpy, lambda: np.random.randint(-2, 3)),
+        "torch's": (seeds.seed_torch, lambda: torch.rand(())),
+    }
+    dataset = Augmented()
+    rows = [("an augmented sample, nothing seeded", f"{microseconds(dataset.__getitem__):.1f}")]
+    for name, (seed, draw) in draws.items():
+        seeded = microseconds(lambda number, seed=seed, draw=draw: (seed(number << 40), draw()))  # type: ignore[misc]
+        plain = microseconds(lambda number, draw=draw: draw())  # type: ignore[misc]
+        rows.append((f"seeding {name} generator", f"{seeded - plain:.1f}"))
+    return table(rows, ("what", "µs"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help="rows whose name contains one of these; all without")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--json", type=Path)
@@ -166,13 +197,17 @@ def main() -> None:
             "a stream": Stream(),
         }
         for name, dataset in kinds.items():
+            if args.kinds and not any(word in name for word in args.kinds):
+                continue
             found += [compare(name, dataset, workers, **options) for workers in (0, 2)]
-    whole, single = Loader(Digits("train"), batch_size=BATCH, shuffle=True), Digits("train")
-    theirs = DataLoader(single, batch_size=BATCH, shuffle=True)  # type: ignore[arg-type,var-annotated]
-    fast = max(rate(whole, args.seconds)[0] for _ in range(args.rounds))
-    slow = max(rate(theirs, args.seconds)[0] for _ in range(args.rounds))
-    found.append(Ratio("data: whole batches from memory", fast / slow, at_least=20.0))
+    if not args.kinds:
+        whole, single = Loader(Digits("train"), batch_size=BATCH, shuffle=True), Digits("train")
+        theirs = DataLoader(single, batch_size=BATCH, shuffle=True)  # type: ignore[arg-type,var-annotated]
+        fast = max(rate(whole, args.seconds)[0] for _ in range(args.rounds))
+        slow = max(rate(theirs, args.seconds)[0] for _ in range(args.rounds))
+        found.append(Ratio("data: whole batches from memory", fast / slow, at_least=20.0))
     report(found, args.json)
+    print("\n" + seeding())
 
 
 if __name__ == "__main__":
