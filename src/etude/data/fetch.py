@@ -211,7 +211,7 @@ class Fetcher:
     def _collated(self, task: Task, samples: list[Any]) -> Any:
         if self.collate is not stack:  # which draws nothing
             self._seed(task.epoch, _COLLATE, task.batch)
-        return collated(self.collate, samples, _plain(task.indices), task.place)
+        return collated(self.collate, samples, lambda: (_plain(task.indices), task.place))
 
     # -- a bad sample --------------------------------------------------------------------------------------------
 
@@ -319,16 +319,24 @@ class StreamFetcher:
         state = self.dataset.state_dict() if self.stateful else None
         state = state if len(samples) == self.batch_size else (OVER, state)
         mine, weight = share_of(samples, self.shard)  # every rank reads all of a stream and takes its share
-        first = task.batch * self.batch_size + self.shard[0] * len(samples) // self.shard[1]
-        batch = collated(self.collate, mine, range(first, first + len(mine)), task.place)
+        batch = collated(self.collate, mine, lambda: (self._places(task, len(samples), len(mine)), task.place))
         return Fetched(batch, state=state, weight=weight)
 
+    def _places(self, task: Task, whole: int, mine: int) -> range:
+        """Where in the epoch the samples of this rank stand."""
+        first = task.batch * self.batch_size + self.shard[0] * whole // self.shard[1]
+        return range(first, first + mine)
 
-def collated(collate: Collate, samples: list[Any], indices: Sequence[Any], place: str) -> Any:
-    """Make a batch of ``samples``. Where they do not fit together, say which sample is the odd one."""
+
+def collated(collate: Collate, samples: list[Any], where: Callable[[], tuple[Sequence[Any], str]]) -> Any:
+    """Make a batch of ``samples``. Where they do not fit together, say which sample is the odd one.
+
+    ``where`` gives the indices of the samples and the place of the batch; it is asked only then.
+    """
     try:
         return collate(samples)
     except Exception as error:
+        indices, place = where()
         forms = [_form(sample) for sample in samples]
         usual = max(forms, key=forms.count)
         odd = next((number for number, form in enumerate(forms) if form != usual), None)

@@ -175,11 +175,16 @@ class TorchGenerator(Generator):
     seed = staticmethod(seed_torch)
 
     def look(self) -> Any:
-        state = torch.default_generator.get_state()
-        return ctypes.string_at(state.data_ptr(), state.numel())
+        return _bytes(torch.default_generator.get_state())
 
-    def _get(self) -> Any:
-        return torch.default_generator.get_state()
+    def keep(self) -> None:
+        self._state = torch.default_generator.get_state()
+
+    def give_back(self) -> bool:
+        moved = self.look() != _bytes(self._state)
+        if moved:
+            self.put_back()
+        return bool(moved)
 
     def put_back(self) -> None:
         torch.default_generator.set_state(self._state)
@@ -201,6 +206,10 @@ def kept_generators() -> Iterator[None]:
     finally:
         for generator in kept:
             generator.give_back()
+
+
+def _bytes(state: torch.Tensor) -> bytes:
+    return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 _Words = ctypes.c_char * _TWISTER
