@@ -46,3 +46,14 @@ def test_workers_go_on_behind_what_a_hook_took_of_the_loader():
     resumed = position.Workers(2, persist=True)
     resumed.states = saved
     assert drawn(position.begin(loader_of(), workers=resumed)) == wanted
+
+
+def test_workers_that_a_hook_throws_away_begin_anew():
+    ours, workers = loader_of(), position.Workers(2, persist=True)
+    assert not workers.are_new(ours, 0)
+    first = drawn(position.begin(ours, workers=workers))
+    assert not workers.are_new(ours, 0)
+    assert drawn(position.begin(ours, workers=workers)) != first
+    ours._iterator = None  # as YOLOXModeSwitchHook does
+    assert workers.are_new(ours, 0)
+    assert drawn(position.begin(ours, workers=workers)) == first

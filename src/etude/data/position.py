@@ -34,6 +34,22 @@ class Workers:
         self.states: dict[int, State] = {}
         #: The loader, once a hook has gone over it on its own: its workers have drawn more than the run has taken.
         self.lent: Any = None
+        self._begun_here = False
+
+    def are_new(self, loader: Any, skip: int) -> bool:
+        """Return whether a hook has thrown away the workers that persist, and forget where those stood.
+
+        ``YOLOXModeSwitchHook`` does so, because they have a copy of the old pipeline: it takes torch's iterator away,
+        and marks the loader as not made yet, which also shows in a resumed run.
+        """
+        begun, self._begun_here = self._begun_here, True
+        if not self.persist or skip or not isinstance(loader, DataLoader):
+            return False
+        new = (begun and loader._iterator is None) or not vars(loader).get("_DataLoader__initialized", True)
+        if new:
+            self.states.clear()
+            self.lent = None
+        return new
 
     def begin(self, skip: int) -> None:
         """Begin a pass; behind ``skip`` batches the states are those of a resumed run."""

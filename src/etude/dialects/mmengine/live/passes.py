@@ -38,7 +38,8 @@ class Passes:
             Snapshot.of(resumed["began"]).restore()
         self._began, self._number, self._first = Snapshot.take().state_dict(), number, loop.core.step - skip
         workers = self._workers
-        with seed_for_workers(loop.dataloader, drawn=number == 0 or not workers.persist):
+        new = workers.are_new(loop.dataloader, skip)
+        with seed_for_workers(loop.dataloader, drawn=number == 0 or not workers.persist or new):
             return position.begin(
                 loop.dataloader, workers=workers if workers.count else None, skip=skip, restart=restart
             )

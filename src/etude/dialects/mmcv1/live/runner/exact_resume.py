@@ -77,7 +77,8 @@ def begin(loader: Any, skip: int = 0) -> Any:
     workers = workers_of(loader)
     if workers is None:
         return iter(loader)
-    seeded, workers.started = workers.persist and workers.started, True
+    new = workers.are_new(loader, skip)
+    seeded, workers.started = workers.persist and workers.started and not new, True
     with no_seed_drawn(loader) if seeded else nullcontext():
         return position.begin(loader, workers=workers, skip=skip)
 
