@@ -89,7 +89,8 @@ class Session:
             raise
         self._begun_at = self.run.done
         self.sampler.seconds[sampler.START] = time.monotonic() - self.began
-        self.sampler.start()
+        if self.status is not None or (self.run.world.is_main and not self.options.quiet):  # else nobody reads it
+            self.sampler.start()
         return self
 
     def _open(self) -> None:
