@@ -205,7 +205,11 @@ class _Attempt:
             return End(PeerError.exit_code, self._hung, lost=True)
         # A rank that ends because another one failed has nothing to say; the one that failed has.
         spoken = sorted(notes, key=lambda note: not note.words)
-        raised = next((note for note in spoken if note.code != PeerError.exit_code), None)
+        # When a rank was killed, the agent ends the others by SIGTERM, which may come before they see it by themselves.
+        ended = (
+            143 if code == -signal.SIGKILL and self._signalled is None and rank not in {n.rank for n in notes} else 0
+        )
+        raised = next((note for note in spoken if note.code not in (PeerError.exit_code, ended or -1)), None)
         if raised is not None and raised.code in ORDERLY:
             return End(raised.code)  # it came to the end; what happened while it was torn down does not matter
         if raised is not None:
