@@ -205,11 +205,10 @@ class _Attempt:
             return End(PeerError.exit_code, self._hung, lost=True)
         # A rank that ends because another one failed has nothing to say; the one that failed has.
         spoken = sorted(notes, key=lambda note: not note.words)
-        # When a rank was killed, the agent ends the others by SIGTERM, which may come before they see it by themselves.
-        ended = (
-            143 if code == -signal.SIGKILL and self._signalled is None and rank not in {n.rank for n in notes} else 0
-        )
-        raised = next((note for note in spoken if note.code not in (PeerError.exit_code, ended or -1)), None)
+        followed = [PeerError.exit_code]
+        if code == -signal.SIGKILL and self._signalled is None and all(note.rank != rank for note in notes):
+            followed.append(143)  # the agent's SIGTERM may reach the others before they see that one was killed
+        raised = next((note for note in spoken if note.code not in followed), None)
         if raised is not None and raised.code in ORDERLY:
             return End(raised.code)  # it came to the end; what happened while it was torn down does not matter
         if raised is not None:
