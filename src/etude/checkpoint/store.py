@@ -144,7 +144,7 @@ class Store:
 
     @property
     def has_news(self) -> bool:
-        """Whether a save has ended since the last :meth:`poll`."""
+        """Return whether a save has ended since the last :meth:`poll`."""
         return bool(self._outcomes)
 
     def poll(self) -> list[Outcome]:

@@ -133,7 +133,7 @@ def require_metric(metric: Any, *, at: str = "") -> Any:
 
 
 def metric_name(metric: Any) -> str:
-    """What results are recorded under: the metric's ``name``, or its class in snake case."""
+    """Return the name of a metric's results: its ``name``, or its class in snake case."""
     given = getattr(metric, "name", None)
     if isinstance(given, str):
         return given

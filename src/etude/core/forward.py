@@ -109,7 +109,7 @@ def takes(model: torch.nn.Module, inputs: Any, **settings: Any) -> bool:
 
 
 def named_losses(output: Any) -> Losses:
-    """What a model without a separate loss returned, as losses by name."""
+    """Return the losses of a model without a separate loss, by name."""
     if isinstance(output, Tensor) and output.ndim == 0:
         return {"loss": output}
     named = as_mapping(output)

@@ -103,7 +103,7 @@ class Hook:
         return {point: getattr(self, point) for point in POINTS if _overrides(self, point)}
 
     def word_for(self, point: str) -> str:
-        """What whoever wrote this hook calls ``point``, for messages."""
+        """Return the name that the author of this hook uses for ``point``, for messages."""
         return point
 
     @property
@@ -181,7 +181,7 @@ class Periodic(Hook):
             self._act(run)
 
     def wants_end(self, run: Run) -> bool:
-        """Whether to act once more at the end; not after a signal, which leaves only time to save."""
+        """Return whether to act once more at the end; not after a signal, which leaves only time to save."""
         return run.exit_code == 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class PointCalls:
 
     @property
     def hooks(self) -> list[Hook]:
-        """Who acts here, in order."""
+        """Return the hooks that act here, in order."""
         return [hook for hook, _ in self._entries]
 
     def _due(self, number: int) -> list[Call]:

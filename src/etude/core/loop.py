@@ -202,7 +202,9 @@ def switched(run: Run) -> list[Any]:
 
 
 def _owes_end(run: Run) -> bool:
-    """Whether only ``after_epoch`` is left of the epoch, as in a run that resumes from a save of its last step."""
+    """Return whether only ``after_epoch`` is left of the epoch, as in a run that resumes from a save of its last
+    step.
+    """
     return run.step_in_epoch > 0 and run.step_in_epoch == run.steps_per_epoch
 
 

@@ -54,7 +54,7 @@ def answers_to(
 
 
 def inputs_of(forward: Forward, batch: Any) -> Any:
-    """What the model gets of a batch: all but the target, where the batch has one."""
+    """Return what the model gets of a batch: all but the target, where the batch has one."""
     if isinstance(batch, Mapping):
         return {key: value for key, value in batch.items() if key not in forward.target_keys}
     if isinstance(batch, Sequence) and not isinstance(batch, str) and len(batch) >= 2:

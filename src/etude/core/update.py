@@ -240,14 +240,14 @@ class Step:
 
 
 def settle(run: Run) -> None:
-    """What an update has put off to the next log line or save."""
+    """Do what an update has put off to the next log line or save."""
     own = getattr(run.update, "settle", None)
     if own is not None:
         own(run)
 
 
 def weight_of(run: Run) -> float:
-    """What the samples of this rank's batch count against those of the other ranks'."""
+    """Return how much this rank's batch counts against those of the other ranks."""
     return float(getattr(run.data.get("train"), "weight", 1.0))
 
 

@@ -13,7 +13,8 @@ from torch.utils.data import default_collate
 
 
 def stack(samples: list[Any]) -> Any:
-    """What torch's ``default_collate`` gives, with less asking. Whole numbers, as labels are, go through numpy.
+    """Stack samples as torch's ``default_collate`` does. Whole numbers, as labels are, go through numpy, which is
+    faster.
 
     >>> stack([(torch.zeros(2), 3), (torch.ones(2), 4)])[1]
     tensor([3, 4])

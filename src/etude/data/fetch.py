@@ -116,7 +116,7 @@ class Fetcher:
         return fetched
 
     def _kept(self, task: Task) -> tuple[Fetched, set[Generator]]:
-        """What became of the task, and the generators that it moved without their being seeded; all are put back."""
+        """Return the outcome of the task and the generators that it moved; they are put back."""
         for generator in self._generators:
             generator.keep()
         try:
@@ -204,7 +204,7 @@ class Fetcher:
         return self._collated(task, samples)
 
     def _numbers(self, epoch: int, indices: list[Any]) -> list[int]:
-        """What each sample is seeded with."""
+        """Return the seed of each sample."""
         plain = {type(index) for index in indices} == {int}
         return mix_each((self.seed, epoch), indices if plain else [_signed(_number(index)) for index in indices])
 
@@ -216,7 +216,7 @@ class Fetcher:
     # -- a bad sample --------------------------------------------------------------------------------------------
 
     def _instead(self, task: Task, index: Any, error: Exception, bad: list[Bad]) -> list[Any]:
-        """What the policy puts in the place of a sample: nothing, itself after some tries, or another one."""
+        """Replace a bad sample as the policy says: nothing, itself after some tries, or another one."""
         bad.append(Bad(index, _said(error)))
         for candidate in self._candidates(task, index):
             try:
@@ -323,7 +323,7 @@ class StreamFetcher:
         return Fetched(batch, state=state, weight=weight)
 
     def _places(self, task: Task, whole: int, mine: int) -> range:
-        """Where in the epoch the samples of this rank stand."""
+        """Return where in the epoch the samples of this rank stand."""
         first = task.batch * self.batch_size + self.shard[0] * whole // self.shard[1]
         return range(first, first + mine)
 

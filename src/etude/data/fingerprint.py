@@ -22,7 +22,7 @@ _BEGINNING = 4096
 
 
 def fingerprint_of(dataset: Any) -> str:
-    """What a dataset answers to ``fingerprint`` (a text, or a method that gives one); of one that wraps another, what
+    """Return a dataset's ``fingerprint`` (a text, or a method that gives one); of one that wraps another, what
     that answers; of tensors in memory, a checksum; of files that it lists as ``samples``, as torchvision does,
     :func:`checksum_of_files`; else nothing.
 
@@ -99,7 +99,7 @@ def _size(path: str | os.PathLike[str]) -> int:
 
 
 def _content(path: str | os.PathLike[str], most: int) -> bytes:
-    """What cannot be read is reported by whoever needs the sample."""
+    """Read a file for the fingerprint. One that cannot be read is reported by whoever needs the sample."""
     try:
         with open(path, "rb") as file:
             return file.read(most)

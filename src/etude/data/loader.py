@@ -22,7 +22,7 @@ _log = logging.getLogger("etude.data")
 
 
 def is_stream(dataset: Any) -> bool:
-    """Whether the data can only be iterated, in its own order."""
+    """Return whether the data can only be iterated, in its own order."""
     return not hasattr(dataset, "__getitem__") or isinstance(dataset, IterableDataset)
 
 

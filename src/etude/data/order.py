@@ -31,7 +31,7 @@ class Task:
 
     @property
     def place(self) -> str:
-        """Which batch it is, for people: counted as log lines and ``--chaos`` do, from one."""
+        """Describe the batch for people: counted from one, as in log lines and ``--chaos``."""
         return f"epoch {self.epoch + 1}, batch {self.batch + 1}"
 
 
@@ -153,7 +153,8 @@ class Endless:
 
 
 def drawn(sampler: Any, seed: int, epoch: int) -> Iterable[Any]:
-    """What ``sampler`` yields in ``epoch``. One without a length may be endless and is asked as batches are made.
+    """Yield the indices of ``sampler`` in ``epoch``. One without a length may be endless and is asked as batches are
+    made.
 
     One with a length may be endless all the same (MMEngine's is): an epoch is as many indices as it says.
     """

@@ -219,7 +219,7 @@ def _watch(connection: Connection, sentinel: Any) -> selectors.BaseSelector:
 
 
 def _serve(number: int, make: Make, connection: Connection, area: Area) -> None:
-    """What a worker does: answer tasks until the pipe closes. Ctrl-C is for the process of the run."""
+    """Answer tasks in a worker until the pipe closes. Ctrl-C is for the process of the run."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)

@@ -207,7 +207,7 @@ def _in_this_process(batches: Iterator[Any], workers: Workers, skip: int, init: 
 
 
 def has_indices(loader: Any) -> bool:
-    """Whether batches are lists of indices first, as those of torch's loader of a dataset with a length are."""
+    """Return whether batches are lists of indices first, as those of torch's loader of a dataset with a length are."""
     return (
         isinstance(loader, DataLoader)
         and type(loader).__iter__ is DataLoader.__iter__

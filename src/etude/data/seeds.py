@@ -222,7 +222,7 @@ def _python_peek() -> Any:
 
 
 def _can_peek() -> bool:
-    """Whether the memory of Python's generator is laid out as CPython has it: used words, then the words."""
+    """Return whether the memory of Python's generator is laid out as CPython has it: used words, then the words."""
     words = np.frombuffer(_python_words.raw, dtype=np.uint32).tolist()
     return bool(random.getstate()[1] == (*words[1:], words[0]))
 

@@ -86,7 +86,7 @@ def _kind(given: Mapping[str, Any]) -> str:
 
 
 def _place_of(error: BaseException, plan: Plan) -> str:
-    """Where the config asks for what was being made, or for the object at work; empty where it does not."""
+    """Return where the config asks for what was being made, or for the object at work; empty where it does not."""
     made, entries = _being_made(error), list(_typed((), plan.source))
     if not plan.places or not entries:
         return next(filter(None, (_line_of(_kind(given), plan) for given in made)), "")
@@ -116,13 +116,15 @@ def _is_kind(written: str, made: str) -> bool:
 
 
 def _fits(known: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether ``given`` is made of that entry, as far as plain values tell."""
+    """Return whether ``given`` is made of that entry, as far as plain values tell."""
     plain = {key: value for key, value in known.items() if isinstance(value, str | int | float)}
     return all(key in given and given[key] == value for key, value in plain.items() if key != "type")
 
 
 def _newest(path: tuple[str | int, ...], known: Mapping[str, Any], plan: Plan, message: str) -> Place | None:
-    """Where an entry was changed last: what the message names, else what stands in the file nearest to the user."""
+    """Return where an entry was changed last: what the message names, else what stands in the file nearest to the
+    user.
+    """
     order = {display(file): number for number, file in enumerate(plan.files)}
     keys = ["type", *(key for key in known if key != "type")]
     written = [(key, plan.places[*path, key]) for key in keys if (*path, key) in plan.places]

@@ -26,7 +26,7 @@ def parts(metrics: Mapping[str, Any], output: Any, target: Any, *, lent: bool) -
 
 
 def compute(metric: Any) -> Any:
-    """What ``metric`` gives for the samples of all ranks."""
+    """Compute ``metric`` for the samples of all ranks."""
     names = getattr(metric, "sums", ())
     if group.is_joined() and names:
         for name, value in zip(names, _added([attrgetter(name)(metric) for name in names]), strict=True):
@@ -36,7 +36,7 @@ def compute(metric: Any) -> Any:
 
 
 def reduces_itself(metric: Any) -> bool:
-    """Whether its states are put together at the end: sums, and torchmetrics' own way."""
+    """Return whether its states are put together at the end: sums, and torchmetrics' own way."""
     return bool(getattr(metric, "sums", ())) or (hasattr(metric, "_reductions") and hasattr(metric, "sync"))
 
 

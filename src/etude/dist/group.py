@@ -75,12 +75,12 @@ def leave() -> None:
 
 
 def is_there() -> bool:
-    """Whether somebody (a runner of another system, a script) has made a group of several processes."""
+    """Return whether somebody (a runner of another system, a script) has made a group of several processes."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def is_joined() -> bool:
-    """Whether there is anybody to talk to."""
+    """Return whether there is anybody to talk to."""
     return _control is not None
 
 
@@ -104,7 +104,7 @@ def gather(value: T) -> list[T]:
 
 
 def broadcast(value: T) -> T:
-    """What rank 0 has."""
+    """Return what rank 0 has."""
     if _control is None:
         return value
     holder = [value]
@@ -145,7 +145,7 @@ class Told(EtudeError):
 
 
 def first(call: Callable[[], T], answer: Callable[[Any], Any] | None = None) -> T:
-    """What rank 0 gets from ``call``, on every rank; when it raises, every rank does.
+    """Call ``call`` on rank 0 and return its result on every rank; when it raises, every rank does.
 
     While it works, rank 0 may :func:`ask` the others, who ``answer``.
     """
@@ -235,6 +235,6 @@ def lost_peer(error: BaseException, *, step: int) -> PeerError | None:
 
 
 def _first_line(error: BaseException) -> str:
-    """What went wrong, without the line of the library's source that says so and without advice."""
+    """Return what went wrong, without the line of the library's source that says so and without advice."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return printable(re.sub(r"^\[[^\]]*\.(cc|cpp|h):\d+\] ", "", line).partition(". This is")[0])[:200]

@@ -83,7 +83,7 @@ class Heartbeat:
 
 
 def classify(frame: FrameType | None, hook_of: Callable[[FrameType], str]) -> tuple[str, bool]:
-    """What the thread with this stack does, and whether it waits for other ranks."""
+    """Return what the thread with this stack does, and whether it waits for other ranks."""
     innermost = frame
     while frame is not None:
         hook = hook_of(frame)

@@ -234,7 +234,7 @@ class _Early(BaseException):
 
 
 def worker(main: Callable[[list[str]], int], words: list[str], environment: dict[str, str], count: int) -> int:
-    """What every rank does. An end in good order is returned; any other ends the process with its code at once."""
+    """Run one rank. An end in good order is returned; any other ends the process with its code at once."""
     os.environ.update(environment)
     with suppress(OSError):
         os.setsid()  # Ctrl-C goes to the launcher, which passes it on

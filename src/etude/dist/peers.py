@@ -119,7 +119,7 @@ class Peers:
             distributed.broadcast(buffer, src=0)
 
     def from_bad_ranks(self, words: str, bad: bool) -> str:
-        """What the ranks whose loss is not finite say about it."""
+        """Return what the ranks whose loss is not finite say about it."""
         gathered = group.gather(words if bad else "")
         return "; ".join(f"on rank {rank} {said}" for rank, said in enumerate(gathered) if said)
 

@@ -95,14 +95,14 @@ class Replicas:
 
     @property
     def count(self) -> int:
-        """How many replicas take part in the step."""
+        """Return how many replicas take part in the step."""
         return int(self._manager.num_participants())
 
     def leave(self) -> None:
         self._manager.shutdown(wait=False)
 
     def _give(self) -> dict[str, Any]:
-        """What a replica that joins needs: everything of a checkpoint but the generators, which are its own."""
+        """Return what a replica that joins needs: everything of a checkpoint but the generators, which are its own."""
         assert self._run is not None
         return {name: part.state_dict() for name, part in self._run.parts().items()}
 

@@ -59,13 +59,13 @@ class Beat:
 
 
 def folder() -> Path | None:
-    """Where to leave reports; None without a launcher."""
+    """Return where to leave reports; None without a launcher."""
     path = os.environ.get(FOLDER)
     return Path(path) if path else None
 
 
 def attempt() -> int:
-    """How often the launcher has started this job again."""
+    """Return how often the launcher has started this job again."""
     return int(os.environ.get(ATTEMPT, "0"))
 
 
@@ -92,7 +92,7 @@ def beat(**facts: Any) -> None:
 
 
 def remember_folder(path: Path) -> None:
-    """Where the run lives, for a restart."""
+    """Note where the run lives, for a restart."""
     place = folder()
     if place is not None:
         (place / "folder").write_text(str(path.absolute()), encoding="utf-8")
@@ -107,7 +107,7 @@ def folder_before() -> Path | None:
 
 
 def read_notes(place: Path) -> list[Note]:
-    """What ranks have left, the first that ended first."""
+    """Return what ranks have left, the first that ended first."""
     return sorted((Note(**found) for found in _read(place, "note-*.json")), key=lambda note: note.when)
 
 

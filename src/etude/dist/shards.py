@@ -42,7 +42,7 @@ def piece_of(tensor: Any) -> Piece | None:
 
 @lru_cache(maxsize=1 << 16)  # working it out takes longer than copying a small tensor
 def _place(shape: torch.Size, mesh: Any, placements: tuple[Any, ...]) -> tuple[tuple[int, ...], bool]:
-    """Where the piece of this rank begins, and whether this rank saves it."""
+    """Return where the piece of this rank begins, and whether this rank saves it."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     _, offset = compute_local_shape_and_global_offset(shape, mesh, placements)

@@ -51,7 +51,7 @@ class World:
 
     @property
     def shard(self) -> tuple[int, int]:
-        """Which of how many shares of a batch is this rank's."""
+        """Return which of how many shares of a batch is this rank's."""
         return self.rank, self.size
 
     def announce(self) -> None:

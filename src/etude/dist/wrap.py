@@ -33,7 +33,7 @@ class Wrapped:
 
 
 def strategy_of(parallel: Parallel, world: World) -> str:
-    """What ``auto`` stands for here; a process alone needs none of them."""
+    """Return the strategy that ``auto`` stands for here; a process alone needs none of them."""
     if not world.is_many:
         return "none"
     return "ddp" if parallel.strategy == "auto" else parallel.strategy

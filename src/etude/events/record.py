@@ -37,7 +37,7 @@ class Record:
 
     @property
     def is_media_alone(self) -> bool:
-        """Whether there is nothing for a writer of numbers."""
+        """Return whether there is nothing for a writer of numbers."""
         return bool(self.media) and not self.values
 
 
@@ -137,7 +137,7 @@ class Events:
                 sync()
 
     def state_dict(self) -> dict[str, Any]:
-        """What was put and not yet written, and how far each writer had come; nothing that the clock said."""
+        """Return what was put and not yet written, and how far each writer had come; nothing that the clock said."""
         last = without_timing(self._last)
         pending = {
             name: [*_numbers_in(self._rows[name]), *numbers_of(values)] for name, values in self._pending.items()
@@ -188,12 +188,12 @@ def _read(
 
 
 def is_timing(name: str) -> bool:
-    """Whether a value depends on the machine, not on the training."""
+    """Return whether a value depends on the machine, not on the training."""
     return name.startswith(TIMING_PREFIXES)
 
 
 def without_timing(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What training determines, without what the machine does."""
+    """Return what training determines, without what the machine does."""
     return {name: value for name, value in values.items() if not name.startswith(TIMING_PREFIXES)}
 
 
@@ -226,7 +226,7 @@ def numbers_of(values: list[Any]) -> list[float]:
         import torch
 
         with torch.no_grad():
-            return torch.stack(values).double().tolist()  # type: ignore[no-any-return]
+            return torch.stack(values).double().tolist()
     tensors = [value for value in values if hasattr(value, "detach")]
     if not tensors:
         return [float(value) for value in values]

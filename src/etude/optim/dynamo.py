@@ -30,7 +30,7 @@ def spare_dynamo(kind: Any) -> None:
 
 
 def _comes_from(method: Any, module: Any) -> bool:
-    """Whether ``method`` is a wrapper that ``module`` has put around another function."""
+    """Return whether ``method`` is a wrapper that ``module`` has put around another function."""
     code = getattr(method, "__code__", None)
     return hasattr(method, "__wrapped__") and code is not None and code.co_filename == module.__file__
 

@@ -25,7 +25,7 @@ _WAYS = ("fused", "foreach", "capturable", "differentiable")
 
 
 def build_optimizer(plan: OptimizerPlan, model: nn.Module) -> Optimizer:
-    """What ``plan`` asks for, over the parameters of ``model`` that are its own."""
+    """Build what ``plan`` asks for, over the parameters of ``model`` that are its own."""
     spec = plan.spec
     factory = OPTIMIZERS.get(spec.name, at=str(spec.at))
     spare_dynamo(factory)

@@ -37,7 +37,7 @@ class Unread:
         torch.maximum(self._longest, self._row, out=self._longest)
 
     def read(self) -> tuple[int, int]:
-        """How many of the last losses in a row were bad, and the longest such row since the last reading."""
+        """Return how many of the last losses in a row were bad, and the longest such row since the last reading."""
         row, longest = (int(value) for value in torch.stack([self._row, self._longest]).tolist())
         self._longest.copy_(self._row)
         return row, longest

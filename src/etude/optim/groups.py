@@ -92,7 +92,7 @@ def make_groups(named: Sequence[Named], rules: Sequence[Group], defaults: Mappin
 
 
 def fits(rule: Group, named: Named) -> bool:
-    """Whether a parameter fulfils every condition of a rule."""
+    """Return whether a parameter fulfils every condition of a rule."""
     if rule.match and not fnmatchcase(named.name, rule.match):
         return False
     if rule.module and rule.module not in _type_names(named.owner):
@@ -126,7 +126,7 @@ def describe(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def rule_name(rule: Group) -> str:
-    """What a group is called in tables and schedules: its own ``name``, or its conditions."""
+    """Return the name of a group in tables and schedules: its own ``name``, or its conditions."""
     given = rule.options.get("name")
     return str(given) if given else " ".join(part for part in (rule.match, rule.module, rule.kind) if part)
 

@@ -103,7 +103,7 @@ class LAMB(Optimizer):
             torch._foreach_add_(params, descent, alpha=lr)
 
     def _divisor(self, lists: list[list[Tensor]]) -> Tensor | None:
-        """What all gradients are divided by, or None."""
+        """Return what all gradients are divided by, or None."""
         most = self.defaults["max_grad_norm"]
         if most is None or not lists:
             return None

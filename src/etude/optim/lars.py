@@ -95,7 +95,7 @@ class LARS(Optimizer):
             torch._foreach_add_(params, buffers, alpha=-momentum if group["nesterov"] else -1.0)
 
     def _buffers(self, params: list[Tensor], scales: Tensor, share: float) -> tuple[list[Tensor], list[Tensor]]:
-        """What momentum remembers of each tensor, and how much of a step enters: the first one enters whole."""
+        """Return what momentum remembers of each tensor, and how much of a step enters: the first one enters whole."""
         shares = scales * share
         for number, parameter in enumerate(params):
             if "momentum_buffer" not in self.state[parameter]:

@@ -35,7 +35,7 @@ def with_grads(group: dict[str, Any]) -> Iterator[tuple[list[Tensor], list[Tenso
 
 
 def pieces(tensors: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
-    """Where to cut a list so that its pieces fit the cache; uncut unless on a CPU."""
+    """Return where to cut a list so that its pieces fit the cache; uncut unless on a CPU."""
     begin = size = 0
     for end, tensor in enumerate(tensors):
         size += tensor.numel()
@@ -47,7 +47,7 @@ def pieces(tensors: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
 
 
 def kernels_fit(params: list[Tensor], grads: list[Tensor]) -> bool:
-    """Whether torch's fused kernels of a CPU take these tensors: they go through memory in order."""
+    """Return whether torch's fused kernels of a CPU take these tensors: they go through memory in order."""
     if params[0].device.type != "cpu" or params[0].dtype not in EXACT:
         return False
     return all(tensor.is_contiguous() for tensor in params) and all(grad.is_contiguous() for grad in grads)

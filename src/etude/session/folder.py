@@ -69,7 +69,9 @@ def newest_folder(root: str | Path, name: str) -> Path | None:
 
 
 def choose_folder(plan: Plan, options: Options) -> Path:
-    """Where this run lives: the folder asked for, that of the checkpoint or the newest when resuming, or a new one."""
+    """Return the folder of this run: the one asked for, that of the checkpoint or the newest when resuming, or a new
+    one.
+    """
     if options.folder is not None:
         return options.folder
     if options.resume:

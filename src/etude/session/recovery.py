@@ -332,7 +332,7 @@ class Recovery:
 
     @property
     def refused(self) -> bool:
-        """Whether the folder is another process's."""
+        """Return whether the folder is another process's."""
         return self._lock is None
 
     def close(self, error: BaseException | None = None, *, discard: Callable[[], None] | None = None) -> None:
@@ -362,7 +362,9 @@ class Recovery:
                     lock.release()
 
     def _end_attempt(self, error: BaseException | None) -> None:
-        """What ended well, or with a mistake that is reported at once, was no failure of the run."""
+        """Forget the attempt if it ended well, or with a mistake that is reported at once: that was no failure of the
+        run.
+        """
         if self._attempts is None:
             return
         if isinstance(error, Exception) and not isinstance(error, UserError):
@@ -383,7 +385,7 @@ def _set_records_aside(folder: Path) -> None:
 
 
 def _recorded_steps(folder: Path | None) -> int:
-    """How far the life before had come, as far as its records tell."""
+    """Return how far the previous attempt came, according to its records."""
     try:
         lines = (folder / _RECORDS[0]).read_bytes()[-4096:].splitlines() if folder is not None else []
         return max((int(json.loads(line)["step"]) for line in lines[1:] or lines), default=0)
@@ -398,14 +400,14 @@ def _mention_weights(store: Store) -> str:
 
 
 def _reached_steps(folder: Path | None) -> int:
-    """How far the life before had come: the records lag behind the last step, its own note does not."""
+    """Return how far the previous attempt came: the records lag behind the last step, its own note does not."""
     if folder is None:
         return 0
     return max(_recorded_steps(folder), Attempts(folder, say=print).reached())
 
 
 def _new_settings(run: Run) -> dict[str, list[dict[str, Any]]]:
-    """What the new plan says about each parameter group: rates, decays, momenta; not which parameters."""
+    """Return what the new plan says about each parameter group: rates, decays, momenta; not which parameters."""
     return {
         name: [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         for name, optimizer in run.optimizers.items()
@@ -427,7 +429,7 @@ def _rescale(state: dict[str, Any], before: int, after: int) -> None:
 
 
 def _settle_length(run: Run, counters: dict[str, Any]) -> None:
-    """What is left of the epochs decides where a run and its curves end: steps of another size were counted too."""
+    """Set where a run and its curves end from what is left of the epochs: steps of another size were counted too."""
     if run.max_epochs is None or run.steps_per_epoch is None:
         return
     left = (run.max_epochs - counters["epoch"]) * run.steps_per_epoch - counters["step_in_epoch"]

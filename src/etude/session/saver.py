@@ -86,7 +86,7 @@ class Saver:
         return self._place == (run.done, run.epochs_done)
 
     def _is_saved(self, run: Run) -> bool:
-        """Whether there is a checkpoint of this very moment to resume from."""
+        """Return whether there is a checkpoint of this very moment to resume from."""
         return self._is_here(run) and any(not (weights or tag) for _, weights, tag in self._kinds)
 
     def _store(
@@ -164,7 +164,7 @@ class Saver:
             self.store.prune()  # a run may have ended while it pruned
 
     def holds(self, run: Run) -> bool:
-        """Whether the state of this step is in hand or saved, so that nothing is lost by ending here."""
+        """Return whether the state of this step is in hand or saved, so that nothing is lost by ending here."""
         saved = self._place[0] == run.done and any(not (weights or tag) for _, weights, tag in self._kinds)
         return self._held_at == run.done or (saved and run.stage != "after_step")
 
@@ -192,7 +192,7 @@ class Saver:
         return self.store.disk.join(self.store.given, newest.rpartition("/")[2]) if newest else None
 
     def lost(self, run: Run) -> str:
-        """What a resumed run will have to do again after an error, and why; empty when it is nothing."""
+        """Return what a resumed run will have to do again after an error, and why; empty when it is nothing."""
         newest = self.newest()
         match = STEP.fullmatch(newest.rpartition("/")[2]) if newest else None
         steps = run.done - (int(match[1]) if match else 0)

@@ -193,7 +193,9 @@ class Session:
         )
 
     def _is_unused(self, error: BaseException) -> bool:
-        """Whether a start that failed has done nothing in its folder. One that is resumed counts its attempts there."""
+        """Return whether a start that failed has done nothing in its folder. One that is resumed counts its attempts
+        there.
+        """
         return self.options.resume is None and self._has_done_nothing()
 
     def _has_done_nothing(self) -> bool:
@@ -322,7 +324,7 @@ def end_script(run: Run) -> None:
 
 
 def summary(run: Run) -> list[str]:
-    """What a person wants to know at the end: the last and best results."""
+    """Return the last and best results, for the end of the output."""
     lines = []
     if run.metrics:
         lines.append("  last    " + "  ".join(f"{name} {number(value)}" for name, value in run.metrics.items()))
@@ -334,7 +336,7 @@ def summary(run: Run) -> list[str]:
 
 
 def resume_command(run: Run, options: Options) -> str:
-    """How to go on with this run: the command that was typed, with ``--resume``; in a script, what to pass."""
+    """Return how to continue this run: the command that was typed, with ``--resume``; in a script, what to pass."""
     if not options.extras:
         return 'options=etude.Options(folder=…, resume="")' if run.plan is not None else "fit(…, resume=True)"
     typed = list(options.extras.get("typed", sys.argv[1:]))

@@ -102,12 +102,12 @@ class Status:
             os.replace(part, self.path)
 
     def _seconds(self) -> float:
-        """How long the run has taken in all its lives; one that found nothing left to train does not count."""
+        """Return how long the run has taken in all attempts; one that found nothing left to train does not count."""
         own = 0.0 if self._resumed and self.run.done == self._first else time.monotonic() - self._clock
         return own + float(self._before.get("seconds", 0.0))
 
     def _times(self) -> dict[str, float]:
-        """Where the time went, in all lives of the run."""
+        """Return where the time went, in all attempts of the run."""
         before: Mapping[str, float] = self._before.get("time", {})
         if self._resumed and self.run.done == self._first:
             return dict(before)

@@ -56,7 +56,7 @@ class Watchdog:
 
 
 def mark(run: Run) -> tuple[int, ...]:
-    """What changes with every batch, of training and of evaluation."""
+    """Return a value that changes with every batch, of training and of evaluation."""
     return run.step, run.done, run.epoch, id(run.batch), id(run.outputs)
 
 

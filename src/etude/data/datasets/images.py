@@ -52,7 +52,9 @@ class ImageFolder:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What data that is used beside this has to agree with: a folder without a class must not renumber the rest."""
+        """Return what other data of the same run has to agree with: a folder without a class must not renumber the
+        rest.
+        """
         return {"classes": self.classes}
 
     def fingerprint(self) -> str:

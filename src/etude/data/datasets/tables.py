@@ -49,7 +49,7 @@ class Rows:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What data that is used beside this has to agree with."""
+        """Return what other data of the same run has to agree with."""
         return {"columns": self.columns} | ({"classes": self.classes} if self.classes else {})
 
     def row(self, index: int) -> Mapping[str, Any]:

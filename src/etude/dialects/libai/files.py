@@ -322,7 +322,9 @@ def take(model: torch.nn.Module, state: Mapping[str, Any]) -> IncompatibleKeys:
 
 
 def _observes(model: torch.nn.Module, key: str) -> bool:
-    """Whether a tensor belongs to what observes values for quantization: that takes its shape from what it loads."""
+    """Return whether a tensor belongs to what observes values for quantization: that takes its shape from what it
+    loads.
+    """
     quantization = sys.modules.get("torch.ao.quantization")
     if quantization is None:
         return False
@@ -338,7 +340,7 @@ def _stripped(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_alias(model: torch.nn.Module, key: str, loaded: Mapping[str, Any]) -> bool:
-    """Whether the same tensor was loaded under another name."""
+    """Return whether the same tensor was loaded under another name."""
     tensors = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     own = tensors.get(key)
     return own is not None and any(other is own and name in loaded for name, other in tensors.items())

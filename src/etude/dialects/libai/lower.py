@@ -36,7 +36,7 @@ __all__ = ["is_detectron2", "lower", "read", "survey"]
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
-    """What the config says, with overrides. A Python config is run; that is what it is."""
+    """Read the config, with overrides. A Python config is run; that is what it is."""
     options = options or {}
     if path.endswith(".py") and options.get("no_python_config"):
         raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=path)
@@ -81,7 +81,7 @@ def _refuse_yacs(path: str) -> None:
 
 
 def lower(tree: Tree) -> Plan:
-    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong.
+    """Return the plan. Raise one :class:`~etude.errors.ConfigError` with everything that is wrong.
 
     Weights that are not there are refused by what would load them: a resumed run has its own.
     """
@@ -234,7 +234,7 @@ def target_name(target: Any) -> str:
 
 
 def is_served(target: Any, names: Sequence[str]) -> bool:
-    """Whether a target is one of these of LiBai's or detectron2's, and no other that is called so."""
+    """Return whether a target is one of these of LiBai's or detectron2's, and no other that is called so."""
     module, _, name = target_name(target).rpartition(".")
     return name in names and module.split(".")[0] in ("libai", "detectron2", "etude")
 

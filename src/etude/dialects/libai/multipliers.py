@@ -22,7 +22,7 @@ class ParamScheduler:
 
 
 def is_param_scheduler(value: Any) -> bool:
-    """Whether ``value`` maps progress to a value; also one of fvcore's own, where that is installed."""
+    """Return whether ``value`` maps progress to a value; also one of fvcore's own, where that is installed."""
     return any(kind.__name__ == ParamScheduler.__name__ for kind in type(value).__mro__)
 
 

@@ -187,7 +187,7 @@ def _lazy() -> dict[str, Any]:
 
 
 def value(way: Path) -> dict[str, Any]:
-    """What a known key holds."""
+    """Return the schema of a known key."""
     name = ".".join(map(str, way))
     about: dict[str, Any] = {"description": TEXTS[name]} if name in TEXTS else {}
     if way in KEYS:
@@ -215,7 +215,7 @@ def _word(schema: Mapping[str, Any]) -> str:
 
 
 def _default(way: Path) -> tuple[bool, Any]:
-    """Whether the common configs say what ``way`` starts with, and what; LiBai's before detectron2's."""
+    """Return whether the common configs say what ``way`` starts with, and what; LiBai's before detectron2's."""
     for held in _defaults():
         node: Any = held
         for key in way:

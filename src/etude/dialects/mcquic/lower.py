@@ -65,7 +65,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 
 
 def lower(tree: Tree) -> Plan:
-    """What will run; one error with everything that is wrong."""
+    """Return the plan; raise one error with everything that is wrong."""
     low = _Lowering(tree)
     low.section((), ROOT)
     low.section(("model",), GENERAL)
@@ -213,7 +213,7 @@ class _Lowering:
         return spec
 
     def _known(self, table: str) -> dict[str, str]:
-        """What a registry has; models are also those of ``ModuleRegistry`` and of Étude."""
+        """Return the names in a registry; models are also those of ``ModuleRegistry`` and of Étude."""
         if table != "model":
             return self.registered[table]
         return {**{name: MODELS.origin(name) for name in MODELS.names()}, **self.registered.get("MODELS", {}),
@@ -268,7 +268,7 @@ class _Lowering:
             self.error(path, f"lr must not be less than zero, as {lr!r} is")
 
     def _read_library(self, index: int, entry: Any) -> None:
-        """What a file registers, read off its source; nothing of it runs here."""
+        """Return what a file registers, read off its source; nothing of it runs here."""
         path: Path = ("train", "externalLib", index)
         if not isinstance(entry, str):
             self.error(path, f"train.externalLib: {entry!r} is not a path")

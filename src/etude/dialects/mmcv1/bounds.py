@@ -80,7 +80,7 @@ class Refusal(NamedTuple):
 
 
 def refused(name: str, given: Given) -> Iterator[Refusal]:
-    """What the class called ``name`` refuses of ``given``."""
+    """Return what the class called ``name`` refuses of ``given``."""
     for key, bound in bounds_of(name, BOUNDS):
         value = given.get(key)
         if value is not None and not bound.fits(value):
@@ -127,7 +127,7 @@ def _pruning(given: Given) -> Iterator[Refusal]:
 
 
 def _best(given: Given) -> Iterator[Refusal]:
-    """What ``save_best`` names has to be a result, and to grow or to shrink."""
+    """Check that ``save_best`` names a result that grows or shrinks."""
     best, metric = given.get("save_best"), given.get("metric")
     if not isinstance(best, str) or best == "auto":
         return

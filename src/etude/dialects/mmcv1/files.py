@@ -23,7 +23,7 @@ LATEST = "latest.pth"
 
 
 def content(model: Any, *, optimizer: Any = None, meta: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What a checkpoint holds, in mmcv's order of keys; ``meta`` is completed in place."""
+    """Return what a checkpoint holds, in mmcv's order of keys; ``meta`` is completed in place."""
     meta = {} if meta is None else meta
     meta.update(mmcv_version=MMCV_VERSION, time=time.asctime())
     classes = getattr(unwrapped(model), "CLASSES", None)

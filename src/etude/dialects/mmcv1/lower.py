@@ -92,7 +92,7 @@ WORDS = Words(
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
-    """What the config and its bases say, with overrides; nothing of ``custom_imports`` is imported."""
+    """Read the config and its bases, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
     with told_by_line(path):
         source = read_chain(path, Style(ConfigDict))
@@ -100,7 +100,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 
 
 def lower(tree: Tree) -> Plan:
-    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    """Return the plan. Raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
     plan, findings = survey(tree)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
@@ -215,7 +215,9 @@ def _optimizers(low: Lowering) -> dict[str, Optimizer]:
 
 
 def _constructed(low: Lowering, given: Mapping[str, Any], norm: Any) -> dict[str, Optimizer]:
-    """What a user-defined constructor makes: one optimizer of each part that has a type, as far as can be seen."""
+    """Return what a user-defined constructor makes: one optimizer of each part that has a type, as far as can be
+    seen.
+    """
     typed = [str(name) for name, value in given.items() if isinstance(value, Mapping) and "type" in value]
     if typed:
         return {name: Optimizer(spec=_optimizer(low, ("optimizer", name)), clip_norm=norm) for name in typed}

@@ -59,7 +59,7 @@ def report_other_project(low: Lowering, known: Collection[str]) -> None:
 
 
 def _remedy(low: Lowering, path: Path, name: str) -> str:
-    """What to do about a name that nobody registers; empty where a script may bring it."""
+    """Suggest what to do about a name that nobody registers; empty where a script may bring it."""
     if name in _NOT_SERVED:
         return f"Étude does not bring it: {_NOT_SERVED[name]}"
     alike = _registered(low, path)
@@ -85,7 +85,9 @@ def _served(tables: Collection[str]) -> list[str]:
 
 
 def _registered(low: Lowering, path: Path) -> list[str]:
-    """What the config's own modules register of the kind that belongs to ``path``: one who brings some brings all."""
+    """Return what the config's own modules register of the kind that belongs to ``path``: one who brings some brings
+    all.
+    """
     tables = _MODELS if path == ("model",) else ("DATASETS",) if path[0] == "data" and len(path) == 2 else ()
     homes = {source.module for source in low.sources()} if low.modules and tables else set()
     found = {name for (table, name), to in low.registered.items() if table in tables and to.partition(":")[0] in homes}

@@ -211,7 +211,7 @@ def _component(
 
 
 def _own(tree: Tree | None) -> Own:
-    """What the modules of a config and the installed project that it is for register."""
+    """Return what the modules of a config and its installed project register."""
     own = Own.of(tree, WORDS)
     if tree is None:
         return own
@@ -220,14 +220,14 @@ def _own(tree: Tree | None) -> Own:
 
 
 def _cases_of_models(own: Own, *, whole: bool = True) -> list[dict[str, Any]]:
-    """What models and their parts take, whatever the registry of the package is called."""
+    """Return what models and their parts take, whatever the registry of the package is called."""
     others = ("HOOKS", "OPTIMIZERS", "RUNNERS", "DATASETS", "PIPELINES", "TRANSFORMS", "SAMPLERS")
     named = {name: target for (table, name), target in own.registered.items() if table not in others}
     return _cases(named, own, whole=whole)
 
 
 def _cases(named: Mapping[str, str], own: Own, *, whole: bool) -> list[dict[str, Any]]:
-    """What each class takes. Where it is not the ``whole``, its owner may add what it needs."""
+    """Return what each class takes. Where it is not the ``whole``, its owner may add what it needs."""
     found = [_case(name, target, "type", False, {}, own) for name, target in sorted(named.items())]
     cases = [case for case in found if case]
     for case in cases if not whole else ():

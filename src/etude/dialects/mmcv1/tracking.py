@@ -14,7 +14,7 @@ PARTS = {"USE_MMDET": "detector", "TRAIN_REID": "reid"}
 
 
 def is_tracking(values: Mapping[str, Any], imports: Iterable[Any]) -> bool:
-    """Whether a config says by a flag, or by a module that it imports, that MMTracking is to train it."""
+    """Return whether a config says by a flag, or by a module that it imports, that MMTracking is to train it."""
     return any(key in values for key in PARTS) or any(str(name).startswith("mmtrack.") for name in imports)
 
 
@@ -28,7 +28,9 @@ def tracks(low: Lowering) -> bool:
 
 
 def _registries_of(kind: str, low: Lowering, source: Source) -> Iterator[str]:
-    """Where a file enters the model: by the decorators of its class, else by whatever registries the file knows."""
+    """Return where a file enters the model: by the decorators of its class, else by whatever registries the file
+    knows.
+    """
     for target in {target for (_, name), target in low.registered.items() if name == kind}:
         module, _, attribute = target.partition(":")
         if module != source.module:
@@ -55,7 +57,7 @@ def trained_model(values: Mapping[str, Any]) -> Any:
 
 
 def report_tracking(low: Lowering) -> None:
-    """What MMTracking's train function does not read."""
+    """Report what MMTracking's train function does not read."""
     values = low.tree.values
     runner, length = values.get("runner"), values.get("total_epochs")
     if trains_a_part(values) or not tracks(low):

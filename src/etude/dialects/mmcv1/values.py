@@ -88,7 +88,7 @@ def _arguments(low: Lowering, path: Path, given: Mapping[Any, Any], target: str)
 
 
 def _is_told(low: Lowering, path: Path) -> bool:
-    """Whether an error speaks of the value at ``path`` already."""
+    """Return whether an error speaks of the value at ``path`` already."""
     at = str(low.place(*path))
     return any(f.at == at and f.severity == "error" and f"{dotted(path)} " in f"{f.message} " for f in low.findings)
 

@@ -147,13 +147,13 @@ def remove_folder(path: str) -> None:
 
 
 def note_path(path: str) -> str:
-    """Where what happened after the checkpoint at ``path`` was saved is noted."""
+    """Return the file that notes what happened after the checkpoint at ``path`` was saved."""
     folder, name = os.path.split(path)
     return os.path.join(folder, ".etude", f"{name}.note")
 
 
 def newest_first(folder: str) -> list[str]:
-    """What an automatic resume may start from: ``last_checkpoint``'s file, then the others by their number."""
+    """Return what an automatic resume may start from: ``last_checkpoint``'s file, then the others by their number."""
     latest = find_latest_checkpoint(folder)
     if latest is None:
         return []

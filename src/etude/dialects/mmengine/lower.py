@@ -107,7 +107,7 @@ def _table(name: str) -> dict[str, str]:
 
 
 def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any] | None = None) -> Tree:
-    """What the config and its bases say, with overrides; nothing of ``custom_imports`` is imported."""
+    """Read the config and its bases, with overrides; nothing of ``custom_imports`` is imported."""
     refuse_python(path, options or {})
     with told_by_line(path, base="_base_.{}"):
         source = read_source(path)
@@ -115,7 +115,7 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 
 
 def lower(tree: Tree) -> Plan:
-    """What will run. Raises one :class:`~etude.errors.ConfigError` with everything that is wrong."""
+    """Return the plan. Raise one :class:`~etude.errors.ConfigError` with everything that is wrong."""
     plan, findings = survey(tree)
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:

@@ -34,7 +34,7 @@ SyncBatchNorm = nn.SyncBatchNorm
 
 
 def is_norm(layer: nn.Module, exclude: Any = None) -> bool:
-    """Whether ``layer`` normalises; instances of ``exclude`` do not count."""
+    """Return whether ``layer`` normalises; instances of ``exclude`` do not count."""
     if exclude is not None:
         classes = exclude if isinstance(exclude, tuple) else (exclude,)
         if not all(isinstance(cls, type) for cls in classes):
@@ -74,7 +74,7 @@ def load_url(url: str, *args: Any, map_location: Any = None, **kwargs: Any) -> A
 
 
 def set_multi_processing(mp_start_method: str = "fork", opencv_num_threads: int = 0, distributed: bool = False) -> None:
-    """How worker processes start; one thread for each of many workers unless the user said otherwise."""
+    """Set how worker processes start; one thread for each of many workers unless the user said otherwise."""
     if platform.system() != "Windows":
         current = torch.multiprocessing.get_start_method(allow_none=True)
         if current is not None and current != mp_start_method:
@@ -91,7 +91,7 @@ def set_multi_processing(mp_start_method: str = "fork", opencv_num_threads: int 
 
 
 def collect_env() -> dict[str, Any]:
-    """Where this runs: system, Python, torch, devices."""
+    """Describe where this runs: system, Python, torch, devices."""
     env: dict[str, Any] = {"sys.platform": sys.platform, "Python": sys.version.replace("\n", "")}
     env["CUDA available"] = torch.cuda.is_available()
     env["MUSA available"] = False

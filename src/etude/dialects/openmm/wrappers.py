@@ -23,12 +23,12 @@ def add_registry(registry: Any) -> None:
 
 
 def is_wrapper(module: Any) -> bool:
-    """Whether ``module`` is a wrapper, whose ``.module`` is the model that users wrote."""
+    """Return whether ``module`` is a wrapper, whose ``.module`` is the model that users wrote."""
     return isinstance(module, tuple(_CLASSES)) or any(_registered(module, one) for one in _REGISTRIES)
 
 
 def unwrapped(module: Any) -> Any:
-    """What is inside all wrappers."""
+    """Return what is inside all wrappers."""
     while is_wrapper(module):
         module = module.module
     return module

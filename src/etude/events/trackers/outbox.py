@@ -127,7 +127,7 @@ class Outbox:
 
     @property
     def is_done(self) -> bool:
-        """Whether all calls were made and none failed."""
+        """Return whether all calls were made and none failed."""
         return not (self._failed or self.dropped or self._thread.is_alive())
 
     def _is_stuck(self) -> bool:

@@ -92,7 +92,7 @@ def _in_range(tree: Tree, way: Path, value: Any, wanted: Mapping[str, Any]) -> l
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is what the target is called with: no lazy call, and nothing that is filled in later."""
+    """Return whether a value is what the target is called with: no lazy call, and nothing that is filled in later."""
     if isinstance(value, str):
         return "${" not in value and value != "???"
     if isinstance(value, Mapping):
@@ -101,7 +101,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _parameters(target: Any) -> dict[str, Parameter]:
-    """What a target declares, by name, as far as it says of what kind."""
+    """Return what a target declares, by name, as far as it says of what kind."""
     if isinstance(target, str):
         signature = slips.of_name(target)
         return {p.name: p for p in signature.parameters if p.annotation} if signature is not None else {}

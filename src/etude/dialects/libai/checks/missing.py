@@ -35,7 +35,7 @@ def missing_targets(tree: Tree) -> list[Finding]:
 
 
 def _no_module(name: str) -> str:
-    """What a module that is not there was probably meant to be; empty for one that may be, or that nothing is near."""
+    """Suggest what a missing module was probably meant to be; empty for one that may exist, or that nothing is near."""
     if name in sys.modules or name in names.MODULES:
         return ""
     parts = name.split(".")
@@ -69,7 +69,7 @@ def _folders(package: str) -> list[str]:
 
 
 def _has(package: str, word: str) -> bool:
-    """Whether a package speaks of something by itself."""
+    """Return whether a package speaks of something by itself."""
     for folder in _folders(package) if package else ():
         try:
             with open(os.path.join(folder, "__init__.py"), encoding="utf-8") as file:
@@ -81,7 +81,7 @@ def _has(package: str, word: str) -> bool:
 
 
 def _names_in(module: str) -> list[str] | None:
-    """What a module has, where it is one of ours or was imported by the config; None where nobody knows yet."""
+    """Return the names in a module of ours or one that the config imported; None where nobody knows yet."""
     if module in names.MODULES and module not in names.OUT_OF_SCOPE:
         return [name for name in names.MODULES[module] if not name.startswith("_")] or None
     loaded = sys.modules.get(module)

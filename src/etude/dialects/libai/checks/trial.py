@@ -19,7 +19,7 @@ _WAY: Path = ("lr_multiplier",)
 
 
 def unmakeable(tree: Tree) -> list[Finding]:
-    """What the schedules of a config refuse. Only for one in which nothing else is wrong."""
+    """Return what the schedules of a config refuse. Only for one in which nothing else is wrong."""
     return [*_multiplier(tree), *_milestones(tree), *_warmup(tree)]
 
 
@@ -39,7 +39,7 @@ def _multiplier(tree: Tree) -> list[Finding]:
 
 
 def _is_known(node: Any) -> bool:
-    """Whether every call in a multiplier is one of those that come with the engine or with fvcore."""
+    """Return whether every call in a multiplier is one of those that come with the engine or with fvcore."""
     if isinstance(node, list | tuple):
         return all(_is_known(item) for item in node)
     if not isinstance(node, Mapping):

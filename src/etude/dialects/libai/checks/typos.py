@@ -96,7 +96,7 @@ def beside(tree: Tree) -> list[Finding]:
 
 
 def _is_typo(key: str, other: str) -> bool:
-    """Whether one was meant by the other; ``dim1`` and ``dim2``, ``size_h`` and ``size_w`` are two things."""
+    """Return whether one was meant by the other; ``dim1`` and ``dim2``, ``size_h`` and ``size_w`` are two things."""
     if not is_slip(key, other) or min(len(key), len(other)) < 4:
         return False
     differ = [n for n, (a, b) in enumerate(zip(key, other, strict=False)) if a != b] if len(key) == len(other) else []
@@ -114,7 +114,9 @@ def closed(target: str) -> tuple[str, ...] | None:
 
 
 def takes_of_loader(target: Any) -> tuple[str, ...] | None:
-    """What one of our loader builders takes, with what it hands on to torch's ``DataLoader``; None for others."""
+    """Return what one of our loader builders takes, with what it passes on to torch's ``DataLoader``; None for
+    others.
+    """
     if getattr(target, "__module__", "") not in _BUILDERS:
         return None
     return (*inspect.signature(target).parameters, *_OF_TORCH)
@@ -130,7 +132,7 @@ def of_name(target: str) -> scan.Signature | None:
 
 
 def _takes(target: Any) -> tuple[str, ...]:
-    """What a target takes; nothing for one whose signature is closed, which is compared with it elsewhere."""
+    """Return what a target takes; nothing for one whose signature is closed, which is compared elsewhere."""
     if isinstance(target, str):
         signature = of_name(target)
         if signature is None or not signature.open:

@@ -29,7 +29,7 @@ def wrong_values(tree: Tree) -> list[Finding]:
 
 
 def _together(tree: Tree) -> list[Finding]:
-    """What only another value, another file or the schedulers' own rule makes wrong."""
+    """Find values that only another value, another file or the schedulers' own rule makes wrong."""
     found = []
     micro, total = (tree.get("train", key) for key in ("train_micro_batch_size", "global_batch_size"))
     if isinstance(micro, int) and isinstance(total, int) and micro > 0 and total % micro:
@@ -58,7 +58,7 @@ def missing_weights(tree: Tree) -> list[Finding]:
 
 
 def misfit(value: Any, wanted: Mapping[str, Any]) -> str:
-    """What is wrong with a value that a schema describes; empty where nothing is."""
+    """Describe what is wrong with a value that a schema describes; empty where nothing is."""
     if value is None or (isinstance(value, str) and "${" in value):
         return ""
     if "enum" in wanted:

@@ -19,8 +19,8 @@ def configurable(init_func: Callable[..., Any] | None = None, *, from_config: Ca
 
 
 def is_configurable(target: Any) -> bool:
-    """Whether ``target`` takes its arguments from a ``cfg`` as well: a class or function under ``@configurable``, ours
-    or the originals'."""
+    """Return whether ``target`` takes its arguments from a ``cfg`` as well: a class or function under
+    ``@configurable``, ours or the originals'."""
     wrapped = getattr(target, "__init__", None) if inspect.isclass(target) else target
     return hasattr(wrapped, "__wrapped__") and hasattr(target, "from_config")
 

@@ -34,5 +34,5 @@ def is_dict_config(value: Any) -> bool:
 
 
 def is_list_config(value: Any) -> bool:
-    """Whether ``value`` is one of OmegaConf's sequences."""
+    """Return whether ``value`` is one of OmegaConf's sequences."""
     return type(value).__name__ in ("ListConfig", "TupleConfig")

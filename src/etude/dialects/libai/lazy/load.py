@@ -35,7 +35,7 @@ class LazyConfig:
 
     @classmethod
     def load(cls, filename: str, keys: Keys = None) -> Any:
-        """What the file says: all its mappings, or the values under ``keys`` (of any type).
+        """Load a config file: all its mappings, or the values under ``keys`` (of any type).
 
         Without ``keys`` a Python file gives the mappings and OmegaConf lists whose names do not begin with ``_``.
         """

@@ -54,7 +54,7 @@ def explain_lookup_error(arriving: Exception, error: Exception, cfg: Any, target
 
 
 def way_in(cfg: Any) -> Path:
-    """Where a node stands in the config that it belongs to; empty for one that belongs to none."""
+    """Return the path of a node in its config; empty for one that belongs to none."""
     key_in_parent = getattr(cfg, "_key", None)
     key = key_in_parent() if key_in_parent is not None else None
     return (*way_in(cfg._get_parent()), key) if key is not None else ()

@@ -39,7 +39,7 @@ class Origins:
         return found
 
     def place(self, way: Path) -> Place:
-        """Where the value at ``way`` was written, or the nearest one above it."""
+        """Return where the value at ``way`` was written, or the nearest one above it."""
         places = self.places()
         return next((places[way[:n]] for n in range(len(way), 0, -1) if way[:n] in places), NOWHERE)
 

@@ -237,7 +237,7 @@ class _Value:
         return _typed(raw)
 
     def _interpolation(self) -> int | None:
-        """Where the ``${…}`` that begins here ends; braces inside are counted."""
+        """Return where the ``${…}`` that begins here ends; braces inside are counted."""
         if not self.text.startswith("${", self.at):
             return None
         depth = 0

@@ -107,7 +107,7 @@ def _wrapped(head: str, flat: str, tail: str, indent: int) -> str:
 
 
 def _brackets(node: ast.expr) -> tuple[str, list[tuple[str, ast.expr]], str]:
-    """What opens, what stands inside (label and value), what closes; nothing inside means nothing to open."""
+    """Return what opens, what stands inside (label and value), what closes; nothing inside means nothing to open."""
     if isinstance(node, ast.Call):
         items = [("", item) for item in node.args]
         items += [(f"{word.arg}=" if word.arg else "**", word.value) for word in node.keywords]

@@ -62,7 +62,7 @@ def _name_targets(node: Any) -> None:
 
 
 def _loads_again(text: str) -> bool:
-    """Whether what was just written can be read; the text is our own, so its tags may be followed."""
+    """Return whether what was just written can be read; the text is our own, so its tags may be followed."""
     try:
         dict_config(yaml.unsafe_load(text))
     except Exception:

@@ -76,7 +76,7 @@ def _refuse_shortening(plan: Plan) -> None:
 
 @contextmanager
 def _told_in_words() -> Iterator[None]:
-    """What LiBai's parts refuse, as users of its scripts know it, is no fault of the engine."""
+    """Report what LiBai's parts refuse as a user's mistake, not as a fault of the engine."""
     try:
         yield
     except Exception as error:
@@ -87,7 +87,7 @@ def _told_in_words() -> Iterator[None]:
 
 
 def _adjust(cfg: Any, options: Options, extras: Mapping[str, Any], arguments: Namespace) -> None:
-    """What the command line says for this run only."""
+    """Apply what the command line says for this run only."""
     if options.folder is not None:
         cfg.train.output_dir = str(options.folder)
     if options.resume:

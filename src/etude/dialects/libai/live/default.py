@@ -99,7 +99,7 @@ class DefaultTrainer(TrainerBase):
             position.begin_at(self.train_loader, seen)
 
     def _seen(self, cfg: Any, steps: int) -> dict[str, Any]:
-        """What this process has drawn of the data before."""
+        """Return what this process has drawn of the data before."""
         known = self._resume.data() if self._resume is not None else {}
         return {"batches": self.start_iter * (steps if cfg.graph.enabled else 1), **known}
 
@@ -299,7 +299,7 @@ class DefaultTrainer(TrainerBase):
     def get_batch(
         cls, data: Any, input_placement_device: str | None = None, mixup_func: Callable[..., Any] | None = None
     ) -> dict[str, Any]:
-        """What the model's ``forward`` is called with: the fields of a batch, on their device."""
+        """Return what the model's ``forward`` is called with: the fields of a batch, on their device."""
         return to_device(data, input_placement_device, mixup_func)
 
     @classmethod
@@ -361,7 +361,7 @@ def _require_samples(loaders: Sequence[Any]) -> None:
 
 
 def _numbers_of_samples(train: Any) -> list[int]:
-    """How many samples training, validation and test will draw."""
+    """Return how many samples training, validation and test will draw."""
     evaluation = train.evaluation
     rounds = train.train_iter // evaluation.eval_period + 1 if evaluation.enabled else 1
     each = int(evaluation.eval_iter if evaluation.enabled else 1) * train.test_micro_batch_size
@@ -396,6 +396,6 @@ def _accepts(loader: Any, key: str) -> bool:
 
 @cache
 def _takes_device(run_step: Callable[..., Any]) -> bool:
-    """Whether a trainer's ``run_step`` takes the device too, or only ``get_batch`` as the tutorial writes it."""
+    """Return whether a trainer's ``run_step`` takes the device too, or only ``get_batch`` as the tutorial writes it."""
     parameters = list(inspect.signature(run_step).parameters.values())
     return len(parameters) > 2 or any(p.kind is p.VAR_POSITIONAL for p in parameters)

@@ -75,7 +75,7 @@ def check_batch_size(cfg: Any) -> None:
 
 
 def place_input(cfg: Any, logger: logging.Logger) -> None:
-    """Where there is no CUDA, ``input_placement_device="cuda"`` (the default) becomes the CPU, and that is said."""
+    """Turn ``input_placement_device="cuda"`` (the default) into the CPU where there is no CUDA, and say so."""
     wanted = try_get_key(cfg, "train.input_placement_device", default="cuda")
     if str(wanted).startswith("cuda") and not torch.cuda.is_available():
         cfg.train.input_placement_device = "cpu"
@@ -90,7 +90,7 @@ def seed_all(seed: int) -> None:
 
 
 def fast_dev_run(cfg: Any) -> None:
-    """What ``--fast-dev-run`` changes: 20 iterations, an evaluation after 10, a line for each."""
+    """Apply ``--fast-dev-run``: 20 iterations, an evaluation after 10, a line for each."""
     cfg.train.train_epoch = 0
     cfg.train.train_iter = 20
     cfg.train.evaluation.eval_period = 10

@@ -57,7 +57,7 @@ class HookBase:
         """After each iteration."""
 
     def _finish_step(self) -> None:
-        """What a resumed run has still to do of the iteration in which its checkpoint was written."""
+        """Do what a resumed run has left to do of the iteration in which its checkpoint was written."""
 
 
 class TrainerBase:
@@ -168,7 +168,9 @@ class TrainerBase:
                 raise
 
     def _samples_per_iteration(self) -> int | None:
-        """What one iteration sees; in eager mode that is a micro-batch of every process, not the global batch."""
+        """Return what one iteration sees; in eager mode that is a micro-batch of every process, not the global
+        batch.
+        """
         own = getattr(self, "global_batch_size", None)
         if own is not None:
             return int(own)

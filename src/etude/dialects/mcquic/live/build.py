@@ -87,7 +87,7 @@ def build(plan: Plan, options: Options) -> Run:
 
 
 def _config(plan: Plan, options: Options) -> Config:
-    """What the file says, with what the command line asked to be different."""
+    """Read the file, with the changes from the command line."""
     config = Config.deserialize(dict(plan.source))
     if options.extras.get("fast_dev_run"):
         config.train.saveDir = tempfile.mkdtemp(prefix="etude-try-")

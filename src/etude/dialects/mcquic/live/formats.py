@@ -57,7 +57,7 @@ class EMATracker(nn.Module):
 
 
 def versionCheck(given: str) -> bool:
-    """Whether a file of this version can be read; a newer one is a ValueError."""
+    """Return whether a file of this version can be read; a newer one is a ValueError."""
     theirs, ours = _numbers(given), _numbers(VERSION)
     if theirs > ours:
         raise ValueError(f"Version too new. Given {'.'.join(map(str, theirs))}, but I'm {VERSION} now.")

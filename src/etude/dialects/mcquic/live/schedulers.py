@@ -175,7 +175,7 @@ class CosineAnnealingWarmupRestarts(LRScheduler):
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def _jump(self, epoch: int) -> None:
-        """Where the cycles would stand at ``epoch``."""
+        """Return where the cycles would stand at ``epoch``."""
         first, mult = self.first_cycle_steps, self.cycle_mult
         if epoch < first:
             self.cycle, self.step_in_cycle, self.cur_cycle_steps = 0, epoch, first

@@ -202,7 +202,7 @@ class Trainer(Restorable):
         fit(self.run)
 
     def _find_place(self) -> None:
-        """Where a checkpoint stood: in the middle of the data, with the generators as they were."""
+        """Go to where a checkpoint stood: in the middle of the data, with the generators as they were."""
         exact, self._restored = self._restored, {}
         position = exact.get("position", {})
         if position.get("within"):

@@ -77,7 +77,7 @@ def build(plan: Plan, options: Options) -> Run:
 
 
 def _require_files(cfg: Any, plan: Plan) -> None:
-    """What the run begins with is there, before anything is built."""
+    """Check that the files a run begins with exist, before anything is built."""
     for key in ("resume_from", "load_from"):
         file = cfg.get(key)
         if is_missing(file):
@@ -130,7 +130,7 @@ class Training:
 
 
 def _tell_length(run: Run, wired: Wired) -> None:
-    """How long the run will be, for those who look at it before it starts."""
+    """Set how long the run will be, for those who look at it before it starts."""
     runner = wired.runner
     run.max_epochs = wired.args.get("max_epochs", runner.max_epochs)
     run.data = {mode: loader for (mode, _), loader in zip(wired.workflow, wired.loaders, strict=False)}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mapping[str, Any]:
-    """What the evaluation of a run would find, on ``split`` in place of the validation data."""
+    """Evaluate a run on ``split`` in place of the validation data."""
     source: dict[str, Any] = copy.deepcopy(dict(plan.source))
     data = source["data"]
     data["val"] = data[split]

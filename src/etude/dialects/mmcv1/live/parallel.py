@@ -225,7 +225,7 @@ class MMDistributedDataParallel(_Steps, DistributedDataParallel):
 
 
 def is_module_wrapper(module: nn.Module) -> bool:
-    """Whether the model proper is ``module.module``."""
+    """Return whether the model proper is ``module.module``."""
     return is_wrapper(module)
 
 

@@ -67,7 +67,7 @@ class _Stage:
             runner.save_checkpoint = self._save
 
     def _acts(self, hook: Hook) -> Acts:
-        """What of a hook is really called: schedules, and rules of what is due with their work taken out."""
+        """Return what of a hook is really called: schedules, and rules of what is due with their work taken out."""
         if isinstance(hook, _SCHEDULES):
             return {stage: hook.method_for(stage) for stage in Hook.stages if hook.acts_at(stage)}
         if not isinstance(hook, _UNDERSTOOD):
@@ -209,7 +209,7 @@ def _note_what_is_not_told(runner: Any, record: Record) -> None:
 
 
 def _only_noted(hook: Hook) -> bool:
-    """Whether some stage of the hook is the user's code, and none of a policy's."""
+    """Return whether some stage of the hook is the user's code, and none of a policy's."""
     return not isinstance(hook, _SCHEDULES) and not all(map(_is_ours, _stage_methods(hook)))
 
 

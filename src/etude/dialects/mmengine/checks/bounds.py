@@ -108,7 +108,7 @@ def _weights(low: Lowering) -> None:
 
 
 def _epochs_among_iterations(low: Lowering) -> None:
-    """What counts epochs in a run by iterations, which is one long epoch: it comes at the end, if at all."""
+    """Find what counts epochs in a run by iterations, which is one long epoch: it comes at the end, if at all."""
     given = low.tree.get("train_cfg")
     if not isinstance(given, Mapping):
         return

@@ -89,7 +89,7 @@ class Components:
                 self._averaged(path[:-1], self.low.tree.get(*path[:-1]))
 
     def _averaged(self, path: Path, value: Mapping[Any, Any]) -> None:
-        """What ``EMAHook`` does not take itself goes to the averaged model."""
+        """Pass what ``EMAHook`` does not take itself to the averaged model."""
         name = value.get("ema_type", "ExponentialMovingAverage")
         self._name((*path, "ema_type"), name, ("AVERAGED",))
         targets = self.target(name, ("MODELS",)), self.target("EMAHook", ("HOOKS",))
@@ -239,7 +239,7 @@ class Components:
         )
 
     def _knows_all_names(self) -> bool:
-        """Whether sources show everything that is registered when this config runs."""
+        """Return whether sources show everything that is registered when this config runs."""
         scope = self.low.tree.get("default_scope") or "mmengine"
         return imports.is_served("mmengine") and imports.is_served(str(scope)) and reads_all(self.low)
 
@@ -272,8 +272,8 @@ class Components:
     def _required(
         self, path: Path, value: Mapping[Any, Any], signature: scan.Signature, name: str, tables: tuple[str, ...] | None
     ) -> None:
-        """What a class needs. Of parts in a part only those are asked for that nobody is known to complete: settings
-        like ``norm_cfg`` get the rest where they are used."""
+        """Return what a class needs. Of parts in a part only those are asked for that nobody is known to complete:
+        settings like ``norm_cfg`` get the rest where they are used."""
         if tables is None and (self._is_completed(path) or str(path[-1]).endswith("_cfg")):
             return
         given = _GIVEN.get(tables[0], ()) if tables else ()

@@ -45,7 +45,7 @@ def first_result(low: Lowering, tables: Mapping[str, Mapping[str, str]], words: 
 
 
 def missing_result(word: str, wanted: str, metrics: Mapping[str, Any]) -> tuple[str, str]:
-    """What to say when a validation did not give what ``word`` asks for, and the hint."""
+    """Return the message when a validation did not give what ``word`` asks for, and the hint."""
     near = nearest(wanted, [str(name) for name in metrics])
     hint = f"did you mean {near!r}?" if near else f"it gave {', '.join(map(str, metrics))}"
     return f"{word} is {wanted!r}, which the validation did not give", hint
@@ -74,7 +74,7 @@ def _names(components: Components) -> tuple[set[str], bool]:
 
 
 def _names_of(components: Components, metric: Mapping[Any, Any]) -> list[str] | None:
-    """What one metric gives, in its order; None where its source does not say."""
+    """Return the names that one metric gives, in its order; None where its source does not say."""
     folders = components.low.folders
     found = scan.class_of(components.target(metric.get("type"), _TABLES), folders=folders)
     if found is None:

@@ -14,7 +14,7 @@ def is_mps_available() -> bool:
 
 
 def _has(name: str) -> bool:
-    """Whether torch was extended by a device of that name and it is there."""
+    """Return whether torch was extended by a device of that name and it is there."""
     module = getattr(torch, name, None)
     return module is not None and bool(module.is_available())
 

@@ -20,12 +20,12 @@ KEY = "etude"
 
 
 def new_id() -> str:
-    """What tells one save from any other."""
+    """Return an id that tells one save from any other."""
     return uuid.uuid4().hex
 
 
 def share_of(runner: Any) -> dict[str, Any]:
-    """What this process alone knows."""
+    """Return what this process alone knows."""
     loop = runner.train_loop
     passes = getattr(loop, "passes", None)
     return {
@@ -116,7 +116,7 @@ def _stateful(hooks: list[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def unfinished(wrapper: Any) -> dict[str, Any]:
-    """How many batches were differentiated and, inside a group, what they have added up to."""
+    """Return how many batches were differentiated and, inside a group, what they have added up to."""
     count = getattr(wrapper, "inner_count", None)
     if count is None or wrapper.should_update():
         return {"count": count}

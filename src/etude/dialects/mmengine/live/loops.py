@@ -103,7 +103,7 @@ class _TrainLoop(BaseLoop):
 
     @property
     def stopping(self) -> bool:
-        """Whether a hook, or a signal to the process, asked for the end."""
+        """Return whether a hook, or a signal to the process, asked for the end."""
         return self.stop_training or self.core.stopping is not None
 
     def _step(self, batch_idx: int, data_batch: Any) -> None:
@@ -235,7 +235,7 @@ class EpochBasedTrainLoop(_TrainLoop):
         self._epoch += 1
 
     def _batches_done(self) -> int:
-        """How many batches of this epoch were trained on before; not 0 only after a resume from the middle."""
+        """Return how many batches of this epoch were trained on before; not 0 only after a resume from the middle."""
         length = len(self.dataloader)
         number, first = self.passes.current or (self._epoch, self._epoch * length)
         ahead = self._iter - first if number == self._epoch else 0

@@ -206,7 +206,7 @@ class ValLosses:
 
 
 def _scalars(name: str, value: Any) -> list[torch.Tensor]:
-    """What is averaged: of a list each of its losses, while training takes their sum."""
+    """Return what is averaged: of a list each of its losses, while training takes their sum."""
     if isinstance(value, torch.Tensor):
         return [value.detach().mean()]
     if isinstance(value, list | tuple):

@@ -121,7 +121,7 @@ class _Stage:
 
 
 def _acts(hook: Hook, runner: Any, record: Record) -> Acts:
-    """What of a hook is really called: the schedules, and rules of what is due with their work taken out."""
+    """Return what of a hook is really called: the schedules, and rules of what is due with their work taken out."""
     if type(hook) in (ParamSchedulerHook, SimSiamHook):
         return {name: getattr(hook, name) for name in _TRAINING if acts_at(hook, name)}
     if type(hook) is LoggerHook:

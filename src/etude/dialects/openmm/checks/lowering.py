@@ -50,7 +50,7 @@ class Lowering:
 
     @property
     def has_unread_modules(self) -> bool:
-        """Whether the config imports modules whose sources cannot be found."""
+        """Return whether the config imports modules whose sources cannot be found."""
         return self._unread
 
     # -- specs ---------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class Lowering:
         self._tell(Finding(str(at), message, hint, "warning"))
 
     def has_error(self, path: Path) -> bool:
-        """Whether a mistake was reported this very key; a second one about it would only confuse."""
+        """Return whether a mistake was reported this very key; a second one about it would only confuse."""
         return self.tree.places.get(path) in self._wrong
 
     def _tell(self, finding: Finding) -> None:
@@ -179,7 +179,7 @@ class Lowering:
                 yield from scan.reached(module, source.file, folders=self.folders)
 
     def _by_user(self) -> dict[tuple[str, str], str]:
-        """What the user's modules register: (table, name) → ``module:attr``."""
+        """Return what the user's modules register: (table, name) → ``module:attr``."""
         found: dict[tuple[str, str], str] = {}
         for source in self.sources():
             found.update({(entry.table, entry.name): entry.target for entry in scan.registered(source)})

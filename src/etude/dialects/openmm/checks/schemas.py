@@ -70,7 +70,7 @@ def of_class(
     types: Mapping[str, Any] | None = None,
     own: Own | None = None,
 ) -> tuple[dict[str, Any], list[str], bool] | None:
-    """What ``module:Class`` takes: argument → schema, the required ones, and whether it takes others too.
+    """Return what ``module:Class`` takes: argument → schema, the required ones, and whether it takes others too.
 
     ``given`` are arguments that a config does not write, ``types`` better schemas for some of them.
     """

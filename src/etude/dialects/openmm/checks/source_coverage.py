@@ -13,7 +13,9 @@ _IMPORTING = ("import_module", "__import__", "iter_modules", "walk_packages")
 
 
 def reads_all(low: Lowering) -> bool:
-    """Whether every module that the config imports can be read, and registers what it has where that can be seen."""
+    """Return whether every module that the config imports can be read, and registers what it has where that can be
+    seen.
+    """
     sources = list(low.sources())
     tops = {source.module.partition(".")[0] for source in sources} | {source.module for source in sources}
     foreign = {top for source in sources for top in _imported_tops(source)} - INSTALLED - tops
@@ -27,7 +29,7 @@ def reads_all(low: Lowering) -> bool:
 
 
 def _imports_late(source: scan.Source) -> bool:
-    """Whether a file imports by a function, which may bring in modules that its top does not show."""
+    """Return whether a file imports by a function, which may bring in modules that its top does not show."""
     top = {id(statement) for statement in scan.statements(source.body)}
     for node in [node for statement in source.body for node in ast.walk(statement)]:
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in top and not _is_known(node):
@@ -38,7 +40,7 @@ def _imports_late(source: scan.Source) -> bool:
 
 
 def _is_known(node: ast.Import | ast.ImportFrom) -> bool:
-    """Whether an import brings in nothing that registers parts: the standard library, torch, what is served."""
+    """Return whether an import brings in nothing that registers parts: the standard library, torch, what is served."""
     tops = list(_tops(node))
     return bool(tops) and all(top in INSTALLED or imports.is_served(top) for top in tops)
 

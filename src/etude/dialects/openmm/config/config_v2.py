@@ -118,7 +118,9 @@ class Config(ConfigBase):
 
     @staticmethod
     def diff(cfg1: Any, cfg2: Any) -> str:
-        """What differs between the texts of two configs (or config files), line by line; in colour on a terminal."""
+        """Return the differences between the texts of two configs (or config files), line by line; in colour on a
+        terminal.
+        """
         from rich.console import Console
         from rich.text import Text
 

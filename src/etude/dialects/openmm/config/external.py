@@ -35,14 +35,14 @@ def _get_package_and_cfg_path(cfg_path: str) -> tuple[str, str]:
 
 
 def _get_external_cfg_base_path(package_path: str, cfg_name: str) -> str:
-    """Where a package keeps the config ``cfg_name``."""
+    """Return where a package keeps the config ``cfg_name``."""
     path = os.path.join(package_path, ".mim", "configs", cfg_name)
     check_file_exist(path)
     return path
 
 
 def _get_cfg_metainfo(package_path: str, cfg_path: str) -> dict[str, Any]:
-    """What the model index of a package says of a config; of several entries, the first."""
+    """Return what the model index of a package says of a config; of several entries, the first."""
     found: dict[str, Any] = {}
     for file in load(os.path.join(package_path, ".mim", "model-index.yml"))["Import"]:
         for model in load(os.path.join(package_path, ".mim", file))["Models"]:

@@ -29,12 +29,12 @@ class Node:
 
     @property
     def forced(self) -> bool:
-        """Whether something inside must be broken wherever it stands."""
+        """Return whether something inside must be broken wherever it stands."""
         return self.kind == "column" or any(part.forced for part in self.parts)
 
     @property
     def broken(self) -> bool:
-        """Whether something inside is broken once the statement does not stand on one line."""
+        """Return whether something inside is broken once the statement does not stand on one line."""
         several = self.kind == "mapping" and len(self.parts) > 1
         return several or self.kind == "column" or any(part.broken for part in self.parts)
 

@@ -175,7 +175,7 @@ def _handler(file: Any, file_format: str | None) -> BaseFileHandler:
 def load(
     file: Any, file_format: str | None = None, file_client_args: Any = None, backend_args: Any = None, **kwargs: Any
 ) -> Any:
-    """What a json, yaml or pickle file holds. ``file``: a path, an address, or an open file."""
+    """Load a json, yaml or pickle file. ``file``: a path, an address, or an open file."""
     handler = _handler(file, file_format)
     if hasattr(file, "read"):
         return handler.load_from_fileobj(file, **kwargs)
@@ -360,7 +360,7 @@ def _args(file_client_args: Any, backend_args: Any) -> Any:
 
 
 def set_default(value: Any) -> Any:
-    """What json cannot say by itself: sets, ranges, and numbers of numpy."""
+    """Convert what json cannot say by itself: sets, ranges, and numbers of numpy."""
     if isinstance(value, set | range):
         return list(value)
     if hasattr(value, "tolist"):

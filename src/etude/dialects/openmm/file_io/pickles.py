@@ -25,7 +25,7 @@ class RefusedPickle(DataError):
 
 
 def load(file: Any, **kwargs: Any) -> Any:
-    """What the open ``file`` holds; ``kwargs`` are those of :func:`pickle.load`."""
+    """Load the open ``file``; ``kwargs`` are those of :func:`pickle.load`."""
     if trust.is_given():
         return pickle.load(file, **kwargs)
     return _Unpickler(file, **kwargs).load()

@@ -25,7 +25,7 @@ class BaseStorageBackend(ABC):
 
     @property
     def allow_symlink(self) -> bool:
-        """Whether files here can be linked."""
+        """Return whether files here can be linked."""
         return self._allow_symlink
 
     @property

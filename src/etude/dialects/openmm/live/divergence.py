@@ -20,7 +20,7 @@ def _is_lost(value: Any) -> bool:
 
 
 def way_back(folders: Collection[str], lengths: Mapping[str, int], *, began: int, most: int, flag: str) -> str:
-    """What to do about a loss that is lost since iteration ``began``.
+    """Describe what to do about a loss that is lost since iteration ``began``.
 
     ``lengths`` are the iterations that a file's number counts, by the template of its name; all but the newest ``most``
     files are removed, none where that is not positive. ``flag`` resumes from one.

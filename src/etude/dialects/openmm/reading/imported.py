@@ -27,7 +27,7 @@ class Imported:
 
 
 def imported_by(files: Mapping[str, str]) -> list[Imported]:
-    """What the config files (path → text) import for use as types, bases left out."""
+    """Return what the config files (path → text) import for use as types, bases left out."""
     return [entry for file, text in files.items() if file.endswith(".py") for entry in _imported(file, text)]
 
 
@@ -39,7 +39,7 @@ def broken_imports(files: Mapping[str, str]) -> list[Finding]:
 
 
 def missing_name(module: str, name: str, folders: tuple[str, ...]) -> tuple[str, str] | None:
-    """What is wrong with ``name`` of ``module``, and what was probably meant; None where nothing is, as far as
+    """Describe what is wrong with ``name`` of ``module``, and what was probably meant; None where nothing is, as far as
     sources tell."""
     served = imports.served_names(module)
     if served is not None:

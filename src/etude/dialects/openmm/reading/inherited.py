@@ -96,7 +96,7 @@ def _move(low: Lowering, path: Path, to: Place, *, reported: bool) -> None:
 
 
 def _changed_by(tree: Tree, path: Path) -> Place | None:
-    """Where a value was changed that an older file had set."""
+    """Return where a value was changed that an older file had set."""
     entries = tree.history.get(path, [])
     return entries[-1][0] if len(entries) > 1 and entries[-1][1] != entries[-2][1] else None
 

@@ -74,7 +74,7 @@ class LazyObject(_StandIn):
         return f"{self.module}.{self._imported}" if self._imported else self.module
 
     def build(self) -> Any:
-        """What this stands for, imported now."""
+        """Return what this stands for, imported now."""
         try:
             for name in [self._module] if isinstance(self._module, str) else self._module:
                 module = importlib.import_module(name)
@@ -107,7 +107,7 @@ class LazyAttr(_StandIn):
         return f"{self.module}.{self.name}"
 
     def build(self) -> Any:
-        """What this stands for, imported now."""
+        """Return what this stands for, imported now."""
         found = self.source.build()
         try:
             return attribute_of(found, self.name)
@@ -131,7 +131,7 @@ def read_base() -> Iterator[None]:
 
 
 def built(value: Any) -> Any:
-    """What a stand-in stands for; any other value as it is."""
+    """Return what a stand-in stands for; any other value as it is."""
     return value.build() if isinstance(value, LAZY) else value
 
 

@@ -55,7 +55,7 @@ def _is_foreign_from(node: ast.ImportFrom) -> bool:
 
 
 def is_builtin(module: str) -> bool:
-    """Whether a config may really import this module: the standard library and the config module itself."""
+    """Return whether a config may really import this module: the standard library and the config module itself."""
     return module in CONFIG_HOMES.values() or module.split(".")[0] in sys.stdlib_module_names
 
 

@@ -149,7 +149,7 @@ def over(child: Places, base: Places, values: dict[Any, Any]) -> Places:
 
 
 def value_at(values: Any, path: Path) -> Any:
-    """What stands at ``path``; None where nothing does."""
+    """Return what stands at ``path``; None where nothing does."""
     for part in path:
         try:
             values = dict.get(values, part) if isinstance(values, dict) else values[part]

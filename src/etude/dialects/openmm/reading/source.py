@@ -87,7 +87,7 @@ def near_files(path: str, endings: tuple[str, ...] = SUFFIXES) -> str:
 
 
 def is_missing(file: Any) -> bool:
-    """Whether a checkpoint is a file that is not there; what has a scheme lies elsewhere."""
+    """Return whether a checkpoint is a file that is not there; what has a scheme lies elsewhere."""
     return isinstance(file, str) and bool(file) and "://" not in file and not os.path.exists(os.path.expanduser(file))
 
 
@@ -165,7 +165,7 @@ def _from_base(base: Any, dotted: str, path: str) -> Any:
 
 
 def own_values(text: str, path: str, base: Any = None) -> dict[Any, Any]:
-    """What the file itself says. Python is run, with ``_base_`` as the united bases when they are given."""
+    """Return what the file itself says. Python is run, with ``_base_`` as the united bases when they are given."""
     if not path.endswith(".py"):
         return _data_values(text, path)
     namespace: dict[str, Any] = {"__file__": path, "__name__": "__config__"}

@@ -92,7 +92,7 @@ def _on_line_of(pattern: str, text: str, path: str) -> Iterator[None]:
 
 
 def _places_of(where: places.Places, path: str) -> Callable[[str], str]:
-    """Where a file writes a key: its line, else that of the nearest key above."""
+    """Return where a file writes a key: its line, else that of the nearest key above."""
     lines = {".".join(map(str, way)): place.line for way, place in where.items()}
 
     def place(dotted: str) -> str:

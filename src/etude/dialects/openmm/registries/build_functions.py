@@ -81,7 +81,7 @@ def build_scheduler_from_cfg(cfg: Any, registry: Registry, default_args: Any = N
 
 
 def traverse_registry_tree(registry: Registry, verbose: bool = True) -> list[dict[str, Any]]:
-    """How many entries each node of the tree has, from the root down, and where they are defined."""
+    """Count the entries of each node of the tree, from the root down, and say where they are defined."""
     infos = list(_walk(registry.root))
     if verbose:
         for info in infos:

@@ -67,7 +67,7 @@ class ManagerMixin(metaclass=ManagerMeta):
 
     @classmethod
     def check_instance_created(cls, name: str) -> bool:
-        """Whether there is an instance called ``name``."""
+        """Return whether there is an instance called ``name``."""
         return name in cls._instance_dict
 
     @property

@@ -72,7 +72,7 @@ class RegistryTree:
 
     @property
     def registered(self) -> dict[str, Any]:
-        """What has been registered so far, without what is imported only when it is asked for."""
+        """Return what has been registered so far, without what is imported only when it is asked for."""
         return self._module_dict
 
     @property
@@ -96,7 +96,7 @@ class RegistryTree:
         return remedy(key.rpartition(".")[2], self.known())
 
     def build(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        """What ``cfg`` asks for, by this registry's build function."""
+        """Build what ``cfg`` asks for, by this registry's build function."""
         return self.build_func(cfg, *args, **kwargs, registry=self)
 
     def _own(self, key: str) -> Any:

@@ -58,7 +58,7 @@ for _name in ("Sequential", "ModuleList", "ModuleDict"):
 
 
 def count_registered_modules(save_path: str | None = None, verbose: bool = True) -> dict[str, Any]:
-    """What every root registry holds; with ``save_path`` also as ``modules_statistic_results.json`` there."""
+    """Return what every root registry holds; with ``save_path`` also as ``modules_statistic_results.json`` there."""
     result: dict[str, Any] = {
         "scan_date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S"),
         "registries": _infos(ROOTS, verbose),

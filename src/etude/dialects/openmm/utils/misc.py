@@ -43,7 +43,7 @@ tuple_cast = functools.partial(iter_cast, return_type=tuple)
 
 
 def is_seq_of(seq: Any, expected_type: Any, seq_type: type | None = None) -> bool:
-    """Whether ``seq`` is a sequence (of ``seq_type``) whose items are all of ``expected_type``."""
+    """Return whether ``seq`` is a sequence (of ``seq_type``) whose items are all of ``expected_type``."""
     if seq_type is not None and not isinstance(seq_type, type):
         raise AssertionError("seq_type must be a type")
     wanted: Any = seq_type or Sequence
@@ -218,7 +218,7 @@ def deprecated_function(since: str, removed_in: str, instructions: str) -> Calla
 
 
 def is_method_overridden(method: str, base_class: type, derived_class: Any) -> bool:
-    """Whether ``derived_class`` (or the class of that object) has its own ``method``."""
+    """Return whether ``derived_class`` (or the class of that object) has its own ``method``."""
     if not isinstance(base_class, type):
         raise AssertionError("base_class doesn't accept instance, Please pass class instead.")
     cls = derived_class if isinstance(derived_class, type) else type(derived_class)
@@ -244,7 +244,7 @@ def apply_to(data: Any, expr: Callable[[Any], bool], apply_func: Callable[[Any],
 
 
 def get_object_from_string(obj_name: str) -> Any:
-    """What ``package.module.attribute`` leads to, or None. A function wins over a module of the same name."""
+    """Return what ``package.module.attribute`` leads to, or None. A function wins over a module of the same name."""
     parts = obj_name.split(".")
     if len(parts) < 2 or not all(parts):
         return None

@@ -9,7 +9,7 @@ from importlib import metadata
 
 
 def is_installed(package: str) -> bool:
-    """Whether ``package`` (a distribution or an import name) is there."""
+    """Return whether ``package`` (a distribution or an import name) is there."""
     try:
         metadata.distribution(package)
     except metadata.PackageNotFoundError:

@@ -13,7 +13,7 @@ def is_filepath(x: Any) -> bool:
 
 
 def is_abs(path: str) -> bool:
-    """Whether ``path`` is absolute, or an address in a store (``s3://``, ``http://`` …)."""
+    """Return whether ``path`` is absolute, or an address in a store (``s3://``, ``http://`` …)."""
     return os.path.isabs(path) or path.startswith(("http://", "https://", "s3://", "petrel://"))
 
 

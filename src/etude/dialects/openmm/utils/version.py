@@ -60,7 +60,7 @@ def get_git_hash(fallback: str = "unknown", digits: int | None = None) -> str:
 
 
 def _minimal_ext_cmd(cmd: list[str]) -> bytes:
-    """What a command prints, in an environment that says nothing of languages."""
+    """Return what a command prints, in an environment that says nothing of languages."""
     environment = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "HOME") if name in os.environ}
     environment.update(LANGUAGE="C", LANG="C", LC_ALL="C")
     return subprocess.run(cmd, capture_output=True, env=environment, check=False).stdout

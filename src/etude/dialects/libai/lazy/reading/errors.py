@@ -26,7 +26,7 @@ _NO_NAME = re.compile(r"cannot import name '(\w+)'")
 
 
 def as_config_error(error: Exception) -> EtudeError:
-    """What to say instead of ``error``; itself where nobody knows better."""
+    """Return what to report instead of ``error``; itself where nobody knows better."""
     known = getattr(error, "etude_reported", None)
     return known if known is not None else error if isinstance(error, EtudeError) else ConfigError(says(error))
 
@@ -67,7 +67,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def is_users(filename: str) -> bool:
-    """Whether a file is the user's, and not Étude's, Python's or an installed package's."""
+    """Return whether a file is the user's, and not Étude's, Python's or an installed package's."""
     return not filename.startswith((_OURS, "<frozen", sys.base_prefix)) and "site-packages" not in filename
 
 
@@ -87,7 +87,7 @@ def says(error: Exception) -> str:
 
 
 def _places(error: Exception, path: str) -> tuple[str, str]:
-    """Where it went wrong, and which line of ``path`` led there when that was in another file."""
+    """Return where it went wrong, and which line of ``path`` led there when that was in another file."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     steps = [f"{display(frame.filename)}:{frame.lineno}" for frame in frames]
     syntax, mark = _syntax(error), getattr(error, "problem_mark", None)
@@ -111,7 +111,7 @@ def _syntax(error: BaseException) -> SyntaxError | None:
 
 
 def hint_of(error: Exception) -> str:
-    """What was probably meant, as far as the exception lets one know."""
+    """Suggest what was probably meant, as far as the exception lets one know."""
     own: str | None = getattr(error, "etude_hint", None)
     if own is not None:
         return own

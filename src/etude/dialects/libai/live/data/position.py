@@ -128,7 +128,7 @@ class Batches:
             self._iterator, self._skip = None, 0 if self._positioned else self.batches
 
     def state_dict(self) -> dict[str, Any]:
-        """How many batches were handed out, and from which state of the generators the loader began."""
+        """Return how many batches were handed out, and from which state of the generators the loader began."""
         inner = getattr(self._iterator, "state_dict", None)
         return {
             "batches": self.batches,

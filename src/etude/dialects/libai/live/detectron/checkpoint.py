@@ -133,7 +133,7 @@ class Checkpointer(files.Checkpointer):
 
 
 def _is_local(path: str) -> bool:
-    """Whether a path is one of this machine; others are for the path manager to know."""
+    """Return whether a path is one of this machine; others are for the path manager to know."""
     return "://" not in path
 
 

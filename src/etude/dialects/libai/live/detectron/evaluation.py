@@ -65,7 +65,7 @@ def print_csv_format(results: Mapping[str, Any]) -> None:
 
 
 def verify_results(cfg: Any, results: Mapping[str, Any]) -> bool:
-    """Whether the results are what ``cfg.TEST.EXPECTED_RESULTS`` says; the process ends if they are not."""
+    """Return whether the results are what ``cfg.TEST.EXPECTED_RESULTS`` says; the process ends if they are not."""
     expected = cfg.TEST.EXPECTED_RESULTS
     good = True
     for task, metric, wanted, tolerance in expected:

@@ -127,7 +127,7 @@ def _evaluates(cfg: Any) -> bool:
 
 
 def test_data(cfg: Any) -> Any:
-    """What is evaluated on, if anything: made before the training, so that a mistake in it does not come after."""
+    """Build what is evaluated on, if anything, before the training, so that a mistake in it does not come after."""
     with kept_generators():
         return instantiate(cfg.dataloader.test) if _evaluates(cfg) else None
 

@@ -103,7 +103,7 @@ def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:
 
 
 def _create_gradient_clipper(cfg: Any) -> Clipper:
-    """What clips the gradients of a parameter, as ``SOLVER.CLIP_GRADIENTS`` says."""
+    """Build what clips the gradients of a parameter, as ``SOLVER.CLIP_GRADIENTS`` says."""
     with about("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", hint=near(cfg.CLIP_TYPE, [kind.value for kind in GradientClipType])):
         kind, limit, norm = GradientClipType(cfg.CLIP_TYPE), cfg.CLIP_VALUE, cfg.NORM_TYPE
     if kind is GradientClipType.VALUE:

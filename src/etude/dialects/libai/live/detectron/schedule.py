@@ -64,7 +64,7 @@ class _Warmup(torch.optim.lr_scheduler.LRScheduler):
 
 
 def _get_warmup_factor_at_iter(method: str, iter: int, warmup_iters: int, warmup_factor: float) -> float:
-    """What the learning rate is multiplied by at iteration ``iter`` of a warm-up; 1 behind it."""
+    """Return the factor of the learning rate at iteration ``iter`` of a warm-up; 1 behind it."""
     if iter >= warmup_iters:
         return 1.0
     if method == "constant":

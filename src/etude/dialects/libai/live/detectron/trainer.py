@@ -32,7 +32,7 @@ class HookBase(shared.HookBase):
         """After the backward pass of each iteration, before the optimizer steps."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint should hold; nothing unless a hook says otherwise."""
+        """Return what a checkpoint should hold; nothing unless a hook says otherwise."""
         return {}
 
 
@@ -98,7 +98,7 @@ class TrainerBase(shared.TrainerBase):
                 hook.load_state_dict(value)
 
     def _all_are_here(self) -> bool:
-        """Whether every process is saving now: in the hook that :attr:`saves_together` speaks of."""
+        """Return whether every process is saving now: in the hook that :attr:`saves_together` speaks of."""
         acting = None if self._acting is None else self._hooks[self._acting]
         return self.saves_together and isinstance(acting, PeriodicCheckpointer)
 
@@ -115,7 +115,7 @@ class TrainerBase(shared.TrainerBase):
 
 
 def _diverged(iteration: int, losses: Mapping[str, float]) -> FloatingPointError:
-    """What scripts know and catch, with what the command line says of it."""
+    """Return the error that scripts know and catch, with what the command line says of it."""
     error = FloatingPointError(f"Loss became infinite or NaN at iteration={iteration}!\nloss_dict = {losses}")
     named = ", ".join(f"{name} {value:.4g}" for name, value in losses.items())
     put_on(
@@ -125,7 +125,7 @@ def _diverged(iteration: int, losses: Mapping[str, float]) -> FloatingPointError
 
 
 def _is_ours(hook: Any) -> bool:
-    """Whether a hook's memory is Étude's: detectron2 itself knows no state of these hooks."""
+    """Return whether a hook's memory is Étude's: detectron2 itself knows no state of these hooks."""
     return bool(getattr(hook, "remembers", False))
 
 
@@ -283,7 +283,7 @@ class AMPTrainer(SimpleTrainer):
 
 
 def _losses(returned: Any) -> tuple[Any, dict[str, Any]]:
-    """What is learnt from, and what is recorded."""
+    """Return what is learnt from, and what is recorded."""
     if isinstance(returned, torch.Tensor):
         return returned, {"total_loss": returned.detach()}
     return sum(returned.values()), {name: _detached(value) for name, value in returned.items()}

@@ -226,7 +226,7 @@ def _held(value: Any) -> Any:
 
 
 def histogram(name: str, tensor: Any, bins: int, step: int) -> dict[str, Any]:
-    """What TensorBoard's ``add_histogram_raw`` takes."""
+    """Return what TensorBoard's ``add_histogram_raw`` takes."""
     import torch
 
     low, high = tensor.min().item(), tensor.max().item()

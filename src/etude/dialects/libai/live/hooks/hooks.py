@@ -137,7 +137,7 @@ class PeriodicWriter(HookBase):
         self.load_state_dict(self._restored)
 
     def state_dict(self) -> dict[str, Any]:
-        """How much was written, so that a resumed run writes nothing twice."""
+        """Return how much was written, so that a resumed run writes nothing twice."""
         return {"writers": [w.state_dict() if hasattr(w, "state_dict") else {} for w in self._writers]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -263,7 +263,7 @@ class EarlyStop(HookBase):
 
 
 def failed(trainer: Any) -> bool:
-    """Whether training ended by an exception: then nothing is evaluated or kept as the best any more."""
+    """Return whether training ended by an exception: then nothing is evaluated or kept as the best any more."""
     return getattr(getattr(trainer, "engine", None), "error", None) is not None
 
 

@@ -84,7 +84,7 @@ class BestCheckpointer(HookBase):
         return True
 
     def _decide(self) -> tuple[str, float, int] | None:
-        """What to say, the value and its iteration, when the latest value is the best; else the reason is logged."""
+        """Return what to say, the value and its iteration, when the latest value is the best; else log the reason."""
         latest = self.trainer.storage.latest().get(self._val_metric)
         if latest is None:
             self._logger.warning(self.missing_message.format(metric=self._val_metric))

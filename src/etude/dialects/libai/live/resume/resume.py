@@ -39,7 +39,7 @@ class Resume:
     state: Mapping[str, Any] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
-        """How far this process was in its data; by the iterations where the checkpoint does not say."""
+        """Return how far this process was in its data; by the iterations where the checkpoint does not say."""
         own = own_part(self.state) or {}
         return dict(own.get("data") or {})
 
@@ -80,8 +80,8 @@ def _last(folder: str, *, longer: bool) -> str:
 
 
 def has_ended(folder: str) -> bool:
-    """Whether the run of a folder has ended in good order, as far as its files tell: the command line notes there
-    which lives did not."""
+    """Return whether the run of a folder has ended in good order, as far as its files tell: the command line notes
+    there which lives did not."""
     path = os.path.join(folder, LAST)
     if not os.path.exists(path) or os.path.exists(os.path.join(folder, ATTEMPTS)):
         return False
@@ -104,7 +104,9 @@ def _at(path: str) -> Resume:
 
 
 def _has_something_left(path: str) -> bool:
-    """Whether the run was killed after its last checkpoint, but before its last line and evaluation were done."""
+    """Return whether the run was killed after its last checkpoint, but before its last line and evaluation were
+    done.
+    """
     state = _own_entry(path)
     return bool(state) and not state.get(ENDED)
 

@@ -51,7 +51,8 @@ class TrainerState:
 
 
 def moment(trainer: Any, *, gather: bool, hooks: Any = None) -> dict[str, Any]:
-    """Where a trainer is: its iteration, each process's generators and data, what was recorded, what hooks remember.
+    """Capture where a trainer is: its iteration, each process's generators and data, what was recorded, what hooks
+    remember.
 
     ``gather``: every process is here and adds its own part; otherwise only that of this one is known.
     """
@@ -100,7 +101,7 @@ def _first_due(trainer: Any, unfinished: Iterable[str]) -> int:
 
 
 def own_part(state: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What the checkpoint holds of this process; with another number of processes than then: nothing."""
+    """Return what the checkpoint holds of this process; nothing with another number of processes than then."""
     ranks = state.get("ranks", {})
     found: Mapping[str, Any] | None = ranks.get(str(dist.get_rank()))
     return found

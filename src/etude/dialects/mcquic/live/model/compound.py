@@ -53,7 +53,7 @@ class Compound(nn.Module):
 
     @property
     def PostProcessEnabled(self) -> bool:
-        """Whether patches of the input are blackened."""
+        """Return whether patches of the input are blackened."""
         return self.module.PostProcessEnabled
 
     @PostProcessEnabled.setter

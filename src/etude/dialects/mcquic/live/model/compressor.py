@@ -154,7 +154,7 @@ class Compressor(nn.Module):
         return polished
 
     def bits(self, codes: Sequence[Tensor]) -> float:
-        """What the codes take at the entropy of their own histogram, as a good coder would reach it."""
+        """Return the size of the codes at the entropy of their own histogram, as a good coder would reach it."""
         total = 0.0
         for places, words in zip(codes, self.k, strict=True):
             for book in places.transpose(0, 1):
@@ -164,7 +164,7 @@ class Compressor(nn.Module):
         return total
 
     def fixed_bits(self, codes: Sequence[Tensor]) -> float:
-        """What the codes take when every one is written with the same number of bits."""
+        """Return the size of the codes when every one is written with the same number of bits."""
         return float(sum(places.numel() * math.log2(words) for places, words in zip(codes, self.k, strict=True)))
 
     def refresh(self) -> float:

@@ -32,7 +32,7 @@ def anneal_function(strategy: str) -> Anneal:
 
 
 def warmup_factor(kind: str, at: float, ratio: float) -> float:
-    """What a learning rate is multiplied with (and a momentum divided by) at the share ``at`` of the warmup."""
+    """Return the factor of a learning rate (and divisor of a momentum) at the share ``at`` of the warmup."""
     if kind == "constant":
         return ratio
     if kind == "linear":
@@ -62,7 +62,7 @@ def check_step(step: Any) -> None:
 
 
 def count_steps(step: int | Sequence[int], progress: int) -> int:
-    """How many decays have happened at ``progress``; the scan of a list stops at the first milestone ahead."""
+    """Count the decays that have happened at ``progress``; the scan of a list stops at the first milestone ahead."""
     if isinstance(step, int):
         return progress // step
     for passed, milestone in enumerate(step):

@@ -99,7 +99,7 @@ class CheckpointHook(Hook):
 
 
 def target_folder(out_dir: str | None, runner: BaseRunner) -> str:
-    """Where a hook saves: the run's folder, or a folder of the run's name inside ``out_dir``."""
+    """Return where a hook saves: the run's folder, or a folder of the run's name inside ``out_dir``."""
     if not out_dir or out_dir == runner.work_dir:
         if runner.work_dir is None:
             raise AssertionError("no folder to save to: give the runner a work_dir, or the hook an out_dir")

@@ -57,7 +57,7 @@ class EMAHook(Hook):
         self._restore(runner.restored)
 
     def averaged(self, model: nn.Module) -> dict[str, Any]:
-        """What is averaged, by name."""
+        """Return what is averaged, by name."""
         return dict(model.named_parameters(recurse=True))
 
     def after_train_iter(self, runner: BaseRunner) -> None:
@@ -77,7 +77,7 @@ class EMAHook(Hook):
         self._skip_swap, self._swapped = False, True
 
     def state_dict(self) -> dict[str, bool]:
-        """Whether the parameters hold the averages now; the averages themselves are buffers of the model."""
+        """Return whether the parameters hold the averages now; the averages themselves are buffers of the model."""
         return {"swapped": self._swapped}
 
     def load_state_dict(self, state: Mapping[str, bool]) -> None:

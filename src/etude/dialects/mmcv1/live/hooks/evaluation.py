@@ -347,7 +347,7 @@ def _arguments(evaluate: Any) -> list[str] | None:
 
 
 def place_of(runner: BaseRunner, key: str) -> str:
-    """Where a config says ``key`` of its evaluation; empty in a run by hand."""
+    """Return where a config says ``key`` of its evaluation; empty in a run by hand."""
     plan = runner.engine.plan
     hooks = [hook.spec for hook in plan.hooks if hook.spec.name == "EvalHook"] if plan is not None else []
     return str(hooks[0].place(key)) if hooks else ""

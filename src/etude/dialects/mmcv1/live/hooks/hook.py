@@ -88,12 +88,12 @@ class Hook:
         return [stage for stage in self.stages if _overrides(type(self), stage)]
 
     def acts_at(self, stage: str) -> bool:
-        """Whether a call at ``stage`` has any effect; methods patched into the instance count here."""
+        """Return whether a call at ``stage`` has any effect; methods patched into the instance count here."""
         names = {stage, GENERIC.get(stage, stage)}
         return not names.isdisjoint(vars(self)) or _overrides(type(self), stage)
 
     def method_for(self, stage: str) -> Callable[[Any], Any]:
-        """What a call at ``stage`` comes to: the stage's own method, or the generic one behind it."""
+        """Return the method for ``stage``: the stage's own, or the generic one behind it."""
         own = stage in vars(self) or getattr(type(self), stage) is not getattr(Hook, stage)
         method: Callable[[Any], Any] = getattr(self, stage if own else GENERIC.get(stage, stage))
         return method

@@ -373,7 +373,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
 
 
 def progress(hook: Any, runner: BaseRunner) -> tuple[int, int]:
-    """Where the run is and where it ends, in the hook's unit."""
+    """Return where the run is and where it ends, in the hook's unit."""
     at, end = (runner.epoch, runner.max_epochs) if hook.by_epoch else (runner.iter, runner.max_iters)
     return at, end if end is not None else known_end(end)
 

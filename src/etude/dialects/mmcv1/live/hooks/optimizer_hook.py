@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def loss_of(runner: BaseRunner) -> Any:
-    """What the step returned to be minimised."""
+    """Return the loss that the step returned."""
     try:
         return runner.outputs["loss"]
     except KeyError:
@@ -164,7 +164,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         self.initialized = True
 
     def _get_loss_factor(self, runner: BaseRunner) -> int:
-        """How many iterations share the update of this one."""
+        """Return how many iterations share the update of this one."""
         if runner.iter < self.divisible_iters:
             return self.cumulative_iters
         runner.logger.warning(

@@ -37,7 +37,7 @@ class LoggerHook(Hook):
 
     @staticmethod
     def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
-        """Whether ``val`` is one number; arrays and tensors of one element count if asked for."""
+        """Return whether ``val`` is one number; arrays and tensors of one element count if asked for."""
         if isinstance(val, numbers.Number):
             return True
         if include_np and isinstance(val, np.ndarray) and val.ndim == 0:
@@ -78,7 +78,7 @@ class LoggerHook(Hook):
         add_mode: bool = True,
         tags_to_skip: tuple[str, ...] = ("time", "data_time"),
     ) -> dict[str, Any]:
-        """What a scalar back end gets: ``<mode>/<name>`` of the buffer, the learning rate and the momentum."""
+        """Return what a scalar back end gets: ``<mode>/<name>`` of the buffer, the learning rate and the momentum."""
         tags: dict[str, Any] = {}
         for name, value in runner.log_buffer.output.items():
             if name in tags_to_skip or (isinstance(value, str) and not allow_text):

@@ -178,7 +178,7 @@ def _on_one_line(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON cannot write by itself."""
+    """Convert what JSON cannot write by itself."""
     if isinstance(value, set | range | Iterable) and not isinstance(value, np.ndarray | torch.Tensor):
         return list(value)
     if isinstance(value, np.ndarray):

@@ -140,7 +140,7 @@ class ImageClassifier(BaseClassifier):
         self.head = build_model(head) if head is not None else None
 
     def extract_feat(self, img: Tensor, stage: str = "neck") -> Any:
-        """What the backbone gives, or the neck, or (``pre_logits``) what the head's last layer is fed with."""
+        """Return the features of the backbone or the neck, or (``pre_logits``) the input of the head's last layer."""
         if stage not in ("backbone", "neck", "pre_logits"):
             raise AssertionError(f'Invalid output stage "{stage}", please choose from "backbone", "neck", "pre_logits"')
         features = self.backbone(img)

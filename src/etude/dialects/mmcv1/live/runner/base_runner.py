@@ -376,7 +376,7 @@ def get_host_info() -> str:
 
 
 def stored_gpu_count(config_text: str) -> int | None:
-    """How many devices a stored config names under ``gpu_ids``; the text is read, never executed."""
+    """Return how many devices a stored config names under ``gpu_ids``; the text is read, never executed."""
     match = re.search(r"^gpu_ids\s*=\s*(.+)$", config_text, re.MULTILINE)
     if match is None:
         return None

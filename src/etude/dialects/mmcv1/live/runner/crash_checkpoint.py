@@ -47,8 +47,8 @@ def leave(runner: BaseRunner, error: Exception) -> None:
 
 
 def _is_saved(runner: BaseRunner, error: Exception, reached: int) -> bool:
-    """Whether a checkpoint is of this very moment. One of an iteration whose later hooks did not act knows nothing of
-    that, as mmcv's layout would have it."""
+    """Return whether a checkpoint is of this very moment. One of an iteration whose later hooks did not act knows
+    nothing of that, as mmcv's layout would have it."""
     where = runner._position
     inside = getattr(getattr(error, "etude_site", None), "point", "") == "after_step" and where.unsettled
     return reached < where.saved[1] or (reached == where.saved[1] and not inside)
@@ -68,7 +68,7 @@ def _save(runner: BaseRunner, name: str, parts: dict[str, Any]) -> str | dict[st
 
 
 def _parts(runner: BaseRunner, error: Exception) -> dict[str, Any] | str:
-    """What the exact state says otherwise than usual, or why there is no state to resume from."""
+    """Return what differs from the usual exact state, or why there is no state to resume from."""
     if runner._world_size > 1:
         return "each process would have to save its own part"
     site = getattr(error, "etude_site", None)
@@ -90,7 +90,7 @@ def _parts(runner: BaseRunner, error: Exception) -> dict[str, Any] | str:
 
 
 def _is_update(hook: Hook) -> bool:
-    """Whether ``hook`` takes the optimizer's step: one of mmcv's, or one in their place."""
+    """Return whether ``hook`` takes the optimizer's step: one of mmcv's, or one in their place."""
     return isinstance(hook, OptimizerHook) or getattr(hook, "priority", 50) == Priority.ABOVE_NORMAL.value
 
 
@@ -117,7 +117,7 @@ def _before_batch(runner: BaseRunner) -> dict[str, Any] | str:
 
 
 def _cut(runner: BaseRunner, place: int) -> dict[str, Any]:
-    """Which hooks of the stage have not acted yet, and what they will look at, as far as that is plain data."""
+    """Return which hooks of the stage have not acted yet, and what they will look at, as far as that is plain data."""
     log = runner.log_buffer
     return {
         "waiting": _names(runner, place),

@@ -197,7 +197,7 @@ def remove_note(path: str) -> None:
 
 
 def write_own(path: str, rank: int, state: Mapping[str, Any]) -> None:
-    """What one of the other ranks knows of the checkpoint that the first one saved at ``path``."""
+    """Write what one of the other ranks knows of the checkpoint that the first one saved at ``path``."""
     _write_beside(_own_path(path, rank), state)
 
 

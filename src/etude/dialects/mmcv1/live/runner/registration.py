@@ -104,7 +104,7 @@ class Registration:
         self.register_custom_hooks(custom_hooks_config)
 
     def get_hook_info(self) -> str:
-        """Who acts at which stage, as text for the log."""
+        """Return who acts at which stage, as text for the log."""
         blocks = []
         for stage in Hook.stages:
             lines = [_info(hook) for hook in self._hooks if stage in hook.get_triggered_stages()]

@@ -30,7 +30,7 @@ class Rest:
 
     @property
     def is_current(self) -> bool:
-        """Whether no later pass has begun."""
+        """Return whether no later pass has begun."""
         return bool(self.order)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -135,7 +135,9 @@ def can_begin(loader: Any) -> bool:
 
 
 def _place(loader: Any) -> tuple[Any, str]:
-    """Who holds the batch sampler of ``loader`` that draws, below those that only mark its batches, and as what."""
+    """Return who holds the batch sampler of ``loader`` that draws, below those that only mark its batches, and as
+    what.
+    """
     if not position.has_indices(loader):
         return None, ""
     holder, name = loader, "batch_sampler"

@@ -84,7 +84,7 @@ class Resuming:
         raise AttributeError(f"{type(self).__name__} must define how a checkpoint is written")
 
     def _exact_state(self) -> dict[str, Any] | None:
-        """Where the run is, for a checkpoint; None while a subclass drives the loop in its own way."""
+        """Return where the run is, for a checkpoint; None while a subclass drives the loop in its own way."""
         if self._position.finishing is not None:
             return leaving.within(self, self._position.finishing)  # type: ignore[arg-type]
         stage = self._stage()
@@ -253,7 +253,9 @@ class Resuming:
         return True
 
     def _begin_epoch_again(self, state: Mapping[str, Any]) -> None:
-        """What other processes have left of an epoch is not known: their samplers are none of torch's."""
+        """Start the epoch again: what other processes have left of it is unknown, as their samplers are none of
+        torch's.
+        """
         self.engine.epoch = int(state["epoch"])
         if state["passes"]:
             self.logger.warning(
@@ -273,7 +275,7 @@ class Resuming:
 
     @property
     def restored(self) -> Restored | None:
-        """What the checkpoint that was resumed says beyond mmcv's layout, until the loop has begun."""
+        """Return what the resumed checkpoint says beyond mmcv's layout, until the loop has begun."""
         return self._restored
 
     def _begin_exactly(self) -> None:
@@ -334,5 +336,5 @@ class Resuming:
 
 
 def _position(state: Mapping[str, Any]) -> list[Any]:
-    """Where in the run a state was taken: what the parts of one checkpoint have in common."""
+    """Return where in the run a state was taken: what the parts of one checkpoint have in common."""
     return [state["epoch"], state["iter"], state["stage"]]

@@ -52,7 +52,7 @@ def collect_env() -> dict[str, Any]:
 
 
 def setup_multi_processes(cfg: Any) -> None:
-    """How workers start, and one thread for each of them when there are several."""
+    """Set how workers start, and one thread for each of them when there are several."""
     method = cfg.get("mp_start_method", "fork")
     if platform.system() != "Windows" and torch.multiprocessing.get_start_method(allow_none=True) not in (None, method):
         warnings.warn(f"multi-processing start method is set to {method}", stacklevel=2)

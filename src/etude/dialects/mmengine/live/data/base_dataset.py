@@ -134,7 +134,7 @@ class BaseDataset(Dataset[Any]):
         return error
 
     def prepare_data(self, idx: int) -> Any:
-        """What the pipeline makes of sample ``idx``; None means: take another."""
+        """Return sample ``idx`` after the pipeline; None means: take another."""
         return self.pipeline(self.get_data_info(idx))
 
     @force_full_init

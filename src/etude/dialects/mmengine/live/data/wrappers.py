@@ -66,7 +66,7 @@ class ConcatDataset(TorchConcatDataset[Any]):
 
     @force_full_init
     def _get_ori_dataset_idx(self, idx: int) -> tuple[int, int]:
-        """Which dataset, and which of its samples."""
+        """Return which dataset, and which of its samples."""
         if idx < 0:
             if -idx > len(self):
                 raise ValueError(f"absolute value of index({idx}) should not exceed dataset length({len(self)}).")

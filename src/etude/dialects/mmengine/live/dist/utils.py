@@ -27,7 +27,7 @@ _LOCAL_PROCESS_GROUP: ProcessGroup | None = None
 
 
 def is_distributed() -> bool:
-    """Whether the process group has been made."""
+    """Return whether the process group has been made."""
     return torch_dist.is_available() and torch_dist.is_initialized()
 
 
@@ -53,7 +53,7 @@ def get_backend(group: ProcessGroup | None = None) -> str | None:
 
 
 def get_world_size(group: ProcessGroup | None = None) -> int:
-    """How many processes there are."""
+    """Return the number of processes."""
     return torch_dist.get_world_size(group) if is_distributed() else 1
 
 
@@ -63,7 +63,7 @@ def get_rank(group: ProcessGroup | None = None) -> int:
 
 
 def get_local_size() -> int:
-    """How many processes this node has."""
+    """Return the number of processes on this node."""
     return torch_dist.get_world_size(get_local_group()) if is_distributed() else 1
 
 
@@ -78,7 +78,7 @@ def get_dist_info(group: ProcessGroup | None = None) -> tuple[int, int]:
 
 
 def is_main_process(group: ProcessGroup | None = None) -> bool:
-    """Whether this is rank 0."""
+    """Return whether this is rank 0."""
     return get_rank(group) == 0
 
 
@@ -102,7 +102,7 @@ def barrier(group: ProcessGroup | None = None) -> None:
 
 
 def infer_launcher() -> str:
-    """Who started this process: ``pytorch``, ``slurm``, ``mpi`` or ``none``."""
+    """Return who started this process: ``pytorch``, ``slurm``, ``mpi`` or ``none``."""
     for variable, launcher in (
         ("WORLD_SIZE", "pytorch"),
         ("SLURM_NTASKS", "slurm"),

@@ -21,7 +21,7 @@ class Evaluator:
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
-        """What is known about the dataset; all metrics are reported."""
+        """Return what is known about the dataset; setting it sets it for all metrics."""
         return self._dataset_meta
 
     @dataset_meta.setter

@@ -38,7 +38,7 @@ class BaseMetric(metaclass=ABCMeta):
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
-        """What is known about the dataset; set before an evaluation."""
+        """Return what is known about the dataset; set before an evaluation."""
         return self._dataset_meta
 
     @dataset_meta.setter

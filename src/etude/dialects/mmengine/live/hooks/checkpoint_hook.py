@@ -297,7 +297,7 @@ def _published(keys: str | list[str] | None) -> list[str] | None:
 
 
 def _put_back(hub: Any, infos: dict[str, Any]) -> None:
-    """What the hub knew before; None: it knew nothing."""
+    """Restore what the hub knew before; None: it knew nothing."""
     for key, value in infos.items():
         if value is None:
             hub.pop_info(key)

@@ -66,7 +66,7 @@ class EarlyStoppingHook(Hook):
             runner.logger.info(reason)
 
     def state_dict(self) -> dict[str, Any]:
-        """How long it has waited, and for what. A run that it has ended waits anew when it is resumed."""
+        """Return how long it has waited, and for what. A run that it has ended waits anew when it is resumed."""
         if self.wait_count >= self.patience:
             return {"wait_count": 0, "best_score": WORST[self.rule]}
         return {"wait_count": self.wait_count, "best_score": self.best_score}

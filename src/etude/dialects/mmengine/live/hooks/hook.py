@@ -119,43 +119,43 @@ class Hook:
         self._after_iter(runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="test")
 
     def _before_epoch(self, runner: Any, mode: str = "train") -> None:
-        """What all three ``before_*_epoch`` fall back on."""
+        """Act at all three ``before_*_epoch`` that are not overridden."""
 
     def _after_epoch(self, runner: Any, mode: str = "train") -> None:
-        """What all three ``after_*_epoch`` fall back on."""
+        """Act at all three ``after_*_epoch`` that are not overridden."""
 
     def _before_iter(self, runner: Any, batch_idx: int, data_batch: DataBatch = None, mode: str = "train") -> None:
-        """What all three ``before_*_iter`` fall back on."""
+        """Act at all three ``before_*_iter`` that are not overridden."""
 
     def _after_iter(
         self, runner: Any, batch_idx: int, data_batch: DataBatch = None, outputs: Any = None, mode: str = "train"
     ) -> None:
-        """What all three ``after_*_iter`` fall back on."""
+        """Act at all three ``after_*_iter`` that are not overridden."""
 
     # -- questions that hooks ask; they count from 1 -------------------------------------------------------------
 
     def every_n_epochs(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Whether this epoch is the n-th, counted from epoch ``start``."""
+        """Return whether this epoch is the n-th, counted from epoch ``start``."""
         return _nth(int(runner.epoch) + 1 - start, n)
 
     def every_n_inner_iters(self, batch_idx: int, n: int) -> bool:
-        """Whether this batch of the epoch is an n-th one."""
+        """Return whether this batch of the epoch is an n-th one."""
         return (batch_idx + 1) % n == 0 if n > 0 else False
 
     def every_n_train_iters(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Whether this iteration is the n-th, counted from iteration ``start``."""
+        """Return whether this iteration is the n-th, counted from iteration ``start``."""
         return _nth(int(runner.iter) + 1 - start, n)
 
     def end_of_epoch(self, dataloader: Any, batch_idx: int) -> bool:
-        """Whether this batch is the last one of ``dataloader``."""
+        """Return whether this batch is the last one of ``dataloader``."""
         return bool(batch_idx + 1 == len(dataloader))
 
     def is_last_train_epoch(self, runner: Any) -> bool:
-        """Whether this is the last epoch."""
+        """Return whether this is the last epoch."""
         return bool(runner.epoch + 1 == runner.max_epochs)
 
     def is_last_train_iter(self, runner: Any) -> bool:
-        """Whether this is the last iteration."""
+        """Return whether this is the last iteration."""
         return bool(runner.iter + 1 == runner.max_iters)
 
     def get_triggered_stages(self) -> list[str]:
@@ -172,12 +172,12 @@ def _nth(count: int, n: int) -> bool:
 
 
 def overrides(hook: Any, name: str) -> bool:
-    """Whether ``hook`` has its own method ``name``: in its class or set on the object."""
+    """Return whether ``hook`` has its own method ``name``: in its class or set on the object."""
     return name in getattr(hook, "__dict__", ()) or getattr(type(hook), name, None) is not getattr(Hook, name, None)
 
 
 def acts_at(hook: Any, point: str) -> bool:
-    """Whether calling ``point`` on ``hook`` can have any effect; always true for points that are not ours."""
+    """Return whether calling ``point`` on ``hook`` can have any effect; always true for points that are not ours."""
     if not hasattr(hook, point):
         return False
     if not isinstance(hook, Hook) or point not in Hook.stages or overrides(hook, point):

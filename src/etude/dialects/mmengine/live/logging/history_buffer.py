@@ -91,7 +91,7 @@ class HistoryBuffer:
 
     @property
     def max_length(self) -> int:
-        """How many entries are kept at most."""
+        """Return how many entries are kept at most."""
         return self._max_length
 
     @property

@@ -135,7 +135,9 @@ use_manager(MMLogger)
 
 
 def _shows_colours() -> bool:
-    """Whether the console shows colours: a terminal that nobody has forbidden them, or that they are forced on."""
+    """Return whether the console shows colours: a terminal that nobody has forbidden them, or that they are forced
+    on.
+    """
     if os.environ.get("NO_COLOR") or os.environ.get("ANSI_COLORS_DISABLED"):
         return False
     if os.environ.get("FORCE_COLOR"):

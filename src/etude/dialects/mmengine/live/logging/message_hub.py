@@ -166,7 +166,7 @@ class MessageHub(ManagerMixin):
         return bool(self._resumed_keys.get(key, False))
 
     def state_dict(self) -> dict[str, Any]:
-        """What is marked as resumed; infos that cannot be copied are left out with a warning."""
+        """Return what is marked as resumed; infos that cannot be copied are left out with a warning."""
         self.settle()
         scalars = OrderedDict(
             (key, copy.deepcopy(value)) for key, value in self._log_scalars.items() if self._kept(key)

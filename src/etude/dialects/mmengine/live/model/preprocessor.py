@@ -46,7 +46,7 @@ class BaseDataPreprocessor(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where data goes."""
+        """Return the device that data goes to."""
         return self._device
 
     def to(self, *args: Any, **kwargs: Any) -> Self:

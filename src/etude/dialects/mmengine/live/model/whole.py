@@ -15,7 +15,7 @@ import torch
 
 
 def is_sharded(model: Any) -> bool:
-    """Whether ``model`` is shared out by torch's FSDP; asking imports nothing."""
+    """Return whether ``model`` is shared out by torch's FSDP; asking imports nothing."""
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
     return fsdp is not None and isinstance(model, fsdp.FullyShardedDataParallel)
 

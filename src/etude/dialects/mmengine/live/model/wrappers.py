@@ -111,7 +111,9 @@ add_wrapper(MMSeparateDistributedDataParallel)
 
 
 def is_model_wrapper(model: nn.Module, registry: Any = None) -> bool:
-    """Whether ``model`` is a wrapper: of a class that MODEL_WRAPPERS (or ``registry``) or a child of it holds."""
+    """Return whether ``model`` is a wrapper: of a class that MODEL_WRAPPERS (or ``registry``) or a child of it
+    holds.
+    """
     if registry is None or registry is MODEL_WRAPPERS:
         return is_wrapper(model)
     kinds = tuple(kind for kind in registry._module_dict.values() if isinstance(kind, type))

@@ -80,7 +80,7 @@ class BaseOptimWrapper(metaclass=ABCMeta):
         return {"momentum": [_momentum(group) for group in self.optimizer.param_groups]}
 
     def optim_context(self, model: torch.nn.Module) -> AbstractContextManager[Any]:
-        """What preprocessing and forward happen in."""
+        """Return the context of preprocessing and forward."""
         return _NOTHING
 
     def initialize_count_status(self, model: torch.nn.Module, init_counts: int, max_counts: int) -> None:

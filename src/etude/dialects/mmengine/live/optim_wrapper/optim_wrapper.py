@@ -151,11 +151,11 @@ class OptimWrapper(BaseOptimWrapper):
         self._remainder_counts = max_counts % self._accumulative_counts
 
     def should_update(self) -> bool:
-        """Whether the batch that was just differentiated completes a group."""
+        """Return whether the batch that was just differentiated completes a group."""
         return self._inner_count % self._accumulative_counts == 0 or self._inner_count == self._max_counts
 
     def should_sync(self) -> bool:
-        """Whether the coming batch completes a group, so that its gradients have to be united."""
+        """Return whether the coming batch completes a group, so that its gradients have to be united."""
         coming = self._inner_count + 1
         return coming % self._accumulative_counts == 0 or coming == self._max_counts
 
@@ -173,7 +173,7 @@ class OptimWrapper(BaseOptimWrapper):
 
     @property
     def inner_count(self) -> int:
-        """How many batches were differentiated."""
+        """Return how many batches were differentiated."""
         return self._inner_count
 
     def __repr__(self) -> str:

@@ -180,7 +180,7 @@ def _along_cosine(value: float, floor: float, step: int, period: int) -> float:
 
 @lru_cache(maxsize=16)
 def _fall(step: int, period: int) -> float:
-    """What is left of the height after one step of a half cosine; the same for all groups of a step."""
+    """Return what is left of the height after one step of a half cosine; the same for all groups of a step."""
     return (1 + math.cos(math.pi * step / period)) / (1 + math.cos(math.pi * (step - 1) / period))
 
 

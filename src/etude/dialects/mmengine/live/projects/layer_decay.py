@@ -66,7 +66,7 @@ class LearningRateDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
 
 def _sizes(model: Any, kind: str) -> list[int]:
-    """How many layers each stage of the backbone has."""
+    """Return how many layers each stage of the backbone has."""
     backbone = model.backbone
     if kind == "vit":
         return [len(backbone.layers)]

@@ -74,7 +74,7 @@ class BaseModel(EngineBaseModel):
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
     def predict(self, inputs: list[torch.Tensor], data_samples: list[Any] | None, **kwargs: Any) -> Any:
-        """What some methods show of their work."""
+        """Return what some methods show of their work."""
         raise NotImplementedError(f"{type(self).__name__} has no predict")
 
 

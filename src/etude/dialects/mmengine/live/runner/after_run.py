@@ -96,7 +96,7 @@ class Afterwards(Views):
         return note if note.get("id") == saved["id"] else None
 
     def _is_owed(self, checkpoint: str, saved: Mapping[str, Any]) -> bool:
-        """Whether a validation is done again behind a checkpoint without a note.
+        """Return whether a validation is done again behind a checkpoint without a note.
 
         It is, so that training goes on with the random numbers that it left; but not behind the end of a run.
         """
@@ -111,7 +111,7 @@ class Afterwards(Views):
     # -- the rows of scalars.json ---------------------------------------------------------------------------------
 
     def _scalars(self) -> dict[str, Any] | None:
-        """How far ``scalars.json`` is written."""
+        """Return how far ``scalars.json`` is written."""
         for backend in getattr(self.visualizer, "_vis_backends", {}).values():
             if isinstance(backend, LocalVisBackend):
                 path, size = backend.written()

@@ -77,7 +77,7 @@ class Building(Views):
         return made
 
     def build_log_processor(self, log_processor: LogProcessor | dict[str, Any]) -> LogProcessor:
-        """What turns scalars into log lines."""
+        """Build what turns scalars into log lines."""
         if isinstance(log_processor, dict):
             made: LogProcessor = LOG_PROCESSORS.build({"type": "LogProcessor", **log_processor})
             return made

@@ -133,7 +133,7 @@ class Checkpoints(Afterwards):
             self._shares = gather_object(exact.share_of(self))
 
     def _take_rest(self, path: str, saved: Mapping[str, Any]) -> None:
-        """What only files of this runner know; see :mod:`~etude.dialects.mmengine.live.exact`."""
+        """Load what only files of this runner hold; see :mod:`~etude.dialects.mmengine.live.exact`."""
         note = self._note_about(path, saved)
         self._take_share(saved)
         self.owed_validation = note is None and self._is_owed(path, saved)
@@ -307,7 +307,7 @@ class Checkpoints(Afterwards):
 
 
 def _is_ahead(meta: Mapping[str, Any], runner: Any) -> bool:
-    """Whether a save comes before the counters have moved on, and so before the validation that may follow."""
+    """Return whether a save comes before the counters have moved on, and so before the validation that may follow."""
     return bool(meta["iter"] > runner.iter or meta["epoch"] > runner.epoch)
 
 
@@ -337,7 +337,7 @@ def _history(value: Any) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two metainfos say the same; arrays, and tuples that became lists, are compared by content."""
+    """Return whether two metainfos say the same; arrays, and tuples that became lists, are compared by content."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

@@ -70,7 +70,7 @@ def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_r
 
 
 def describe(env_cfg: dict[str, Any], *, seed: int | None, deterministic: bool, launcher: str, cfg: Any) -> str:
-    """Where and how this run happens, for its log."""
+    """Describe where and how this run happens, for its log."""
     facts = {
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",

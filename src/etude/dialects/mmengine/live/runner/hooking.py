@@ -68,7 +68,7 @@ class Acting(CoreHook):
 
 
 def _method(hook: Hook, point: str, fallback: str) -> Callable[..., Any]:
-    """What acts at ``point`` of training: the hook's own method, or at once what it would fall back on."""
+    """Return what acts at ``point`` of training: the hook's own method, or at once what it would fall back on."""
     if overrides(hook, point):
         return getattr(hook, point)  # type: ignore[no-any-return]
     return partial(getattr(hook, fallback), mode="train")

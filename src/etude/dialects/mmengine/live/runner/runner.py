@@ -255,7 +255,7 @@ class Runner(Building, Checkpoints, Hooking):
             raise DataError("train_dataloader gives no batch: its dataset is empty, or drop_last leaves nothing of it")
 
     def _tell_the_run(self) -> None:
-        """What the engine should know of parts that are built late."""
+        """Give the engine the parts that are built late."""
         run, loop = self.core_run, self._train_loop
         run.data["train"] = self.train_dataloader
         named = self.optim_wrapper.items() if hasattr(self.optim_wrapper, "items") else [("", self.optim_wrapper)]
@@ -284,7 +284,7 @@ class Runner(Building, Checkpoints, Hooking):
         self.logger.info(f"stopped ({self.core_run.stopping}) at iteration {self.iter}, saved {name}")
 
     def _save_before_validation(self) -> None:
-        """What was trained before a validation that failed is not lost, whatever the next periodic save would be."""
+        """Save what was trained before a validation that failed, whatever the next periodic save would be."""
         if self.owes_validation and self.core_run.plan is not None:
             name = self._save_here()
             self.logger.error(f"the validation failed; what was trained before it is saved as {name}, for --resume")

@@ -13,7 +13,7 @@ from etude.dialects.mmengine.live.loops import BaseLoop
 
 @cache
 def _is_loop(kind: type) -> bool:
-    """Whether a loop is built yet; asked several times per step, so that the answer is kept per class."""
+    """Return whether a loop is built yet; asked several times per step, so that the answer is kept per class."""
     return issubclass(kind, BaseLoop)
 
 
@@ -89,7 +89,7 @@ class Views:
 
     @property
     def timestamp(self) -> str:
-        """When this run started: ``20240131_120000``."""
+        """Return when this run started: ``20240131_120000``."""
         return self._timestamp
 
     @property

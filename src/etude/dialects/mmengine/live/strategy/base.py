@@ -105,7 +105,7 @@ class BaseStrategy(Checkpoints, metaclass=ABCMeta):
 
     @property
     def world_size(self) -> int:
-        """How many processes take part."""
+        """Return how many processes take part."""
         return 1
 
     def _prepared_components(self) -> list[Any]:

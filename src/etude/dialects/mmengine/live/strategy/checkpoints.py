@@ -58,13 +58,13 @@ class Checkpoints:
             load_state_dict(unwrapped(self.model), state, strict)
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What :meth:`optim_state_dict` gave."""
+        """Load what :meth:`optim_state_dict` gave."""
         if whole.is_sharded(self.model):
             state_dict = whole.own_optimizer_state(self.model, self.optim_wrapper.optimizer, state_dict)
         self.optim_wrapper.load_state_dict(state_dict)
 
     def load_scheduler_state_dict(self, state_dict: dict[str, Any] | list[Any]) -> None:
-        """What :meth:`scheduler_state_dict` gave."""
+        """Load what :meth:`scheduler_state_dict` gave."""
         mine: Any = self.param_schedulers
         pairs = [(mine[name], state_dict[name]) for name in mine] if isinstance(mine, dict) else [(mine, state_dict)]
         for schedulers, states in pairs:

@@ -80,7 +80,7 @@ class Visualizer(Drawing, ManagerMixin):
 
     @property
     def dataset_meta(self) -> dict[str, Any] | None:
-        """What is known about the dataset: names of classes, colours."""
+        """Return what is known about the dataset: names of classes, colours."""
         return self._dataset_meta
 
     @dataset_meta.setter
@@ -149,7 +149,7 @@ class Visualizer(Drawing, ManagerMixin):
 
 
 def _lacks_folder(backend: BaseVisBackend) -> bool:
-    """Whether the backend needs a folder and has none."""
+    """Return whether the backend needs a folder and has none."""
     wanted = inspect.signature(type(backend).__init__).parameters.get("save_dir")
     required = wanted is not None and wanted.default is inspect.Parameter.empty
     return required and getattr(backend, "_save_dir", "") is None

@@ -16,7 +16,7 @@ from etude.errors import ConfigError
 
 @contextmanager
 def about(keys: str, *, hint: str = "") -> Iterator[None]:
-    """What is refused inside, with no user-defined code involved, is about these ``keys``."""
+    """Report what is refused inside, with no user-defined code involved, with these ``keys``."""
     try:
         yield
     except (AssertionError, LookupError, ValueError, ArithmeticError, RuntimeError, OSError) as error:

@@ -172,7 +172,7 @@ class GroupedBatchSampler(BatchSampler):
 
 
 def own_batch_size(total: int, single: int | None = None) -> int:
-    """What one process draws at once; ``total`` is shared by all."""
+    """Return what one process draws at once; ``total`` is shared by all."""
     if single:
         if total:
             raise ValueError(f"total_batch_size and single_gpu_batch_size are mutually exclusive. Got {total} {single}")

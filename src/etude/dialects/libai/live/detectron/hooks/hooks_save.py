@@ -41,7 +41,7 @@ class Companion:
 
 
 def together(trainer: Any, checkpointer: Any) -> Any:
-    """What each process gives to its ``PeriodicCheckpointer``, so that all of them are there when one saves."""
+    """Return what each process gives to its ``PeriodicCheckpointer``, so that all of them are there when one saves."""
     trainer.saves_together = dist.get_world_size() > 1
     return checkpointer if dist.is_main_process() else Companion(trainer)
 

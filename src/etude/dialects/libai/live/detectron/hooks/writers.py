@@ -27,7 +27,7 @@ class EventStorage(events.EventStorage):
             self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
 
     def count_samples(self, name: str, window_size: int = 20) -> int:
-        """How many values of ``name`` belong to the last ``window_size`` iterations that it has."""
+        """Count the values of ``name`` in the last ``window_size`` iterations that it has."""
         data = self.history(name).values()
         last = data[-1][1]
         return sum(1 for _, iteration in data if iteration > last - window_size)

@@ -39,7 +39,7 @@ def reload_lazy_config(cfg: Any) -> Any:
 
 
 def collect_env_info() -> str:
-    """What a run depends on, one line each."""
+    """Return what a run depends on, one line each."""
     known = {
         "Python": platform.python_version(),
         "torch": torch.__version__,
