@@ -67,6 +67,14 @@ def test_evaluation_sees_the_average_and_gives_the_weights_back():
     torch.testing.assert_close(weights(run), history[-1], rtol=0, atol=0)
 
 
+def test_the_summary_names_the_average_only_where_it_was_evaluated():
+    evaluated, aside = Ema(0.01), Ema(0.01, evaluate=False)
+    assert evaluated.summary() == ""  # nothing is averaged before training
+    trained(evaluated)
+    trained(aside)
+    assert "averaged by EMA" in evaluated.summary() and aside.summary() == ""
+
+
 def test_the_weights_come_back_when_an_evaluation_fails():
     def broken(run):
         raise ValueError("no")

@@ -100,6 +100,7 @@ def test_a_drawing_has_the_first_and_the_last_step():
     points = sample(timeline(phase("Linear")), 2.0, 100, points=5)
     assert points[0] == (0, 0.0) and points[-1][0] == 99 and len(points) == 5
     assert sample(timeline(phase("Linear")), 1.0, 1) == [(0, 0.0)]
+    assert [step for step, _ in sample(timeline(phase("Linear")), 1.0, 101, points=3)] == [0, 50, 100]
 
 
 def test_schedules_need_no_torch():

@@ -66,7 +66,7 @@ class Replicas:
 
     def __init__(self, place: Place, *, at: str = "", timeout: float = 30.0) -> None:
         os.environ.setdefault("RUST_LOG", "warn")
-        logging.getLogger("torchft").setLevel(logging.ERROR)  # it tells of every step
+        logging.getLogger("torchft").setLevel(logging.ERROR)  # it logs every step
         try:
             from torchft import Manager, ProcessGroupGloo
         except ImportError as error:

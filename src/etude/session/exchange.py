@@ -17,7 +17,7 @@ def waits_for_peers(frames: list[FrameType], native_id: int) -> bool:
     """Return whether a thread with these frames, the innermost first, sleeps where processes exchange tensors.
 
     On a CPU the thread that trains computes the backward pass itself, so it sleeps there only until the others have
-    sent their part. On a GPU it sleeps while the device computes: nothing is told apart.
+    sent their part. On a GPU it sleeps while the device computes, so waiting cannot be seen.
     """
     place = frames[0].f_globals.get("__name__", ""), frames[0].f_code.co_name
     return place in _EXCHANGES and _has_peers_on_cpu() and _sleeps(native_id)
