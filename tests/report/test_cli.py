@@ -233,3 +233,45 @@ def test_no_torch_is_imported(make_run, verb, workdir):
     words = [verb, folder, *([folder] if verb == "diff" else [])]
     code = f"import sys; from etude.cli import main; code = main({words!r}); assert 'torch' not in sys.modules; sys.exit(code)"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def test_diff_tells_metrics_and_steps_of_one_run_only_and_what_was_not_recorded(command, make_run):
+    row = {"step": 1, "split": "train", "loss": 1.0}
+    make_run("a", [row])
+    make_run("b", [{**row, "step": 2, "loss": 9.0}])
+    make_run("c", [row, {**row, "step": 2}, {"step": 2, "split": "val", "accuracy": 0.5}])
+    make_run("libai", [{"iteration": 0, "total_loss": 1.0}], file="metrics.json")
+    said = command("diff", "runs/a", "runs/b").out
+    assert "train/loss, values of one run only: step 1 → step 2" in said and "no difference" not in said
+    assert "not recorded in either run: plan, code, data, environment" in said
+    said = command("diff", "runs/a", "runs/c").out
+    assert "train/loss, values of one run only: – → step 2" in said
+    assert "val/accuracy: not recorded → 1 value" in said
+    assert "no metric in common: train/loss → train/total_loss" in command("diff", "runs/a", "runs/libai").out
+    assert "no difference: metric\nnot recorded" in command("diff", "runs/a", "runs/a").out
+
+
+def test_diff_shows_changed_files_that_git_does_not_know(command, workdir):
+    parts = workdir / "parts.py"
+    parts.write_text("WIDTH = 1\nAPI_TOKEN = 'hunter22'\n")
+    trained(command, "-q", "--folder", "a", "+imports=[parts.py]")
+    parts.write_text("WIDTH = 20\nAPI_TOKEN = 'hunter23'\n")
+    trained(command, "-q", "--folder", "b", "+imports=[parts.py]")
+    said = command("diff", "a", "b").out
+    assert re.search(r"code\n  parts.py:\n.*\n +-WIDTH = 1\n +\+WIDTH = 20\n", said), said
+    assert "hunter" not in said + Path("a/code.json").read_text()
+
+
+def test_diff_of_uncommitted_changes_is_told_by_file(command, make_run):
+    change = "diff --git a/{0} b/{0}\nindex 1..2 100644\n--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-x = 1\n+x = {1}\n"
+    for name, text in (
+        ("a", change.format("one.py", 2)),
+        ("b", change.format("one.py", 3) + change.format("two.py", 4)),
+    ):
+        folder = make_run(name, [ROW])
+        (folder / "env.json").write_text(json.dumps({"git": {"commit": "abc"}}))
+        (folder / "code.diff").write_text(text)
+    said = command("diff", "runs/a", "runs/b").out
+    assert re.search(r"one.py, uncommitted changes: \+1 −1 lines .* → \+1 −1 lines", said)
+    assert re.search(r"two.py, changed in B and not committed:\n +@@ -1 \+1 @@\n +-x = 1\n +\+x = 4\n", said)
+    assert "+++" not in said

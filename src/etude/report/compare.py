@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from etude.errors import printable
-from etude.report.records import CLOCK, Records
+from etude.report.code import code_differences, has_code
+from etude.report.records import CLOCK, Curve, Records
 from etude.report.status import read_json
+
+#: What is compared, causes first.
+KINDS = ("plan", "code", "data", "environment", "metric")
+_ABSENT = "not recorded"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that differs: ``kind`` is plan, code, environment, data or metric."""
+    """One thing that differs: ``kind`` is one of :data:`KINDS`."""
 
     kind: str
     key: str
@@ -22,18 +27,49 @@ class Difference:
     b: Any
 
     def __str__(self) -> str:
+        if self.a is None and "\n" in str(self.b):
+            return f"{self.key}:{_short(self.b)}"
         return f"{self.key}: {_short(self.a)} → {_short(self.b)}"
 
 
 def compare(a: Path, b: Path) -> list[Difference]:
-    """Return everything that differs between two run folders, causes first."""
+    """Return everything that differs between two run folders, causes first.
+
+    Of what only one run has recorded, that is all there is to say.
+    """
+    one, two = recorded(a), recorded(b)
+    found: list[Difference] = []
+    for kind in KINDS:
+        if one[kind] and two[kind]:
+            found += _differences(kind, a, b)
+        elif one[kind] or two[kind]:
+            found.append(Difference(kind, kind, *("recorded" if has[kind] else _ABSENT for has in (one, two))))
+    return found
+
+
+def recorded(folder: Path) -> dict[str, bool]:
+    """Return which of :data:`KINDS` a run has recorded."""
+    env = read_json(folder / "env.json")
+    return {
+        "plan": bool(plan_of(folder)),
+        "code": has_code(folder, env),
+        "data": bool(env.get("data")),
+        "environment": bool(_environment(env)),
+        "metric": bool(_metrics(_read(folder))),
+    }
+
+
+def _differences(kind: str, a: Path, b: Path) -> list[Difference]:
+    if kind == "plan":
+        return _keys(kind, plan_of(a), plan_of(b))
+    if kind == "metric":
+        return parting(a, b)
     one, two = read_json(a / "env.json"), read_json(b / "env.json")
-    found = _keys("plan", plan_of(a), plan_of(b))
-    found += _code(a, b, one, two)
-    found += _keys("data", _dict(one.get("data")), _dict(two.get("data")))
-    plain = {"git", "data", "config"}  # the config is the plan, compared above
-    found += _keys("environment", _without(one, plain), _without(two, plain))
-    return found + parting(a, b)
+    if kind == "code":
+        return [Difference(kind, *found) for found in code_differences(a, b, one, two)]
+    if kind == "data":
+        return _keys(kind, _dict(one.get("data")), _dict(two.get("data")))
+    return _keys(kind, _environment(one), _environment(two))
 
 
 def plan_of(folder: Path) -> dict[str, Any]:
@@ -54,32 +90,63 @@ def _keys(kind: str, one: dict[str, Any], two: dict[str, Any]) -> list[Differenc
     return [Difference(kind, n, one.get(n), two.get(n)) for n in names if one.get(n) != two.get(n)]
 
 
-def _code(a: Path, b: Path, one: dict[str, Any], two: dict[str, Any]) -> list[Difference]:
-    first, second = _dict(one.get("git")).get("commit"), _dict(two.get("git")).get("commit")
-    found = [Difference("code", "commit", first, second)] if first != second else []
-    before, after = _text(a / "code.diff"), _text(b / "code.diff")
-    if before != after:
-        changed = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0))[2:]
-        found.append(Difference("code", "uncommitted changes", f"{len(before.splitlines())} lines", "\n".join(changed)))
+def parting(a: Path, b: Path) -> list[Difference]:
+    """Return where the metrics part, the earliest step first; then steps and metrics that only one run has."""
+    one, two = _read(a), _read(b)
+    mine, theirs = _metrics(one), _metrics(two)
+    shared = [name for name in mine if name in theirs]
+    if not shared:
+        return [Difference("metric", "no metric in common", ", ".join(mine), ", ".join(theirs))]
+    found, uneven = [], []
+    for name in shared:
+        first, second = _points(mine[name]), _points(theirs[name])
+        apart = next((at for at, value in first.items() if at in second and not _same(value, second[at])), None)
+        if apart is not None:
+            found.append(
+                (apart[0], Difference("metric", f"{name} at step {apart[0]:.0f}", first[apart], second[apart]))
+            )
+        if first.keys() != second.keys() and not (one.sampled or two.sampled):
+            uneven.append(
+                Difference("metric", f"{name}, values of one run only", _more(first, second), _more(second, first))
+            )
+    alone = [
+        Difference("metric", name, *(_amount(has[name]) if name in has else _ABSENT for has in (mine, theirs)))
+        for name in {**mine, **theirs}
+        if name not in shared
+    ]
+    return [difference for _, difference in sorted(found, key=lambda pair: pair[0])] + uneven + alone
+
+
+def _read(folder: Path) -> Records:
+    records = Records(folder)
+    records.update()
+    return records
+
+
+def _metrics(records: Records) -> dict[str, Curve]:
+    return {name: curve for name, curve in records.curves.items() if not name.startswith(CLOCK)}
+
+
+def _points(curve: Curve) -> dict[tuple[float, int], float]:
+    """Return the values by step; several of one step are counted."""
+    seen: Counter[float] = Counter()
+    found = {}
+    for step, value in zip(curve.steps, curve.values, strict=True):
+        found[step, seen[step]] = value
+        seen[step] += 1
     return found
 
 
-def parting(a: Path, b: Path) -> list[Difference]:
-    """Return, per metric that both runs have, the first step whose values differ; the earliest comes first."""
-    one, two = Records(a), Records(b)
-    one.update()
-    two.update()
-    found = []
-    for name, curve in one.curves.items():
-        other = two.curves.get(name)
-        if other is None or name.startswith(CLOCK):
-            continue
-        theirs = dict(zip(other.steps, other.values, strict=True))
-        for step, value in zip(curve.steps, curve.values, strict=True):
-            if step in theirs and not _same(value, theirs[step]):
-                found.append((step, Difference("metric", f"{name} at step {step:.0f}", value, theirs[step])))
-                break
-    return [difference for _, difference in sorted(found, key=lambda pair: pair[0])]
+def _more(one: dict[tuple[float, int], float], two: dict[tuple[float, int], float]) -> str | None:
+    """Return how many values ``two`` lacks, and their first step."""
+    steps = [at[0] for at in one if at not in two]
+    if not steps:
+        return None
+    return f"step {steps[0]:.0f}" if len(steps) == 1 else f"{len(steps)} from step {min(steps):.0f}"
+
+
+def _amount(curve: Curve) -> str:
+    return "1 value" if len(curve) == 1 else f"{len(curve)} values"
 
 
 def _same(one: float, two: float) -> bool:
@@ -90,15 +157,9 @@ def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _without(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in names}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def _environment(env: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``env.json`` says of the machine and its packages; the rest of it is compared by itself."""
+    return {name: value for name, value in env.items() if name not in ("git", "data", "config")}
 
 
 def _short(value: Any) -> str:
@@ -106,5 +167,7 @@ def _short(value: Any) -> str:
         return "–"
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     if "\n" in text:
-        return "".join(f"\n      {printable(line)}" for line in text.splitlines()[:40])
+        lines = text.splitlines()
+        cut = [f"… {len(lines) - 40} more lines"] if len(lines) > 40 else []
+        return "".join(f"\n      {printable(line)}" for line in lines[:40] + cut)
     return printable(text if len(text) <= 100 else text[:99] + "…")

@@ -4,7 +4,7 @@
 
     runs/<name>/<time>/
       plan.yaml  config/  env.json      what was asked for; where it ran (never secrets)
-      code.diff                         changes of the code since its last commit
+      code.diff  code.json              changes of the code since its last commit; the imported files of the project
       status.json                       running, finished …; best values; where the time went
       log.txt    metrics.jsonl          what happened, for people and for programs
       timing.jsonl                      what the clock said
@@ -24,17 +24,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude import __version__
-from etude.config.dump import is_secret_key, public_line
 from etude.errors import ConfigError, printable
+from etude.session.code import code_changes, imported_files
 
 if TYPE_CHECKING:
     from etude.build import Options
     from etude.plan import Plan
 
 _UNSAFE = re.compile(r"[^\w.+-]+")
-#: ``api_key = …``, ``"token": …``, ``--password=…`` at the beginning of a line of a diff: all of it goes.
-_ASSIGNED = re.compile(r"""(.*?([\w-]+)["']?\s*[:=]\s*)\S""")
-_MOST_CHANGES = 1 << 20
 _RESERVED = {"con", "prn", "aux", "nul", ".", ".."}
 
 
@@ -107,9 +104,9 @@ def make(
             config = os.path.relpath(next(iter(files)), folder) if files else None
             text = json.dumps({**environment(), "config": config, "data": data or {}}, indent=2)
             (folder / "env.json").write_text(text + "\n", encoding="utf-8")
-            changes = code_changes()
-            if changes:
-                _write(folder / "code.diff", changes)
+            sources = imported_files([*(Path(file).parent for file in list(files)[:1]), Path.cwd()])
+            _write_or_remove(folder / "code.diff", code_changes())
+            _write_or_remove(folder / "code.json", json.dumps(sources, indent=1) + "\n" if sources else "")
             _write(folder / "plan.yaml", plan_text)
             (folder / "trackers.json").unlink(missing_ok=True)  # a run that begins anew is another one to trackers
     except OSError as error:
@@ -159,24 +156,6 @@ def fingerprints(data: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def code_changes() -> str:
-    """Return the uncommitted changes of tracked files as a diff; lines that look like secrets are redacted."""
-    try:
-        done = subprocess.run(
-            ["git", "diff", "HEAD", "--no-color", "--no-ext-diff"], capture_output=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    text = done.stdout[:_MOST_CHANGES].decode("utf-8", "replace")
-    cut = "\n(cut: the changes are longer)\n" if len(done.stdout) > _MOST_CHANGES else ""
-    return "\n".join(_without_secrets(line) for line in text.split("\n")) + cut if text else ""
-
-
-def _without_secrets(line: str) -> str:
-    found = _ASSIGNED.match(line)
-    return f"{found[1]}REDACTED" if found and is_secret_key(found[2]) else public_line(line)
-
-
 def _git() -> dict[str, str] | None:
     def ask(*words: str) -> str:
         done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True)
@@ -192,6 +171,13 @@ def _write_configs(folder: Path, files: dict[str, str]) -> None:
     folder.mkdir(exist_ok=True)
     for index, (path, text) in enumerate(files.items()):
         _write(folder / f"{index:02}-{safe_name(Path(path).name)}", text)
+
+
+def _write_or_remove(path: Path, text: str) -> None:
+    if text:
+        _write(path, text)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write(path: Path, text: str) -> None:

@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude.report.compare import compare
+    from etude.report.compare import KINDS, compare, recorded
     from etude.report.runs import find_run, name_of
 
     a, b = find_run(args.a), find_run(args.b)
@@ -31,11 +31,17 @@ def run(args: argparse.Namespace) -> int:
     from etude.errors import printable
 
     print(f"A  {printable(name_of(a))}\nB  {printable(name_of(b))}")
-    for kind in ("plan", "code", "data", "environment", "metric"):
+    one, two = recorded(a), recorded(b)
+    for kind in KINDS:
         here = [one for one in found if one.kind == kind]
         if here:
             print(f"\n{kind}")
             print("\n".join(f"  {one}" for one in here))
-    if not found:
-        print("\nno difference: plan, code, data, environment and metrics are the same")
+    same = [kind for kind in KINDS if one[kind] and two[kind] and all(other.kind != kind for other in found)]
+    neither = [kind for kind in KINDS if not one[kind] and not two[kind]]
+    print()
+    if same:
+        print(f"{'no difference' if not found else 'the same'}: {', '.join(same)}")
+    if neither:
+        print(f"not recorded in either run: {', '.join(neither)}")
     return 0
