@@ -275,3 +275,23 @@ def test_diff_of_uncommitted_changes_is_told_by_file(command, make_run):
     assert re.search(r"one.py, uncommitted changes: \+1 −1 lines .* → \+1 −1 lines", said)
     assert re.search(r"two.py, changed in B and not committed:\n +@@ -1 \+1 @@\n +-x = 1\n +\+x = 4\n", said)
     assert "+++" not in said
+
+
+def test_runs_are_found_by_the_names_that_runs_prints(command):
+    trained(command, "-q")
+    name = json.loads(command("runs", "--json").out)[0]["name"]
+    time_of_it = name.partition("/")[2]
+    for words in (["show", name], ["show", time_of_it], ["diff", name, time_of_it], ["test", name, "-q"]):
+        said = command(*words)
+        assert said.code == 0, said.err
+    for words in (["report", name, "-o", "x.html"], ["predict", name, "-o", "x.csv"], ["ckpt", "ls", name]):
+        assert command(*words).code == 0
+    said = command("show", "c/20000101-000000")
+    assert said.code == 2 and "`etude runs` lists" in said.err
+
+
+def test_a_spike_stays_in_the_terminal(command, make_run):
+    rows = [{"step": n, "split": "train", "loss": 100.0 if n == 9000 else 1 + 1 / n} for n in range(1, 20_001)]
+    lines = command("show", str(make_run("a", rows))).out.splitlines()
+    top = next(line for line in lines if "┤" in line)
+    assert top.split()[0] == "100" and re.search("[⠁-⣿]", top)

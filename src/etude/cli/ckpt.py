@@ -51,8 +51,9 @@ def _add_path(parser: argparse.ArgumentParser) -> None:
 
 def _path(args: argparse.Namespace) -> str:
     from etude.checkpoint.tools.listing import newest_run
+    from etude.report.runs import named_path
 
-    return str(args.path) or newest_run()
+    return named_path(str(args.path)) or newest_run()
 
 
 def _add_trust(parser: argparse.ArgumentParser) -> None:

@@ -25,11 +25,12 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from etude.errors import UserError
     from etude.inference.load import export
+    from etude.report.runs import named_path
 
     try:
         shape = [int(number) for number in args.shape.split(",")] if args.shape else None
     except ValueError:
         raise UserError(f"--shape is written as 3,224,224, not {args.shape!r}") from None
-    said = export(args.folder, args.out, best=args.best, ema=args.ema, shape=shape)
+    said = export(named_path(args.folder), args.out, best=args.best, ema=args.ema, shape=shape)
     print(f"{args.out}  {said}")
     return 0

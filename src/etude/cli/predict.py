@@ -40,13 +40,14 @@ def add_weights(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from etude.inference.load import FORMATS, predict_run
+    from etude.report.runs import named_path
 
     if not args.out.endswith(FORMATS):
         from etude.errors import UserError
 
         raise UserError(f"{args.out}: predictions are written as {', '.join(FORMATS)}")
     found = predict_run(
-        args.folder,
+        named_path(args.folder),
         args.data,
         split=args.split,
         best=args.best,

@@ -41,11 +41,14 @@ def run(args: argparse.Namespace) -> int:
     from etude import compat
     from etude.api import measure
     from etude.build import Options
+    from etude.report.runs import named_path
 
+    args.config = named_path(args.config)
     checkpoint = args.checkpoint
     if checkpoint is not None and "=" in checkpoint and not Path(checkpoint).exists():
         args.overrides.insert(0, checkpoint)
         checkpoint = None
+    checkpoint = named_path(checkpoint or "") or None
     if not Path(args.config).exists():
         raise UserError(f"{printable(args.config)}: no such run or config")
     if checkpoint is None and not Path(args.config).is_dir():

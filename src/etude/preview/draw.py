@@ -29,12 +29,12 @@ def text_plot(curve: Curve, *, width: int = 64, height: int = 8, log: bool = Fal
     low, high = min(y for _, y in curve), max(y for _, y in curve)
     cells = [[0] * width for _ in range(height)]
     before = None
-    for column, level in enumerate(_columns(curve, 2 * width)):
-        share = 0.5 if high == low else (level - low) / (high - low)
-        row = round((1 - share) * (4 * height - 1))
-        for dot in _stroke(before, row):
+    for column, ends in enumerate(_columns(curve, 2 * width)):
+        shares = [0.5 if high == low else (level - low) / (high - low) for level in ends]
+        lowest, highest = (round((1 - share) * (4 * height - 1)) for share in shares)
+        for dot in _stroke(before, (highest, lowest)):
             cells[dot // 4][column // 2] |= _DOTS[dot % 4][column % 2]
-        before = row
+        before = highest, lowest
     top, bottom = (f"{10**end if log else end:.4g}" for end in (high, low))
     labels = {0: top, height - 1: bottom} if height > 1 else {0: top}
     space = max(8, *map(len, labels.values()))
@@ -117,22 +117,28 @@ def _write(target: Path, text: str) -> None:
         raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
-def _stroke(before: int | None, row: int) -> range:
-    """The dots of a column: its own, and those that join a steep curve to the column before."""
-    if before is None or abs(row - before) <= 1:
-        return range(row, row + 1)
-    return range(before + 1, row + 1) if before < row else range(row, before)
+def _stroke(before: tuple[int, int] | None, own: tuple[int, int]) -> range:
+    """Return the dots of a column: its own, and those that join it to the column before."""
+    top, bottom = own
+    if before is not None:
+        top, bottom = min(top, before[1] + 1), max(bottom, before[0] - 1)
+    return range(top, bottom + 1)
 
 
-def _columns(curve: Curve, count: int) -> list[float]:
-    """The curve at ``count`` places, between its points by straight lines."""
+def _columns(curve: Curve, count: int) -> list[tuple[float, float]]:
+    """Return the least and the greatest value at ``count`` places: of the points there, or of the line between them."""
     first, last = curve[0][0], curve[-1][0]
     values, index = [], 0
     for column in range(count):
         x = first + (last - first) * column / max(1, count - 1)
         while index + 2 < len(curve) and curve[index + 1][0] < x:
             index += 1
-        values.append(_between(curve[index], curve[min(index + 1, len(curve) - 1)], x))
+        level = _between(curve[index], curve[min(index + 1, len(curve) - 1)], x)
+        values.append((level, level))
+    for x, y in curve:
+        column = round((x - first) / (last - first) * (count - 1)) if last > first else 0
+        column = min(max(column, 0), count - 1)
+        values[column] = min(values[column][0], y), max(values[column][1], y)
     return values
 
 

@@ -23,6 +23,8 @@ _MARKS = ("metrics.jsonl", "status.json", "metrics.json", "plan.yaml")
 #: Folders that a run makes for itself, or that hold no runs.
 _PASSED = {"checkpoints", "vis_data", "tensorboard", "tf_logs", "wandb", "mlruns", "__pycache__", ".git"}
 _DEEPEST = 6
+#: Where `etude train` puts runs, and where names of runs are looked for.
+_DEFAULT = "runs"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ def find_runs(root: str | Path) -> list[Path]:
     """Return every run folder below ``root`` (or ``root`` itself), in the order of their paths."""
     top = Path(root)
     if not top.exists():
-        hint = "; `etude train CONFIG` makes it" if top == Path("runs") else ""
+        hint = (
+            "; `etude train CONFIG` makes it" if top == Path(_DEFAULT) else "; `etude runs` lists the runs below runs/"
+        )
         raise UserError(f"there is no folder {printable(str(top))}{hint}")
     if not top.is_dir():
         raise UserError(f"{printable(str(top))} is a file; give a folder with runs")
@@ -78,9 +82,26 @@ def _below(folder: str, depth: int) -> Iterator[str]:
             yield from _below(entry.path, depth + 1)
 
 
+def named_path(given: str) -> str:
+    """Return the path that ``given`` means: itself, or below ``runs`` as `etude runs` prints it, or a run's time.
+
+    What leads nowhere is returned as it is, for the reader to complain about.
+    """
+    if not given or "://" in given or os.path.exists(given):
+        return given
+    below = os.path.join(_DEFAULT, given)
+    if os.path.exists(below):
+        return below
+    found = find_runs(_DEFAULT) if _TIMESTAMP.fullmatch(given) and os.path.isdir(_DEFAULT) else []
+    meant = [str(run) for run in found if run.name == given]
+    if len(meant) > 1:
+        raise UserError(f"{given} may be {' or '.join(map(printable, meant))}; say which")
+    return meant[0] if meant else given
+
+
 def find_run(path: str | Path) -> Path:
-    """Return the one run that ``path`` means: a run folder, a file in it, or the newest run below a folder."""
-    given = Path(path)
+    """Return the one run that ``path`` means: a run folder or its name, a file in it, or the newest run below it."""
+    given = Path(named_path(str(path)))
     if given.is_file():
         given = given.parent
     runs = find_runs(given)

@@ -54,28 +54,14 @@ def draw(name: str, curve: Curve, *, log: bool = False, height: int = 6, width: 
     if not len(curve):
         return []
     columns = width or max(_NARROWEST, min(100, shutil.get_terminal_size((90, 24)).columns - 14))
-    points = thin(list(zip(steps, values, strict=True)), 2 * columns)
     strange = sum(1 for value in values if value - value != 0)
     note = f"  ({strange} of {len(values)} values are not finite)" if strange else ""
     head = f"{printable(name)}  {values[-1]:.5g} at step {steps[-1]:.0f}{note}"
-    picture = text_plot(points, width=columns, height=height, log=log)
+    picture = text_plot(list(zip(steps, values, strict=True)), width=columns, height=height, log=log)
     space = len(picture[0].partition("┤")[0]) if picture else 0
     left, right = f"step {steps[0]:.0f}", f"{steps[-1]:.0f}"
     foot = [f"{'':{space}} {left}{right:>{max(1, columns - len(left))}}"] if picture else ["  nothing to draw"]
     return [head, *picture, *foot]
-
-
-def thin(points: list[tuple[float, float]], count: int) -> list[tuple[float, float]]:
-    """Return about ``count`` points: the mean of each piece, of its finite values."""
-    if len(points) <= count:
-        return points
-    found = []
-    for number in range(count):
-        piece = points[len(points) * number // count : len(points) * (number + 1) // count]
-        finite = [y for _, y in piece if y - y == 0]
-        if finite:
-            found.append((piece[0][0], sum(finite) / len(finite)))
-    return found
 
 
 def overview(info: RunInfo) -> list[str]:

@@ -32,14 +32,15 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from etude.report.runs import find_run
+    from etude.report.runs import find_run, named_path
     from etude.report.sweep import is_sweep, sweep_page
 
-    if is_sweep(Path(args.runs[0])) and not args.png:
+    first = Path(named_path(args.runs[0]))
+    if is_sweep(first) and not args.png:
         from etude.report.page import write_page
 
-        target = Path(args.output or f"{Path(args.runs[0]).resolve().parent.name}-sweep.html")
-        write_page(sweep_page(Path(args.runs[0])), target)
+        target = Path(args.output or f"{first.resolve().parent.name}-sweep.html")
+        write_page(sweep_page(first), target)
         print(f"wrote {target} ({target.stat().st_size / 1e6:.1f} MB)")
         return 0
     folders = list(dict.fromkeys(find_run(given) for given in args.runs))
