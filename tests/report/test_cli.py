@@ -295,3 +295,45 @@ def test_a_spike_stays_in_the_terminal(command, make_run):
     lines = command("show", str(make_run("a", rows))).out.splitlines()
     top = next(line for line in lines if "┤" in line)
     assert top.split()[0] == "100" and re.search("[⠁-⣿]", top)
+
+
+def test_the_time_of_a_run_counts_after_its_status_was_written(command, make_run):
+    began = time.time() - 1000
+    row = {"step": 1, "split": "train", "loss": 1.0}
+    status = {"state": "running", "host": socket.gethostname(), "since": began, "seen": began, "seconds": 0.5}
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    make_run("goes", [row], status={**status, "pid": os.getpid(), "since": time.time()})
+    killed = make_run("killed", [row], status={**status, "pid": gone.pid})
+    (killed / "timing.jsonl").write_text(json.dumps({"step": 1, "time": began + 65.0, "time/step": 0.1}) + "\n")
+    found = {row["name"]: row["seconds"] for row in json.loads(command("runs", "--json").out)}
+    assert found["goes"] >= 1000 and 65 <= found["killed"] <= 66
+    assert "interrupted, step 1, 1:05" in command("show", "killed").out
+
+
+def test_runs_are_sorted_by_a_key_of_the_plan(command, make_run):
+    for name, rate in (("a", 0.1), ("b", 0.02), ("c", 3)):
+        make_run(name, [ROW], status={"state": "finished", "step": 4, "plan": {"optim.lr": rate}})
+    make_run("other", [ROW])
+    order = [row["name"] for row in json.loads(command("runs", "--json", "--sort", "optim.lr").out)]
+    assert order == ["b", "a", "c", "other"]
+    assert "did you mean 'optim.lr'" in command("runs", "--sort", "optim.l").err
+
+
+def test_show_marks_the_best_checkpoint(command, make_run):
+    rows = [{"step": n, "split": "val", "accuracy": 1 - abs(n - 2) / 10} for n in range(1, 9)]
+    folder = make_run("a", rows)
+    for step in range(1, 9):
+        (folder / "checkpoints" / f"step-{step:09}").mkdir(parents=True)
+    assert "saved   step-000000002 (best val/accuracy), step-000000005, " in command("show", "a").out
+    (folder / "checkpoints" / "best").write_text("step-000000007\n")
+    assert "step-000000006, step-000000007 (best), step-000000008\n" in command("show", "a").out
+
+
+@pytest.mark.parametrize(
+    "where", ["eng/20261117", "eng/20261117/vis_data", "eng", "eng/20261117/vis_data/scalars.json"]
+)
+def test_mmengine_records_are_found_in_a_folder_of_any_name(command, make_run, where):
+    make_run("eng", [{"loss": 3.0, "iter": 10, "step": 10}], file="20261117/vis_data/scalars.json")
+    said = command("show", where)
+    assert said.code == 0 and "train/loss  3 at step 10" in said.out, said.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from etude.errors import UserError, printable
 from etude.metrics.direction import improves, is_scored, lower_is_better
 from etude.report.lines import number
 from etude.report.records import CLOCK, Records, record_files
-from etude.report.status import FINISHED, read_json, state_of
+from etude.report.status import FINISHED, RUNNING, read_json, state_of
 
 _TIMESTAMP = re.compile(r"\d{8}[-_]\d{6}(-\d+)?")
 _MARKS = ("metrics.jsonl", "status.json", "metrics.json", "plan.yaml")
@@ -77,6 +78,9 @@ def _below(folder: str, depth: int) -> Iterator[str]:
     if any(os.path.isfile(os.path.join(folder, n, "vis_data", "scalars.json")) for n in names if _TIMESTAMP.match(n)):
         yield folder
         return
+    if "vis_data" in names and os.path.isfile(os.path.join(folder, "vis_data", "scalars.json")):
+        yield folder
+        return
     for entry in entries:
         if depth < _DEEPEST and entry.name not in _PASSED and entry.is_dir(follow_symlinks=False):
             yield from _below(entry.path, depth + 1)
@@ -104,6 +108,8 @@ def find_run(path: str | Path) -> Path:
     given = Path(named_path(str(path)))
     if given.is_file():
         given = given.parent
+    if given.absolute().name == "vis_data":
+        given = given.absolute().parent
     runs = find_runs(given)
     if not runs:
         inside = next((up for up in list(given.absolute().parents)[:3] if _is_run(up)), None)
@@ -145,6 +151,8 @@ def summarise(folder: Path, root: Path | None = None, *, records: Records | None
         began = began if began is not None else records.began
         if seconds is None and records.began is not None and records.ended is not None:
             seconds = records.ended - records.began
+        elif seconds is not None and status.get("state") == RUNNING:
+            seconds += _since(_real(status.get("seen")), folder, records, state)
     plan = status.get("plan")
     return RunInfo(
         path=folder,
@@ -159,6 +167,14 @@ def summarise(folder: Path, root: Path | None = None, *, records: Records | None
         plan=plan if isinstance(plan, dict) else {},
         dialect=str(status.get("dialect") or _dialect(folder)),
     )
+
+
+def _since(seen: float | None, folder: Path, records: Records, state: str) -> float:
+    """Return the seconds since ``status.json`` was written: until now, or until a killed run's last record."""
+    if seen is None:
+        return 0.0
+    last = time.time() if state == RUNNING else records.ended or _changed(folder)
+    return max(0.0, last - seen)
 
 
 def name_of(folder: Path, root: Path | None = None) -> str:
@@ -232,15 +248,26 @@ def unusual_keys(changed: Mapping[Path, Mapping[str, Any]]) -> dict[Path, dict[s
 
 
 def sort_runs(runs: Iterable[RunInfo], by: str, *, reverse: bool = False) -> list[RunInfo]:
-    """Sort by ``began`` (newest first), ``name``, ``state``, ``step``, ``seconds``, or by the best of a metric."""
+    """Sort by ``began`` (newest first), ``name``, ``state``, ``step``, ``seconds``, the best of a metric, or a key.
+
+    Of a key of the plan, numbers come first, the smallest before the others, and runs without it last.
+    """
     runs = list(runs)
     if by in ("name", "state"):
         return sorted(runs, key=lambda run: (getattr(run, by), run.name), reverse=reverse)
     if by in ("began", "step", "seconds"):
         return sorted(runs, key=lambda run: getattr(run, by) or 0, reverse=not reverse)
+    if all(metric_of(run, by) is None for run in runs):
+        having = sorted((run for run in runs if by in run.plan), key=lambda run: _rank(run.plan[by]), reverse=reverse)
+        return having + [run for run in runs if by not in run.plan]
     lower = lower_is_better(by)
     missing = math.inf if lower else -math.inf
     return sorted(runs, key=lambda run: metric_of(run, by) or missing, reverse=lower == reverse)
+
+
+def _rank(value: Any) -> tuple[bool, float, str]:
+    found = number(value)
+    return found is None, found or 0.0, str(value)
 
 
 def metric_of(run: RunInfo, name: str) -> float | None:

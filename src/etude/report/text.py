@@ -101,9 +101,8 @@ def show(info: RunInfo, records: Records, names: Iterable[str], *, log: bool = F
     lines = overview(info)
     if "error" in status:
         lines.append(f"  error   {printable(str(status['error']))}")
-    kept = checkpoints(info.path)
-    if kept:
-        lines.append(f"  saved   {', '.join(kept[-4:])}")
+    if kept := saved(info):
+        lines.append(f"  saved   {', '.join(kept)}")
     for name in names:
         lines += ["", *draw(name, records.curves[name], log=log)]
     if records.sampled:
@@ -118,6 +117,18 @@ def show(info: RunInfo, records: Records, names: Iterable[str], *, log: bool = F
         lines += ["", "warnings", *(f"  {text}" for text in warned[:10])]
     last = log_tail(info.path, tail, summary=False)
     return lines + (["", "log", *(f"  {line}" for line in last)] if last else [])
+
+
+def saved(info: RunInfo) -> list[str]:
+    """Return the newest checkpoints and the best one, which is marked: by the config, else by the main metric."""
+    kept = checkpoints(info.path)
+    try:
+        best, mark = (info.path / "checkpoints" / "best").read_text(encoding="utf-8").strip(), "best"
+    except (OSError, UnicodeDecodeError):
+        step = info.best.get(info.main_metric, (0.0, -1))[1]
+        best, mark = f"step-{step:09}", f"best {printable(info.main_metric)}"
+    shown = [name for name in kept if name in kept[-4:] or name == best]
+    return [f"{printable(name)} ({mark})" if name == best else printable(name) for name in shown]
 
 
 def checkpoints(folder: Path) -> list[str]:

@@ -23,7 +23,9 @@ def add_parser(subparsers: Any) -> None:
         description="List the runs below DIR, also those of mmcv 1.x, MMEngine and LiBai. Nothing is changed.",
     )
     parser.add_argument("folder", metavar="DIR", nargs="?", default="runs")
-    parser.add_argument("--sort", default="began", metavar="KEY", help=f"{', '.join(_SORTS)}, or a metric")
+    parser.add_argument(
+        "--sort", default="began", metavar="KEY", help=f"{', '.join(_SORTS)}, a metric, or a key of the plan: optim.lr"
+    )
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
     parser.add_argument("--state", action="append", default=[], metavar="S", help="only runs in state S")
     parser.add_argument(
@@ -47,12 +49,15 @@ def run(args: argparse.Namespace) -> int:
     if not folders:
         raise UserError(f"{printable(str(root))} has no runs; `etude train CONFIG` makes one in runs/")
     runs = [summarise(folder, root) for folder in folders]
-    if args.sort not in _SORTS and all(metric_of(one, args.sort) is None for one in runs):
-        known = sorted({name for one in runs for name in one.best})
+    changed = changed_keys(runs)
+    keys = {key for one in runs for key in one.plan}
+    if args.sort not in (*_SORTS, *keys) and all(metric_of(one, args.sort) is None for one in runs):
         from etude.errors import suggest
 
-        raise UserError(f"no run has a metric {args.sort!r}; {suggest(args.sort, [*known, *_SORTS])}")
-    changed = changed_keys(runs)
+        known = sorted({name for one in runs for name in one.best})
+        different = sorted({key for own in changed.values() for key in own})
+        hint = suggest(args.sort, [*known, *_SORTS, *different])
+        raise UserError(f"no run has a metric or key {args.sort!r}; {hint}")
     words = args.filter.lower()
     kept = [
         one
