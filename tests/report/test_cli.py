@@ -94,7 +94,10 @@ def test_a_report_has_every_part_of_a_real_run_and_a_picture(command, workdir):
     page = Path("x.html").read_text()
     assert re.findall(r"<h2 id=[^>]*>([^<]*)</h2>", page) == heads
     assert "too &lt;dark&gt;" in page and "too <dark>" not in page and "data:image/png;base64," in page
-    assert "override" in page and "c.yaml:" in page and "forward/backward" in page and "Pictures" in page
+    spent = json.loads(Path("r/status.json").read_text())["time"]
+    assert spent
+    for part in ("override", "c.yaml:", "Pictures", *spent):
+        assert part in page, part
 
 
 def test_a_missing_folder_of_runs_is_answered_with_what_makes_it(command):
