@@ -116,10 +116,11 @@ def test_lamb_follows_its_formula(options):
 
 sizes = st.lists(st.lists(st.integers(1, 40), max_size=2).map(tuple), min_size=2, max_size=5)
 some = st.floats(0.0, 0.9)
+decays = st.just(0.0) | st.floats(1e-3, 0.9)  # a smaller one vanishes in types that round
 
 
 @settings(max_examples=40, deadline=None)
-@given(shapes=sizes, dtype=st.sampled_from([torch.float32, torch.bfloat16]), momentum=some, decay=some, clip=some)
+@given(shapes=sizes, dtype=st.sampled_from([torch.float32, torch.bfloat16]), momentum=some, decay=decays, clip=some)
 def test_formulas_hold_for_any_shapes_in_types_that_round(shapes, dtype, momentum, decay, clip):
     lars = {"lr": 0.5, "momentum": momentum, "weight_decay": decay, "eta": 0.1}
     lamb = {"lr": 0.1, "betas": (momentum, 0.9), "weight_decay": decay, "max_grad_norm": clip + 0.1}

@@ -171,7 +171,6 @@ POLICIES = [
     "'inv', gamma=0.1", "'CosineAnnealing', min_lr=0.01", "'CosineAnnealing', min_lr_ratio=0.1",
     "'FlatCosineAnnealing', start_percent=0.4, min_lr=0.0", "'LinearAnnealing', min_lr_ratio=0.2",
     "'CosineRestart', periods=[2, 60], restart_weights=[1, 0.5], min_lr=0.001", "'Halving'",
-    "'CosineAnnealingCooldown', min_lr=0.01, cool_down_time=1",
 ]  # fmt: skip
 BY_ITER = ["'cyclic', target_ratio=(10, 1e-2), cyclic_times=2", "'OneCycle', max_lr=0.5, three_phase=True",
            "'OneCycle', max_lr=[0.1] * 6"]  # fmt: skip

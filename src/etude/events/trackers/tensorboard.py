@@ -25,7 +25,8 @@ class EventFiles(Service):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise MissingExtra(self.package, self.extra, "writing for TensorBoard") from None
-        self.home, self._empty = Path(folder), True
+        # Absolute, for later files are opened in another thread, when the program may have changed its directory.
+        self.home, self._empty = Path(folder).absolute(), True
         before = set(self._files())
         self.writer: Any = SummaryWriter(str(folder), **settings)
         self._own = [path for path in self._files() if path not in before]
