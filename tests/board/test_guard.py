@@ -80,7 +80,10 @@ def test_curves_details_and_differences(board):
     curves = board.get("/api/curves", params={"run": names}).json()
     assert curves["a/20261116-100000"]["curves"]["train/loss"]["y"][0] == 1.0
     part = board.get("/api/curves", params={"run": names[0], "low": 5, "high": 8}).json()
-    assert part[names[0]]["curves"]["train/loss"]["x"] == [5, 6, 7, 8]
+    assert part[names[0]]["curves"]["train/loss"]["x"] == [4, 5, 6, 7, 8, 9]
+    between = board.get("/api/curves", params={"run": names[0], "low": 5.2, "high": 5.8}).json()
+    assert between[names[0]]["curves"]["train/loss"]["x"] == [5, 6]  # the line through an empty range
+    assert between[names[0]]["curves"]["val/accuracy"]["x"] == [20]
     assert board.get("/api/run", params={"run": names[0]}).json()["log"][-1] == "last line <b>bold</b>"
     kinds = {one["kind"] for one in board.get("/api/diff", params={"a": names[0], "b": names[1]}).json()}
     assert kinds == {"plan", "metric"}
@@ -122,7 +125,9 @@ def test_a_range_of_a_large_file_is_read_whole(board, root):
     assert found["long/20261116-140000"]["sampled"]
     part = board.get("/api/curves", params={"run": "long/20261116-140000", "low": 150_000.5, "high": 150_300}).json()
     part = part["long/20261116-140000"]
-    assert not part["sampled"] and part["curves"]["train/loss"]["x"] == list(range(150_001, 150_301))
+    steps = part["curves"]["train/loss"]["x"]
+    assert not part["sampled"] and steps[1:-1] == list(range(150_001, 150_301))
+    assert steps[0] <= 150_000 and steps[-1] > 150_300  # a point on either side, of those that were sampled
 
 
 def test_strange_numbers_and_cut_files_are_served(board, root):

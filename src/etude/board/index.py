@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -12,7 +13,7 @@ from typing import Any
 
 from etude.errors import UserError
 from etude.report.compare import compare, plan_of
-from etude.report.records import Records, record_files
+from etude.report.records import Curve, Records, record_files
 from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
 from etude.report.status import read_json
 from etude.report.text import checkpoints, log_tail, spent_time
@@ -95,8 +96,9 @@ class Index:
             }
 
     def curves(self, names: Sequence[str], *, points: int, low: float | None, high: float | None) -> dict[str, Any]:
-        """Return all curves of the runs, thinned for drawing."""
+        """Return all curves of the runs from ``low`` to ``high`` and a point on either side, thinned for drawing."""
         found = {}
+        least, most = -math.inf if low is None else low, math.inf if high is None else high
         for name in names:
             opened = self._open(name)
             if opened is None:
@@ -107,7 +109,10 @@ class Index:
                 shown = records
                 if records.sampled and low is not None and high is not None:
                     shown = records.between(low, high)
-                curves = {key: thin(curve, points, low=low, high=high) for key, curve in shown.curves.items()}
+                curves = {
+                    key: thin(shown.curves.get(key, Curve()), points, low=least, high=most, around=curve)
+                    for key, curve in {**shown.curves, **records.curves}.items()
+                }
                 found[name] = {"curves": curves, "sampled": shown.sampled, "bad": records.bad_lines}
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,23 @@ import numpy as np
 from etude.report.records import Curve
 
 
-def thin(curve: Curve, count: int, *, low: float | None = None, high: float | None = None) -> dict[str, Any]:
+def thin(
+    curve: Curve, count: int, *, low: float = -math.inf, high: float = math.inf, around: Curve | None = None
+) -> dict[str, Any]:
     """Return at most about ``count`` points between the steps ``low`` and ``high``, as plain lists.
 
-    Values that are not finite become None, which leaves a gap; ``strange`` is their number.
+    The nearest point on either side comes too, so that a line reaches the edges; it is taken from ``around`` if that
+    is given, where ``curve`` holds the range alone. Values that are not finite become None, which leaves a gap;
+    ``strange`` is their number.
     """
-    steps, values = np.frombuffer(curve.steps, dtype=np.float64), np.frombuffer(curve.values, dtype=np.float64)
-    length = min(len(steps), len(values))
-    steps, values = steps[:length].copy(), values[:length].copy()  # the arrays may grow while they are looked at
-    if low is not None or high is not None:
-        inside = (steps >= (-np.inf if low is None else low)) & (steps <= (np.inf if high is None else high))
-        steps, values = steps[inside], values[inside]
+    steps, values = _arrays(curve)
+    length = len(steps)
+    if low > -math.inf or high < math.inf:
+        inside = (steps >= low) & (steps <= high)
+        outer, beside = (steps, values) if around is None else _arrays(around)
+        before, after = np.flatnonzero(outer < low)[-1:], np.flatnonzero(outer > high)[:1]
+        steps = np.concatenate([outer[before], steps[inside], outer[after]])
+        values = np.concatenate([beside[before], values[inside], beside[after]])
     strange = int((~np.isfinite(values)).sum())
     if len(steps) > count:
         keep = _extremes(values, count // 2)
@@ -30,6 +37,13 @@ def thin(curve: Curve, count: int, *, low: float | None = None, high: float | No
         "strange": strange,
         "count": length,
     }
+
+
+def _arrays(curve: Curve) -> tuple[Any, Any]:
+    """Return copies of the steps and the values: the curve may grow while it is looked at."""
+    steps, values = np.frombuffer(curve.steps, dtype=np.float64), np.frombuffer(curve.values, dtype=np.float64)
+    length = min(len(steps), len(values))
+    return steps[:length].copy(), values[:length].copy()
 
 
 def _extremes(values: Any, pieces: int) -> Any:
