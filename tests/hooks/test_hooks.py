@@ -11,15 +11,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from etude.core.hook import FunctionHook
 from etude.core.loop import fit
 from etude.errors import ConfigError
+from etude.events.console import format_record
+from etude.events.record import Record
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.freeze import Freeze
 from etude.hooks.limits import EarlyStop, TimeBudget
 from etude.hooks.log import Log
 from etude.hooks.profiler import Profiler
+from etude.hooks.schedule import Schedule
 from etude.hooks.statistics import Statistics
 from etude.hooks.timer import Timer
 from etude.hooks.upkeep import EmptyCache, SamplerSeed, SyncBuffers
+from etude.schedules.curves import Linear
+from etude.schedules.phases import schedules_from
 from tests.hooks.conftest import Keep, small_run
 
 
@@ -246,3 +251,28 @@ def test_a_profile_is_a_trace_that_perfetto_reads(tmp_path):
     assert all(event["dur"] >= 0 and event["ts"] >= 0 and {"pid", "tid", "name"} <= set(event) for event in complete)
     assert {"ProfilerStep#1", "ProfilerStep#2", "aten::linear"} <= {event["name"] for event in complete}
     assert "aten::addmm" in (tmp_path / "profile/table.txt").read_text()
+
+
+def test_rates_of_groups_and_scheduled_momenta_are_recorded():
+    def recorded(optimizer, *schedules):
+        hooks, keep = [every(Log(), "4step"), Schedule(schedules)], Keep()
+        run = small_run(hooks, epochs_wanted=1, optimizer=optimizer)
+        run.events.writers.append(keep)
+        fit(run)
+        return keep.records[0].values
+
+    def grouped(model):
+        first, second = {"params": model[0].parameters(), "name": "all"}, {"params": model[2].parameters()}
+        return torch.optim.SGD([first, second | {"name": "head", "lr": 0.5}], lr=0.1, momentum=0.9)
+
+    def plain(model):
+        return torch.optim.AdamW([{"params": model[0].parameters()}, {"params": model[2].parameters()}], lr=0.1)
+
+    (falling,) = schedules_from({"momentum": Linear(1.0, 0.5)})
+    rates = recorded(grouped)
+    assert (rates["lr"], rates["lr/head"]) == (0.1, 0.5) and "momentum" not in rates and "lr/all" not in rates
+    assert 0.45 <= recorded(grouped, falling)["momentum"] < 0.9
+    assert not {name for name in recorded(plain) if name.startswith(("lr/", "momentum"))}
+    assert 0.45 <= recorded(plain, falling)["momentum"] < 0.9
+    line = format_record(Record(4, 0, "train", rates, 0.0), {})
+    assert "lr 0.1000" in line and "head" not in line

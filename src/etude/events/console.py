@@ -95,7 +95,9 @@ def format_record(record: Record, where: Mapping[str, Any]) -> str:
     """``epoch 3/20  step 60/460  loss 0.4312  lr 9.8e-04  812 steps/s  0:01 left``"""
     epoch = min(record.epoch + 1, where["epochs"]) if where.get("epochs") else record.epoch + 1
     head = f"epoch {_of(epoch, where.get('epochs'))}  step {_of(record.step, where.get('steps'))}"
-    values = {n: v for n, v in record.values.items() if not n.startswith(TIMING_PREFIXES)}
+    values = {
+        n: v for n, v in record.values.items() if not n.startswith(TIMING_PREFIXES) and not _is_of_group(n, record)
+    }
     shown = "  ".join(f"{name} {number(value)}" for name, value in values.items())
     if record.split != "train":
         return f"{head}  {record.split}: {shown}"
@@ -105,6 +107,13 @@ def format_record(record: Record, where: Mapping[str, Any]) -> str:
     if rate and steps:
         tail += f"  {duration((steps - record.step) / rate)} left"
     return f"{head}  {shown}{tail}"
+
+
+def _is_of_group(name: str, record: Record) -> bool:
+    """Return whether a rate is that of a further parameter group: there may be dozens of them."""
+    return name.startswith(("lr/", "momentum/")) and any(
+        name.startswith(f"{other}/") for other in record.values if other.startswith(("lr", "momentum"))
+    )
 
 
 def number(value: float) -> str:

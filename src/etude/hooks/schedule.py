@@ -44,6 +44,10 @@ class Schedule(Hook):
         self._lines = [(timeline, setters(run, timeline)) for timeline in timelines]
         self._last = [None] * len(timelines)
 
+    @property
+    def moves_momentum(self) -> bool:
+        return any(timeline.target == "momentum" for timeline, _ in self._lines or ())
+
     def before_run(self, run: Run) -> None:
         if self._lines is None:
             self.attach(run)
@@ -194,6 +198,10 @@ class TorchSchedule(Hook):
         """Find a missing evaluation before training; without one a ReduceLROnPlateau would never be stepped."""
         if self._waits and "val" not in run.data:
             raise ConfigError(f"schedule: ReduceLROnPlateau watches {self.by!r}, and there is no validation data")
+
+    @property
+    def moves_momentum(self) -> bool:
+        return bool(getattr(self.scheduler, "cycle_momentum", False))
 
     def calls(self) -> Mapping[str, Call]:
         point = "after_eval" if self._waits else "after_step" if self.by == "step" else "after_epoch"
