@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from itertools import takewhile
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 from etude import cli
 from etude.config.from_yaml import parse_yaml
 from etude.dialects.native.lower import READING_KEYS, SECTIONS
-from tests.docs.blocks import ALL_PAGES, PAGES, Block, blocks, name_of, program
+from tests.cli.commands import CONFIG, Commands
+from tests.docs.blocks import ALL_PAGES, PAGES, ROOT, Block, blocks, name_of, program
 
 WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
 YAML = [(page, block) for page in PAGES for block in blocks(page, "yaml")]
@@ -65,3 +68,15 @@ def test_a_command_of_a_page_exists_with_its_flags(words, capfd):
         cli.place_overrides(args, rest, parser)
     except SystemExit as stop:
         assert not stop.code, capfd.readouterr().err
+
+
+def test_the_writers_of_the_docs_are_listed_and_take_part_in_a_run(capfd, workdir, own_registries):
+    page = ROOT / "docs" / "trackers.md"
+    Path("writers.py").write_text(program(page))
+    Path("c.yaml").write_text(blocks(page, "yaml")[-1].text + CONFIG.replace("log: {every: 3step}\n", ""))
+    etude = Commands(capfd)
+    listed = etude("list", "writers", "--config", "c.yaml").out
+    assert re.search(r"\bShout\(folder", listed) and re.search(r"\bmy_service\(folder", listed)
+    said = etude("train", "c.yaml", "-q", "--folder", "r")
+    assert said.code == 0 and "'accuracy'" in said.out and "?" in said.out
+    assert json.loads(Path("r/trackers.json").read_text()) == {"my_service": "id-of-the-new-run"}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 
 import pytest
 import torch
 
+from etude.checkpoint.encode import decode, encode
 from etude.events.console import Console, duration, format_record, number
 from etude.events.csv import Csv
 from etude.events.jsonl import Jsonl
@@ -70,6 +72,41 @@ def test_pictures_of_the_last_epoch_are_written_at_the_end_and_are_what_they_wer
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
 
 
+def test_pictures_keep_the_step_they_were_put_at_and_none_is_lost():
+    kept, now = Kept(), (23, 0)
+    events = Events([kept], moment=lambda: now)
+    events.put_media("image", "sample", torch.zeros(2, 2, 3))
+    events.put_media("image", "sample", torch.ones(2, 2, 3))
+    now = (40, 1)
+    events.write({"accuracy": 0.5}, step=30, epoch=1, split="val")
+    events.put_media("text", "sample", "now")
+    events.flush(step=40, epoch=1)
+    events.put_media("text", "sample", "then")
+    events.close()
+    found = [(r.step, r.epoch, r.split, [name for _, name, _ in r.media]) for r in kept.records]
+    assert found == [
+        (23, 0, "train", ["sample", "sample/2"]), (30, 1, "val", []), (40, 1, "train", ["sample"]),
+        (40, 1, "train", ["sample/2"]),
+    ]  # fmt: skip
+
+
+def test_pictures_that_wait_survive_in_the_state():
+    kept, events = Kept(), Events(moment=lambda: (23, 0))
+    assert "media" not in events.state_dict()  # a run without media has the state it always had
+    events.put_media("image", "sample", torch.ones(2, 2, 3))
+    events.put_media("histogram", "weights", [1.0, 2.0])
+    events.put_media("text", "note", "hello")
+    part = encode("events", events.state_dict())
+    again = Events([kept], moment=lambda: (23, 0))
+    again.load_state_dict(decode(json.loads(json.dumps(part.tree)), part.tensors))
+    again.put_media("text", "note", "again")
+    again.flush(step=40, epoch=0)
+    image, histogram, *texts = kept.records[0].media
+    assert kept.records[0].step == 23 and [record.step for record in kept.records] == [23, 40]
+    assert image[2].sum() == 12 and list(histogram[2]) == [1.0, 2.0]
+    assert texts == [("text", "note", "hello"), ("text", "note/2", "again")]
+
+
 def test_a_writer_that_cannot_write_is_switched_off_and_the_others_go_on():
     kept = Kept()
     events = Events([Full(), kept])
@@ -77,6 +114,25 @@ def test_a_writer_that_cannot_write_is_switched_off_and_the_others_go_on():
         events.flush(step=1, epoch=0)
     events.flush(step=2, epoch=0)
     assert [record.step for record in kept.records] == [1, 2] and events.writers == [kept]
+
+
+def test_a_writer_of_ones_own_that_is_broken_does_not_stop_training():
+    class Odd(Kept):
+        def write(self, record: Record) -> None:
+            raise KeyError("loss")
+
+    class Stuck(Kept):
+        def close(self) -> None:
+            raise ValueError("half open")
+
+    kept = Kept()
+    events = Events([Odd(), Stuck(), kept])
+    with pytest.warns(UserWarning, match=r"Odd cannot write .*test_record\.py:\d+: KeyError: 'loss'.*switched off"):
+        events.flush(step=1, epoch=0)
+    events.flush(step=2, epoch=0)
+    with pytest.warns(UserWarning, match=r"Stuck cannot be closed .*ValueError: half open"):
+        events.close()
+    assert [record.step for record in kept.records] == [1, 2]
 
 
 def test_what_was_put_and_not_written_survives_in_the_state():

@@ -84,8 +84,15 @@ class Pictures(etude.Hook):
 
 def test_a_report_has_every_part_of_a_real_run_and_a_picture(command, workdir):
     (workdir / "pictures.py").write_text(PICTURES)
-    words = ["+imports=[pictures.py]", "+hooks=[pictures.Pictures]", "+log.to=[media]", "optim.lr=0.02"]
+    words = [
+        "+imports=[pictures.py]",
+        "+hooks=[pictures.Pictures]",
+        "+log.to=[media]",
+        "log.every=5step",
+        "optim.lr=0.02",
+    ]
     trained(command, *words, "-q", "--folder", "r")
+    assert [path.name for path in sorted(Path("r/media").iterdir())] == ["sample-000000006.png", "sample-000000012.png"]
     said = command("report", "r", "-o", "x.html", "--png", "x.png", "--metric", "val/*")
     assert said.code == 0, said.err
     assert Path("x.png").read_bytes().startswith(b"\x89PNG")

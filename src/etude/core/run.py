@@ -78,6 +78,9 @@ class Run:
     #: Further parts of a checkpoint, by name (a dialect's, a user's); see :meth:`parts`.
     extra_parts: dict[str, Part] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.events.moment = self._moment
+
     def stop(self, reason: str, *, exit_code: int = 0) -> None:
         """End after the current step, in good order. The first reason stays."""
         if self.stopping is None:
@@ -98,6 +101,10 @@ class Run:
         """The epoch of the last finished step, from 0: what a record of that step says, whenever it is written."""
         between = self.step_in_epoch == 0 and self.stage != "after_step"
         return max(0, self.epoch - 1) if between else self.epoch
+
+    def _moment(self) -> tuple[int, int]:
+        """Step and epoch of what a hook sees now: a step counts from its beginning."""
+        return (self.step + 1, self.epoch) if self.stage == "step" else (self.done, self.last_epoch)
 
     def plot(self, *names: str) -> Any:
         """Return a plotly figure of what this run has recorded: ``run.plot("train/loss")``, or losses and metrics."""

@@ -8,8 +8,9 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from operator import attrgetter
+from traceback import extract_tb
 from typing import Any, Protocol
 
 from etude.errors import printable
@@ -21,6 +22,16 @@ TIMING_PREFIXES = ("time/", "memory/", "throughput/", "system/")
 _KIND = attrgetter("dtype", "device", "ndim")
 #: How many values of a name are kept one by one until they are written.
 MANY = 1000
+
+
+@dataclass(frozen=True)
+class _Medium:
+    """An image, a histogram or a text with the step and epoch that it was put at; None: those of the next record."""
+
+    kind: str
+    name: str
+    value: Any
+    at: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
@@ -62,9 +73,14 @@ class Events:
     #: The longer past of what is pending, in rows of :data:`MANY` values: a scalar tensor takes as much as 100 numbers.
     _rows: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     _last: dict[str, Any] = field(default_factory=dict)
-    _media: list[tuple[str, str, Any]] = field(default_factory=list)
+    _media: list[_Medium] = field(default_factory=list)
+    #: How often each kind and name was put at the step of the latest.
+    _names: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _named_at: int = -1
     #: Step and epoch of the latest record.
     _at: tuple[int, int] = (0, 0)
+    #: The step and epoch that the run is in, for media.
+    moment: Callable[[], tuple[int, int]] | None = None
     #: With several ranks: the values of all of them, from those of this one; every rank calls it.
     gather: Callable[[dict[str, list[float]]], dict[str, list[float]]] | None = None
 
@@ -80,21 +96,42 @@ class Events:
                 values.clear()
 
     def put_media(self, kind: str, name: str, value: Any) -> None:
-        """Record an ``image`` (H×W×C array), a ``histogram`` (any array) or a ``text``, as it is now."""
+        """Record an ``image`` (H×W×C array), a ``histogram`` (any array) or a ``text``, as it is now.
+
+        Writers get it with the next record, under the step at which it was put. The second of a name at one step is
+        called ``name/2``.
+        """
         # A copy: training may change a tensor before a tracker's thread reads it.
         if hasattr(value, "detach"):
             value = value.detach().clone()
         elif hasattr(value, "__array_interface__"):
             value = value.copy()
-        self._media.append((kind, name, value))
+        at = None if self.moment is None else self.moment()
+        if at is not None:
+            name = self._own_name(kind, name, at[0])
+        self._media.append(_Medium(kind, name, value, at))
+
+    def _own_name(self, kind: str, name: str, step: int) -> str:
+        if step != self._named_at:
+            self._names, self._named_at = Counter(), step
+        self._names[kind, name] += 1
+        count = self._names[kind, name]
+        return name if count == 1 else f"{name}/{count}"
 
     def flush(self, *, step: int, epoch: int, split: str = "train") -> Record:
-        """Read everything that is pending and write it as one record."""
+        """Read everything that is pending and write it as one record; media of earlier steps come before it."""
         values = _read(self._pending, self._rows, self._last, self.gather)
-        media = tuple(self._media)
-        self._pending, self._rows = defaultdict(list), defaultdict(list)
-        self._last, self._media = {}, []
-        return self.write(values, step=step, epoch=epoch, split=split, media=media)
+        self._pending, self._rows, self._last = defaultdict(list), defaultdict(list), {}
+        self._write_media(step)
+        media, self._media = self._media, []
+        return self.write(values, step=step, epoch=epoch, split=split, media=_triples(media))
+
+    def _write_media(self, step: float) -> None:
+        """Write what was put before ``step``, a record for each step: trackers want steps in their order."""
+        earlier = [medium for medium in self._media if medium.at is not None and medium.at[0] < step]
+        self._media = [medium for medium in self._media if medium.at is None or medium.at[0] >= step]
+        for at, found in groupby(earlier, key=attrgetter("at")):
+            self._hand(Record(at[0], at[1], "train", {}, time.time(), _triples(found)))
 
     def write(
         self,
@@ -106,28 +143,33 @@ class Events:
         media: tuple[tuple[str, str, Any], ...] = (),
     ) -> Record:
         """Hand values that are numbers already to every writer."""
+        if self._media:
+            self._write_media(step)
         record = Record(step, epoch, split, dict(values), time.time(), media)
         self._at = step, epoch
         self.latest.update(record.values if split == "train" else {f"{split}/{k}": v for k, v in values.items()})
+        self._hand(record)
+        return record
+
+    def _hand(self, record: Record) -> None:
         for writer in list(self.writers):
             try:
                 writer.write(record)
-            except OSError as error:
+            except Exception as error:
                 self.writers.remove(writer)
-                warnings.warn(
-                    f"{type(writer).__name__} cannot write ({printable(str(error))}) and is switched off; "
-                    "training goes on",
-                    stacklevel=2,
-                )
-        return record
+                _warn(writer, "cannot write", error, "and is switched off; training goes on")
 
     def close(self) -> None:
         """Write media that came after the last record, then close the writers."""
+        self._write_media(math.inf)
         if self._media:
-            media, self._media = tuple(self._media), []
-            self.write({}, step=self._at[0], epoch=self._at[1], split="train", media=media)
+            media, self._media = self._media, []
+            self.write({}, step=self._at[0], epoch=self._at[1], split="train", media=_triples(media))
         for writer in self.writers:
-            writer.close()
+            try:
+                writer.close()
+            except Exception as error:
+                _warn(writer, "cannot be closed", error)
 
     def sync(self) -> None:
         """Have what the writers wrote on the disk, before a checkpoint that counts on it; any thread may."""
@@ -147,12 +189,24 @@ class Events:
             "last": dict(zip(last, numbers_of(list(last.values())), strict=True)),
             "latest": without_timing(self.latest),
             "writers": {name: writer.state_dict() for name, writer in self._stateful()},
+            **self._media_state(),
         }
+
+    def _media_state(self) -> dict[str, Any]:
+        """Return the media that wait for a record, and the names of this step; nothing in a run that puts none."""
+        if self._named_at < 0 and not self._media:
+            return {}
+        names = [[kind, name, count] for (kind, name), count in self._names.items()]
+        media = [[medium.kind, medium.name, _storable(medium), medium.at] for medium in self._media]
+        return {"media": [one for one in media if one[2] is not None], "names": [self._named_at, names]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._rows = defaultdict(list)
         self._pending = defaultdict(list, {name: list(values) for name, values in state["pending"].items()})
         self._last = dict(state["last"])
+        self._media = [_Medium(kind, name, value, at) for kind, name, value, at in state.get("media", ())]
+        self._named_at, names = state.get("names", (-1, ()))
+        self._names = Counter({(kind, name): count for kind, name, count in names})
         self.latest = dict(state["latest"])
         for name, writer in self._stateful():
             if name in state["writers"]:
@@ -166,6 +220,31 @@ class Events:
                 kind = type(writer).__name__
                 counts[kind] += 1
                 yield f"{kind}#{counts[kind]}", writer
+
+
+def _warn(writer: Writer, what: str, error: Exception, then: str = "") -> None:
+    """Say that a writer is broken, and with an error that is not the disk's, where."""
+    text = str(error)
+    if not isinstance(error, OSError):
+        last = extract_tb(error.__traceback__)[-1]
+        text = f"{last.filename}:{last.lineno}: {type(error).__name__}: {error}"
+    warnings.warn(f"{type(writer).__name__} {what} ({printable(text)}) {then}".rstrip(), stacklevel=4)
+
+
+def _triples(media: Iterable[_Medium]) -> tuple[tuple[str, str, Any], ...]:
+    return tuple((medium.kind, medium.name, medium.value) for medium in media)
+
+
+def _storable(medium: _Medium) -> Any:
+    """Return the value as a checkpoint can hold it; None for what no writer could show."""
+    if medium.kind not in ("image", "histogram"):
+        return str(medium.value)
+    if hasattr(medium.value, "detach"):
+        return medium.value if str(medium.value.layout) == "torch.strided" else None
+    import numpy as np
+
+    array = np.asarray(medium.value)
+    return array if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8 else None
 
 
 def _read(

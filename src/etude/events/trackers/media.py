@@ -35,5 +35,5 @@ class Media:
     def _save(self, name: str, step: int, value: object) -> None:
         self.folder.mkdir(exist_ok=True)
         self._image.fromarray(as_picture(value)).save(self.folder / f"{name}-{step:09}.png")
-        for old in sorted(self.folder.glob(f"{name}-*.png"))[: -self.keep]:
+        for old in sorted(self.folder.glob(f"{name}-{'[0-9]' * 9}.png"))[: -self.keep]:
             old.unlink(missing_ok=True)
