@@ -150,7 +150,9 @@ def test_strange_numbers_and_cut_files_are_served(board, root):
 def test_others_need_a_token(root):
     with serving(root, "--host", "0.0.0.0", "--expose") as address:
         base, _, token = address.partition("/?token=")
-        base = base.replace("0.0.0.0", "127.0.0.1")
+        name, _, port = base.removeprefix("http://").rpartition(":")
+        assert name == socket.gethostname()
+        base = f"http://127.0.0.1:{port}"
         assert len(token) > 16
         with httpx.Client(base_url=base, timeout=PATIENT) as client:
             assert client.get("/api/runs").status_code == 401
@@ -162,6 +164,8 @@ def test_others_need_a_token(root):
                 ).status_code
                 == 421
             )
+            named = {"Host": f"{name.upper()}:{port}", "Authorization": f"Bearer {token}"}
+            assert client.get("/api/runs", headers=named).status_code == 200
             opened = client.get("/", params={"token": token}, follow_redirects=True)
             assert opened.status_code == 200 and "token" not in str(opened.url)
             assert client.get("/api/runs").status_code == 200  # the cookie

@@ -27,7 +27,7 @@ class Guard:
     """Stands before the app. ``hosts``: names beside the loopback's; ``token``: asked for if not empty."""
 
     def __init__(self, app: ASGIApp, *, hosts: tuple[str, ...] = (), token: str = "") -> None:
-        self.app, self.hosts, self.token = app, {*_LOCAL, *hosts}, token
+        self.app, self.hosts, self.token = app, {*_LOCAL, *map(str.lower, hosts)}, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,7 +59,7 @@ class Guard:
         if scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("this page is read-only\n", status_code=405, headers={"Allow": "GET, HEAD"})
         host = headers.get("host", "")
-        if name_in(host) not in self.hosts and not (self.token and _is_address(name_in(host))):
+        if name_in(host).lower() not in self.hosts and not (self.token and _is_address(name_in(host))):
             return PlainTextResponse("this host name is not served\n", status_code=421)
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
