@@ -56,6 +56,8 @@ def test_waiting_for_data_is_noticed_and_answered_with_numbers(workdir):
 
 def test_advice_comes_only_above_a_fifth():
     assert sampler.advice({"data": 1.9, "update": 8.1}, workers=0, batch_size=8) == ""
+    early = sampler.advice({"start": 10.0, "data": 4.0, "update": 6.0}, workers=2, batch_size=8)
+    assert "20% of the time (4.0 s of 20.0 s)" in early  # as in the table of times
     said = sampler.advice({"data": 4.0, "update": 6.0}, workers=2, batch_size=8)
     assert "40% of the time (4.0 s of 10.0 s)" in said and "workers=4 (now 2)" in said and "larger than 8" in said
 

@@ -172,7 +172,8 @@ def advice(seconds: Mapping[str, float], *, workers: int | None, batch_size: int
     data = seconds.get(DATA, 0.0)
     if whole < 1.0 or data <= SLOW_DATA * whole:
         return ""
-    said = f"training waited for data {data / whole:.0%} of the time ({data:.1f} s of {whole:.1f} s)"
+    every = sum(seconds.values())  # the share that the table has
+    said = f"training waited for data {data / every:.0%} of the time ({data:.1f} s of {every:.1f} s)"
     if workers == 0:
         return f"{said}: try data.train.workers=2; the batches are made by the training process now"
     more = f": try data.train.workers={2 * workers} (now {workers})" if workers else ": use more workers"
