@@ -93,14 +93,26 @@ def test_curves_are_sketched_until_the_library_is_there(browser, root):
 
 
 def test_log_scale_smoothing_and_zoom(browser, root):
-    make_run(root, "long/20261116-120000", steps=4000)
+    folder = make_run(root, "long/20261116-120000", steps=4000)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.writelines(f'{{"step": {step}, "split": "train", "lr": 0.0041}}\n' for step in (10, 4000))
     with serving(root) as address, opened(browser, f"{address}/#run=long/20261116-120000") as page:
         box = chart(page, "train/loss")
         expect(box.locator(".scatterlayer .trace")).to_have_count(1, timeout=LONG)
+        expect(box.locator(".xtitle")).to_have_text("step")
+        expect(chart(page, "train/lr").locator(".scatterlayer .trace")).to_have_count(1, timeout=LONG)
+        axis = "() => document.querySelector('.chart[data-metric=\"train/lr\"] .plot').layout.yaxis.range"
+        low, high = page.evaluate(axis)
+        assert 0.003 < low < 0.0041 < high < 0.005  # a constant curve is not drawn from -1 to 1
         page.keyboard.press("l")
         page.wait_for_function(
             "() => document.querySelector('.chart[data-metric=\"train/loss\"] .plot').layout.yaxis.type === 'log'"
         )
+        low, high = page.evaluate(axis)
+        assert 0.003 < 10**low < 0.0041 < 10**high < 0.005
+        with (folder / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 4001, "split": "train", "lr": 0.1}\n')
+        page.wait_for_function(f"() => ({axis})()[1] >= -1")  # it follows a curve that moves again
         page.locator("#smooth").fill("0.9")
         expect(box.locator(".scatterlayer .trace")).to_have_count(2, timeout=LONG)
         page.locator("#smooth").fill("0")

@@ -260,7 +260,9 @@ def _merged(runs: list[_Run], values: list[dict[str, Any]], places: list[dict[st
             else "".join(f"<td>{_text('–' if value is None else value)}</td>" for value in here)
         )
         origin = [str(own.get(key, "")) for own in places] if places is not None else []
-        where = f'<td class="soft key">{_text(", ".join(dict.fromkeys(filter(None, origin))))}</td>' if origin else ""
+        where = (
+            f'<td class="soft origin">{_text(", ".join(dict.fromkeys(filter(None, origin))))}</td>' if origin else ""
+        )
         mark = "same" if same else "differs"
         rows.append(f'<tr class="{mark}"><td class="key">{_text(key)}</td>{cells}{where}</tr>')
     named = "".join(f"<th>{_swatch(i)}{_text(run.info.name)}</th>" for i, run in enumerate(runs))

@@ -37,15 +37,23 @@ const Charts = (() => {
     return found;
   }
 
-  function layout(options) {
+  // Around a curve that is constant the library draws from one less to one more, whatever the size of its values.
+  function aroundConstant(curves, log) {
+    const values = new Set(curves.flatMap(curve => curve.y).filter(value => value !== null)), [only] = values;
+    if (values.size !== 1 || !only || log && only < 0) return {};
+    const range = [0.9 * only, 1.1 * only].sort((a, b) => a - b);
+    return { range: log ? range.map(Math.log10) : range };
+  }
+
+  function layout(options, curves) {
     const style = getComputedStyle(document.documentElement), css = name => style.getPropertyValue(name).trim();
     const axis = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line"), color: css("--soft"), automargin: true, nticks: 6, fixedrange: false };
-    return { margin: { l: 46, r: 14, t: 6, b: 26 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    return { margin: { l: 46, r: 14, t: 6, b: 36 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: css("--fg"), size: 11, family: getComputedStyle(document.body).fontFamily }, showlegend: false, hovermode: "x unified", uirevision: options.key || "x",
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",  // a finger scrolls the page
       hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--line"), font: { color: css("--fg"), size: 11 }, namelength: 32 },
-      xaxis: { ...axis, showgrid: false, tickformat: "~s", hoverformat: ",d" },
-      yaxis: { ...axis, type: options.log ? "log" : "linear", exponentformat: "e", ...(options.log ? { dtick: null } : {}) } };
+      xaxis: { ...axis, showgrid: false, tickformat: "~s", hoverformat: ",d", title: { text: "step", standoff: 4 } },
+      yaxis: { ...axis, ...aroundConstant(curves, options.log), type: options.log ? "log" : "linear", exponentformat: "e", ...(options.log ? { dtick: null } : {}) } };
   }
 
   // The library is large: it is run when the rest of the page is there. Call this when it is needed.
@@ -73,7 +81,7 @@ const Charts = (() => {
 
   function draw(target, curves, options = {}) {
     if (target.querySelector(".sketch")) target.replaceChildren();
-    return Plotly.react(target, traces(curves, options.smooth || 0), layout(options),
+    return Plotly.react(target, traces(curves, options.smooth || 0), layout(options, curves),
       { displayModeBar: false, responsive: true, doubleClick: "reset+autosize" });
   }
 

@@ -27,10 +27,10 @@ function drawTimeline() {
     x: steps, y: steps.map(() => `${what}${data.runs.length > 1 ? " · " + run.name : ""}  `), type: "scatter", mode: "markers",
     marker: { color: Charts.colour(index), symbol: "line-ns", size: 9, line: { width: 1.4, color: Charts.colour(index) } },
     hovertemplate: "step %{x}<extra></extra>" })));
-  target.style.height = `${60 + 22 * rows.length}px`;
-  Plotly.react(target, rows, { margin: { l: 10, r: 14, t: 8, b: 30 }, showlegend: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+  target.style.height = `${70 + 22 * rows.length}px`;
+  Plotly.react(target, rows, { margin: { l: 10, r: 14, t: 8, b: 40 }, showlegend: false, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: css("--soft"), size: 11, family: getComputedStyle(document.body).fontFamily }, uirevision: "x",
-    yaxis: { automargin: true, autorange: "reversed", gridcolor: css("--line") }, xaxis: { gridcolor: css("--line"), zeroline: false, tickformat: "~s" } },
+    yaxis: { automargin: true, autorange: "reversed", gridcolor: css("--line") }, xaxis: { gridcolor: css("--line"), zeroline: false, tickformat: "~s", title: { text: "step", standoff: 4 } } },
     { displayModeBar: false, responsive: true });
 }
 
