@@ -347,3 +347,23 @@ def test_mmengine_records_are_found_in_a_folder_of_any_name(command, make_run, w
     make_run("eng", [{"loss": 3.0, "iter": 10, "step": 10}], file="20261117/vis_data/scalars.json")
     said = command("show", where)
     assert said.code == 0 and "train/loss  3 at step 10" in said.out, said.err
+
+
+KEEPS_STATUS = """
+import shutil
+import etude
+
+
+class KeepsStatus(etude.Hook):
+    def after_epoch(self, run):
+        shutil.copy(run.folder / "status.json", "seen.json")
+"""
+
+
+def test_where_the_time_goes_is_told_while_a_run_goes_on(command, workdir, make_run, monkeypatch):
+    monkeypatch.setattr("etude.session.status._PAUSE", 0.0)
+    (workdir / "keeps.py").write_text(KEEPS_STATUS)
+    trained(command, "-q", "--folder", "r", "+imports=[keeps.py]", "+hooks=[keeps.KeepsStatus]")
+    status = json.loads(Path("seen.json").read_text())
+    make_run("goes", [ROW], status={**status, "pid": os.getpid()})
+    assert status["state"] == "running" and re.search(r"\ntime\n  start +\S+ s", command("show", "goes").out)

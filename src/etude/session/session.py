@@ -119,7 +119,8 @@ class Session:
             LiveCurves(run.total_steps) if in_notebook() and not self.options.quiet else History()
         )
         if run.folder is not None and self.lasting and run.world.is_main:
-            self.status = Status(run.folder, run, plan_text=self._plan_text(), began=self.began)
+            spent = self.sampler.seconds
+            self.status = Status(run.folder, run, time_spent=spent, plan_text=self._plan_text(), began=self.began)
             self.status.begin()
             write_facts(run.folder, run, self.tree)
             run.events.writers.append(self.status)
@@ -171,7 +172,7 @@ class Session:
             self.sampler.seconds[sampler.END] = time.monotonic() - closing
             self._say_last_words(error, unused=unused)
             if self.status is not None and not unused:
-                self.status.end(error, time=self.sampler.seconds, note=self._advice())
+                self.status.end(error, note=self._advice())
             self.run.events.close()
             self._part(error)
 

@@ -32,7 +32,15 @@ _BY_CHANCE = re.compile(r"(.+?) does not have a deterministic implementation")
 class Status:
     """A writer of the run's events. The file is replaced whole, so that a reader never sees half of it."""
 
-    def __init__(self, folder: Path, run: Run, *, plan_text: str = "", began: float | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        run: Run,
+        *,
+        time_spent: Mapping[str, float],
+        plan_text: str = "",
+        began: float | None = None,
+    ) -> None:
         self.path, self.run = folder / NAME, run
         self._clock = time.monotonic() if began is None else began
         self._since = time.time()
@@ -45,7 +53,7 @@ class Status:
         #: What ``status.json`` said before this life of a resumed run.
         self._before: dict[str, Any] = {}
         self._show = warnings.showwarning
-        self._time: Mapping[str, float] = {}
+        self._time = time_spent  # another thread adds to it while the run goes on
 
     def begin(self) -> None:
         """Say that the run goes on, and collect the warnings from now on."""
@@ -71,9 +79,8 @@ class Status:
         if time.monotonic() - self._written > _PAUSE:
             self._write("running")
 
-    def end(self, error: BaseException | None, *, time: Mapping[str, float], note: str = "") -> None:
-        """Say how the run ended and where its time went. Nothing is raised: this is the last thing that happens."""
-        self._time = dict(time)
+    def end(self, error: BaseException | None, *, note: str = "") -> None:
+        """Say how the run ended. Nothing is raised: this is the last thing that happens."""
         self._warnings += [note] if note else []
         if warnings.showwarning is getattr(self, "_note", None):
             warnings.showwarning = self._show
@@ -111,7 +118,8 @@ class Status:
         before: Mapping[str, float] = self._before.get("time", {})
         if self._resumed and self.run.done == self._first:
             return dict(before)
-        return {name: before.get(name, 0.0) + self._time.get(name, 0.0) for name in {**before, **self._time}}
+        now = dict(self._time)
+        return {name: before.get(name, 0.0) + now.get(name, 0.0) for name in {**before, **now}}
 
     def _content(self, state: str, error: BaseException | None) -> dict[str, Any]:
         run = self.run
