@@ -123,7 +123,10 @@ def test_states(command, make_run):
     here = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
+    unnoticed = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, unnoticed.pid, os.WEXITED | os.WNOWAIT)
     make_run("goes", [ROW], status={"state": "running", **here})
+    make_run("unnoticed", [ROW], status={"state": "running", **here, "pid": unnoticed.pid})
     make_run("killed", [ROW], status={"state": "running", **here, "pid": gone.pid})
     (
         make_run("saved", [ROW], status={"state": "running", **here, "pid": gone.pid})
@@ -137,7 +140,9 @@ def test_states(command, make_run):
     old = time.time() - 3600
     os.utime(torn / "metrics.jsonl", (old, old))
     found = {row["name"]: row["state"] for row in json.loads(command("runs", "--json").out)}
+    unnoticed.wait()
     assert found == {
+        "unnoticed": "interrupted",
         "goes": "running",
         "killed": "interrupted",
         "saved": "resumable",

@@ -53,8 +53,18 @@ def is_alive(status: Mapping[str, Any]) -> bool:
         return False
     except OSError:
         pass
+    if _has_ended(pid):
+        return False
     started = _started(pid)
     return started is None or started <= since + 5  # else the number was given to another process since
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a process is over and waits for its parent to notice; in a container that may never happen."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return False
 
 
 def _started(pid: int) -> float | None:
