@@ -32,44 +32,66 @@ class Difference:
         return f"{self.key}: {_short(self.a)} → {_short(self.b)}"
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """What differs, what no run has recorded, and whether records were too large to be read whole."""
+
+    found: list[Difference]
+    neither: list[str]
+    sampled: bool
+
+    @property
+    def same(self) -> list[str]:
+        other = {*self.neither, *(one.kind for one in self.found)}
+        return [kind for kind in KINDS if kind not in other]
+
+
 def compare(a: Path, b: Path) -> list[Difference]:
-    """Return everything that differs between two run folders, causes first.
+    """Return everything that differs between two run folders, causes first."""
+    return examine(a, b).found
 
-    Of what only one run has recorded, that is all there is to say.
-    """
-    one, two = recorded(a), recorded(b)
+
+def examine(a: Path, b: Path) -> Comparison:
+    """Compare two run folders. Of what only one of them has recorded, that is all there is to say."""
+    one, two = _Side(a), _Side(b)
     found: list[Difference] = []
+    neither = []
     for kind in KINDS:
-        if one[kind] and two[kind]:
-            found += _differences(kind, a, b)
-        elif one[kind] or two[kind]:
-            found.append(Difference(kind, kind, *("recorded" if has[kind] else _ABSENT for has in (one, two))))
-    return found
+        has = [side.has(kind) for side in (one, two)]
+        if all(has):
+            found += _differences(kind, one, two)
+        elif any(has):
+            found.append(Difference(kind, kind, *("recorded" if it else _ABSENT for it in has)))
+        else:
+            neither.append(kind)
+    return Comparison(found, neither, one.sampled or two.sampled)
 
 
-def recorded(folder: Path) -> dict[str, bool]:
-    """Return which of :data:`KINDS` a run has recorded."""
-    env = read_json(folder / "env.json")
-    return {
-        "plan": bool(plan_of(folder)),
-        "code": has_code(folder, env),
-        "data": bool(env.get("data")),
-        "environment": bool(_environment(env)),
-        "metric": bool(_metrics(_read(folder))),
-    }
+class _Side:
+    """What one run has recorded."""
+
+    def __init__(self, folder: Path) -> None:
+        records = Records(folder)
+        records.update()
+        self.folder, self.plan, self.env = folder, plan_of(folder), read_json(folder / "env.json")
+        self.data, self.environment = _dict(self.env.get("data")), _environment(self.env)
+        self.metrics = {name: curve for name, curve in records.curves.items() if not name.startswith(CLOCK)}
+        self.sampled = records.sampled
+
+    def has(self, kind: str) -> bool:
+        if kind == "code":
+            return has_code(self.folder, self.env)
+        return bool({"plan": self.plan, "data": self.data, "metric": self.metrics}.get(kind, self.environment))
 
 
-def _differences(kind: str, a: Path, b: Path) -> list[Difference]:
+def _differences(kind: str, one: _Side, two: _Side) -> list[Difference]:
     if kind == "plan":
-        return _keys(kind, plan_of(a), plan_of(b))
-    if kind == "metric":
-        return parting(a, b)
-    one, two = read_json(a / "env.json"), read_json(b / "env.json")
+        return _keys(kind, one.plan, two.plan)
     if kind == "code":
-        return [Difference(kind, *found) for found in code_differences(a, b, one, two)]
+        return [Difference(kind, *found) for found in code_differences(one.folder, two.folder, one.env, two.env)]
     if kind == "data":
-        return _keys(kind, _dict(one.get("data")), _dict(two.get("data")))
-    return _keys(kind, _environment(one), _environment(two))
+        return _keys(kind, one.data, two.data)
+    return _parting(one, two) if kind == "metric" else _keys(kind, one.environment, two.environment)
 
 
 def plan_of(folder: Path) -> dict[str, Any]:
@@ -90,10 +112,9 @@ def _keys(kind: str, one: dict[str, Any], two: dict[str, Any]) -> list[Differenc
     return [Difference(kind, n, one.get(n), two.get(n)) for n in names if one.get(n) != two.get(n)]
 
 
-def parting(a: Path, b: Path) -> list[Difference]:
+def _parting(one: _Side, two: _Side) -> list[Difference]:
     """Return where the metrics part, the earliest step first; then steps and metrics that only one run has."""
-    one, two = _read(a), _read(b)
-    mine, theirs = _metrics(one), _metrics(two)
+    mine, theirs = one.metrics, two.metrics
     shared = [name for name in mine if name in theirs]
     if not shared:
         return [Difference("metric", "no metric in common", ", ".join(mine), ", ".join(theirs))]
@@ -115,16 +136,6 @@ def parting(a: Path, b: Path) -> list[Difference]:
         if name not in shared
     ]
     return [difference for _, difference in sorted(found, key=lambda pair: pair[0])] + uneven + alone
-
-
-def _read(folder: Path) -> Records:
-    records = Records(folder)
-    records.update()
-    return records
-
-
-def _metrics(records: Records) -> dict[str, Curve]:
-    return {name: curve for name, curve in records.curves.items() if not name.startswith(CLOCK)}
 
 
 def _points(curve: Curve) -> dict[tuple[float, int], float]:

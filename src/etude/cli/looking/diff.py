@@ -20,28 +20,28 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from etude.report.compare import KINDS, compare, recorded
+    from etude.report.compare import KINDS, examine
     from etude.report.runs import find_run, name_of
 
     a, b = find_run(args.a), find_run(args.b)
-    found = compare(a, b)
+    result = examine(a, b)
+    found = result.found
     if args.json:
         print(json.dumps([vars(one) for one in found], indent=1, default=str))
         return 0
     from etude.errors import printable
 
     print(f"A  {printable(name_of(a))}\nB  {printable(name_of(b))}")
-    one, two = recorded(a), recorded(b)
     for kind in KINDS:
         here = [one for one in found if one.kind == kind]
         if here:
             print(f"\n{kind}")
             print("\n".join(f"  {one}" for one in here))
-    same = [kind for kind in KINDS if one[kind] and two[kind] and all(other.kind != kind for other in found)]
-    neither = [kind for kind in KINDS if not one[kind] and not two[kind]]
     print()
-    if same:
-        print(f"{'no difference' if not found else 'the same'}: {', '.join(same)}")
-    if neither:
-        print(f"not recorded in either run: {', '.join(neither)}")
+    if result.same:
+        print(f"{'the same' if found else 'no difference'}: {', '.join(result.same)}")
+    if result.neither:
+        print(f"not recorded in either run: {', '.join(result.neither)}")
+    if result.sampled:
+        print("the records are large: only evenly spaced samples of them were compared")
     return 0
