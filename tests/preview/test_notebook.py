@@ -29,6 +29,7 @@ def test_run_plot_gives_a_figure(run):
     figure = run.plot()
     assert {trace.name for trace in figure.data} == {"train/loss", "val/loss"}
     assert len(run.plot("train/lr").data[0].x) > 3
+    assert run.plot("throughput/steps_per_second").data  # named as in the folder of a run
     with pytest.raises(UserError, match="no curve 'train/lss'; did you mean 'train/loss'"):
         run.plot("train/lss")
 

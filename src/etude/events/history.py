@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 
 from etude.events.console import duration
-from etude.events.record import Record
+from etude.events.record import Record, is_timing
 
 #: Points per value; beyond that every second one is forgotten.
 MOST = 2000
 
 
 class History:
-    """A writer whose ``curves`` hold ``(step, value)`` pairs by ``split/name``."""
+    """A writer whose ``curves`` hold ``(step, value)`` pairs by ``split/name``; timings have no split."""
 
     def __init__(self) -> None:
         self.curves: dict[str, list[tuple[float, float]]] = {}
 
     def write(self, record: Record) -> None:
         for name, value in record.values.items():
-            points = self.curves.setdefault(f"{record.split}/{name}", [])
+            points = self.curves.setdefault(name if is_timing(name) else f"{record.split}/{name}", [])
             points.append((float(record.step), value))
             if len(points) > MOST:
                 del points[1:-1:2]
