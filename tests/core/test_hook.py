@@ -7,11 +7,12 @@ from etude.errors import ConfigError
 
 
 class FakeRun:
-    """Only the counters: all that a table reads of a run."""
+    """Only the counters and who acts: all that a table uses of a run."""
 
     def __init__(self) -> None:
         self.step = 0
         self.epoch = 0
+        self.acting = None
 
 
 class Note(Hook):
@@ -133,3 +134,17 @@ def test_methods_that_look_like_points_are_noticed():
 
     assert misspelt_points(Typo()) == {"after_stpe": "after_step"}
     assert misspelt_points(Note("x", [])) == {}
+
+
+def test_a_run_knows_which_hook_is_at_work():
+    seen = []
+
+    class Outer(Hook):
+        def after_epoch(self, run):
+            table.after_step(run)
+            seen.append(table.acting(run.acting))
+
+    outer, inner = Outer(), FunctionHook(lambda run: seen.append(table.acting(run.acting)), "after_step")
+    table, run = HookTable([outer, inner]), FakeRun()
+    table.after_epoch(run)
+    assert seen == [(inner, "after_step"), (outer, "after_epoch")] and run.acting is None

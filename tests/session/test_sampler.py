@@ -48,6 +48,55 @@ def test_a_hook_is_accounted_by_its_name(workdir):
     assert spent["hook Sleepy"] > 0.3 and spent["hook Sleepy"] > 0.5 * sum(spent.values())
 
 
+class SlowUpdate(torch.optim.SGD):
+    def step(self, closure=None):
+        time.sleep(0.02)
+        return super().step(closure)
+
+
+class SlowMetric:
+    name = "slow"
+
+    def update(self, output, target):
+        time.sleep(0.1)
+
+    def compute(self):
+        return 0.0
+
+    def reset(self):
+        pass
+
+
+def test_update_and_evaluation_have_their_own_rows(workdir):
+    model = torch.nn.Linear(64, 10)
+    optimizer = SlowUpdate(model.parameters(), lr=0.1)
+    trainer = etude.Trainer(
+        model, optimizer=optimizer, loss=torch.nn.CrossEntropyLoss(), metrics=[SlowMetric()], folder="r", quiet=True
+    )
+    trainer.fit(Digits("train"), val=Digits("val"), steps=20, batch_size=64, validate="10step")
+    spent = json.loads(Path("r/status.json").read_text())["time"]
+    assert spent["update"] > 0.2 and spent["evaluation"] > 0.6, spent
+
+
+def test_a_run_of_a_dialect_has_its_updates_accounted(workdir):
+    from etude.session.sampler import doing, mark_updates
+
+    seen, model = [], torch.nn.Linear(2, 1)
+    run = etude.Run(model=model, update=None, loop=lambda run: None, stage="step")
+
+    class Watched(torch.optim.SGD):
+        def step(self, closure=None):
+            seen.append(doing(run))
+
+    optimizer = Watched(model.parameters(), lr=0.1)
+    marks = mark_updates(run)
+    optimizer.step()
+    seen.append(doing(run))
+    marks.close()
+    optimizer.step()
+    assert seen == ["update", "forward/backward", "forward/backward"]
+
+
 def test_waiting_for_data_is_noticed_and_answered_with_numbers(workdir):
     status = fit(SlowData(), steps=60)
     assert status["time"]["data"] > 0.2 * sum(status["time"].values())

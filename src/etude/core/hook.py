@@ -238,20 +238,22 @@ class PointCalls:
 
     def __call__(self, run: Run) -> None:
         number = run.epoch if self._counts_epochs else run.step
-        calls = self._constant if number < self._next_due else self._due(number)
-        call: Call | None = None
+        call, outer = None, run.acting
         try:
-            for call in calls:
+            for call in self._constant if number < self._next_due else self._due(number):
+                run.acting = call
                 call(run)
         except Exception as error:
             self._annotate(error, call, run)
             raise
+        run.acting = outer
 
     def each(self, run: Run, beside: BaseException | None = None) -> None:
         """Call all of them, also when one raises: the end is everyone's. The first error is raised afterwards, unless
         there is one already, ``beside`` which it is only a remark."""
         first: Exception | None = None
         for hook, call in self._entries:
+            run.acting = call
             try:
                 call(run)
             except Exception as error:
@@ -260,16 +262,13 @@ class PointCalls:
                     first = error
                 else:
                     _remark(hook, self.point, number_of(run, self.point), error)
+        run.acting = None
         if first is not None:
             raise first
 
-    def words_for(self, call: Call | None) -> str:
-        """Whose ``call`` is, and at which point, as the hook's author calls it: ``hook Ema at after_step``."""
-        owner = self._owner_of(call)
-        return f"hook ? at {self.point}" if owner is None else f"hook {owner.name} at {owner.word_for(self.point)}"
-
-    def _owner_of(self, call: Call | None) -> Hook | None:
-        return next((hook for hook, candidate in self._entries if candidate == call), None)
+    def owner_of(self, call: Call | str | None) -> Hook | None:
+        """Return the hook whose ``call`` acts here."""
+        return next((hook for hook, candidate in self._entries if candidate is call), None)
 
     @property
     def hooks(self) -> list[Hook]:
@@ -308,7 +307,7 @@ class PointCalls:
     def _annotate(self, error: Exception, call: Call | None, run: Run) -> None:
         if getattr(error, "etude_site", None) is not None:
             return
-        hook = self._owner_of(call)
+        hook = self.owner_of(call)
         if hook is None:
             return
         site = Site(hook.name, self.point, number_of(run, self.point), hook.origin, hook)
@@ -387,6 +386,11 @@ class HookTable:
                 entries[point].append((hook, safe if self.wrap is None else self.wrap(hook, point, safe)))
         for point in POINTS:
             setattr(self, point, PointCalls(point, entries[point], self.steps_per_epoch, self.clock))
+
+    def acting(self, call: Call | str | None) -> tuple[Hook, str] | None:
+        """Return the hook whose ``call`` is at work, and the point."""
+        owners = ((getattr(self, point).owner_of(call), point) for point in POINTS)
+        return next(((hook, point) for hook, point in owners if hook is not None), None)
 
     def rewind(self) -> None:
         """For counters that jumped (a resume, a rollback)."""

@@ -173,6 +173,7 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
     if run.store is not None:
         run.store.hold_for_evaluation(run)
     training, own = run.model.training, (run.batch, run.outputs)
+    outer, run.acting = run.acting, "evaluation"
     for optimizer in switched(run):
         optimizer.eval()
     run.model.eval()
@@ -191,6 +192,7 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
         run.model.train(training)
         for optimizer in switched(run) if training else ():
             optimizer.train()
+        run.acting = outer
     if run.stage == "after_step":
         run.batch, run.outputs = own  # the hooks that come after it look at the step, not at the evaluation
     return run.metrics

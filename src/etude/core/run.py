@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from etude.core.hook import Hook, HookTable
+from etude.core.hook import Call, Hook, HookTable
 from etude.dist.world import World
 from etude.errors import UserError, suggest
 from etude.events.record import Events
@@ -64,6 +64,9 @@ class Run:
     step_in_epoch: int = 0
     #: Where the loop is: ``data`` (it gets the next batch), ``step``, ``after_step``, ``after_epoch``, or empty.
     stage: str = ""
+    #: The hook's call that is at work, or "update", "evaluation", "checkpoint"; read by other threads, to say what
+    #: a run does.
+    acting: Call | str | None = None
     total_steps: int | None = None
     max_epochs: int | None = None
     steps_per_epoch: int | None = None

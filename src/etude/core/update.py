@@ -155,6 +155,7 @@ class Step:
             self._forget()  # a replica that left has spoilt them
             run.events.put("dropped", 1.0)
             return
+        run.acting = "update"
         if self._stepping is not None:
             self._stepping.unscale(self.optimizers)
         if self._clips:
@@ -168,7 +169,7 @@ class Step:
             optimizer.zero_grad()
         if self._stepping is not None:
             self._stepping.finish(run)
-        self.pending = 0
+        self.pending, run.acting = 0, None
         self._guard.learnt(run)
 
     def _clip(self, run: Run) -> Tensor:

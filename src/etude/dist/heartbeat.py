@@ -1,20 +1,21 @@
-"""A thread in every rank that tells the launcher how it goes: what it does, and for how long nothing has moved.
+"""A thread in every rank that reports to the launcher: what the rank does, and for how long nothing has moved.
 
-A step of training does nothing for it. Only when nothing moves is the stack of the main thread looked at: it says
-whether the rank loads data, is in a hook, computes, or only waits for the others. So it is not the one who waits that
-is blamed. When the launcher is gone, the rank ends too.
+A step of training does nothing for it. Only when nothing moves does it look at the stack of the main thread, which says
+whether the rank loads data, is in a hook, computes, or only waits for the others. So the launcher does not blame a rank
+that waits. When the launcher is gone, the rank ends too.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import linecache
 import os
-import sys
+import re
+import tempfile
 import threading
 import time
-import traceback
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from etude.dist import reports
 
@@ -30,20 +31,34 @@ _DOING = (
     ("/etude/core/update.py", "is in the update", False),
 )
 _NEVER_ALONE = "/nn/parallel/distributed.py"
+_CALLS_HOOKS = "/etude/core/hook.py"
+_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
+
+
+class Place(NamedTuple):
+    """A line of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.line).strip()
+        return f'File "{self.file}", line {self.line}, in {self.function}' + (f"\n  {text}" if text else "")
 
 
 class Heartbeat:
-    """``mark`` changes with every batch; ``steps`` is how many are done; ``hook_of`` names the hook of a frame."""
+    """``mark`` changes with every batch; ``steps`` is how many are done; ``hook`` names the hook that is at work."""
 
     def __init__(
         self,
         *,
         mark: Callable[[], Any],
         steps: Callable[[], int],
-        hook_of: Callable[[FrameType], str],
+        hook: Callable[[], str],
         interval: float = 0.5,
     ) -> None:
-        self.mark, self.steps, self.hook_of, self.interval = mark, steps, hook_of, interval
+        self.mark, self.steps, self.hook, self.interval = mark, steps, hook, interval
         self._main = threading.main_thread().ident or 0
         self._launcher = int(os.environ.get(reports.LAUNCHER, "0"))
         self._over = threading.Event()
@@ -77,21 +92,38 @@ class Heartbeat:
                 os._exit(8)
 
     def _look(self) -> tuple[str, bool, str]:
-        frame = sys._current_frames().get(self._main)
-        stack = "".join(traceback.format_stack(frame)[-_SHOWN:]) if frame is not None else ""
-        return *classify(frame, self.hook_of), stack
+        stack = stack_of(self._main)
+        shown = "".join(f"  {place}\n" for place in reversed(stack[:_SHOWN]))
+        return *classify(stack, self.hook()), shown
 
 
-def classify(frame: FrameType | None, hook_of: Callable[[FrameType], str]) -> tuple[str, bool]:
-    """Return what the thread with this stack does, and whether it waits for other ranks."""
-    innermost = frame
-    while frame is not None:
-        hook = hook_of(frame)
-        if hook:
+def stack_of(thread: int) -> list[Place]:
+    """Return the stack of another thread, the innermost place first; at most 100, as many as faulthandler shows.
+
+    faulthandler only reads the interpreter's memory. Frame objects of a thread that runs are not safe to follow: Python
+    3.11 was seen to return objects of other kinds as ``f_back``, and to crash.
+    """
+    with tempfile.TemporaryFile("w+b") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        text = file.read().decode(errors="replace")
+    lines = text.partition(f"hread 0x{thread:016x} ")[2].splitlines()[1:]
+    found = []
+    for line in lines:
+        match = _FRAME.fullmatch(line)
+        if match is None:
+            break
+        found.append(Place(match["file"], int(match["line"]), match["function"]))
+    return found
+
+
+def classify(stack: Sequence[Place], hook: str) -> tuple[str, bool]:
+    """Return what a thread with this stack does, and whether it waits for other ranks; ``hook`` is at work in it."""
+    for depth, place in enumerate(stack):
+        name = place.file.replace(os.sep, "/")
+        if hook and name.endswith(_CALLS_HOOKS):
             return f"is in {hook}", False
-        name = frame.f_code.co_filename.replace(os.sep, "/")
         for part, doing, waits in _DOING:
-            if part in name and not (part.endswith(_NEVER_ALONE) and frame is not innermost):
+            if part in name and not (part.endswith(_NEVER_ALONE) and depth):
                 return doing, waits
-        frame = frame.f_back
     return "does something else", False

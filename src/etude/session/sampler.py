@@ -1,28 +1,25 @@
 """Accounts a run's wall time to its start, data, forward and backward, update, hooks by name, evaluation, checkpoint,
 waiting for other processes, and its end.
 
-A thread looks at the training thread's stack now and then and gives the time since its last look to what it sees. A
-step of training pays nothing for it: no clock is read and no call is wrapped.
+A thread looks now and then at what the run says it does (``run.stage`` and ``run.acting``) and gives the time since its
+last look to that. A step of training reads no clock for it. The thread does not look at the stack of the thread that
+trains: Python 3.11 crashes when another thread follows frames that are being left.
 """
 
 from __future__ import annotations
 
-import operator
 import random
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import cache
-from itertools import accumulate, chain, repeat
-from types import FrameType
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
-from etude.core.hook import PointCalls
-from etude.session.exchange import waits_for_peers
+from etude.core.run import Run
 
-#: Seconds between two looks: often at the beginning, so that short runs are reported well too. A look takes 0.1 ms.
+#: Seconds between two looks: often at the beginning, so that short runs are reported well too.
 _FIRST, _LATER, _SHORT = 0.05, 0.1, 2.0
 _IMPATIENT = 5e-5
 _CHANCE = random.Random()  # its own: the global one belongs to the training
@@ -30,28 +27,31 @@ DATA, FORWARD, UPDATE, EVALUATION, CHECKPOINT, WAITING, START, END, OTHER = (
     "data", "forward/backward", "update", "evaluation", "checkpoint", "waiting for other processes", "start", "end",
     "other",
 )  # fmt: skip
-_HOOK = "hook "
-#: Its frames do not decide: it calls the store, whose time belongs to checkpoints.
-_STOPS = f"{_HOOK}Stops"
+_STAGES = {"data": DATA, "step": FORWARD}
+#: What hooks do that are no user's: the names that Étude's and the dialects' have.
+_HOOKS = {
+    **dict.fromkeys(("Evaluate", "EvalHook", "DistEvalHook"), EVALUATION),
+    # Stops saves what is the best so far, and looks after the saves under way.
+    **dict.fromkeys(("Checkpoint", "CheckpointHook", "Saver", "PeriodicCheckpointer", "Stops"), CHECKPOINT),
+    **dict.fromkeys(("OptimizerHook", "DistOptimizerHook"), UPDATE),
+}
+#: While it does these, a thread that sleeps waits for the gradients or the decisions of other ranks.
+_EXCHANGES = (FORWARD, UPDATE, CHECKPOINT)
 #: The share of the training time from which on a run that waits for data gets advice.
 SLOW_DATA = 0.2
-_EVALUATES = {"evaluate", "run_val", "val", "_do_test", "test_net", "inference_on_dataset"}
-_STEPS = {"train_step", "run_iter", "run_step"}
-_OPTIMIZES = {"apply", "_apply", "optim_step", "update_params", "clip_grads"}
-_COLLECTIVES = "distributed_c10d.py"
 
 
 class Sampler:
     """Start it in the thread that trains; ``seconds`` has the account, ``stop`` ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run) -> None:
         self.seconds: dict[str, float] = {}
-        self._thread_id, self._native_id = threading.get_ident(), threading.get_native_id()
+        self._run, self._native_id = run, threading.get_native_id()
         self._running = threading.Lock()  # waiting for a lock is one call into C; for an Event it is a page of Python
         self._thread = threading.Thread(target=self._look, name="etude-time", daemon=True)
 
     def start(self) -> None:
-        self._thread_id, self._native_id = threading.get_ident(), threading.get_native_id()
+        self._native_id = threading.get_native_id()
         self._running.acquire()
         self._thread.start()
 
@@ -63,93 +63,69 @@ class Sampler:
     def _look(self) -> None:
         began = before = time.perf_counter()
         while not self._running.acquire(timeout=_FIRST if before - began < _SHORT else _LATER):
-            frames = self._frames()
-            now = time.perf_counter()
-            what = classify(frames) if frames else OTHER
-            if what == FORWARD and waits_for_peers(frames, self._native_id):
+            _wake_at_any_moment()
+            what, now = doing(self._run), time.perf_counter()
+            if what in _EXCHANGES and _has_peers_on_cpu() and _sleeps(self._native_id):
                 what = WAITING
             self.seconds[what] = self.seconds.get(what, 0.0) + now - before
             before = now
 
-    def _frames(self) -> list[FrameType]:
-        """Return the training thread's frames, the innermost first, at a moment of the clock's choice.
 
-        A thread that wakes up gets the interpreter when the other one lets go of it, which is mostly in a system call:
-        a tiny write after every step would look like a fifth of the time. So wake up once more, impatiently.
-        """
-        usual = sys.getswitchinterval()
-        sys.setswitchinterval(_IMPATIENT)
-        try:
-            time.sleep(_IMPATIENT * 4 * (1 + _CHANCE.random()))
-            return frames_of(self._thread_id)
-        finally:
-            sys.setswitchinterval(usual)
+def mark_updates(run: Run) -> ExitStack:
+    """Note every ``optimizer.step()`` as the update of a run whose own code calls it, until the stack is closed."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    def begin(*_: Any) -> None:
+        run.acting = run.acting or UPDATE
+
+    def end(*_: Any) -> None:
+        run.acting = None if run.acting == UPDATE else run.acting
+
+    marks = ExitStack()
+    marks.callback(register_optimizer_step_pre_hook(begin).remove)
+    marks.callback(register_optimizer_step_post_hook(end).remove)
+    return marks
 
 
-def frames_of(thread: int) -> list[FrameType]:
-    """Return the frames of a running thread, the innermost first.
+def doing(run: Run) -> str:
+    """Return what a run does now, as the account calls it."""
+    if run.acting is None:
+        return _STAGES.get(run.stage, OTHER)
+    if isinstance(run.acting, str):
+        return run.acting
+    found = run.hooks.acting(run.acting)
+    return OTHER if found is None else _HOOKS.get(found[0].name, f"hook {found[0].name}")
 
-    The whole walk is one call into C. Between two steps of a walk in Python the other thread may run, leave a generator
-    and free the frame that ``f_back`` then follows: Python 3.11 crashes.
+
+def _wake_at_any_moment() -> None:
+    """Sleep a little and wake up at a moment of the clock's choice.
+
+    A thread that wakes up gets the interpreter when the other one lets go of it, which is mostly in a system call:
+    a tiny write after every step would look like a fifth of the time. So wake up once more, impatiently.
     """
-    found: list[FrameType] = []
-    first = map(operator.getitem, map(operator.call, (sys._current_frames,)), (thread,))
-    with suppress(AttributeError, KeyError):  # the outermost frame is followed by None; a thread may have ended
-        found.extend(accumulate(chain(first, repeat("f_back")), getattr))  # type: ignore[arg-type]
-    return [frame for frame in found if frame is not None]
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(_IMPATIENT)
+    try:
+        time.sleep(_IMPATIENT * 4 * (1 + _CHANCE.random()))
+    finally:
+        sys.setswitchinterval(usual)
 
 
-def classify(frames: list[FrameType]) -> str:
-    """Return what a thread does that has these frames, the innermost first; the outermost that says anything decides,
-    but waiting for other processes is that wherever it happens."""
-    if any(one.f_code.co_filename.endswith(_COLLECTIVES) for one in frames[:4]):
-        return WAITING
-    found = OTHER
-    for one in reversed(frames):
-        code = one.f_code
-        if code is _POINT_CALL or code is _EACH_CALL:
-            seen = _hook(one.f_locals)
-        else:
-            seen = _seen(code.co_name, one.f_globals.get("__name__", ""))
-        if seen is not None:
-            found = seen
-        if found not in (OTHER, DATA, FORWARD, _STOPS):
-            return found
-    return found
+def _has_peers_on_cpu() -> bool:
+    """Return whether other ranks train on CPUs. On a GPU a thread sleeps while its device computes, so that waiting for
+    others cannot be seen."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch.cuda.is_initialized() or not torch.distributed.is_available():
+        return False
+    return bool(torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1)
 
 
-_POINT_CALL, _EACH_CALL = PointCalls.__call__.__code__, PointCalls.each.__code__
-
-
-@cache  # by strings, which know their hash; that of a code object is computed anew each time
-def _seen(name: str, module: str) -> str | None:
-    """Return what a frame of the function ``name`` in ``module`` tells, or None."""
-    if module.startswith("torch.optim") and name in ("step", "zero_grad"):
-        return UPDATE
-    if module == "etude.core.update" and name in _OPTIMIZES:
-        return UPDATE
-    if module.startswith(("torch.utils.data", "etude.data")):
-        return DATA
-    if not module.startswith("etude."):
-        return None
-    if module.startswith("etude.checkpoint"):
-        return CHECKPOINT
-    if module in ("etude.core.update", "etude.core.forward") or name in _STEPS:
-        return FORWARD
-    if name in _EVALUATES:
-        return EVALUATION
-    return DATA if name in ("train_epoch", "batches") else None
-
-
-def _hook(names: Mapping[str, Any]) -> str | None:
-    owner = names["self"]._owner_of(names.get("call"))
-    if owner is None:
-        return None
-    if owner.name in ("Evaluate", "EvalHook", "DistEvalHook"):
-        return EVALUATION
-    if owner.name in ("Checkpoint", "CheckpointHook", "Saver", "PeriodicCheckpointer"):
-        return CHECKPOINT
-    return f"{_HOOK}{owner.name}"
+def _sleeps(native_id: int) -> bool:
+    """Return whether a thread waits for something else than a CPU; False where the system does not say."""
+    try:
+        return Path(f"/proc/self/task/{native_id}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    except (OSError, IndexError):
+        return False
 
 
 def table(seconds: Mapping[str, float]) -> list[str]:

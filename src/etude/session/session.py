@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from errno import errorcode
 from itertools import takewhile
 from pathlib import Path
@@ -71,7 +71,7 @@ class Session:
         self.recovery: Recovery | None = None
         self._pulse: Heartbeat | None = None
         self.status: Status | None = None
-        self.sampler = Sampler()
+        self.sampler = Sampler(run)
         #: Folders that this start has made, the run's own first; none where that was there before.
         self._made: list[Path] = []
         self._begun_at = 0
@@ -297,13 +297,19 @@ class GuardedSession(Session):
     users of its system know them."""
 
     private = False
+    _marks = ExitStack()
 
     def _open(self) -> None:
+        self._marks = sampler.mark_updates(self.run)
         self.recovery = Recovery(self.run, self.options, say=self.console.say, began=self.began)
         self.recovery.guard_driven()
         if self.run.world.is_many:
             self._pulse = pulse(self.run)
             self._pulse.start()
+
+    def _close(self, error: BaseException | None) -> None:
+        self._marks.close()
+        super()._close(error)
 
     def _is_unused(self, error: BaseException) -> bool:
         """The run has said where its log is: only a mistake of the user takes that back, or a file to resume from that

@@ -1,18 +1,14 @@
-"""A thread that notices when nothing moves any more, and says where it stands still: in which hook, at which line."""
+"""A thread that notices when a run stands still, and says where: in which hook, at which line."""
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
-from etude.core.hook import PointCalls
 from etude.core.run import Run
-from etude.dist.heartbeat import Heartbeat
+from etude.dist.heartbeat import Heartbeat, stack_of
 
 #: Seconds without a batch, in training or evaluation, before something is said.
 PATIENCE = 300.0
@@ -48,10 +44,10 @@ class Watchdog:
         return mark(self.run)
 
     def _tell(self) -> None:
-        frame = sys._current_frames().get(self._watched)
-        self.say(f"nothing has moved for {self.patience:g} s, after {self.run.done} steps: {_acting(frame)}")
-        for line in traceback.format_stack(frame)[-_SHOWN:] if frame is not None else ():
-            for part in line.rstrip().splitlines():
+        hook = hook_at_work(self.run) or "no hook is at work"
+        self.say(f"nothing has moved for {self.patience:g} s, after {self.run.done} steps: {hook}")
+        for place in reversed(stack_of(self._watched)[:_SHOWN]):
+            for part in str(place).splitlines():
                 self.say(f"  {part.strip()}")
 
 
@@ -61,22 +57,11 @@ def mark(run: Run) -> tuple[int, ...]:
 
 
 def pulse(run: Run) -> Heartbeat:
-    """The heartbeat of one rank of a run."""
-    return Heartbeat(mark=lambda: mark(run), steps=lambda: run.done, hook_of=hook_of)
+    """Return the heartbeat of one rank of a run."""
+    return Heartbeat(mark=lambda: mark(run), steps=lambda: run.done, hook=lambda: hook_at_work(run))
 
 
-def hook_of(frame: FrameType) -> str:
-    """The hook that this very frame calls; empty where it calls none."""
-    owner = frame.f_locals.get("self")
-    if isinstance(owner, PointCalls) and frame.f_locals.get("call") is not None:
-        return owner.words_for(frame.f_locals["call"])
-    return ""
-
-
-def _acting(frame: FrameType | None) -> str:
-    """The innermost hook on the stack, or that none is at work."""
-    while frame is not None:
-        if words := hook_of(frame):
-            return words
-        frame = frame.f_back
-    return "no hook is at work"
+def hook_at_work(run: Run) -> str:
+    """Return the hook that is at work and its point as its author calls it, ``hook Ema at after_step``, or nothing."""
+    found = run.hooks.acting(run.acting)
+    return f"hook {found[0].name} at {found[0].word_for(found[1])}" if found is not None else ""
