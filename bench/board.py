@@ -56,7 +56,7 @@ def first_curve(address: str, run: str) -> tuple[float, float] | None:
         began = time.perf_counter()
         page.goto(f"{address}/#run={run}", wait_until="commit")
         times = []
-        for what in (".sketch polyline, .scatterlayer .trace", ".scatterlayer .trace"):
+        for what in (".sketch path, .scatterlayer .trace", ".scatterlayer .trace"):
             page.locator(what).first.wait_for(state="attached", timeout=120_000)
             times.append(time.perf_counter() - began)
         browser.close()

@@ -75,6 +75,12 @@ def test_open_search_overlay_compare_and_keys(browser, root):
         page.keyboard.press("j")
         page.keyboard.press("Enter")
         expect(page.locator("#details")).to_contain_text("last line <b>bold</b>", timeout=LONG)
+        for step in range(1, 12):
+            (root / "a/20261116-100000/checkpoints" / f"step-{step:09}").mkdir(parents=True)
+        (root / "a/20261116-100000/checkpoints/best").write_text("step-000000002\n")
+        page.keyboard.press("3")
+        expect(page.locator("#details tr", has=page.locator(".chip"))).to_have_text("step-000000002best", timeout=LONG)
+        expect(page.locator("#details")).to_contain_text("and 2 older", timeout=LONG)
         page.keyboard.press("?")
         expect(page.locator("#keys")).to_be_visible(timeout=LONG)
 
@@ -84,7 +90,7 @@ def test_curves_are_sketched_until_the_library_is_there(browser, root):
         held, seen = [], []
         page.route("**/plotly.min.js*", lambda route: route.continue_() if seen else held.append(route))
         page.goto(address, wait_until="commit")
-        expect(chart(page, "train/loss").locator(".sketch polyline")).to_have_count(1, timeout=LONG)
+        expect(chart(page, "train/loss").locator(".sketch path")).to_have_count(1, timeout=LONG)
         seen.append(True)
         for route in held:
             route.continue_()

@@ -89,6 +89,16 @@ def test_curves_details_and_differences(board):
     assert kinds == {"plan", "metric"}
 
 
+def test_the_best_checkpoint_is_named(board, root):
+    for step in (10, 20):
+        (root / "a/20261116-100000/checkpoints" / f"step-{step:09}").mkdir(parents=True)
+    asked = {"run": "a/20261116-100000"}
+    assert board.get("/api/run", params=asked).json()["best_checkpoint"] == ["step-000000020", "best val/accuracy"]
+    (root / "a/20261116-100000/checkpoints/best").write_text("step-000000010\n")
+    found = board.get("/api/run", params=asked).json()
+    assert found["best_checkpoint"] == ["step-000000010", "best"] and found["checkpoints"][0] == "step-000000010"
+
+
 def test_a_hundred_streams_and_one_that_never_reads(board, root):
     with ExitStack() as stack:
         sockets = []

@@ -15,7 +15,7 @@ import pytest
 
 from etude import WRITERS
 from etude.errors import MissingExtra
-from etude.events.record import Record
+from etude.events.record import Events, Record
 from etude.events.trackers import outbox
 from etude.events.trackers.media import Media
 from etude.events.trackers.system import System
@@ -123,6 +123,41 @@ def test_a_tracker_that_had_nothing_to_do_for_long_is_not_taken_for_one_that_han
     idle.write(record(2))
     idle.close()
     assert [step for step, _ in idle.got] == [1, 2] and not recwarn.list
+
+
+def test_the_end_says_once_what_it_waits_for_and_trackers_end_at_the_same_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(outbox, "SILENCE", 0.05)
+    gate, both, said = threading.Event(), threading.Barrier(2), []
+
+    class Slow(Collect):
+        def open(self, job: Job) -> str:
+            gate.wait(300)
+            return super().open(job)
+
+        def finish(self):
+            both.wait(300)  # one after the other they would wait for ever
+
+    def say(text):
+        said.append(text)
+        gate.set()
+
+    events = Events([Slow(tmp_path, system=False), Slow(tmp_path, system=False)])
+    events.writers[1]._outbox.name = "other"
+    events.write({"loss": 1.0}, step=1, epoch=1, split="train")
+    events.close(say)
+    assert said == ["waiting for collect (still opening, 60 s at most), other (still opening, 60 s at most)"]
+    assert [writer.got for writer in events.writers] == [[(1, {"train/loss": 1.0})]] * 2
+
+
+def test_the_end_is_bounded_although_every_call_returns_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(outbox, "ENDING", 0.2)
+    monkeypatch.setattr(outbox, "OPENING", 0.2)
+    box, stop = outbox.Outbox("slow"), threading.Event()
+    for _ in range(900):
+        box.put(stop.wait, 0.05)
+    with pytest.warns(UserWarning, match=r"slow does not answer; \d+ records were not sent"):
+        box.close()
+    stop.set()
 
 
 def test_what_nobody_closed_is_sent_when_the_process_ends(tmp_path):

@@ -67,3 +67,7 @@ def test_live_curves_are_an_svg(monkeypatch):
         and "train/loss" in live.html()
         and "train/lr" not in live.html()
     )
+    assert live.html().count("<polyline") == 1
+    live.write(Record(5, 0, "train", {"loss": float("nan")}, 0.0))
+    live.write(Record(6, 0, "train", {"loss": 0.5}, 0.0))
+    assert live.html().count("<polyline") == 2  # with a gap between them

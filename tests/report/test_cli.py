@@ -33,6 +33,11 @@ def test_training_ends_with_curves_and_where_the_time_went(command):
     assert not re.search("[⠁-⣿]", trained(command, "-q").err)
 
 
+def test_two_records_make_a_curve_at_the_end(command):
+    said = trained(command, "train.steps=4", "train.epochs=null", "log.every=2step", "train.validate=2step")
+    assert "train/loss" in said.err and "val/accuracy" in said.err and re.search("[⠁-⣿]", said.err)
+
+
 def test_runs_lists_state_best_and_what_was_changed(command):
     trained(command, "-q")
     trained(command, "-q", "optim.lr=0.02")
@@ -310,6 +315,18 @@ def test_a_spike_stays_in_the_terminal(command, make_run):
     lines = command("show", str(make_run("a", rows))).out.splitlines()
     top = next(line for line in lines if "┤" in line)
     assert top.split()[0] == "100" and re.search("[⠁-⣿]", top)
+
+
+@pytest.mark.parametrize("scale", [[], ["--log"]])
+def test_values_that_are_not_finite_leave_a_gap(command, make_run, scale):
+    losses = [1.0] * 40 + ["NaN"] * 20 + [2.0] * 10 + [float("inf")] * 10 + [1.0] * 20
+    rows = [{"step": n, "split": "train", "loss": loss} for n, loss in enumerate(losses)]
+    lines = [line.partition("┤")[2] for line in command("show", str(make_run("a", rows)), *scale).out.splitlines()]
+    picture = [line for line in lines if line]
+    drawn = [any(cell != "⠀" for cell in column) for column in zip(*picture, strict=True)]
+    parts = re.findall("1+|0+", "".join(str(int(one)) for one in drawn))
+    assert [part[0] for part in parts] == ["1", "0", "1", "0", "1"]
+    assert 0.15 * len(drawn) < len(parts[1]) < 0.25 * len(drawn)
 
 
 def test_the_time_of_a_run_counts_after_its_status_was_written(command, make_run):

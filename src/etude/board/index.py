@@ -16,7 +16,7 @@ from etude.report.compare import compare, plan_of
 from etude.report.records import Curve, Records, record_files
 from etude.report.runs import RunInfo, changed_keys, find_runs, name_of, summarise, unusual_keys
 from etude.report.status import read_json
-from etude.report.text import checkpoints, log_tail, spent_time
+from etude.report.text import best_checkpoint, checkpoints, log_tail, spent_time
 from etude.report.thin import thin
 
 #: Larger record files are sampled, so that they open in a second.
@@ -135,6 +135,7 @@ class Index:
             "places": read_json(path / "facts.json").get("places", {}),
             "environment": read_json(path / "env.json"),
             "checkpoints": checkpoints(path),
+            "best_checkpoint": best_checkpoint(info),
             "log": log_tail(path, 200),
         }
 

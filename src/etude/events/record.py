@@ -8,6 +8,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, groupby, islice
 from operator import attrgetter
 from traceback import extract_tb
@@ -53,7 +54,11 @@ class Record:
 
 
 class Writer(Protocol):
-    """Where records go. May offer ``state_dict``/``load_state_dict`` to forget what came after a checkpoint."""
+    """Where records go.
+
+    May offer ``state_dict``/``load_state_dict`` to forget what came after a checkpoint, and ``leave(say)``, which
+    begins the end without waiting for it and comes before ``close``.
+    """
 
     def write(self, record: Record) -> None: ...
     def close(self) -> None: ...
@@ -159,15 +164,18 @@ class Events:
                 self.writers.remove(writer)
                 _warn(writer, "cannot write", error, "and is switched off; training goes on")
 
-    def close(self) -> None:
-        """Write media that came after the last record, then close the writers."""
+    def close(self, say: Callable[[str], object] | None = None) -> None:
+        """Write media that came after the last record, then close the writers; ``say`` gets why that takes long."""
         self._write_media(math.inf)
         if self._media:
             media, self._media = self._media, []
             self.write({}, step=self._at[0], epoch=self._at[1], split="train", media=_triples(media))
-        for writer in self.writers:
+        leaving: list[tuple[Writer, Callable[[], object]]] = [
+            (writer, partial(writer.leave, say)) for writer in self.writers if hasattr(writer, "leave")
+        ]
+        for writer, call in [*leaving, *((writer, writer.close) for writer in self.writers)]:
             try:
-                writer.close()
+                call()
             except Exception as error:
                 _warn(writer, "cannot be closed", error)
 

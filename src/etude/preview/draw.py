@@ -16,20 +16,23 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 def text_plot(curve: Curve, *, width: int = 64, height: int = 8, log: bool = False) -> list[str]:
     """A curve in braille dots with its range on the left; with ``log`` on a logarithmic scale.
 
-    Points that are not finite are left out, and with ``log`` those that are not positive.
+    Points that are not finite leave gaps, and with ``log`` those that are not positive.
 
     >>> print("\\n".join(text_plot([(0, 0.0), (1, 1.0)], width=4, height=1)))
            1 ┤⣀⠤⠒⠉
     """
-    curve = [(x, y) for x, y in curve if math.isfinite(y) and math.isfinite(x) and (y > 0 or not log)]
-    if not curve:
+    curve = [(x, _scaled(y, log)) for x, y in curve if math.isfinite(x)]
+    finite = [y for _, y in curve if y == y]
+    if not finite:
         return []
-    if log:
-        curve = [(x, math.log10(y)) for x, y in curve]
-    low, high = min(y for _, y in curve), max(y for _, y in curve)
+    low, high = min(finite), max(finite)
     cells = [[0] * width for _ in range(height)]
     before = None
-    for column, ends in enumerate(_columns(curve, 2 * width)):
+    for column, (ends, joined) in enumerate(_columns(curve, 2 * width)):
+        if ends is None:
+            before = None
+            continue
+        before = before if joined else None
         shares = [0.5 if high == low else (level - low) / (high - low) for level in ends]
         lowest, highest = (round((1 - share) * (4 * height - 1)) for share in shares)
         for dot in _stroke(before, (highest, lowest)):
@@ -90,15 +93,18 @@ def svg(curves: Mapping[str, Curve], title: str) -> str:
 
 
 def _panel(name: str, curve: Curve, top: int) -> str:
-    finite = [(x, y) for x, y in curve if math.isfinite(y)]
-    if not finite:
+    pieces = _pieces(curve)
+    if not pieces:
         return ""
-    xs, ys = [x for x, _ in finite], [y for _, y in finite]
+    xs, ys = [x for piece in pieces for x, _ in piece], [y for piece in pieces for _, y in piece]
     wide, high = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
-    line = " ".join(
-        f"{_LEFT + (x - min(xs)) / wide * _WIDTH:.1f},{top + (1 - (y - min(ys)) / high) * _HEIGHT:.1f}"
-        for x, y in finite
-    )
+    lines = [
+        " ".join(
+            f"{_LEFT + (x - min(xs)) / wide * _WIDTH:.1f},{top + (1 - (y - min(ys)) / high) * _HEIGHT:.1f}"
+            for x, y in piece
+        )
+        for piece in pieces
+    ]
     return (
         f'<text x="{_LEFT}" y="{top - 5}">{escape(name)}</text>'
         f'<rect x="{_LEFT}" y="{top}" width="{_WIDTH}" height="{_HEIGHT}" fill="none" stroke="#ccc"/>'
@@ -106,8 +112,22 @@ def _panel(name: str, curve: Curve, top: int) -> str:
         f'<text x="{_LEFT - 6}" y="{top + _HEIGHT}" text-anchor="end">{min(ys):.4g}</text>'
         f'<text x="{_LEFT}" y="{top + _HEIGHT + 16}">step {min(xs):.0f}</text>'
         f'<text x="{_LEFT + _WIDTH}" y="{top + _HEIGHT + 16}" text-anchor="end">{max(xs):.0f}</text>'
-        f'<polyline points="{line}" fill="none" stroke="#1f77b4" stroke-width="1.5"/>'
+        + "".join(
+            f'<polyline points="{line}" fill="none" stroke="#1f77b4" stroke-width="1.5" stroke-linecap="round"/>'
+            for line in lines
+        )
     )
+
+
+def _pieces(curve: Curve) -> list[list[tuple[float, float]]]:
+    """Return the parts of a curve between points that are not finite; a point alone stands twice, as a dot."""
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for x, y in curve:
+        if math.isfinite(y):
+            pieces[-1].append((x, y))
+        elif pieces[-1]:
+            pieces.append([])
+    return [piece if len(piece) > 1 else piece * 2 for piece in pieces if piece]
 
 
 def _write(target: Path, text: str) -> None:
@@ -125,21 +145,38 @@ def _stroke(before: tuple[int, int] | None, own: tuple[int, int]) -> range:
     return range(top, bottom + 1)
 
 
-def _columns(curve: Curve, count: int) -> list[tuple[float, float]]:
-    """Return the least and the greatest value at ``count`` places: of the points there, or of the line between them."""
+def _scaled(value: float, log: bool) -> float:
+    """Return where a value is drawn; NaN where it cannot be."""
+    if log:
+        return math.log10(value) if 0 < value < math.inf else math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def _columns(curve: Curve, count: int) -> list[tuple[tuple[float, float] | None, bool]]:
+    """Return the least and the greatest value at ``count`` places: of the points there, or of the line between them.
+
+    None stands where a line would lead to or from NaN. The flag is False where a NaN lies before a column, so that the
+    column is not joined to the one before.
+    """
     first, last = curve[0][0], curve[-1][0]
-    values, index = [], 0
+    values: list[tuple[float, float] | None] = []
+    joined = [True] * count
+    index = 0
     for column in range(count):
         x = first + (last - first) * column / max(1, count - 1)
         while index + 2 < len(curve) and curve[index + 1][0] < x:
             index += 1
         level = _between(curve[index], curve[min(index + 1, len(curve) - 1)], x)
-        values.append((level, level))
+        values.append((level, level) if level == level else None)
     for x, y in curve:
         column = round((x - first) / (last - first) * (count - 1)) if last > first else 0
         column = min(max(column, 0), count - 1)
-        values[column] = min(values[column][0], y), max(values[column][1], y)
-    return values
+        if y != y:
+            joined[column] = False
+        else:
+            low, high = values[column] or (y, y)
+            values[column] = min(low, y), max(high, y)
+    return list(zip(values, joined, strict=True))
 
 
 def _between(one: tuple[float, float], two: tuple[float, float], x: float) -> float:

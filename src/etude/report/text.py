@@ -42,7 +42,7 @@ def chosen(records: Records, asked: Sequence[str]) -> list[str]:
 
 def main_curves(records: Records) -> list[str]:
     """Return the loss of training and the main metric of the validation, those that have a curve to show."""
-    long = [name for name, curve in records.curves.items() if len(set(curve.steps)) > 2 and is_scored(name)]
+    long = [name for name, curve in records.curves.items() if len(set(curve.steps)) > 1 and is_scored(name)]
     losses = [name for name in long if name in ("train/loss", "train/total_loss")]
     metrics = [name for name in long if name.startswith(("val/", "test/"))]
     return losses[:1] + sorted(metrics, key=lambda name: "loss" in name)[:1]
@@ -120,15 +120,20 @@ def show(info: RunInfo, records: Records, names: Iterable[str], *, log: bool = F
 
 
 def saved(info: RunInfo) -> list[str]:
-    """Return the newest checkpoints and the best one, which is marked: by the config, else by the main metric."""
+    """Return the newest checkpoints and the best one, which is marked."""
     kept = checkpoints(info.path)
+    best, why = best_checkpoint(info)
+    shown = [name for name in kept if name in kept[-4:] or name == best]
+    return [f"{printable(name)} ({why})" if name == best else printable(name) for name in shown]
+
+
+def best_checkpoint(info: RunInfo) -> tuple[str, str]:
+    """Return the name of the best checkpoint, saved or not, and why it is: by the config, else by the main metric."""
     try:
-        best, mark = (info.path / "checkpoints" / "best").read_text(encoding="utf-8").strip(), "best"
+        return (info.path / "checkpoints" / "best").read_text(encoding="utf-8").strip(), "best"
     except (OSError, UnicodeDecodeError):
         step = info.best.get(info.main_metric, (0.0, -1))[1]
-        best, mark = f"step-{step:09}", f"best {printable(info.main_metric)}"
-    shown = [name for name in kept if name in kept[-4:] or name == best]
-    return [f"{printable(name)} ({mark})" if name == best else printable(name) for name in shown]
+        return f"step-{step:09}", f"best {printable(info.main_metric)}"
 
 
 def checkpoints(folder: Path) -> list[str]:

@@ -173,7 +173,7 @@ class Session:
             self._say_last_words(error, unused=unused)
             if self.status is not None and not unused:
                 self.status.end(error, note=self._advice())
-            self.run.events.close()
+            self.run.events.close(self.console.say)
             self._part(error)
 
     def _part(self, error: BaseException | None) -> None:

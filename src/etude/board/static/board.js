@@ -102,8 +102,8 @@ function drawList() {
     more.append(el("span", run.state, { class: `state ${run.state}` }), ` · ${steps} · ${time(run.seconds)}`);
     if (run.began) more.append(` · ${ago(run.began)}`);
     const line = (...cells) => { const box = el("div"); box.append(...cells); return box; };
-    row.append(swatch, line(name, el("span", run.metric ? number(best(run)) : "", { class: "best" })), line(more, el("span", run.metric.replace(/^(val|test)\//, ""), { class: "metric" })),
-      line(el("span", run.unusual.map(key => `${key}=${run.changed[key]}`).join("  "), { class: "keys" })));
+    row.append(swatch, line(name, el("span", run.metric ? number(best(run)) : "", { class: "best" })), line(more),
+      line(el("span", run.unusual.map(key => `${key}=${run.changed[key]}`).join("  "), { class: "keys" }), el("span", run.metric.replace(/^(val|test)\//, ""), { class: "metric" })));
     return row;
   });
   const list = $("runs"), top = list.scrollTop;
@@ -317,10 +317,21 @@ async function drawDetails() {
   const notices = [...(run.error ? [["bad", run.error]] : []), ...run.warnings.map(text => ["", text])].map(([kind, text]) => el("div", text, { class: `notice ${kind}` }));
   columns.append(part("Best values", table([], Object.entries(run.best).map(([key, value]) => [key, right(number(value)), right(`step ${run.best_steps[key]}`)]))));
   if (whole) columns.append(part("Where the time went", table([], Object.entries(run.time).sort((a, b) => b[1] - a[1]).map(([key, spent]) => [key, right(`${spent.toFixed(1)} s`), right(`${(100 * spent / whole).toFixed(0)} %`)]))));
-  if (run.checkpoints.length) columns.append(part("Checkpoints", table([], run.checkpoints.slice(-8).reverse().map(text => [text]))));
+  if (run.checkpoints.length) columns.append(part("Checkpoints", savedTable(run)));
   const environment = Object.entries(run.environment).map(([key, value]) => [el("td", key, { class: "key" }), typeof value === "string" ? value : JSON.stringify(value)]);
   target.replaceChildren(head, facts, ...notices, part("Log", log), columns, part("Plan", table([], Object.entries(run.plan).map(([key, value]) => [el("td", key, { class: "key" }), value, el("td", run.places[key] ?? "", { class: "soft key" })]))), part("Environment", table([], environment)));
   log.scrollTop = below ? log.scrollHeight : top;
+}
+
+// The newest checkpoints and the best one, which is marked; the others are counted.
+function savedTable({ checkpoints, best_checkpoint: [chosen, why] }) {
+  const shown = checkpoints.filter((name, index) => index >= checkpoints.length - 8 || name === chosen), rows = shown.reverse().map(name => {
+    const cell = el("td", name);
+    if (name === chosen) cell.append(el("span", why, { class: "chip good" }));
+    return [cell];
+  });
+  if (shown.length < checkpoints.length) rows.push([el("td", `and ${checkpoints.length - shown.length} older`, { class: "soft" })]);
+  return table([], rows);
 }
 
 async function drawCompare() {

@@ -18,12 +18,16 @@ from etude.errors import printable
 #: Calls that may wait, and seconds that the end of a run waits for one call: any, the first, which may take a login, or
 #: the last, and one that sends files.
 WAITING, PATIENCE, OPENING, SENDING = 1000, 10.0, 60.0, 600.0
+#: Seconds that the end of a run waits in all, unless files are sent, and seconds after which it says so.
+ENDING, SILENCE = 120.0, 1.5
 #: Seconds between two rounds of calls. Many small calls would take the interpreter from training as many times.
 ROUND = 2.0
 #: Seconds without a call after which ``idle`` is called.
 _QUIET = 15.0
 _current = threading.local()
 _open: weakref.WeakSet[Outbox] = weakref.WeakSet()
+#: Those whose end a run waits for, and has not yet said so.
+_leaving: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
 class Outbox:
@@ -50,6 +54,10 @@ class Outbox:
         #: When the thread began the call that it makes; None while it has nothing to do.
         self._since: float | None = None
         self._heard = time.monotonic()
+        self._opened = False
+        #: When the run came to its end.
+        self._left: float | None = None
+        self._say: Callable[[str], object] = _print
         self._thread = threading.Thread(target=self._serve, name=f"etude-{name}", daemon=True)
 
     def put(self, call: Callable[..., object], *args: Any, **settings: Any) -> None:
@@ -109,13 +117,30 @@ class Outbox:
             pass
         return answer[0] if answer else None
 
-    def close(self, last: Callable[[], object] | None = None) -> None:
-        """Wait a little for what is left and for ``last``, the final call, then say what was lost."""
-        self._last, self._closing = last, True
+    def leave(self, last: Callable[[], object] | None, say: Callable[[str], object] | None = None) -> None:
+        """Have what is left sent, then ``last``, the final call, without waiting for it: :meth:`close` does.
+
+        ``say`` gets the line that announces a wait.
+        """
+        self._last, self._closing, self._say = last, True, say or _print
+        self._left = time.monotonic()
         _open.discard(self)
+        _leaving.add(self)
         self._wake.set()
-        while self._thread.is_alive() and not self._is_stuck():
+
+    def close(self, last: Callable[[], object] | None = None) -> None:
+        """Wait a little for what is left and for ``last``, the final call, then say what was lost.
+
+        A wait that is longer than a moment is announced once, for all services whose end the run waits for.
+        """
+        if not self.is_left:
+            self.leave(last)
+        quiet_until = time.monotonic() + SILENCE
+        while self._thread.is_alive() and not self._is_stuck() and not self._is_late():
             self._thread.join(0.05)
+            if self in _leaving and time.monotonic() > quiet_until:
+                _announce(self._say)
+        _leaving.discard(self)
         if self._thread.is_alive():
             self.dropped += len(self._calls)
             lost = f"{self.dropped} records were not sent" if self.dropped else "its last call is left behind"
@@ -126,6 +151,11 @@ class Outbox:
             warnings.warn(f"{self.name}: {self.dropped} records were dropped", stacklevel=3)
 
     @property
+    def is_left(self) -> bool:
+        """Return whether :meth:`leave` was called."""
+        return self._left is not None
+
+    @property
     def is_done(self) -> bool:
         """Return whether all calls were made and none failed."""
         return not (self._failed or self.dropped or self._thread.is_alive())
@@ -133,6 +163,19 @@ class Outbox:
     def _is_stuck(self) -> bool:
         since = self._since
         return since is not None and time.monotonic() - since > self._patience
+
+    def _is_late(self) -> bool:
+        return (
+            self._left is not None and self._patience < SENDING and time.monotonic() - self._left > max(ENDING, OPENING)
+        )
+
+    def _waits_for(self) -> str:
+        """Return what the end of a run waits for, and for how long at most."""
+        if not self._opened:
+            return f"{self.name} (still opening, {OPENING:.0f} s at most)"
+        if self._patience >= SENDING:
+            return f"{self.name} (sends files, {SENDING:.0f} s at most)"
+        return f"{self.name} ({ENDING:.0f} s at most)"
 
     def _serve(self) -> None:
         try:
@@ -164,12 +207,25 @@ class Outbox:
     def _make(self, call: Callable[[], object]) -> None:
         self._since = time.monotonic()
         call()
+        self._opened = True
         self._since, self._patience = None, max(self._least, PATIENCE)
 
 
 def put_time() -> float:
     """Return when the call that an outbox makes in this thread was put, in seconds since 1970; elsewhere, now."""
     return float(getattr(_current, "put_at", 0.0) or time.time())
+
+
+def _announce(say: Callable[[str], object]) -> None:
+    """Say once what the end of a run waits for."""
+    waiting = sorted(outbox._waits_for() for outbox in _leaving if outbox._thread.is_alive())
+    _leaving.clear()
+    if waiting:
+        say(f"waiting for {', '.join(waiting)}")
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 @atexit.register

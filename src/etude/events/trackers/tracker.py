@@ -6,7 +6,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,11 +64,17 @@ class Tracker(Service):
             self._outbox.put(self._begin)
         self._outbox.put(self._send, record)
 
-    def close(self) -> None:
-        """Wait a little for what is left, then say what was lost."""
+    def leave(self, say: Callable[[str], object] | None = None) -> None:
+        """Have what is left sent, without waiting for it: several trackers end at the same time."""
         if self.checkpoint and self._began:
             self._outbox.send(self._send_best)
-        self._outbox.close(self.finish)
+        self._outbox.leave(self.finish, say)
+
+    def close(self) -> None:
+        """Wait a little for what is left, then say what was lost."""
+        if not self._outbox.is_left:
+            self.leave()
+        self._outbox.close()
 
     # The thread's side.
 

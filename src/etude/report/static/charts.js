@@ -73,8 +73,13 @@ const Charts = (() => {
     const range = values => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
     const [left, right] = range(xs), [low, high] = range(ys), picture = make("svg", { class: "sketch", viewBox: "0 0 100 100", preserveAspectRatio: "none" });
     for (const curve of curves) {
-      const points = curve.x.map((x, at) => [x, curve.y[at]]).filter(([, y]) => y !== null).map(([x, y]) => `${100 * (x - left) / (right - left || 1)},${100 - 100 * (y - low) / (high - low || 1)}`);
-      picture.append(make("polyline", { points: points.join(" "), fill: "none", stroke: curve.colour, "stroke-width": 1.7, "vector-effect": "non-scaling-stroke" }));
+      let path = "", open = false;  // a value that is not finite is null and leaves a gap
+      curve.x.forEach((x, at) => {
+        const y = curve.y[at];
+        if (y !== null) path += `${open ? "L" : "M"}${100 * (x - left) / (right - left || 1)},${100 - 100 * (y - low) / (high - low || 1)}`;
+        open = y !== null;
+      });
+      picture.append(make("path", { d: path, fill: "none", stroke: curve.colour, "stroke-width": 1.7, "vector-effect": "non-scaling-stroke" }));
     }
     target.replaceChildren(picture);
   }
