@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -153,3 +155,18 @@ def test_an_average_moves_as_lerp_does_to_the_bit(dtype, weight):
 def test_options_that_make_no_sense_are_refused(make):
     with pytest.raises(ValueError):
         make([torch.nn.Parameter(torch.zeros(1))])
+
+
+@pytest.mark.parametrize("make", [LAMB, lambda params: LARS(params, lr=0.1, momentum=0.9)])
+def test_a_copy_of_an_optimizer_steps_as_the_original_does(make):
+    params = [torch.nn.Parameter(tensor) for tensor in tensors(0)]
+    optimizer = make(params)
+    for parameter, grad in zip(params, tensors(1), strict=True):
+        parameter.grad = grad
+    optimizer.step()
+    copied = copy.deepcopy(optimizer)
+    for one in (optimizer, copied):
+        for parameter, grad in zip(one.param_groups[0]["params"], tensors(2), strict=True):
+            parameter.grad = grad
+        one.step()
+    assert all(map(torch.equal, params, copied.param_groups[0]["params"]))

@@ -7,13 +7,14 @@ whole gradient that training recipes for images added.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from etude.optim.tensors import kernels_fit, non_negative, norm, norms, with_grads
+from etude.optim.tensors import kernels_fit, non_negative, norms, with_grads
 
 
 class LAMB(Optimizer):
@@ -45,7 +46,15 @@ class LAMB(Optimizer):
             "trust_clip": trust_clip, "always_adapt": always_adapt,
         }  # fmt: skip
         super().__init__(params, defaults)
-        self._room: dict[torch.dtype, Tensor] = {}
+        self._forget_scratch()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._forget_scratch()  # a copy is made without it
+
+    def _forget_scratch(self) -> None:
+        self._rooms: dict[torch.dtype, Tensor] = {}
+        self._views: dict[Any, list[Tensor]] = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -79,11 +88,11 @@ class LAMB(Optimizer):
         if decay == 0 and not group["always_adapt"]:
             _adam_kernel(group, now, divisor, params, grads, first, second, lr, 0.0)
             return
-        for parameter, grad, one, two in zip(params, grads, first, second, strict=True):
-            descent = self._scratch(parameter)  # a tensor at a time: what it needs is in the cache after the first pass
-            descent.copy_(parameter)
-            _adam_kernel(group, now, divisor, [descent], [grad], [one], [two], 1.0, 1.0 + decay)
-            weight, length = norm(parameter), norm(descent)
+        descents = self._scratch(params)
+        torch._foreach_copy_(descents, params)
+        _adam_kernel(group, now, divisor, descents, grads, first, second, 1.0, 1.0 + decay)
+        lengths = norms([*params, *descents]).tolist()
+        for parameter, descent, weight, length in zip(params, descents, lengths, lengths[len(params) :], strict=False):
             trust = weight / length if weight > 0 and length > 0 else 1.0
             parameter.add_(descent, alpha=lr * (min(trust, 1.0) if group["trust_clip"] else trust))
 
@@ -139,12 +148,20 @@ class LAMB(Optimizer):
         states = [self.state[parameter] for parameter in params]
         return [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
 
-    def _scratch(self, like: Tensor) -> Tensor:
-        """Room for a tensor of this shape: the same memory again and again, still in the cache."""
-        room, size = self._room.get(like.dtype), like.numel()
-        if room is None or room.numel() < size:
-            room = self._room[like.dtype] = torch.empty(size, dtype=like.dtype)
-        return room.as_strided(like.shape, like.stride())  # a third of what slice and view take
+    def _scratch(self, params: list[Tensor]) -> list[Tensor]:
+        """Room for tensors of these shapes: the same memory for every list, so that it is still in the cache."""
+        key = (params[0].dtype, *[parameter.shape for parameter in params])
+        if key not in self._views:
+            ends = list(accumulate(parameter.numel() for parameter in params))
+            room = self._rooms.get(params[0].dtype)
+            if room is None or room.numel() < ends[-1]:
+                room = self._rooms[params[0].dtype] = torch.empty(ends[-1], dtype=params[0].dtype)
+                self._views = {known: views for known, views in self._views.items() if known[0] != room.dtype}
+            self._views[key] = [
+                room[end - parameter.numel() : end].view(parameter.shape)
+                for parameter, end in zip(params, ends, strict=True)
+            ]
+        return self._views[key]
 
 
 def _adam_kernel(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from etude.optim.tensors import kernels_fit, non_negative, norm, norms, with_grads
+from etude.optim.tensors import kernels_fit, non_negative, norms, with_grads
 
 
 class LARS(Optimizer):
@@ -57,17 +57,18 @@ class LARS(Optimizer):
         return loss
 
     def _fused_way(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        """Tensor by tensor with torch's kernel for SGD, which goes through memory once. The norms come right before
-        it, so that it finds parameter and gradient in the cache.
+        """Tensor by tensor with torch's kernel for SGD, which goes through memory once. The norms of all tensors come
+        right before it in one call, so that it finds parameters and gradients in the cache.
 
         The rate of a tensor enters where the kernel has ``1 - dampening``, so that the momentum remembers it.
         """
         lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
         adapted, eta, eps = not group.get("lars_exclude", False), group["eta"], group["eps"]
         buffers, dampening = [], 0.0  # type: list[Tensor], float
-        for parameter, grad in zip(params, grads, strict=True):
+        lengths = norms([*params, *grads]).tolist() if adapted else [0.0] * (2 * len(params))
+        for parameter, grad, weight, length in zip(params, grads, lengths, lengths[len(params) :], strict=False):
             scale = lr
-            if adapted and (weight := norm(parameter)) > 0 and (length := norm(grad)) > 0:
+            if weight > 0 and length > 0:
                 scale = lr * (eta * weight / (length + decay * weight + eps))
             if momentum != 0:
                 state = self.state[parameter]

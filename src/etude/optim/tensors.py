@@ -53,11 +53,6 @@ def kernels_fit(params: list[Tensor], grads: list[Tensor]) -> bool:
     return all(tensor.is_contiguous() for tensor in params) and all(grad.is_contiguous() for grad in grads)
 
 
-def norm(tensor: Tensor) -> float:
-    """The L2 norm as a number: for memory of the CPU, where nothing waits. It leaves the tensor in the cache."""
-    return float(torch.linalg.vector_norm(tensor))
-
-
 def norms(tensors: list[Tensor]) -> Tensor:
     """The L2 norm of each tensor, as one vector. Nothing is read by Python."""
     return torch.stack(torch._foreach_norm(tensors))
