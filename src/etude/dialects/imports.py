@@ -298,8 +298,11 @@ def _modules() -> dict[str, Mapping[str, str]]:
             _compiled.update(getattr(names, "COMPILED", ()))
         for name in list(_table):
             parent = name.rpartition(".")[0]
-            while parent and not any(overlay.is_layer(parent) for overlay in _overlays.values()):
-                _table.setdefault(parent, {})
+            # What the table has already brings its own parents.
+            while (
+                parent and parent not in _table and not any(overlay.is_layer(parent) for overlay in _overlays.values())
+            ):
+                _table[parent] = {}
                 parent = parent.rpartition(".")[0]
         _tops.update(name.partition(".")[0] for name in [*_table, *_out])
     return _table

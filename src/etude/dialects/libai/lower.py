@@ -19,15 +19,14 @@ from etude.dialects.libai.checks.typos import beside, closed, slips, takes_of_lo
 from etude.dialects.libai.checks.values import missing_weights, wrong_values
 from etude.dialects.libai.known_keys import KEYS, NAMESPACES, YACS
 from etude.dialects.libai.lazy.configurable import is_configurable
-from etude.dialects.libai.lazy.extra import omegaconf, without_tuples
+from etude.dialects.libai.lazy.extra import container, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.origins import key_of, way_of
 from etude.dialects.libai.lazy.reading.errors import as_config_error
-from etude.dialects.libai.lazy.reading.relative import sketched
-from etude.dialects.libai.lazy.reading.sketches import Sketched, by_name
+from etude.dialects.libai.lazy.reading.sketches import asleep, by_name
 from etude.dialects.libai.lazy.targets import name_of
 from etude.dialects.libai.places import project_folders, survey_files
-from etude.errors import ConfigError, Finding, is_slip, nearest, suggest
+from etude.errors import ConfigError, EtudeError, Finding, is_slip, nearest, suggest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.synonyms import meaning
 from etude.units import Amount
@@ -42,15 +41,39 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
         raise ConfigError("a Python config runs code, and --no-python-config forbids that", at=path)
     if path.endswith((".yaml", ".yml")):
         _refuse_yacs(path)
-    from etude.dialects import imports, ownership
+    from etude.dialects import imports
 
     imports.install()
     for folder in project_folders(path):
         if folder not in sys.path:
             sys.path.insert(0, folder)
     places, files = survey_files(path)
-    # In a checkout an import of libai imports all of it; a check reads its sources instead.
-    asleep = sketched.set(Sketched() if options.get("sketch") and ownership.original("libai") is not None else None)
+    values = _sketch(path, overrides) if options.get("sketch") else _run(path, overrides)
+    for text in overrides:
+        places[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))
+    return Tree(values, places, {}, files)
+
+
+def _sketch(path: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Read without importing what the config names, neither torch nor the project. OmegaConf is imported only for a
+    config that needs it, and for its words about one that is wrong; the rest only where the config computes with
+    something that was not imported."""
+    try:
+        with asleep(lightly=not overrides):
+            return _run(path, overrides)
+    except Exception:
+        pass  # what is wrong is said when it is read again
+    with asleep(lightly=False) as reading:
+        try:
+            return _run(path, overrides)
+        except EtudeError as error:
+            if not reading.computed and "Sketch" not in str(error):
+                raise
+    return _run(path, overrides)
+
+
+def _run(path: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Run a config, and return its values: dicts, lists and what stands in them."""
     try:
         config = LazyConfig.load(path)
         if "optim" not in config and "optimizer" in config:
@@ -58,12 +81,8 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
         LazyConfig.apply_overrides(config, list(overrides))
     except Exception as error:
         raise as_config_error(error) from error
-    finally:
-        sketched.reset(asleep)
-    values = by_name(without_tuples(omegaconf().OmegaConf.to_container(config, resolve=False)))
-    for text in overrides:
-        places[way_of(key_of(text))] = Place(f"override '{text}'", 0, key_of(text))
-    return Tree(values, places, {}, files)
+    values: dict[str, Any] = by_name(without_tuples(container(config)))
+    return values
 
 
 def _refuse_yacs(path: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from etude.config.tree import Tree, dotted
 from etude.dialects.libai import names
 from etude.errors import Finding, is_slip, nearest
+from etude.inspection import signatures
 
 
 def missing_targets(tree: Tree) -> list[Finding]:
@@ -36,7 +37,7 @@ def missing_targets(tree: Tree) -> list[Finding]:
 
 def _no_module(name: str) -> str:
     """Suggest what a missing module was probably meant to be; empty for one that may exist, or that nothing is near."""
-    if name in sys.modules or name in names.MODULES:
+    if name in sys.modules or name in names.MODULES or signatures.has_module(name, tuple(sys.path)):
         return ""
     parts = name.split(".")
     for depth, part in enumerate(parts):
@@ -85,6 +86,8 @@ def _names_in(module: str) -> list[str] | None:
     if module in names.MODULES and module not in names.OUT_OF_SCOPE:
         return [name for name in names.MODULES[module] if not name.startswith("_")] or None
     loaded = sys.modules.get(module)
-    return (
-        None if loaded is None or hasattr(loaded, "__getattr__") else [name for name in dir(loaded) if name[0] != "_"]
-    )
+    if loaded is not None:
+        return None if hasattr(loaded, "__getattr__") else [name for name in dir(loaded) if name[0] != "_"]
+    source = signatures.find_source(module, tuple(sys.path))
+    known = signatures.names_in(source, tuple(sys.path)) if source is not None else {"__getattr__"}
+    return None if "__getattr__" in known else sorted(known)

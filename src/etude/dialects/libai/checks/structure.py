@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,9 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.known_keys import KEYS
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.origins import way_of
+from etude.dialects.libai.lazy.reading.sketches import Unread
 from etude.errors import Finding, nearest, suggest
+from etude.inspection.signatures import class_of
 
 #: What the parts of a config are called, in LiBai's and in detectron2's.
 _LIBAI = ("model", "optim", "train", "dataloader", "graph")
@@ -81,12 +84,19 @@ def not_calls(tree: Tree) -> Iterator[Finding]:
     """Places of lazy calls where something else stands."""
     for way in _CALLS:
         value = tree.get(*way)
-        if isinstance(value, type):
-            hint = f"write LazyCall({value.__name__})(…)"
-            yield Finding(str(tree.place(*way)), f"{dotted(way)} is the class {value.__name__}, not a lazy call", hint)
+        name = value.__name__ if isinstance(value, type) else _class_named(value)
+        if name:
+            hint = f"write LazyCall({name})(…)"
+            yield Finding(str(tree.place(*way)), f"{dotted(way)} is the class {name}, not a lazy call", hint)
         elif isinstance(value, Mapping) and "_target_" not in value:
             hint = "write LazyCall(…)(…), or give it a _target_"
             yield Finding(str(tree.place(*way)), f"{dotted(way)} is a mapping without a target, not a lazy call", hint)
+
+
+def _class_named(value: Any) -> str:
+    """Return the name of a class that was not imported; empty for anything else."""
+    module, _, name = value.name.rpartition(".") if isinstance(value, Unread) else ("", "", "")
+    return name if class_of(f"{module}:{name}", folders=tuple(sys.path)) is not None else ""
 
 
 def not_loaders(tree: Tree) -> Iterator[Finding]:
@@ -107,7 +117,11 @@ def not_loaders(tree: Tree) -> Iterator[Finding]:
 
 def _interpolations(tree: Tree) -> Iterator[Finding]:
     """``${…}`` that lead nowhere; those to keys that are filled in later are left alone."""
-    held = [(way, value) for way, value in tree.walk() if isinstance(value, str) and "${" in value]
+    held = [
+        (way, value)
+        for way, value in tree.walk()
+        if isinstance(value, str) and "${" in value and not isinstance(value, Unread)
+    ]
     config = dict_config(dict(tree.values)) if held else None
     for way, value in held:
         try:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import names
 from etude.dialects.libai.lazy.extra import dict_config
-from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
 from etude.dialects.libai.lazy.targets import name_of
 from etude.errors import ConfigError, Finding
 
@@ -24,8 +22,12 @@ def unmakeable(tree: Tree) -> list[Finding]:
 
 
 def _multiplier(tree: Tree) -> list[Finding]:
-    if not _is_known(tree.get(*_WAY)):
+    if not isinstance(tree.get(*_WAY), Mapping) or not _is_known(tree.get(*_WAY)):
         return []
+    import logging
+
+    from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
+
     quiet = logging.getLogger(instantiate.__module__)
     before, quiet.disabled = quiet.disabled, True
     try:

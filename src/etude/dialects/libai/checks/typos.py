@@ -107,9 +107,11 @@ def _is_typo(key: str, other: str) -> bool:
 def closed(target: str) -> tuple[str, ...] | None:
     """All that a target, given by its name, takes; None where that cannot be known from its source."""
     signature = of_name(target)
-    if signature is None or signature.open:
+    module, _, name = target.rpartition(".")
+    loader = names.MODULES.get(module, {}).get(name, "").partition(":")[0] in _BUILDERS
+    if signature is None or (signature.open and not loader):
         return None
-    extra = _ONEFLOW if target.startswith("oneflow.optim.") else ()
+    extra = _OF_TORCH if loader else _ONEFLOW if target.startswith("oneflow.optim.") else ()
     return (*(parameter.name for parameter in signature.parameters), *extra)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+from etude.dialects.libai.lazy.reading.light import Node, light, plain
 from etude.errors import MissingExtra
 
 
@@ -19,7 +20,14 @@ def omegaconf() -> ModuleType:
 
 def dict_config(content: Any) -> Any:
     """A ``DictConfig`` that may hold any object in its leaves; tuples in it are lists, as lazy configs have it."""
+    if light.get():
+        return Node(content)
     return omegaconf().DictConfig(content=without_tuples(content), flags={"allow_objects": True})
+
+
+def container(config: Any) -> Any:
+    """Return a config as dicts and lists, with interpolations as they are written."""
+    return plain(config) if light.get() else omegaconf().OmegaConf.to_container(config, resolve=False)
 
 
 def without_tuples(value: Any) -> Any:

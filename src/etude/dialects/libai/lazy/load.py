@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-from etude.dialects.libai.lazy import python_text, saving
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.overrides import apply
+from etude.dialects.libai.lazy.reading import light
 from etude.dialects.libai.lazy.reading.errors import explain_reading_error
 from etude.dialects.libai.lazy.reading.relative import (
     DETECTRON2,
@@ -44,7 +40,7 @@ class LazyConfig:
         try:
             if extension not in (".py", ".yaml", ".yml"):
                 raise ValueError(f"Config file {filename} has to be a python or yaml file.")
-            content = cls._run(filename) if extension == ".py" else read_yaml(filename)
+            content = cls._run(filename) if extension == ".py" else cls._read(filename)
         except Exception as error:
             explain_reading_error(error, filename)
             raise
@@ -69,18 +65,28 @@ class LazyConfig:
         return namespace
 
     @staticmethod
+    def _read(filename: str) -> Any:
+        from etude.dialects.libai.lazy import yaml_files  # a check of a Python config does without yaml
+
+        return yaml_files.read(filename)
+
+    @staticmethod
     def apply_overrides(cfg: Any, overrides: list[str]) -> Any:
         """``["train.seed=1", …]`` into ``cfg``, in order; returns ``cfg``."""
         return apply(cfg, overrides)
 
     @classmethod
     def save(cls, cfg: Any, filename: str) -> None:
-        """``cfg`` as YAML with its targets by name; see :mod:`etude.dialects.libai.lazy.saving`."""
-        saving.save(cfg, filename, dataclasses=cls.flavour is DETECTRON2)
+        """``cfg`` as YAML with its targets by name; see :mod:`etude.dialects.libai.lazy.yaml_files`."""
+        from etude.dialects.libai.lazy import yaml_files
+
+        yaml_files.save(cfg, filename, as_objects=cls.flavour is DETECTRON2)
 
     @staticmethod
     def to_py(cfg: Any, prefix: str = "cfg.") -> str:
         """``cfg`` as Python statements, one per value, for people to read and compare."""
+        from etude.dialects.libai.lazy import python_text
+
         return python_text.to_py(cfg, prefix)
 
 
@@ -95,37 +101,6 @@ class DetectronLazyConfig(LazyConfig):
         return cls.load(os.path.join(os.path.dirname(caller), filename), keys)
 
 
-def read_yaml(filename: str) -> Any:
-    """YAML with tuples, and with names and dataclasses of what is imported already; nothing is called or imported."""
-    with open(filename, encoding="utf-8") as file:
-        return yaml.load(file, Loader=_Loader)
-
-
-class _Loader(yaml.FullLoader):
-    pass
-
-
-def _dataclass(loader: Any, suffix: str, node: Any) -> Any:
-    """An object of a dataclass that is imported already, with its fields as they were saved."""
-    module, _, name = suffix.rpartition(".")
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    fields = loader.construct_mapping(node, deep=True) if isinstance(node, yaml.MappingNode) else None
-    if not isinstance(found, type) or not dataclasses.is_dataclass(found) or fields is None:
-        raise yaml.constructor.ConstructorError(
-            None, None, f"python/object:{suffix} is refused: it is no dataclass that is imported", node.start_mark
-        )
-    made = object.__new__(found)
-    for each in dataclasses.fields(found):
-        if each.name in fields:
-            object.__setattr__(made, each.name, fields[each.name])
-    return made
-
-
-_Loader.add_multi_constructor("tag:yaml.org,2002:python/object:", _dataclass)
-
-
 def _chosen(content: Mapping[str, Any], keys: Keys) -> Any:
     if isinstance(keys, str):
         return _cast(content[keys])
@@ -137,10 +112,7 @@ def _cast(value: Any) -> Any:
 
 
 def _everything(content: Mapping[str, Any]) -> Any:
-    package = omegaconf()
-    kept = {
-        name: value
-        for name, value in content.items()
-        if isinstance(value, dict | package.DictConfig | package.ListConfig) and not name.startswith("_")
-    }
+    package: Any = light.Module if light.light.get() else omegaconf()
+    kinds = dict | package.DictConfig | package.ListConfig
+    kept = {name: value for name, value in content.items() if isinstance(value, kinds) and not name.startswith("_")}
     return dict_config(kept)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import pydoc
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -20,6 +19,8 @@ def locate(name: str) -> Any:
         from etude.dialects import imports
 
         imports.install()
+    import pydoc  # slow to import, and a check needs no targets
+
     try:
         found = pydoc.locate(name)
     except pydoc.ErrorDuringImport:

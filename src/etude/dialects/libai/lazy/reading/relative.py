@@ -7,10 +7,8 @@ import builtins
 import importlib.machinery
 import importlib.util
 import os
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from glob import glob
@@ -19,7 +17,7 @@ from typing import Any
 
 from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.reading.errors import hinted, near
-from etude.dialects.libai.lazy.reading.sketches import Sketched
+from etude.dialects.libai.lazy.reading.sketches import sketched
 
 PREFIX = "_cfg_loader"
 
@@ -43,7 +41,7 @@ DETECTRON2 = Flavour("detectron2", "does not exist.", explains_folders=True)
 
 def fresh_package(flavour: Flavour, path: str) -> str:
     """A package name that no other file has, so that nothing of one file reaches another."""
-    return f"{flavour.prefix}{uuid.uuid4().hex[:4]}.{os.path.basename(path)}"
+    return f"{flavour.prefix}{os.urandom(2).hex()}.{os.path.basename(path)}"
 
 
 def compiled(path: str) -> Any:
@@ -51,10 +49,10 @@ def compiled(path: str) -> Any:
     with open(path, encoding="utf-8") as file:
         text = file.read()
     try:
-        ast.parse(text, path)
+        tree = ast.parse(text, path)
     except SyntaxError as error:
         raise SyntaxError(f"Config file {path} has syntax error!") from error
-    return compile(text, path, "exec")
+    return compile(tree, path, "exec")
 
 
 def execute(path: str, namespace: dict[str, Any]) -> None:
@@ -65,10 +63,6 @@ def execute(path: str, namespace: dict[str, Any]) -> None:
         if error.name and not hasattr(error, "etude_hint"):
             hinted(error, near(error.name, [*namespace, *dir(builtins)]))
         raise
-
-
-#: Set where configs are read without importing what they name.
-sketched: ContextVar[Sketched | None] = ContextVar("sketched", default=None)
 
 
 @contextmanager

@@ -10,14 +10,21 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
+from etude.config.imports import locate
+from etude.dialects import ownership
+from etude.dialects.libai.lazy.reading import light
 from etude.dialects.libai.lazy.reading.errors import hinted, is_users, near
-from etude.dialects.libai.names import MODULES
+from etude.dialects.libai.names import FALLBACK, MODULES
 from etude.inspection import signatures
+from etude.plan import NOWHERE
 
 #: Packages without torch, which a config may compute with.
 _LIGHT = (*sys.stdlib_module_names, "omegaconf", "etude", "yaml", "numpy")
@@ -44,13 +51,14 @@ class Sketch:
         return Sketch(self.__module__, f"{self.__qualname__}.{name}".lstrip("."))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Sketch:
-        return Sketch(self.__module__, f"{self.__qualname__}()")
+        return _computed(self)
 
     def __iter__(self) -> Iterator[Any]:
+        _computed(self)
         return iter(())
 
     def __getitem__(self, key: Any) -> Sketch:
-        return Sketch(self.__module__, f"{self.__qualname__}[]")
+        return _computed(self)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Accept a value; nothing reads it."""
@@ -66,7 +74,9 @@ class Sketch:
 
 
 def _computed(self: Sketch, *others: Any) -> Sketch:
-    """Return what arithmetic with an unknown value gives: another one."""
+    """Return what a call of something unknown, or arithmetic with it, gives: another unknown value."""
+    if (reading := sketched.get()) is not None:
+        reading.computed = True
     return Sketch(self.__module__, f"{self.__qualname__}()")
 
 
@@ -92,8 +102,10 @@ class Module(ModuleType):
             return getattr(importlib.import_module(target), attribute)
         if name in table:
             return Sketch(self.__name__, name)
-        if module in MODULES or signatures.has_module(module, tuple(sys.path)):
+        if _exists(module):
             return Module(module, self._read)
+        if _is_ours(self.__name__):
+            return getattr(importlib.import_module(self.__name__), name)  # raises, and says what was meant
         _require(self.__name__, name)
         return self._read.value(self.__name__, name)
 
@@ -104,12 +116,16 @@ class Sketched:
     def __init__(self) -> None:
         self.modules: dict[str, dict[str, Any]] = {}
         self.run: Run | None = None  # given when the config runs
+        self.computed = False  # whether the config did more with a sketch than to write it down
 
     def importing(self, name: str, real: Callable[[], Any], names: Any) -> Any:
         """Return what an import statement gives: a sketch, or for light modules the ``real`` thing."""
         top = name.partition(".")[0]
-        if top in _LIGHT or not (name in MODULES or signatures.has_module(name, tuple(sys.path))):
+        if top == "omegaconf" and light.light.get():
+            return light.Module(name)
+        if top in _LIGHT or not _exists(name):
             return real()
+        _require_imports(name)
         return Module(name if names else top, self)
 
     def value(self, module: str, name: str) -> Any:
@@ -132,13 +148,72 @@ class Sketched:
         return self.modules[module].get(name, Sketch(module, name))
 
 
+#: Set where configs are read without importing what they name.
+sketched: ContextVar[Sketched | None] = ContextVar("sketched", default=None)
+
+
+@contextmanager
+def asleep(*, lightly: bool) -> Iterator[Sketched]:
+    """Read configs without importing what they name; ``lightly``: without OmegaConf, too."""
+    reading = Sketched()
+    tokens = sketched.set(reading), light.light.set(lightly)
+    try:
+        yield reading
+    finally:
+        sketched.reset(tokens[0])
+        light.light.reset(tokens[1])
+
+
+class Unread(str):
+    """The name of something whose value is not known, because it was not imported. Written as an interpolation, which
+    has no value yet either."""
+
+    @property
+    def name(self) -> str:
+        return self[2:-1]
+
+
 def by_name(value: Any) -> Any:
     """Return a config's values with sketched targets by their names."""
     if isinstance(value, Sketch):
-        return value.dotted
+        return Unread(f"${{{value.dotted}}}")
     if isinstance(value, Mapping):
-        return {key: by_name(item) for key, item in value.items()}
+        targets = {"_target_": value["_target_"].dotted} if isinstance(value.get("_target_"), Sketch) else {}
+        return {key: by_name(item) for key, item in value.items()} | targets
     return [by_name(item) for item in value] if isinstance(value, list) else value
+
+
+def _exists(module: str) -> bool:
+    """Return whether a module can be imported: served, with a file, or a folder of modules without ``__init__.py``."""
+    if module in MODULES or signatures.has_module(module, tuple(sys.path)):
+        return True
+    return any(os.path.isdir(os.path.join(folder, *module.split("."))) for folder in sys.path)
+
+
+def _is_ours(module: str) -> bool:
+    """Return whether only Étude has the names of a module: importing it costs nothing then."""
+    top = module.partition(".")[0]
+    return module in MODULES and top not in FALLBACK and ownership.original(top) is None
+
+
+def _require_imports(module: str) -> None:
+    """Raise what importing a user-defined module would raise: it cannot be parsed, or imports what is not installed."""
+    found = locate(module, NOWHERE, os.getcwd())
+    file = found.file if found is not None else None
+    if not file or not is_users(file) or not file.endswith(".py") or module.partition(".")[0] in _FAMILY:
+        return
+    with open(file, encoding="utf-8") as text:
+        body = ast.parse(text.read(), file).body
+    for statement in body:
+        if isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom) and not statement.level and statement.module:
+            names = [statement.module]
+        else:
+            continue
+        tops = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
+        if not all(top in MODULES or locate(top, NOWHERE, os.path.dirname(file)) for top in tops):
+            exec(compile(ast.Module([statement], []), file, "exec"), {})  # for Python's own error, with this line
 
 
 def _require(module: str, name: str) -> None:

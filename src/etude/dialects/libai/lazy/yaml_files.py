@@ -1,11 +1,16 @@
-"""A config as a YAML file. Never raises: what cannot be written is logged and kept as far as pickle can."""
+"""Configs as YAML files, read and written.
+
+Writing never raises: what YAML cannot hold is logged, and kept as far as pickle can.
+"""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 import os
 import pickle
+import sys
 from typing import Any
 
 import yaml
@@ -16,10 +21,41 @@ from etude.dialects.libai.lazy.targets import name_of
 logger = logging.getLogger("libai.config.lazy")
 
 
-def save(cfg: Any, filename: str, *, dataclasses: bool = False) -> None:
+def read(filename: str) -> Any:
+    """YAML with tuples, and with names and dataclasses of what is imported already; nothing is called or imported."""
+    with open(filename, encoding="utf-8") as file:
+        return yaml.load(file, Loader=_Loader)
+
+
+class _Loader(yaml.FullLoader):
+    pass
+
+
+def _dataclass(loader: Any, suffix: str, node: Any) -> Any:
+    """An object of a dataclass that is imported already, with its fields as they were saved."""
+    module, _, name = suffix.rpartition(".")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    fields = loader.construct_mapping(node, deep=True) if isinstance(node, yaml.MappingNode) else None
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found) or fields is None:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"python/object:{suffix} is refused: it is no dataclass that is imported", node.start_mark
+        )
+    made = object.__new__(found)
+    for each in dataclasses.fields(found):
+        if each.name in fields:
+            object.__setattr__(made, each.name, fields[each.name])
+    return made
+
+
+_Loader.add_multi_constructor("tag:yaml.org,2002:python/object:", _dataclass)
+
+
+def save(cfg: Any, filename: str, *, as_objects: bool = False) -> None:
     """``cfg`` into ``filename``, and what YAML cannot hold into ``filename.pkl`` beside it.
 
-    ``dataclasses``: they are written as objects of their class (detectron2); otherwise as plain mappings (LiBai).
+    ``as_objects``: dataclasses are written as objects of their class (detectron2); otherwise as plain mappings (LiBai).
     """
     try:
         cfg = copy.deepcopy(cfg)
@@ -28,7 +64,7 @@ def save(cfg: Any, filename: str, *, dataclasses: bool = False) -> None:
     else:
         _name_targets(cfg)
     try:
-        mode = omegaconf().SCMode.INSTANTIATE if dataclasses else omegaconf().SCMode.DICT
+        mode = omegaconf().SCMode.INSTANTIATE if as_objects else omegaconf().SCMode.DICT
         plain = omegaconf().OmegaConf.to_container(cfg, resolve=False, structured_config_mode=mode)
         container = without_tuples(plain)
         text = yaml.dump(container, default_flow_style=None, allow_unicode=True, width=9999)
