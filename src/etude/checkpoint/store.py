@@ -70,7 +70,8 @@ class Store:
         self._preparing: threading.Thread | None = None
         self._job: Job | None = None
         self._held: Job | None = None
-        self._outcomes: deque[Outcome] = deque()
+        #: Saves that have ended since the last :meth:`poll`.
+        self.news: deque[Outcome] = deque()
         #: Whether this store has looked for checkpoints to delete: from then on it knows of each.
         self._pruned = False
         self._failed_in_a_row = 0
@@ -142,16 +143,11 @@ class Store:
         self._preparing = threading.Thread(target=self._arena.prepare, args=(size,), name="etude-prepare")
         self._preparing.start()
 
-    @property
-    def has_news(self) -> bool:
-        """Return whether a save has ended since the last :meth:`poll`."""
-        return bool(self._outcomes)
-
     def poll(self) -> list[Outcome]:
         """Return the outcome of saves since the last call."""
         news: list[Outcome] = []
-        while self._outcomes:
-            news.append(self._outcomes.popleft())
+        while self.news:
+            news.append(self.news.popleft())
             self._report(news[-1])
         return news
 
@@ -206,7 +202,7 @@ class Store:
         except BaseException as error:
             job.outcome.error = error
         job.outcome.seconds = time.perf_counter() - started
-        self._outcomes.append(job.outcome)
+        self.news.append(job.outcome)
         job.done.set()
 
     def _finish(self, entry: Entry, job: Job) -> None:

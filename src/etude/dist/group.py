@@ -12,7 +12,8 @@ import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import distributed
@@ -21,6 +22,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from etude.dist.world import World
 from etude.errors import ConfigError, EtudeError, Finding, PeerError, UserError, printable
 
+P = ParamSpec("P")
 T = TypeVar("T")
 #: The time that a rank waits for the others before the first step, and in a collective, unless you say otherwise.
 PATIENCE = timedelta(minutes=5)
@@ -30,6 +32,23 @@ _HEAD, _ROOM = 8, 1 << 15
 _control: Any = None
 #: Whether this is rank 0 while it works on what :func:`first` gives to all.
 _is_asking = False
+#: Whether this process exchanges a message right now; read by the thread that accounts a run's time.
+is_waiting = False
+
+
+def _waiting(function: Callable[P, T]) -> Callable[P, T]:
+    """Say so while ``function`` waits for the other ranks."""
+
+    @wraps(function)
+    def wait(*args: P.args, **kwargs: P.kwargs) -> T:
+        global is_waiting
+        outer, is_waiting = is_waiting, True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            is_waiting = outer
+
+    return wait
 
 
 def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) -> None:
@@ -84,6 +103,7 @@ def is_joined() -> bool:
     return _control is not None
 
 
+@_waiting
 def gather(value: T) -> list[T]:
     """Return what every rank has, by rank. What fits into one message of a fixed size takes one, else two more."""
     if _control is None:
@@ -103,6 +123,7 @@ def gather(value: T) -> list[T]:
     return values
 
 
+@_waiting
 def broadcast(value: T) -> T:
     """Return what rank 0 has."""
     if _control is None:
@@ -112,6 +133,7 @@ def broadcast(value: T) -> T:
     return holder[0]
 
 
+@_waiting
 def barrier() -> None:
     """Go on when every rank is here."""
     if _control is not None:

@@ -1,4 +1,4 @@
-"""Stops: signals, a time limit, failed saves, and faults on purpose, all looked at between two steps."""
+"""Stops: signals, a time limit and failed saves, looked at between two steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +156,11 @@ class Signals:
 
 
 class Stops(Hook):
-    """Acts last at every step: ends the run when a signal came or its time is up, saves a new best, reports saves."""
+    """Acts last at every step: ends the run when a signal came or its time is up, saves a new best, reports saves.
+
+    Most steps give it nothing to do. It attends to one after an evaluation, when a save has ended, when a signal came,
+    at the end of an epoch whose hooks may fail, and to every step of several ranks.
+    """
 
     priority = 120
 
@@ -173,12 +177,16 @@ class Stops(Hook):
         self._deadline = float("inf") if max_seconds is None else (clock() if began is None else began) + max_seconds
         self._on_start: Callable[[], None] | None = None
         self._judges: list[Checkpoint] = []
-        self._duties: list[Callable[[Run], None]] | None = None
+        #: Whether to attend to the next step whatever happens, as to the first.
+        self._awake = True
+        #: The saves that have ended, and the step after which to hold a copy of the state.
+        self._news: Collection[Any] | None = None
+        self._hold_at = -1
         self._peers: Peers | None = None
         #: The exit code to stop with; with several ranks, what all of them have agreed on.
         self._wished: Callable[[], int] = self._wish
-        #: Called after each step, to write down how many are done, so that it is known where a run dies.
-        self.note: Callable[[Run], None] | None = None
+        #: Writes down after each step how many are done, so that it is known where a run dies.
+        self.note: Callable[[int], None] | None = None
 
     def on_start(self, call: Callable[[], None]) -> None:
         """Have ``call`` done when everything else is ready, right before the first step."""
@@ -203,6 +211,7 @@ class Stops(Hook):
     def before_epoch(self, run: Run) -> None:
         """A loop of another system may know no ``before_train``."""
         self._start()
+        self._plan_hold(run)
 
     def _start(self) -> None:
         if self._on_start is not None:
@@ -210,27 +219,34 @@ class Stops(Hook):
             call()
 
     def after_step(self, run: Run) -> None:
-        if self._duties is None:
-            self._duties = self._begin(run)
-        for duty in self._duties:
-            duty(run)
-        if self._wished() or self._clock() >= self._deadline:
-            self._check(run)
-
-    def _begin(self, run: Run) -> list[Callable[[Run], None]]:
-        """After the first step, when the optimizers have their state: return what there is to do after each."""
-        duties: list[Callable[[Run], None]] = []
-        if run.store is not None:
-            run.store.prepare(run)
-            duties += [self._save_best, _poll] if self._judges else [_poll]
-            if any(not isinstance(hook, Checkpoint | Log | Stops) for hook in run.hooks.after_epoch.hooks):
-                duties.append(_hold)
         if self.note is not None:
-            duties.append(self.note)
+            self.note(run.done)
+        if self._awake or self._news or run.step == self._hold_at or self._is_over():
+            self._attend(run)
+
+    def _is_over(self) -> bool:
+        return self.signals.received is not None or self._clock() >= self._deadline
+
+    def _attend(self, run: Run) -> None:
+        if run.store is not None:
+            if self._news is None:  # the first step: the optimizers have their state
+                run.store.prepare(run)
+                self._news = run.store.news
+                self._plan_hold(run)
+            self._save_best(run)
+            run.store.poll()
+            if run.step == self._hold_at:
+                run.store.hold(run)
+        self._awake = self._peers is not None
         if self._peers is not None:
-            meet = self._peers.meet
-            duties.append(lambda run: meet(run.step))
-        return duties
+            self._peers.meet(run.step)
+        self._check(run)
+
+    def _plan_hold(self, run: Run) -> None:
+        """Hold a copy of the state after the epoch's last step if a hook may fail at the epoch's end."""
+        may_fail = any(not isinstance(hook, Checkpoint | Log | Stops) for hook in run.hooks.after_epoch.hooks)
+        if may_fail and run.steps_per_epoch is not None:
+            self._hold_at = run.step + run.steps_per_epoch - run.step_in_epoch - 1
 
     def before_eval_step(self, run: Run) -> None:
         """A signal ends an evaluation at once when the training before it is safe; else after it."""
@@ -239,6 +255,9 @@ class Stops(Hook):
         if self._wished() and run.store is not None and run.store.holds(run):
             reason, code = _REASONS[self._wished()]
             raise Stopped(f"{reason} in the evaluation after step {run.done}", code)
+
+    def after_eval(self, run: Run) -> None:
+        self._awake = True
 
     def after_epoch(self, run: Run) -> None:
         if run.store is not None:
@@ -272,13 +291,3 @@ class Stops(Hook):
         for hook in self._judges:
             if hook.has_new_best(run):
                 run.store.save(run, metrics=hook.fresh_metrics(run))
-
-
-def _poll(run: Run) -> None:
-    run.store.poll()
-
-
-def _hold(run: Run) -> None:
-    """Have a copy of the state after an epoch's last step, for hooks that may fail at its end."""
-    if run.step_in_epoch + 1 == run.steps_per_epoch:
-        run.store.hold(run)

@@ -287,7 +287,7 @@ class Recovery:
         goes_on = asked or self.run.step > 0
         attempts = Attempts(self.run.folder, say=self.say)
         attempts.begin(self.run.step, again=not goes_on or "attempts" in self.options.allow_change)
-        self._attempts, self.stops.note = attempts, lambda run: attempts.note(run.done)
+        self._attempts, self.stops.note = attempts, attempts.note
 
     def _start_warm(self) -> None:
         given = dict(self.run.plan.init_from) if self.run.plan is not None else {}

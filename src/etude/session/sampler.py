@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.core.run import Run
+from etude.dist import group
 
 #: Seconds between two looks: often at the beginning, so that short runs are reported well too.
 _FIRST, _LATER, _SHORT = 0.05, 0.1, 2.0
@@ -65,7 +66,7 @@ class Sampler:
         while not self._running.acquire(timeout=_FIRST if before - began < _SHORT else _LATER):
             _wake_at_any_moment()
             what, now = doing(self._run), time.perf_counter()
-            if what in _EXCHANGES and _has_peers_on_cpu() and _sleeps(self._native_id):
+            if group.is_waiting or (what in _EXCHANGES and _has_peers_on_cpu() and _sleeps(self._native_id)):
                 what = WAITING
             self.seconds[what] = self.seconds.get(what, 0.0) + now - before
             before = now

@@ -175,8 +175,13 @@ class Saver:
 
     def poll(self) -> None:
         """Report saves that failed; stop for weights that are not finite."""
-        for outcome in self.store.poll() if self.store.has_news else ():
+        for outcome in self.store.poll():
             self._check(outcome)
+
+    @property
+    def news(self) -> Collection[Outcome]:
+        """Saves that have ended and were not reported yet."""
+        return self.store.news
 
     def _check(self, outcome: Outcome) -> None:
         if outcome.unsound is not None:
