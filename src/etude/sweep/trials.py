@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -10,8 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from etude.checkpoint.storage.lock import FolderInUse, Lock
 
 #: Seconds between two looks at a run's metrics.
 _PERIOD = 0.2
@@ -26,11 +25,13 @@ class TrialProcess:
         self.folder, self.metric = folder, metric
         self.log = folder.with_name(f"{folder.name}.out")
         words = [sys.executable, "-m", "etude", "train", config, *overrides, "--folder", str(folder)]
-        if (folder / "plan.yaml").exists():  # a sweep that was killed goes on with its runs
-            words.append("--resume")
-            _wait_for_owner(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as out:
+            # A trial holds the lock of its log as long as it lives, for that is its output. So this waits for a trial
+            # that a sweep killed by SIGKILL has left behind, even if that one has no folder yet.
+            fcntl.flock(out, fcntl.LOCK_EX)
+            if (folder / "plan.yaml").exists():
+                words.append("--resume")
             # A session of its own: Ctrl-C reaches the sweep alone, which then stops its trials in order.
             self.process = subprocess.Popen(words, stdout=out, stderr=out, start_new_session=True)
 
@@ -68,16 +69,6 @@ class TrialProcess:
     def last_lines(self, most: int = 6) -> list[str]:
         """Return what the run said last, for a message about its failure."""
         return self.log.read_text(errors="replace").splitlines()[-most:] if self.log.exists() else []
-
-
-def _wait_for_owner(folder: Path) -> None:
-    """Wait for the run that a sweep killed by SIGKILL has left behind: it trains to its end."""
-    while True:
-        try:
-            Lock(folder).release()
-            return
-        except FolderInUse:
-            time.sleep(_PERIOD)
 
 
 def read_metric(path: Path, metric: str) -> list[tuple[int, float]]:
