@@ -149,6 +149,15 @@ def test_the_end_says_once_what_it_waits_for_and_trackers_end_at_the_same_time(t
     assert [writer.got for writer in events.writers] == [[(1, {"train/loss": 1.0})]] * 2
 
 
+def test_a_service_that_has_sent_its_files_gets_no_more_patience_than_others(monkeypatch):
+    monkeypatch.setattr(outbox, "OPENING", 0.2)
+    box, stop = outbox.Outbox("stuck"), threading.Event()
+    box.send(lambda: None, at_once=True)
+    with pytest.warns(UserWarning, match="stuck does not answer; its last call is left behind"):
+        box.close(stop.wait)
+    stop.set()
+
+
 def test_the_end_is_bounded_although_every_call_returns_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr(outbox, "ENDING", 0.2)
     monkeypatch.setattr(outbox, "OPENING", 0.2)

@@ -20,6 +20,7 @@ class ClearMLTask(Service):
     """What ``clearml.Task.init`` gives, by the names that every tracker has."""
 
     package = "clearml"
+    sends_at_once = True
 
     def begin(self, *, offline: bool = False, **settings: Any) -> str:
         """Call ``Task.init(**settings)``; the command line, which may hold secrets, is not sent unless asked for."""

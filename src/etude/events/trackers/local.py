@@ -15,6 +15,7 @@ class AimRun(Service):
     """What ``aim.Run`` gives, by the names that every tracker has."""
 
     package = "aim"
+    sends_at_once = True
 
     def begin(self, **settings: Any) -> str:
         """Call ``aim.Run(**settings)``. The environment, which may hold secrets, is not kept unless asked for."""

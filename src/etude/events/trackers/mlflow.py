@@ -20,6 +20,7 @@ class MlflowRun(Service):
     """A run of an MLflow experiment, written by its id: MLflow's active run belongs to a thread."""
 
     package, extra = "mlflow", "tracking"
+    sends_at_once = True
     uri: str | None = None
     id = ""
     _activated = False

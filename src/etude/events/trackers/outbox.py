@@ -80,12 +80,17 @@ class Outbox:
         elif 2 * len(self._calls) == WAITING:
             self._wake.set()
 
-    def send(self, call: Callable[..., object], *args: Any) -> None:
-        """Have a call made that sends files, which the end of the run waits for."""
-        self.put(self._patiently, call, *args)
+    def send(self, call: Callable[..., object], *args: Any, at_once: bool = False) -> None:
+        """Have a call made that sends files, which the end of the run waits for.
 
-    def _patiently(self, call: Callable[..., object], *args: Any) -> None:
-        self._least = self._patience = SENDING  # a service may send in the background, and wait in a later call
+        Without ``at_once`` the service may send in the background and wait in a later call, so those may take as long.
+        """
+        self.put(self._patiently, at_once, call, *args)
+
+    def _patiently(self, at_once: bool, call: Callable[..., object], *args: Any) -> None:
+        self._patience = SENDING
+        if not at_once:
+            self._least = SENDING
         call(*args)
 
     def begin(self, package: str, call: Callable[..., Any], *args: Any, **settings: Any) -> Any:

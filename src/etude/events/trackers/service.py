@@ -19,6 +19,8 @@ class Service:
 
     #: The package that has to be installed, and the extra that installs it, if one does.
     package, extra = "", ""
+    #: Whether :meth:`artifact` returns only when the files are sent; else a later call may wait for them.
+    sends_at_once = False
 
     @classmethod
     def require(cls, purpose: str) -> None:

@@ -67,7 +67,7 @@ class Tracker(Service):
     def leave(self, say: Callable[[str], object] | None = None) -> None:
         """Have what is left sent, without waiting for it: several trackers end at the same time."""
         if self.checkpoint and self._began:
-            self._outbox.send(self._send_best)
+            self._outbox.send(self._send_best, at_once=self.sends_at_once)
         self._outbox.leave(self.finish, say)
 
     def close(self) -> None:
