@@ -22,7 +22,7 @@ from etude.report.thin import thin
 #: Points per curve in the page; more are not seen on a screen.
 POINTS = 2000
 #: As in ``charts.js``.
-_COLOURS = (
+COLOURS = (
     "#4c78e0", "#f0883e", "#2fa36b", "#d9527a", "#9a6fe0", "#1ba7b8", "#c9a01c", "#8d6e5a", "#5f7d95", "#b5489b",
 )  # fmt: skip
 _MOST_IMAGES, _MOST_MARKS = 8, 2000
@@ -209,7 +209,7 @@ def _times(runs: list[_Run]) -> str:
 def _bar(names: list[str], times: Mapping[str, float], whole: float) -> str:
     shown = [(index, name, times[name]) for index, name in enumerate(names) if times.get(name, 0.0) > 0]
     return "".join(
-        f'<i style="width:{100 * seconds / whole:.2f}%;background:{_COLOURS[index % len(_COLOURS)]}" '
+        f'<i style="width:{100 * seconds / whole:.2f}%;background:{COLOURS[index % len(COLOURS)]}" '
         f'title="{_text(name)}: {seconds:.1f} s, {seconds / whole:.0%}"></i>'
         for index, name, seconds in shown
     )
@@ -304,7 +304,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def _swatch(index: int) -> str:
-    return f'<span class="swatch" style="background:{_COLOURS[index % len(_COLOURS)]}"></span>'
+    return f'<span class="swatch" style="background:{COLOURS[index % len(COLOURS)]}"></span>'
 
 
 def _anchor(head: str) -> str:
@@ -324,7 +324,7 @@ def _text(value: Any) -> str:
 
 _SHELL = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>{css}</style></head><body>
+<title>{title}</title><style>{css}</style></head><body class="reporting">
 <header><h1><svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round"
 stroke-linejoin="round"><path d="M3 19c4 0 4-12 8-12s4 7 10 7"/></svg>Étude report</h1><span class="grow"></span>
 <label>smoothing <input id="smooth" type="range" min="0" max="0.99" step="0.01" value="0"><output id="weight"></output>

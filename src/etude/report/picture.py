@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etude.errors import MissingExtra, UserError, printable
+from etude.report.page import COLOURS
 from etude.report.records import Records
 from etude.report.runs import name_of
 from etude.report.text import chosen
@@ -26,11 +27,13 @@ def write_picture(folders: Sequence[Path], target: Path, *, metrics: Sequence[st
     names = list(dict.fromkeys(name for records in runs for name in chosen(records, metrics)))
     if not names:
         raise UserError("the runs have recorded nothing to draw yet")
-    columns = min(2, len(names))
+    columns = 3 if len(names) % 3 == 0 else min(2, len(names))
     rows = -(-len(names) // columns)
-    figure = Figure(figsize=(5.2 * columns, 3.2 * rows), layout="constrained")
+    figure = Figure(figsize=(4.6 * columns, 3.1 * rows), layout="constrained")
     for index, name in enumerate(names, 1):
         axes = figure.add_subplot(rows, columns, index)
+        axes.set_prop_cycle(color=COLOURS)
+        axes.spines[["top", "right"]].set_visible(False)
         for records in runs:
             if name in records.curves:
                 points = thin(records.curves[name], 2000)

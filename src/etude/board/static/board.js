@@ -257,6 +257,7 @@ const table = (head, rows) => {
   box.append(whole);
   return box;
 };
+const share = part => { const cell = el("td", null, { class: "share" }), bar = el("i"); bar.style.width = `${(100 * part).toFixed(1)}%`; cell.append(bar); return cell; };
 const right = text => el("td", text, { class: "number" });
 const part = (title, ...content) => { const box = el("div"); box.append(el("h2", title), ...content); return box; };
 
@@ -315,10 +316,11 @@ async function drawDetails() {
   if (run.metric) fact(`best ${run.metric}`, number(best(run)));
   fact("checkpoints", run.checkpoints.length);
   const notices = [...(run.error ? [["bad", run.error]] : []), ...run.warnings.map(text => ["", text])].map(([kind, text]) => el("div", text, { class: `notice ${kind}` }));
-  columns.append(part("Best values", table([], Object.entries(run.best).map(([key, value]) => [key, right(number(value)), right(`step ${run.best_steps[key]}`)]))));
-  if (whole) columns.append(part("Where the time went", table([], Object.entries(run.time).sort((a, b) => b[1] - a[1]).map(([key, spent]) => [key, right(`${spent.toFixed(1)} s`), right(`${(100 * spent / whole).toFixed(0)} %`)]))));
-  if (run.checkpoints.length) columns.append(part("Checkpoints", savedTable(run)));
-  const environment = Object.entries(run.environment).map(([key, value]) => [el("td", key, { class: "key" }), typeof value === "string" ? value : JSON.stringify(value)]);
+  const left = part("Best values", table([], Object.entries(run.best).map(([key, value]) => [key, right(number(value)), right(`step ${run.best_steps[key]}`)])));
+  columns.append(left);
+  if (whole) columns.append(part("Where the time went", table([], Object.entries(run.time).sort((a, b) => b[1] - a[1]).map(([key, spent]) => [key, share(spent / whole), right(`${spent.toFixed(1)} s`), right(`${(100 * spent / whole).toFixed(0)} %`)]))));
+  if (run.checkpoints.length) left.append(el("h2", "Checkpoints"), savedTable(run));
+  const environment = Object.entries(run.environment).map(([key, value]) => [el("td", key, { class: "key" }), value === null ? "–" : typeof value === "string" ? value : JSON.stringify(value)]);
   target.replaceChildren(head, facts, ...notices, part("Log", log), columns, part("Plan", table([], Object.entries(run.plan).map(([key, value]) => [el("td", key, { class: "key" }), value, el("td", run.places[key] ?? "", { class: "soft key" })]))), part("Environment", table([], environment)));
   log.scrollTop = below ? log.scrollHeight : top;
 }

@@ -66,7 +66,7 @@ const Charts = (() => {
     document.head.append(script);
   });
 
-  // Plain lines without axes, until the library is there.
+  // Plain lines and the ends of both axes, until the library is there.
   function sketch(target, curves) {
     const make = (tag, attributes) => { const node = document.createElementNS("http://www.w3.org/2000/svg", tag); for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value); return node; };
     const xs = curves.flatMap(curve => curve.x), ys = curves.flatMap(curve => curve.y).filter(value => value !== null);
@@ -81,7 +81,8 @@ const Charts = (() => {
       });
       picture.append(make("path", { d: path, fill: "none", stroke: curve.colour, "stroke-width": 1.7, "vector-effect": "non-scaling-stroke" }));
     }
-    target.replaceChildren(picture);
+    const label = (place, value) => { const node = document.createElement("span"); node.className = `end ${place}`; node.textContent = Number.isFinite(value) ? Number(value.toPrecision(3)) : ""; return node; };
+    target.replaceChildren(picture, label("top", high), label("bottom", low), label("left", left), label("right", right));
   }
 
   function draw(target, curves, options = {}) {
