@@ -88,6 +88,27 @@ def test_a_run_that_was_stopped_or_killed_ends_in_the_same_bits(whole, faults, c
     one, other = state(whole / "whole/latest/last.ckpt"), state(whole / name / "latest/last.ckpt")
     assert one["_step"] == other["_step"] == 16
     assert same(one["_model"], other["_model"]) and same(one["_optimizer"], other["_optimizer"])
+    recorded = [(whole / run / "latest/metrics.jsonl").read_bytes() for run in ("whole", name)]
+    assert recorded[0] == recorded[1]
+
+
+def test_a_run_is_measured_and_shown_with_its_results(here, capsys):
+    assert main(["train", "config.yaml", "-q"]) == 0
+    rows = [json.loads(line) for line in Path("saved/latest/metrics.jsonl").read_text().splitlines()]
+    best = max((row for row in rows if row["split"] == "val"), key=lambda row: row["PSNR"])
+    capsys.readouterr()
+    assert main(["test", "config.yaml", "saved/latest", "--best"]) == 0
+    printed = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    for name in ("PSNR", "MsSSIM", "BPP"):
+        assert float(printed[name]) == pytest.approx(best[name], rel=1e-5)
+    assert main(["show", "saved/latest"]) == 0
+    assert "val/PSNR" in capsys.readouterr().out
+
+
+def test_weights_of_another_system_are_refused_by_a_measurement(here, capfd):
+    torch.save({"state_dict": {}}, "other.ckpt")
+    assert main(["test", "config.yaml", "other.ckpt"]) == 7
+    assert "other.ckpt is no checkpoint of McQuic" in capfd.readouterr().err
 
 
 def test_a_damaged_checkpoint_is_named_and_an_older_one_taken(here, capfd):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Hosted, driven
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from etude.build import Options
     from etude.config.tree import Tree
     from etude.core.run import Run
-    from etude.dialects.base import Assemble, Lowering
+    from etude.dialects.base import Assemble, Lowering, Measure
     from etude.dialects.rehearsal import Record
     from etude.plan import Plan
 
@@ -48,6 +49,11 @@ class McQuic(Hosted):
 
         rehearse(run, record)
         return True
+
+    def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
+        from etude.dialects.mcquic.live import measure as own
+
+        return own.measure(plan, options, checkpoint, split)
 
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.mcquic.listing import tables

@@ -40,6 +40,7 @@ from etude.dialects.mcquic.live.trainer import MainTrainer
 from etude.dialects.mcquic.live.validate import Validator
 from etude.dist.world import World
 from etude.errors import ConfigError, UserCodeError
+from etude.events.jsonl import Jsonl
 from etude.hooks.stops import SIGNALS, Signals, Stops
 from etude.plan import Plan, Spec
 
@@ -61,9 +62,7 @@ def build(plan: Plan, options: Options) -> Run:
     config = _config(plan, options)
     train = config.Train
     level = logging.CRITICAL if options.quiet else logging.DEBUG if options.extras.get("debug") else logging.INFO
-    imports.install()
-    builtin.registerBuiltinFunctions()
-    _import(plan, config)
+    import_parts(plan, config)
     if options.extras.get("debug"):
         print(builtin.summaries())
     random.seed(plan.train.seed)
@@ -100,24 +99,23 @@ def _config(plan: Plan, options: Options) -> Config:
 def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths: list[Path]) -> Run:
     train, limit = config.Train, plan.train.overfit or plan.train.limit_batches
     _tell_devices(saver, train.GPU.GPUs)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_of()
     make = find_model(config.Model.Key, at=str(plan.model.at))
     alone = join_alone(make)
     images = _images(plan, train.TrainSet, train.BatchSize, saver, crop=crop_of(make))
     optimizer, schedule = plan.optimizers[""].spec, plan.schedules[0].phases[0].curve
-    loss = find(LossRegistry, train.Target, at=plan.losses[0].at)
     augment = getTrainingTransform().to(device)
     trainer = MainTrainer(
         config,
-        lambda: Compound(_made_by(make, plan.model)(**config.Model.Params), loss()).to(device),
+        lambda: compound(plan, config, make).to(device),
         _made_by(find(OptimizerRegistry, optimizer.name, at=optimizer.at, logger=saver), optimizer),
         _made_by(find(LrSchedulerRegistry, schedule.name, at=schedule.at, logger=saver), schedule),
         saver,
-        validator=Validator(_opened(plan, "val", train.ValSet, getEvalTransform()), Path(saver.SaveDir), limit=limit),
+        validator=validator(plan, "val", train.ValSet, limit=limit),
         transform=lambda images: augment(images.to(device, non_blocking=True)),
         trust=options.trust,
     )
-    trainer.keepLast = True
+    trainer.keepLast, trainer.records = True, Jsonl(saver.folder / "metrics.jsonl")
     resuming.take_up(trainer, paths, allow=options.allow_change, trust=options.trust)
     shuffle = plan.train.overfit is None
     loader = Loader(images, batch_size=train.BatchSize, shuffle=shuffle, seed=plan.train.seed, limit=limit)
@@ -141,6 +139,8 @@ def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: 
         finally:
             signals.restore()
             saver.close()
+            if trainer.records is not None:
+                trainer.records.close()
             if leave:
                 torch.distributed.destroy_process_group()
             if options.extras.get("fast_dev_run"):
@@ -175,8 +175,24 @@ def _hooks(plan: Plan, entries: list[Any]) -> dict[str, ChainHook]:
     return splitHooks(*made)
 
 
-def _import(plan: Plan, config: Config) -> None:
-    """The external libraries, and the folders from which dotted paths are found."""
+def device_of() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def compound(plan: Plan, config: Config, make: Any) -> Compound:
+    """The model of the config together with its loss."""
+    loss = find(LossRegistry, config.Train.Target, at=plan.losses[0].at)
+    return Compound(_made_by(make, plan.model)(**config.Model.Params), loss())
+
+
+def validator(plan: Plan, split: str, path: str, *, limit: int | None = None) -> Validator:
+    return Validator(_opened(plan, split, path, getEvalTransform()), limit=limit)
+
+
+def import_parts(plan: Plan, config: Config) -> None:
+    """Register what comes with McQuic, import the external libraries, and find dotted paths beside the config."""
+    imports.install()
+    builtin.registerBuiltinFunctions()
     for folder in dict.fromkeys([*(str(Path(file).absolute().parent) for file in plan.files), str(Path.cwd())]):
         if folder not in sys.path:
             sys.path.insert(0, folder)

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
@@ -27,9 +28,12 @@ from etude.core.loop import epochs, fit
 from etude.core.run import Counters, Part, Run
 from etude.dialects.mcquic.config import Config
 from etude.dialects.mcquic.files import Restorable, Saver
-from etude.dialects.mcquic.live.formats import Decibel, EMATracker, prettyStep, totalParameters
+from etude.dialects.mcquic.live.formats import EMATracker, prettyStep, totalParameters
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
+from etude.dialects.mcquic.live.validate import decibel_of
 from etude.errors import ResumeError, SaveError, Stopped
+from etude.events.jsonl import Jsonl
+from etude.events.record import Record
 
 #: Scalars go to the board every so many steps.
 SCALARS_EVERY = 100
@@ -70,10 +74,12 @@ class Trainer(Restorable):
         self.run.optimizers = {"": self._optimizer}
         self.bestRate, self.bestDistortion = 1e10, -1.0
         self.keepLast = False
+        #: Where results go for ``etude runs``, ``show`` and ``report``.
+        self.records: Jsonl | None = None
         #: The reason and the exit code of a signal that came; a validation ends at once for it.
         self.asked_to_stop: Callable[[], tuple[str, int] | None] = lambda: None
         self._patience = Patience()
-        self.formatter = Decibel(2.0 if config.Train.Target == "PSNR" else 1.0)
+        self.formatter = decibel_of(config.Train.Target)
         self.diffTracker = EMATracker((), 0.99)
         self.results: dict[str, Any] = {}
         self._kwds: dict[str, Any] = {}
@@ -119,6 +125,7 @@ class Trainer(Restorable):
             "rng": Generators().state_dict(),
             "ema": self.diffTracker.shadow,
             "hooks": {name: hook.state_dict() for name, hook in self._stateful().items()},
+            "records": self.records.state_dict() if self.records is not None else {},
             "position": {"within": within, "data": loader.state_dict() if within else {}},  # type: ignore[union-attr]
         }
         self.saver.save(path, trainer=self, config=self.config.serialize(), etude=exact)
@@ -211,6 +218,8 @@ class Trainer(Restorable):
         for name, hook in self._stateful().items():
             if name in exact.get("hooks", {}):
                 hook.load_state_dict(exact["hooks"][name])
+        if self.records is not None and exact.get("records"):
+            self.records.load_state_dict(exact["records"])
         if "rng" in exact:
             Generators().load_state_dict(exact["rng"])
 
@@ -256,6 +265,8 @@ class Trainer(Restorable):
                 self.saver.add_images(f"Train/{tag}", _shown(value), global_step=self._step)
         if hasattr(self._model, "CodeUsage"):
             self.saver.add_scalar("Stat/CodeUsage", self._model.CodeUsage, global_step=self._step)
+        shown = float(self.diffTracker.shadow)
+        self._record("train", {self.config.Train.Target: shown, "lr": float(self._scheduler.get_last_lr()[0])})
 
     def validate(self, epoch: int, *args: Any, **kwds: Any) -> None:
         """Measure, save, and keep the best by the target."""
@@ -275,9 +286,14 @@ class Trainer(Restorable):
             self.bestDistortion, self.bestRate = self.results[target], self.results.get("BPP", -1.0)
         if self._save_or_forgive() and better:
             _copy(Path(self.saver.SavePath), Path(self.saver.SaveDir) / "best.ckpt")
+        self._record("val", self.results)  # after the save: a run that resumes from it validates again
         self.saver.info("[%s] %s: %.2f", self.PrettyStep, target, self.results[target])
         self._model.train()
         self.saver.debug("[%s] End validation at epoch %4d.", self.PrettyStep, self._epoch)
+
+    def _record(self, split: str, values: Mapping[str, float]) -> None:
+        if self.records is not None:
+            self.records.write(Record(self._step, self._epoch, split, dict(values), time.time()))
 
     def leave_validation(self) -> None:
         """End the run inside a validation when a signal came: everything trained is saved, nothing of it is lost."""

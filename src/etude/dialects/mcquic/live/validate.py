@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,26 +17,35 @@ from etude.dialects.mcquic.live.model.losses import msSSIM
 class Validator:
     """Means over the images of ``valSet``. PSNR and MS-SSIM are in decibel, and so is a target of one's own."""
 
-    def __init__(self, images: Any, folder: Path, *, limit: int | None = None) -> None:
-        self.images, self.folder = images, folder
+    def __init__(self, images: Any, *, limit: int | None = None) -> None:
+        self.images = images
         self.count = len(images) if limit is None else min(limit, len(images))
 
-    @torch.no_grad()
     def __call__(self, epoch: int, trainer: Any) -> tuple[dict[str, float], Tensor | None]:
-        compressor = trainer._model.Compressor
-        rows, picture = [], None
-        target = trainer.config.Train.Target
+        return self.means(trainer._model, trainer.config.Train.Target, between=trainer.leave_validation)
+
+    @torch.no_grad()
+    def means(
+        self, model: Any, target: str, *, between: Callable[[], None] = lambda: None
+    ) -> tuple[dict[str, float], Tensor | None]:
+        """The results by name, and the first picture that came back; ``between`` is called before each image."""
+        rows, picture, device = [], None, next(model.parameters()).device
         for index in range(self.count):
-            trainer.leave_validation()
-            image = self.images[index].unsqueeze(0).to(next(trainer._model.parameters()).device)
-            rows.append(measure(compressor, image))
+            between()
+            image = self.images[index].unsqueeze(0).to(device)
+            rows.append(measure(model.Compressor, image))
             if target not in rows[-1]:
-                _, distortion = trainer._model.criterion(rows[-1]["picture"], image)
-                rows[-1][target] = float(trainer.formatter(distortion))
+                _, distortion = model.criterion(rows[-1]["picture"], image)
+                rows[-1][target] = float(decibel_of(target)(distortion))
             if picture is None:
                 picture = (rows[0].pop("picture") + 1) / 2
             rows[-1].pop("picture", None)
         return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}, picture
+
+
+def decibel_of(target: str) -> Decibel:
+    """Return what makes decibel of the distortion that a target measures."""
+    return Decibel(2.0 if target == "PSNR" else 1.0)
 
 
 def measure(compressor: Any, image: Tensor) -> dict[str, Any]:
