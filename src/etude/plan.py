@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from etude.errors import ConfigError
 from etude.units import Amount
 
 PRIORITIES = {
@@ -194,6 +195,28 @@ class Parallel:
     #: Processes leave and join while the others train on, by torchft.
     fault_tolerant: bool = False
     at: Place = NOWHERE
+
+    def require_fitting(self, processes: int, *, local: int) -> None:
+        """Raise if the strategy cannot be used with so many processes, ``local`` of them on one machine."""
+        if processes > 1 and self.strategy == "none":
+            raise ConfigError(
+                f"parallel.strategy is none, but there are {processes} processes", at=str(self.at),
+                hint="ddp, fsdp, hsdp or auto train together",
+            )  # fmt: skip
+        if processes > 1 and self.strategy == "hsdp":
+            self.mesh(processes, local=local)
+
+    def mesh(self, processes: int, *, local: int) -> tuple[int, int]:
+        """Return how many copies of the model hsdp has, and in how many shards each lies."""
+        shards = self.shards or local
+        if shards < 2 or processes % shards or processes == shards:
+            fitting = [str(n) for n in range(2, processes // 2 + 1) if processes % n == 0]
+            hint = f"write shards: {' or '.join(fitting)}, or use fsdp" if fitting else "use fsdp"
+            raise ConfigError(
+                f"parallel: hsdp keeps several copies of the model, each in several shards; {processes} processes "
+                f"with shards: {shards} do not make that", at=str(self.at), hint=hint,
+            )  # fmt: skip
+        return processes // shards, shards
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+from etude.cli import main
 from etude.dist import group
 from etude.dist.world import World
 from etude.errors import UserError
+
+CONFIG = """\
+model: {type: MLP, sizes: [64, 10]}
+loss: CrossEntropyLoss
+data: {train: {dataset: Digits, batch_size: 64}}
+optim: {type: SGD, lr: 0.1}
+train: {steps: 2}
+"""
 
 
 def test_torchrun_and_slurm_say_the_same_in_their_words():
@@ -29,6 +40,40 @@ def test_a_batch_script_of_slurm_is_one_process():
 def test_numbers_that_cannot_be_are_refused(wrong):
     with pytest.raises(UserError, match="the environment says"):
         World.from_environment(wrong)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--nproc", "0"), "'0' is not a whole number of at least 1"),
+        (("--nproc", "2", "--max-restarts", "-1"), "'-1' is not a whole number of at least 0"),
+        (("--nproc", "2", "--hang-timeout", "0"), "--hang-timeout takes a time, not '0'; write 90s, 20min or 3h"),
+        (("--nnodes", "2"), "--nnodes 2: say where they meet: --rdzv-endpoint HOST:PORT"),
+        (("--nproc", "2", "--rdzv-endpoint", "node0"), "--rdzv-endpoint node0: write HOST:PORT, as in node0:29400"),
+        (
+            ("--nnodes", "2", "--rdzv-endpoint", "no.invalid:1"),
+            "--rdzv-endpoint no.invalid:1: this machine does not know",
+        ),
+        (("--nproc", "2", "+parallel.strategy=none"), "parallel.strategy is none, but there are 2 processes; ddp,"),
+        (("--nproc", "2", "+parallel.strategy=hsdp"), "2 processes with shards: 2 do not make that; use fsdp"),
+        (
+            ("--nproc", "4", "+parallel.strategy=hsdp"),
+            "4 processes with shards: 4 do not make that; write shards: 2, or",
+        ),
+        (("--nproc", "6", "+parallel.strategy=hsdp", "+parallel.shards=4"), "write shards: 2 or 3, or use fsdp"),
+    ],
+)
+def test_a_start_that_cannot_succeed_is_refused_before_any_process(workdir, capsys, words, said):
+    Path("c.yaml").write_text(CONFIG)
+    assert main(["train", "c.yaml", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_more_processes_than_cores_are_warned_of(workdir, capsys, monkeypatch):
+    Path("c.yaml").write_text(CONFIG)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    assert main(["train", "c.yaml", "--nproc", "3", "+parallel.strategy=none"]) == 2
+    assert "etude: warning: 3 processes share 1 core\n" in capsys.readouterr().err
 
 
 def test_ranks_that_do_not_meet_are_told_before_training(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.storage import trust
+from etude.dist import reports
 from etude.dist.world import World
-from etude.errors import UserError, printable
-from etude.units import parse
+from etude.errors import ConfigError, UserError, printable
+from etude.units import counted, parse
 
 if TYPE_CHECKING:
     from etude.build import Options
@@ -64,7 +66,7 @@ def add_parser(subparsers: Any) -> None:
         "--rdzv-id", default="etude", metavar="NAME", help="name of the job, if several share the endpoint"
     )
     many.add_argument(
-        "--max-restarts", type=int, default=3, metavar="N", help="restarts after a lost process (default 3)"
+        "--max-restarts", type=_count, default=3, metavar="N", help="restarts after a lost process (default 3)"
     )
     many.add_argument(
         "--hang-timeout", default="5min", metavar="5min", help="longest time a process may make no progress"
@@ -89,6 +91,13 @@ def positive(text: str) -> int:
     """A whole number of at least one, for argparse."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    """A whole number, for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
@@ -141,6 +150,7 @@ def early_signals() -> Iterator[None]:
 
 def _train(args: argparse.Namespace) -> int:
     World.from_environment().announce()
+    os.environ.setdefault(reports.PATIENCE, str(seconds("--hang-timeout", args.hang_timeout)))  # torchrun sets none
     from etude import compat
     from etude.api import train_config
 
@@ -188,11 +198,14 @@ def _launch(args: argparse.Namespace) -> int:
     from etude.cli import main
     from etude.dist.launch import Launch, launch
 
-    if args.nnodes > 1 and not args.rdzv_endpoint:
-        raise UserError(f"--nnodes {args.nnodes}: say where they meet: --rdzv-endpoint HOST:PORT, the same on each")
-    load_plan(args.config, args.overrides, dialect=args.dialect, options=vars(args))
+    nproc, cores = args.nproc or 1, len(os.sched_getaffinity(0))
+    if nproc > cores and not args.device.startswith("cuda"):
+        print(f"etude: warning: {nproc} processes share {counted(cores, 'core')}", file=sys.stderr)
+    _require_endpoint(args)
+    plan, _ = load_plan(args.config, args.overrides, dialect=args.dialect, options=vars(args))
+    plan.parallel.require_fitting(nproc * args.nnodes, local=nproc)
     options = Launch(
-        nproc=args.nproc or 1,
+        nproc=nproc,
         nodes=args.nnodes,
         endpoint=args.rdzv_endpoint,
         job=args.rdzv_id,
@@ -201,6 +214,22 @@ def _launch(args: argparse.Namespace) -> int:
         grace=seconds("--grace", args.grace),
     )
     return launch(args.typed, options, main)
+
+
+def _require_endpoint(args: argparse.Namespace) -> None:
+    """Refuse a meeting place that nobody can find: torch would wait for minutes before it says so."""
+    if not args.rdzv_endpoint:
+        if args.nnodes > 1:
+            raise UserError(f"--nnodes {args.nnodes}: say where they meet: --rdzv-endpoint HOST:PORT, the same on each")
+        return
+    host, _, port = args.rdzv_endpoint.rpartition(":")
+    shown = f"--rdzv-endpoint {printable(args.rdzv_endpoint)}"
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UserError(f"{shown}: write HOST:PORT, as in node0:29400")
+    try:
+        socket.getaddrinfo(host.strip("[]"), int(port))
+    except OSError as error:
+        raise UserError(f"{shown}: this machine does not know {host!r}: {error.strerror}") from error
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -267,9 +296,12 @@ def _folder(text: str | None) -> Path | None:
 
 def seconds(flag: str, text: str) -> float:
     """A time of the command line (``90s``, ``20min``, ``3h``) in seconds."""
-    amount = parse(text, default="second", at=flag)
-    if amount.unit != "second":
-        raise UserError(f"{flag} takes a time, not {text!r}; write 90s, 20min or 3h")
+    try:
+        amount = parse(text, default="second", at=flag)
+    except ConfigError:
+        amount = None
+    if amount is None or amount.unit != "second":
+        raise UserError(f"{flag} takes a time, not {printable(text)!r}; write 90s, 20min or 3h")
     return amount.value
 
 

@@ -45,12 +45,8 @@ def wrap(model: nn.Module, parallel: Parallel, world: World, device: torch.devic
     ``by_hand`` is for updates of your own, which may call parts of the model without DDP's knowledge.
     """
     strategy = strategy_of(parallel, world)
+    parallel.require_fitting(world.size, local=world.local_size)
     if strategy == "none":
-        if world.is_many:
-            raise ConfigError(
-                f"parallel.strategy is none, but there are {world.size} processes", at=str(parallel.at),
-                hint="ddp, fsdp, hsdp or auto train together",
-            )  # fmt: skip
         return Wrapped(model, model, lambda last: None)
     require_trainable(model, parallel)
     if by_hand and strategy != "ddp":
@@ -147,13 +143,8 @@ def _mesh(parallel: Parallel, world: World, device: torch.device, *, hybrid: boo
 
     if not hybrid:
         return init_device_mesh(device.type, (world.size,), mesh_dim_names=("shard",))
-    shards = parallel.shards or world.local_size
-    if shards < 2 or world.size % shards or world.size == shards:
-        raise ConfigError(
-            f"hsdp: {world.size} processes cannot be copies of {shards} shards each", at=str(parallel.at),
-            hint="parallel.shards must divide the number of processes, and be at least 2",
-        )  # fmt: skip
-    return init_device_mesh(device.type, (world.size // shards, shards), mesh_dim_names=("copy", "shard"))
+    copies_and_shards = parallel.mesh(world.size, local=world.local_size)
+    return init_device_mesh(device.type, copies_and_shards, mesh_dim_names=("copy", "shard"))
 
 
 def _blocks(model: nn.Module, parallel: Parallel) -> list[nn.Module]:

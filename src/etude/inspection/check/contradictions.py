@@ -219,6 +219,10 @@ def _shards(plan: Plan) -> Iterator[Finding]:
     if plan.parallel.compression == "bf16" and plan.train.device == "cpu":
         text = "parallel.compression: bf16 needs a GPU, and train.device is cpu"
         yield Finding(str(plan.parallel.at), text, "write fp16, or powersgd")
+    for spec in (optimizer.spec for optimizer in plan.optimizers.values()):
+        if spec.name == "LBFGS" and strategy not in ("auto", "none"):
+            text = f"LBFGS trains in one process only (parallel.strategy: {strategy})"
+            yield Finding(str(spec.at), text, "use another optimizer, or remove `parallel`")
     if strategy not in ("fsdp", "hsdp"):
         return
     where = f"does not work with parameters in shards (parallel.strategy: {strategy})"
