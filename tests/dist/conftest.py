@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,16 @@ class Jobs:
     def close(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one, the nearest first."""
+    below = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                below.append(int(path.parent.name))
+    return below + [one for child in below for one in descendants(child)]
 
 
 @pytest.fixture(scope="session")

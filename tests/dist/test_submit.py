@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import kubernetes_validate
@@ -10,6 +14,7 @@ import pytest
 import yaml
 
 from etude.cli import main
+from tests.dist.conftest import descendants
 
 CONFIG = """\
 model: {type: MLP, sizes: [64, 10]}
@@ -33,6 +38,36 @@ def test_a_job_that_was_saved_for_requeue_is_queued_again_and_resumes(workdir: P
     said = next(Path("run/jobs").glob("*_log.err")).read_text()
     assert "time is up at step 1" in said and "resumed from step 1" in said and "finished: 2 steps" in said
     assert Path("run/checkpoints/step-000000002").is_dir()
+
+
+def test_a_warning_to_all_processes_of_a_job_saves_and_queues_it_again(workdir: Path, capsys):
+    """SLURM sends the signal that submitit waits for to every process of the step, not only to submitit's."""
+    Path("c.yaml").write_text(CONFIG.replace("steps: 2, threads: 1, max_time: 0.01s", "steps: 4000000, threads: 1"))
+    assert (
+        main(["submit", "c.yaml", "--local", "--folder", "run", "+log.every=100step", "checkpoint.every=100step"]) == 0
+    )
+    job = int(capsys.readouterr().out.split()[1].strip(";"))
+    said = lambda: "".join(path.read_text() for path in Path("run/jobs").glob("*_log.err"))  # noqa: E731
+    try:
+        _wait(lambda: " 100/4000000" in said(), said)
+        below = descendants(job)
+        assert len(below) >= 2
+        for pid in below:
+            os.kill(pid, signal.SIGUSR2)
+        _wait(lambda: "resumed from step" in said(), said)
+        assert "stopped by SIGUSR1 at step" in said() and "Job not requeued" not in said()
+        submission = pickle.loads(next(Path("run/jobs").glob("*_submitted.pkl")).read_bytes())
+        assert submission._timeout_countdown > 1000
+    finally:
+        for pid in [job, *descendants(job)]:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _wait(ready: Callable[[], bool], said: Callable[[], str]) -> None:
+    deadline = time.monotonic() + 300
+    while not ready():
+        assert time.monotonic() < deadline, said()
+        time.sleep(0.2)
 
 
 def test_a_manifest_runs_one_pod_a_machine_and_starts_it_again_after_75(capsys):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from etude.errors import UserError
 
 #: The exit code of a run that was saved to be started again.
 REQUEUE = 75
+#: submitit gives up after 3 time limits unless it is given another number: fewer than a long training takes.
+_TIME_LIMITS = 10_000
 _PORT = 29_400
 
 
@@ -26,7 +29,9 @@ class Training:
         self._child: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> None:
-        self._child = subprocess.Popen([sys.executable, "-m", "etude", *self.words, *self._meeting_place()])
+        words = [sys.executable, "-m", "etude", *self.words, *self._meeting_place()]
+        self._child = subprocess.Popen(words, preexec_fn=_ignore_warning)
+        self._wait()
         code = self._child.wait()
         if code == REQUEUE:
             self._queue_again()
@@ -38,9 +43,19 @@ class Training:
         from submitit.helpers import DelayedSubmission
 
         if self._child is not None:
-            self._child.send_signal(signal.SIGUSR1)
-            self._child.wait()
+            with suppress(ProcessLookupError, ChildProcessError):  # it has ended by itself
+                os.kill(self._child.pid, signal.SIGUSR1)
+                self._wait()
         return DelayedSubmission(Training(self.words, self.nodes))
+
+    def _wait(self) -> None:
+        """Wait for the end of the command, and leave its exit code to be read.
+
+        submitit calls :meth:`checkpoint` in a signal handler, inside of this very wait. ``Popen.wait`` has a lock and
+        would wait for itself there.
+        """
+        assert self._child is not None
+        os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
 
     def _meeting_place(self) -> list[str]:
         if self.nodes == 1:
@@ -58,6 +73,16 @@ class Training:
         raise SystemExit(REQUEUE)
 
 
+def _ignore_warning() -> None:
+    """Have the training ignore the signal that submitit waits for. SLURM sends it to all processes of a step, and it
+    would kill them before they have saved."""
+    import submitit
+
+    warning = submitit.JobEnvironment._usr_sig()
+    if warning != signal.SIGUSR1:  # which the training obeys
+        signal.signal(warning, signal.SIG_IGN)
+
+
 def submit(
     words: Sequence[str], folder: Path, *, cluster: str, nodes: int, minutes: int, options: Mapping[str, Any]
 ) -> str:
@@ -67,7 +92,8 @@ def submit(
     except ImportError as error:
         raise UserError("etude submit --slurm needs submitit: pip install 'etude[slurm]'") from error
     try:
-        executor = submitit.AutoExecutor(folder=str(folder / "jobs"), cluster=cluster)
+        limits = {f"{cluster}_max_num_timeout": _TIME_LIMITS}
+        executor = submitit.AutoExecutor(folder=str(folder / "jobs"), cluster=cluster, **limits)
         executor.update_parameters(name="etude", nodes=nodes, tasks_per_node=1, timeout_min=minutes, **options)
     except (RuntimeError, ValueError, NameError, TypeError, AssertionError) as error:
         raise UserError(f"submitit refuses this job: {error}") from error
