@@ -16,8 +16,16 @@ class Shaky(torch.utils.data.Dataset):
     """Digits with noise that each sample draws for itself."""
 
     def __init__(
-        self, split: str = "train", size: int = 150, sleep_at: int = -1, noise: float = 0.1, apart: bool = False
+        self,
+        split: str = "train",
+        size: int = 150,
+        sleep_at: int = -1,
+        noise: float = 0.1,
+        apart: bool = False,
+        sleepy_rank: int = -1,
     ) -> None:
+        if os.environ.get("RANK") == str(sleepy_rank):
+            time.sleep(3600)
         self.digits, self.size, self.sleep_at, self.noise = Digits(split), size, sleep_at, noise
         if apart:  # as if a node had another copy of the data
             self.size += int(os.environ["RANK"])

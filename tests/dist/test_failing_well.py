@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tests import zygote
 from tests.dist import project
+from tests.dist.conftest import descendants
 
 WORDS = ("train", "config.yaml", "-q", "--folder")
 
@@ -89,6 +91,9 @@ def test_a_rank_that_raises_is_named_with_the_line(jobs, tmp_path):
 def test_a_loss_that_is_nan_on_one_rank_stops_all(jobs, folder):
     job = jobs.run(*WORDS, "nan", "--chaos", "nan@step=6,rank=1", cwd=folder, code=4)
     assert "not finite at step 6 on rank 1" in job.output
+    assert re.search(r"last good checkpoint: \S*step-000000004", job.output)  # which rank 0 alone knows
+    job = jobs.run(*WORDS, "none", "--chaos", "kill@step=6,rank=2", cwd=folder, code=2)
+    assert "--chaos: there is no rank 2; ranks go from 0 to 1" in job.output
 
 
 def test_a_loss_that_is_nan_on_one_rank_is_skipped_by_all(jobs, folder):
@@ -107,6 +112,32 @@ def test_a_rank_that_hangs_in_its_data_is_named(jobs, tmp_path):
     project.make(tmp_path, data={"train": {"dataset": {"type": "job.Shaky", "sleep_at": 3}, "batch_size": 32}})
     job = jobs.run(*WORDS, "data", cwd=tmp_path, code=8, hang_timeout=10.0)
     assert "loads data" in job.output and "time.sleep(3600)" in job.output
+
+
+def test_a_rank_that_never_comes_to_train_is_named(jobs, tmp_path):
+    project.make(tmp_path, data={"train": {"dataset": {"type": "job.Shaky", "sleepy_rank": 1}, "batch_size": 32}})
+    job = jobs.run(*WORDS, "late", cwd=tmp_path, code=8, hang_timeout=2.0)
+    assert re.search(r"rank 1 on \S+ never came to the first step, and the others have waited for it", job.output)
+    assert "time.sleep(3600)" in job.output
+
+
+def test_a_job_that_was_stopped_as_a_whole_trains_on(jobs, folder):
+    """As after Ctrl-Z and fg: no rank is blamed for the time in which nothing could move."""
+    job = jobs.start("train", "config.yaml", "--folder", "paused", "train.epochs=2000", cwd=folder, hang_timeout=4.0)
+    job.until("6/10000")
+    everyone = [jobs.process.pid, *descendants(jobs.process.pid)]
+    for pid in everyone:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(6)
+    at = len(job.output)
+    for pid in reversed(everyone):
+        os.kill(pid, signal.SIGCONT)
+    while " step " not in job.output[at:]:
+        assert "has not moved" not in job.output
+        time.sleep(0.05)
+    time.sleep(1)
+    job.send(signal.SIGTERM)
+    assert job.wait() == 143 and "has not moved" not in job.output, job.output[-2000:]
 
 
 @pytest.mark.parametrize(("name", "code"), [("sigterm", 143), ("sigint", 130), ("usr1", 75)])

@@ -54,7 +54,8 @@ class Guard:
         run.events.put("nonfinite", 1.0)
         if self.policy == "stop" or self.bad > self.limit:
             times = "" if self.policy == "stop" else f", {self.bad} times in a row"
-            raise Diverged(f"the loss is not finite at step {run.step + 1} {values}{times}; {last_good(run)}")
+            good = last_good(run) if run.peers is None else run.peers.from_main(lambda: last_good(run))
+            raise Diverged(f"the loss is not finite at step {run.step + 1} {values}{times}; {good}")
         if self.policy == "rollback" and run.store is not None:
             run.store.rollback(run)
 

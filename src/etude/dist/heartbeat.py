@@ -30,7 +30,12 @@ _DOING = (
     ("/etude/checkpoint/", "saves", False),
     ("/etude/core/update.py", "is in the update", False),
 )
-_NEVER_ALONE = "/nn/parallel/distributed.py"
+#: Only where it is the innermost place: around other ones it is a forward pass, or work that rank 0 does for all.
+_INNERMOST = ("/torch/nn/parallel/distributed.py", "/etude/dist/")
+#: Where a rank begins.
+_WORKER = "/etude/dist/launch.py"
+#: Whether the start of this rank needs no more watching.
+started = threading.Event()
 _CALLS_HOOKS = "/etude/core/hook.py"
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 
@@ -65,6 +70,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._watch, name="etude-heartbeat", daemon=True)
 
     def start(self) -> None:
+        started.set()
         reports.steps = self.steps
         if reports.folder() is not None:
             reports.beat(step=self.steps(), doing="trains")
@@ -93,8 +99,23 @@ class Heartbeat:
 
     def _look(self) -> tuple[str, bool, str]:
         stack = stack_of(self._main)
-        shown = "".join(f"  {place}\n" for place in reversed(stack[:_SHOWN]))
-        return *classify(stack, self.hook()), shown
+        return *classify(stack, self.hook()), _shown(stack)
+
+
+def watch_start(interval: float = 1.0) -> None:
+    """Tell the launcher where this rank is until its heart beats: a rank that never comes to train is then named."""
+    main = threading.main_thread().ident or 0
+
+    def watch() -> None:
+        while not started.wait(interval):
+            stack = stack_of(main)
+            reports.beat(doing=reports.STARTING, waiting=classify(stack, "")[1], stack=_shown(stack))
+
+    threading.Thread(target=watch, name="etude-start", daemon=True).start()
+
+
+def _shown(stack: Sequence[Place]) -> str:
+    return "".join(f"  {place}\n" for place in reversed(stack[:_SHOWN]))
 
 
 def stack_of(thread: int) -> list[Place]:
@@ -123,7 +144,9 @@ def classify(stack: Sequence[Place], hook: str) -> tuple[str, bool]:
         name = place.file.replace(os.sep, "/")
         if hook and name.endswith(_CALLS_HOOKS):
             return f"is in {hook}", False
+        if name.endswith(_WORKER):
+            break  # the places around it are torch's agent
         for part, doing, waits in _DOING:
-            if part in name and not (part.endswith(_NEVER_ALONE) and depth):
+            if part in name and not (part in _INNERMOST and depth):
                 return doing, waits
     return "does something else", False

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from etude.dist import reports
+from etude.dist import heartbeat, reports
 from etude.dist.reports import Beat, Note
 from etude.dist.world import interface_of, is_here, towards
 from etude.errors import PeerError, printable
@@ -170,8 +170,16 @@ class _Attempt:
 
     def _monitor(self) -> None:
         """End the ranks of this machine when one of them has stood still for too long."""
-        patience = self.options.hang_timeout
+        patience, seen = self.options.hang_timeout, time.monotonic()
+        judge_from = seen
         while not self._over.wait(min(1.0, patience / 8)):
+            before, seen = seen, time.monotonic()
+            if (
+                seen - before > patience / 2
+            ):  # the whole job was stopped (Ctrl-Z, a debugger): ranks get their time again
+                judge_from = seen + patience
+            if seen < judge_from:
+                continue
             beats = reports.read_beats(self.place)
             hung = [beat for beat in beats.values() if _stands(beat) >= patience and _is_alive(beat.pid)]
             guilty = [beat for beat in hung if not beat.waiting or _silence(beat) >= patience]
@@ -206,14 +214,18 @@ class _Attempt:
         # A rank that ends because another one failed has nothing to say; the one that failed has.
         spoken = sorted(notes, key=lambda note: not note.words)
         followed = [PeerError.exit_code]
-        if code == -signal.SIGKILL and self._signalled is None and all(note.rank != rank for note in notes):
-            followed.append(143)  # the agent's SIGTERM may reach the others before they see that one was killed
+        killed = code == -signal.SIGKILL and all(note.rank != rank for note in notes)
+        if self._signalled is None and (killed or (notes and notes[0].code == PeerError.exit_code)):
+            followed.append(143)  # the agent's SIGTERM, which ends the others when one of them is gone
         raised = next((note for note in spoken if note.code not in followed), None)
         if raised is not None and raised.code in ORDERLY:
             return End(raised.code)  # it came to the end; what happened while it was torn down does not matter
         if raised is not None:
             return End(raised.code, _describe_error(raised))
         beats = reports.read_beats(self.place)
+        late = [beat for beat in beats.values() if beat.doing == reports.STARTING and not beat.waiting]
+        if code == PeerError.exit_code and late:  # the others have waited for it in vain
+            return End(PeerError.exit_code, _describe_late(late[0]), lost=True)
         silent = [one for one in beats if one not in {note.rank for note in notes}]
         if code < 0 or silent:
             lost = rank if code < 0 else silent[0]
@@ -239,6 +251,7 @@ def worker(main: Callable[[list[str]], int], words: list[str], environment: dict
     with suppress(OSError):
         os.setsid()  # Ctrl-C goes to the launcher, which passes it on
     reports.beat()
+    heartbeat.watch_start()
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
@@ -266,11 +279,11 @@ def _let_others_speak(seconds: float = 3.0) -> None:
 
 
 def _stands(beat: Beat) -> float:
-    return beat.still + _silence(beat) if beat.doing != "starting" else 0.0
+    return beat.still + _silence(beat) if beat.doing != reports.STARTING else 0.0
 
 
 def _silence(beat: Beat) -> float:
-    return max(0.0, time.time() - beat.when)
+    return max(0.0, time.monotonic() - beat.when)
 
 
 def _is_alive(pid: int) -> bool:
@@ -293,6 +306,12 @@ def _describe_hang(beats: Sequence[Beat], patience: float) -> str:
     return "\n".join(lines)
 
 
+def _describe_late(beat: Beat) -> str:
+    stack = "".join(f"\n    {printable(line)}" for line in beat.stack.splitlines())
+    who = f"rank {beat.rank} on {_host()}"
+    return f"{who} never came to the first step, and the others have waited for it: it is at{stack}"
+
+
 def _state(pid: int) -> str:
     """As the kernel sees it: stopped, or asleep with all of its threads."""
     try:
@@ -306,6 +325,8 @@ def _state(pid: int) -> str:
 
 def _describe_error(note: Note) -> str:
     after = f" after step {note.step}" if note.step else ""
+    if not note.words:
+        return f"rank {note.rank} on {note.host} called sys.exit({note.code}){after}"
     head = f"etude: rank {note.rank} on {note.host} failed{after}:\n"
     return head + (note.words if note.words.endswith("\n") else f"{note.words}\n")
 

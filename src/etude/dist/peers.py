@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import fsum, isfinite
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed
@@ -18,6 +18,7 @@ from torch import distributed
 from etude.dist import group
 from etude.dist.world import World
 
+T = TypeVar("T")
 #: Exit codes that a rank may wish for, least urgent first; sent as their place in this list.
 WISHES = (0, 75, 143, 130)
 
@@ -113,6 +114,11 @@ class Peers:
                 grad.copy_(mean.view_as(grad))
         return True
 
+    def copy_from_main(self, model: torch.nn.Module) -> None:
+        """Rank 0's parameters and buffers on every rank."""
+        for tensor in (*model.parameters(), *model.buffers()):
+            distributed.broadcast(tensor.detach(), src=0)
+
     def align(self, model: torch.nn.Module) -> None:
         """Rank 0's buffers (statistics of batch norms) on every rank, so that all of them evaluate one model."""
         for buffer in model.buffers():
@@ -122,6 +128,10 @@ class Peers:
         """Return what the ranks whose loss is not finite say about it."""
         gathered = group.gather(words if bad else "")
         return "; ".join(f"on rank {rank} {said}" for rank, said in enumerate(gathered) if said)
+
+    def from_main(self, call: Callable[[], T]) -> T:
+        """Return what ``call`` gives on rank 0, which alone knows the files of the run."""
+        return group.first(call)
 
     def exchange(self) -> None:
         """An exchange at once, outside of steps."""

@@ -28,6 +28,8 @@ from typing import Any
 from etude.dist.world import World
 
 FOLDER, LAUNCHER, ATTEMPT, PATIENCE = "ETUDE_REPORTS", "ETUDE_LAUNCHER", "ETUDE_ATTEMPT", "ETUDE_HANG_TIMEOUT"
+#: What a rank does that has not begun to train.
+STARTING = "starting"
 #: Steps that this process has done, as far as anybody knows.
 steps: Callable[[], int] = lambda: 0  # noqa: E731
 
@@ -46,14 +48,18 @@ class Note:
 
 @dataclass(frozen=True)
 class Beat:
-    """How a rank goes. ``still`` is how long nothing has moved, ``waiting`` whether it only waits for other ranks."""
+    """How a rank goes. ``still`` is how long nothing has moved, ``waiting`` whether it only waits for other ranks.
+
+    ``when`` is of the monotonic clock, which all processes of a machine share: a clock that is set, or a laptop that
+    sleeps, makes no rank look frozen.
+    """
 
     rank: int
     pid: int
     when: float
     step: int = 0
     still: float = 0.0
-    doing: str = "starting"
+    doing: str = STARTING
     waiting: bool = False
     stack: str = ""
 
@@ -88,7 +94,7 @@ def beat(**facts: Any) -> None:
     """Tell the launcher how it goes."""
     place, world = folder(), World.from_environment()
     if place is not None:
-        _write(place / f"beat-{world.rank}.json", asdict(Beat(world.rank, os.getpid(), time.time(), **facts)))
+        _write(place / f"beat-{world.rank}.json", asdict(Beat(world.rank, os.getpid(), time.monotonic(), **facts)))
 
 
 def remember_folder(path: Path) -> None:

@@ -111,7 +111,7 @@ class Recovery:
 
     def _plan_faults(self) -> None:
         if self.options.chaos:
-            self._faults = Faults(chaos.parse(self.options.chaos, rank=self.run.world.rank))
+            self._faults = Faults(chaos.parse(self.options.chaos, rank=self.run.world.rank, size=self.run.world.size))
             self._faults.listen()
             self.run.hooks.add(self._faults)
 

@@ -318,7 +318,7 @@ class GuardedSession(Session):
 
     def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
         run = self.run
-        if error is None and run.exit_code and not self.options.quiet:
+        if error is None and run.exit_code and not self.options.quiet and run.world.is_main:
             print(f"etude: {run.stopping}, saved; {resume_command(run, self.options)}", file=sys.stderr)
 
 

@@ -48,12 +48,15 @@ class Fault:
         return f"{self.what}@{self.where}={self.number}" + ("" if self.rank is None else f",rank={self.rank}")
 
 
-def parse(text: str, *, rank: int = 0) -> tuple[Fault, ...]:
+def parse(text: str, *, rank: int = 0, size: int = 1) -> tuple[Fault, ...]:
     """``"kill@step=37,nan@step=12"`` as faults, those of ``rank``: ``kill@step=37,rank=1`` is meant for one alone.
 
     A :class:`~etude.errors.ConfigError` says what may be written.
     """
     faults = [_parse_one(piece) for piece in _OWN_RANK.sub(":rank=", text).split(",") if piece.strip()]
+    for fault in faults:
+        if fault.rank is not None and fault.rank >= size:
+            raise ConfigError(f"--chaos: there is no rank {fault.rank}", hint=f"ranks go from 0 to {size - 1}")
     return tuple(fault for fault in faults if fault.rank in (None, rank))
 
 
