@@ -14,7 +14,7 @@ import pytest
 
 from tests import zygote
 from tests.dist import project
-from tests.dist.conftest import descendants
+from tests.dist.conftest import Jobs, descendants
 
 WORDS = ("train", "config.yaml", "-q", "--folder")
 
@@ -68,15 +68,43 @@ def test_without_restarts_a_killed_rank_ends_the_command(jobs, folder, whole):
 def test_without_a_launcher_the_survivors_end_by_themselves(tmp_path):
     """Row 51 of the faults: a plain scheduler starts each rank and watches none."""
     project.make(tmp_path)
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    words = ["-m", "etude", *WORDS, "plain", "--chaos", "kill@step=6,rank=1"]
-    ranks = [zygote.start(*words, cwd=tmp_path, env=os.environ | world | {"RANK": str(rank)}) for rank in (0, 1)]
+    ranks = _plain_ranks(tmp_path, "-m", "etude", *WORDS, "plain", "--chaos", "kill@step=6,rank=1")
     said = [rank.communicate()[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [8, -signal.SIGKILL], said
     assert "another rank was lost or did not answer after step" in said[0] and "Traceback" not in said[0]
+
+
+def test_without_a_launcher_a_frozen_rank_ends_the_others(tmp_path):
+    """Row 52 of the faults; nobody is there to end the frozen one."""
+    project.make(tmp_path)
+    words = ["-m", "etude", *WORDS, "plain", "--chaos", "freeze@step=6,rank=1", "--hang-timeout", "4s"]
+    ranks = _plain_ranks(tmp_path, *words)
+    said = ranks[0].communicate()[1]
+    assert ranks[0].returncode == 8 and "another rank was lost or did not answer after step" in said, said
+    os.kill(ranks[1].pid, signal.SIGKILL)
+    ranks[1].wait()
+
+
+def _plain_ranks(folder, *words):
+    """Two processes that are told of each other as a plain scheduler does it."""
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(_free_port()), "OMP_NUM_THREADS": "1"}
+    return [zygote.start(*words, cwd=folder, env=os.environ | world | {"RANK": str(rank)}) for rank in (0, 1)]
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def test_two_launchers_of_one_machine_meet(jobs, folder, whole, tmp_path):
+    """The endpoint is here for both of them: the first that comes is its host."""
+    other = Jobs(tmp_path / "log.txt")
+    options = {"cwd": folder, "nproc": 1, "nodes": 2, "endpoint": f"localhost:{_free_port()}"}
+    begun = [one.start(*WORDS, "launchers", **options) for one in (jobs, other)]
+    assert [job.wait() for job in begun] == [0, 0], [job.output for job in begun]
+    other.close()
+    assert project.same_bits(whole, folder / "launchers")
 
 
 def test_a_rank_that_raises_is_named_with_the_line(jobs, tmp_path):

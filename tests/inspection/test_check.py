@@ -192,6 +192,7 @@ def test_arguments_are_converted_where_nothing_is_lost(planned: Any) -> None:
         ({"hooks": "[{type: Checkpoint, keep: 9}]"}, "keep of a second Checkpoint has no effect: both save to one place"),
         ({"optim": "{one: {type: SGD}, two: {type: SGD, params: ['*']}}"}, "optimizer 'one' says no `params`"),
         ({"parallel": "{strategy: fsdp}", "optim": "{type: SGD, lr: 0.1, fused: true}"}, "fused SGD does not work with parameters in shards (parallel.strategy: fsdp); remove `fused`"),
+        ({"parallel": "{strategy: fsdp}", "update": "torch.nn.Identity"}, "an update of your own does not work with parameters in shards (parallel.strategy: fsdp); use ddp"),
         ({"parallel": "{strategy: ddp}", "optim": "{type: LBFGS}"}, "LBFGS trains in one process only (parallel.strategy: ddp); use another optimizer"),
         ({"parallel": "{strategy: hsdp}", "optim": "{type: Adafactor}"}, "Adafactor does not work with parameters in shards (parallel.strategy: hsdp)"),
         ({"parallel": "{strategy: fsdp, offload: true}", "train": "{epochs: 1, device: cpu}"}, "it needs a GPU, and train.device is cpu"),

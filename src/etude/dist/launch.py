@@ -101,7 +101,7 @@ class _Attempt:
 
     def run(self) -> End:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-        from torch.distributed.launcher.api import elastic_launch
+        from torch.distributed.elastic.rendezvous.api import RendezvousError
 
         before = {name: signal.signal(getattr(signal, name), self._pass_on) for name in _PASSED_ON}
         monitor = threading.Thread(target=self._monitor, name="etude-monitor", daemon=True)
@@ -111,7 +111,7 @@ class _Attempt:
                 reports.FOLDER: str(self.place), reports.LAUNCHER: str(os.getpid()),
                 reports.ATTEMPT: str(self.number), reports.PATIENCE: str(self.options.hang_timeout),
             }  # fmt: skip
-            codes = elastic_launch(self._config(), worker)(self.main, self.words, environment, self.options.nproc)
+            codes = self._start(environment)
             return End(max(codes.values(), key=ORDERLY.index))
         except ChildFailedError as failed:
             self._wait_for_notes()
@@ -119,7 +119,7 @@ class _Attempt:
             return self._end(rank, failure.exitcode)
         except _Early as early:
             return End(early.code, f"stopped by {self._signalled} outside of training: there is nothing to save")
-        except (RuntimeError, ConnectionError, TimeoutError, OSError) as error:
+        except (RendezvousError, RuntimeError, ConnectionError, TimeoutError, OSError) as error:
             return End(2, _rendezvous_failed(error, self.options))
         finally:
             self._over.set()
@@ -127,7 +127,21 @@ class _Attempt:
             for name, handler in before.items():
                 signal.signal(getattr(signal, name), handler)
 
-    def _config(self) -> Any:
+    def _start(self, environment: dict[str, str]) -> dict[int, int]:
+        """Run all ranks of this machine; return their exit codes."""
+        from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
+        from torch.distributed.launcher.api import elastic_launch
+
+        work = (self.main, self.words, environment, self.options.nproc)
+        hosts = bool(self.options.endpoint) and is_here(self.options.endpoint)
+        if hosts:
+            try:
+                return elastic_launch(self._config(hosts=True), worker)(*work)  # type: ignore[no-any-return]
+            except RendezvousConnectionError:  # another launcher on this machine is the host already
+                pass
+        return elastic_launch(self._config(hosts=False), worker)(*work)  # type: ignore[no-any-return]
+
+    def _config(self, *, hosts: bool) -> Any:
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
         from torch.distributed.launcher.api import LaunchConfig
 
@@ -139,7 +153,7 @@ class _Attempt:
             run_id=f"{self.options.job}-{self.number}",
             rdzv_backend="c10d",
             rdzv_endpoint="localhost:0" if alone else self.options.endpoint,
-            rdzv_configs={} if alone else {"is_host": is_here(self.options.endpoint)},
+            rdzv_configs={} if alone else {"is_host": hosts},
             local_addr="localhost" if alone else towards(self.options.endpoint) or None,
             max_restarts=0,
             start_method="forkserver",
@@ -260,6 +274,7 @@ def worker(main: Callable[[list[str]], int], words: list[str], environment: dict
         code = main(words)
     except SystemExit as early:  # a signal before training
         code = early.code if isinstance(early.code, int) else 1
+    heartbeat.started.set()  # where it was last is what counts
     reports.leave_note(code)
     if code in ORDERLY:
         return code
@@ -338,8 +353,9 @@ def _last_line(note: Note) -> str:
 
 def _rendezvous_failed(error: BaseException, options: Launch) -> str:
     said = printable((str(error).splitlines() or [type(error).__name__])[0])[:200]
+    who = f"the {options.nodes} nodes" if options.nodes > 1 else "the processes"
     where = options.endpoint or "this machine"
-    return f"the {options.nodes} nodes do not meet at {where}: {type(error).__name__}: {said}"
+    return f"{who} do not meet at {where}: {type(error).__name__}: {said}; is the port free, and the same on all?"
 
 
 def _signal_name(number: int) -> str:

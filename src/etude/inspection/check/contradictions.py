@@ -226,6 +226,8 @@ def _shards(plan: Plan) -> Iterator[Finding]:
     if strategy not in ("fsdp", "hsdp"):
         return
     where = f"does not work with parameters in shards (parallel.strategy: {strategy})"
+    if plan.update.name != "Step":
+        yield Finding(str(plan.update.at), f"an update of your own {where}", "use ddp")
     for spec in (optimizer.spec for optimizer in plan.optimizers.values()):
         if spec.name == "SGD" and spec.args.get("fused") is True:
             yield Finding(str(spec.place("fused")), f"fused SGD {where}", "remove `fused`, or use ddp")
