@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 
 from etude.checkpoint.tools.same_runs import compare_runs
-from tests.faults.dialects import EXAMPLES, SMALL
+from tests.faults.dialects import EXAMPLES, SMALL, draw_pictures
 
 
-@pytest.mark.parametrize("name", ["mmcv1", "mmengine", "libai"])
-def test_two_processes_of_another_system_obey_signals_and_survive(jobs, tmp_path, name):
+@pytest.mark.parametrize("name", ["mmcv1", "mmengine", "libai", "mcquic"])
+def test_two_processes_of_another_system_obey_signals_and_survive(jobs, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    if name == "mcquic":
+        draw_pictures()
     config, *overrides = SMALL[name]
     words = ["train", EXAMPLES / config, *overrides, "--folder"]
     jobs.run(*words, "calm", cwd=tmp_path)
-    jobs.run(*words, "cut", "--chaos", "sigterm@step=2,rank=1", cwd=tmp_path, code=143)
+    job = jobs.run(*words, "cut", "--chaos", "sigterm@step=2,rank=1", cwd=tmp_path, code=143)
+    assert job.output.count("stopped by SIGTERM at step") <= 2  # the log's line and the command's, of one rank
     jobs.run(*words, "cut", "--resume", cwd=tmp_path)
     assert compare_runs(tmp_path / "calm", tmp_path / "cut") is None
     job = jobs.run(*words, "frozen", "--chaos", "freeze@step=5,rank=1", cwd=tmp_path, hang_timeout=10.0, max_restarts=1)
@@ -21,7 +25,36 @@ def test_two_processes_of_another_system_obey_signals_and_survive(jobs, tmp_path
     assert compare_runs(tmp_path / "calm", tmp_path / "frozen") is None
 
 
-def test_a_config_of_mcquic_is_refused_in_two_processes(jobs, tmp_path):
-    job = jobs.run("train", EXAMPLES / "mcquic/photos.yaml", "--folder", "run", cwd=tmp_path, code=2)
-    assert job.output.count("trains in one process, and 2 were started; `etude convert` makes a native config") == 1
-    assert not (tmp_path / "run").exists()
+def test_a_config_of_mcquic_has_the_same_weights_on_all_ranks_and_goes_on_alone(jobs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw_pictures()
+    (tmp_path / "seen.py").write_text(SEEN)
+    config, *overrides = SMALL["mcquic"]
+    words = ["train", EXAMPLES / config, *overrides, "+train.externalLib=[seen.py]", "--folder", "run"]
+    hook = "train.hooks=[{key: Seen, params: {}}]"
+    jobs.run(*words, hook, "--chaos", "usr1@step=3,rank=1", cwd=tmp_path, code=75)
+    assert (tmp_path / "rank-0.txt").read_text() == (tmp_path / "rank-1.txt").read_text()
+    assert sorted(path.name for path in (tmp_path / "run/latest").glob("*.ckpt")) == [
+        "best.ckpt",
+        "last.ckpt",
+        "saved.ckpt",
+    ]
+    jobs.run(*words, hook, "--resume", cwd=tmp_path, nproc=1)
+    # Two batches of 4 an epoch before; 4 samples of the second epoch are left, which are two batches of 2.
+    steps = [line.split()[0] for line in (tmp_path / "rank-0.txt").read_text().splitlines()]
+    assert steps == [str(step) for step in range(1, 3 + 2 + 4 + 1)]
+
+
+SEEN = """
+import torch
+from mcquic.train.hooks import StepFinishHook
+from mcquic.utils.registry import HookRegistry
+
+
+@HookRegistry.register
+class Seen(StepFinishHook):
+    def stepFinish(self, step, epoch, trainer, *args, **kwds):
+        total = sum(tensor.double().abs().sum().item() for tensor in trainer._model.state_dict().values())
+        with open(f"rank-{trainer.rank}.txt", "a") as file:
+            print(step, total, file=file)
+"""

@@ -158,6 +158,25 @@ class Saver:
             self._outbox.put(self._files.call, method, tag, kept, **options)
 
 
+class SilentSaver(Saver):
+    """The saver of the ranks beside the first: it has the same folder, writes nothing there and says nothing."""
+
+    def __init__(self, saveDir: str | Path, saveName: str = "saved.ckpt") -> None:
+        self.folder = latest_of(saveDir)
+        self.saveName, self._shows, self._handlers = saveName, False, []
+        self.logger = logging.getLogger("mcquic.silent")
+        self.logger.disabled = True
+
+    def save(self, path: str | Path | None = None, **objects: Any) -> None:
+        """Leave it to rank 0."""
+
+    def speak(self, level: int) -> None:
+        """Say nothing."""
+
+    def undo(self) -> None:
+        """Leave it to rank 0."""
+
+
 class Restorable:
     """Everything set under a name with an underscore is state: saved and loaded together, all or nothing."""
 
@@ -180,6 +199,11 @@ class Restorable:
                 value.load_state_dict(state[name])
             else:
                 setattr(self, name, state[name])
+
+
+def latest_of(saveDir: str | Path) -> Path:
+    """The folder of the newest run: ``saveDir/latest``, or ``saveDir`` itself if that is its name."""
+    return Path(saveDir) if str(saveDir).endswith("latest") else Path(saveDir, "latest")
 
 
 def _small_files(folder: Path) -> dict[str, bytes | None] | None:

@@ -19,7 +19,7 @@ from etude.core.run import Run
 from etude.data.loader import Loader
 from etude.dialects import imports
 from etude.dialects.mcquic.config import Config
-from etude.dialects.mcquic.files import Saver
+from etude.dialects.mcquic.files import Saver, SilentSaver, latest_of
 from etude.dialects.mcquic.live import builtin
 from etude.dialects.mcquic.live import resume as resuming
 from etude.dialects.mcquic.live.builtin import import_external
@@ -38,7 +38,8 @@ from etude.dialects.mcquic.live.registry import (
 )
 from etude.dialects.mcquic.live.trainer import MainTrainer
 from etude.dialects.mcquic.live.validate import Validator
-from etude.dist.world import World
+from etude.dist import group, reports
+from etude.dist.world import ALONE, World
 from etude.errors import ConfigError, UserCodeError
 from etude.events.jsonl import Jsonl
 from etude.hooks.stops import SIGNALS, Signals, Stops
@@ -55,10 +56,9 @@ def build(plan: Plan, options: Options) -> Run:
     """The trainer with everything it needs, as a run. Only its folder is made; when a part fails, not even that."""
     world = World.from_environment()
     if world.is_many:
-        raise ConfigError(
-            f"a config of McQuic trains in one process, and {world.size} were started", at=_at(plan),
-            hint="`etude convert` makes a native config of it, which trains in many",
-        )  # fmt: skip
+        group.join(
+            world, backend="cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=reports.timeout()
+        )
     config = _config(plan, options)
     train = config.Train
     level = logging.CRITICAL if options.quiet else logging.DEBUG if options.extras.get("debug") else logging.INFO
@@ -68,41 +68,50 @@ def build(plan: Plan, options: Options) -> Run:
     random.seed(plan.train.seed)
     np.random.seed(plan.train.seed % 2**32)
     torch.manual_seed(plan.train.seed)
-    root, latest = Path(train.SaveDir), Path(train.SaveDir, "latest")
-    paths = resuming.checkpoints(options.resume, root)
+    paths = group.first(lambda: resuming.checkpoints(options.resume, Path(train.SaveDir)))
+    saver = group.together(lambda: _saver(plan, config, paths, world, level), "train.saveDir")
+    try:
+        saver.speak(level)
+        return _assembled(plan, options, config, saver, paths, world)
+    except BaseException:
+        saver.undo()
+        raise
+
+
+def _saver(plan: Plan, config: Config, paths: list[Path], world: World, level: int) -> Saver:
+    """The run's folder and log, which rank 0 owns."""
+    train = config.Train
+    if not world.is_main:
+        return SilentSaver(train.SaveDir)
+    latest = latest_of(train.SaveDir)
     if latest.is_dir():
         Lock(latest).release()
     inside = any(latest.resolve() in path.resolve().parents for path in paths)
     try:
-        saver = Saver(train.SaveDir, config=config, loggingLevel=level, reserve=inside)
+        return Saver(train.SaveDir, config=config, loggingLevel=level, reserve=inside)
     except OSError as error:
         raise ConfigError(f"train.saveDir: {error.strerror}: {error.filename}", at=_at(plan)) from error
-    try:
-        saver.speak(level)
-        return _assembled(plan, options, config, saver, paths)
-    except BaseException:
-        saver.undo()
-        raise
 
 
 def _config(plan: Plan, options: Options) -> Config:
     """Read the file, with the changes from the command line."""
     config = Config.deserialize(dict(plan.source))
     if options.extras.get("fast_dev_run"):
-        config.train.saveDir = tempfile.mkdtemp(prefix="etude-try-")
+        config.train.saveDir = group.first(lambda: tempfile.mkdtemp(prefix="etude-try-"))
     elif options.folder is not None:
         config.train.saveDir = str(options.folder)
     config.train.epoch = plan.train.epochs or config.train.epoch
     return config
 
 
-def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths: list[Path]) -> Run:
+def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths: list[Path], world: World) -> Run:
     train, limit = config.Train, plan.train.overfit or plan.train.limit_batches
     _tell_devices(saver, train.GPU.GPUs)
-    device = device_of()
+    device = device_of(world)
+    batch = train.BatchSize * world.size  # McQuic's is that of one process
     make = find_model(config.Model.Key, at=str(plan.model.at))
     alone = join_alone(make)
-    images = _images(plan, train.TrainSet, train.BatchSize, saver, crop=crop_of(make))
+    images = _images(plan, train.TrainSet, batch, saver, crop=crop_of(make))
     optimizer, schedule = plan.optimizers[""].spec, plan.schedules[0].phases[0].curve
     augment = getTrainingTransform().to(device)
     trainer = MainTrainer(
@@ -114,14 +123,16 @@ def _assembled(plan: Plan, options: Options, config: Config, saver: Saver, paths
         validator=validator(plan, "val", train.ValSet, limit=limit),
         transform=lambda images: augment(images.to(device, non_blocking=True)),
         trust=options.trust,
+        world=world,
     )
-    trainer.keepLast, trainer.records = True, Jsonl(saver.folder / "metrics.jsonl")
+    trainer.keepLast, trainer.seed = True, plan.train.seed
+    trainer.records = Jsonl(saver.folder / "metrics.jsonl") if world.is_main else None
     resuming.take_up(trainer, paths, allow=options.allow_change, trust=options.trust)
     shuffle = plan.train.overfit is None
-    loader = Loader(images, batch_size=train.BatchSize, shuffle=shuffle, seed=plan.train.seed, limit=limit)
+    loader = Loader(images, batch_size=batch, shuffle=shuffle, seed=plan.train.seed, limit=limit, shard=world.shard)
     loader.allow_change = bool(options.allow_change)
     run = trainer.prepare(loader, loader, **_hooks(plan, train.Hooks))
-    run.plan, run.folder = plan, Path(saver.SaveDir)
+    run.plan, run.folder, run.world = plan, Path(saver.SaveDir), world
     _guard(run, plan, options, trainer, saver, leave=alone)
     return run
 
@@ -143,7 +154,7 @@ def _guard(run: Run, plan: Plan, options: Options, trainer: MainTrainer, saver: 
                 trainer.records.close()
             if leave:
                 torch.distributed.destroy_process_group()
-            if options.extras.get("fast_dev_run"):
+            if options.extras.get("fast_dev_run") and run.world.is_main:
                 shutil.rmtree(saver.folder.parent, ignore_errors=True)
 
     run.loop = loop
@@ -175,8 +186,8 @@ def _hooks(plan: Plan, entries: list[Any]) -> dict[str, ChainHook]:
     return splitHooks(*made)
 
 
-def device_of() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def device_of(world: World = ALONE) -> torch.device:
+    return torch.device("cuda", world.local_rank) if torch.cuda.is_available() else torch.device("cpu")
 
 
 def compound(plan: Plan, config: Config, make: Any) -> Compound:

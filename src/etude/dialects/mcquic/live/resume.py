@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.checkpoint.changes import Change, require_known
-from etude.dialects.mcquic.files import Saver
+from etude.dialects.mcquic.files import Saver, latest_of
 from etude.dialects.mcquic.live.trainer import Trainer
 from etude.errors import ConfigError, Finding, ResumeError
 
@@ -29,9 +29,10 @@ def checkpoints(resume: str | None, root: Path) -> list[Path]:
         return [Path(resume)]
     if resume is None:
         return []
-    there = [root / "latest" / name for name in CHECKPOINTS if (root / "latest" / name).is_file()]
+    latest = latest_of(root)
+    there = [latest / name for name in CHECKPOINTS if (latest / name).is_file()]
     if not there:
-        print(f"no checkpoint in {root / 'latest'} yet, starting at step 0", file=sys.stderr)
+        print(f"no checkpoint in {latest} yet, starting at step 0", file=sys.stderr)
     return sorted(there, key=lambda path: (path.name != "best.ckpt", path.stat().st_mtime), reverse=True)
 
 

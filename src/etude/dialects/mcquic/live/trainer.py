@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import time
 import warnings
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +33,9 @@ from etude.dialects.mcquic.files import Restorable, Saver
 from etude.dialects.mcquic.live.formats import EMATracker, prettyStep, totalParameters
 from etude.dialects.mcquic.live.hooks import ChainHook, EpochFrequencyHook
 from etude.dialects.mcquic.live.validate import decibel_of
+from etude.dist import group
+from etude.dist.peers import Peers
+from etude.dist.world import ALONE, World
 from etude.errors import ResumeError, SaveError, Stopped
 from etude.events.jsonl import Jsonl
 from etude.events.record import Record
@@ -59,13 +64,17 @@ class Trainer(Restorable):
         validator: Callable[[int, Any], tuple[dict[str, float], Any]] | None = None,
         transform: Callable[[Any], Any] | None = None,
         trust: bool = False,
+        world: World = ALONE,
     ) -> None:
         self.config, self.saver, self.validator, self.trust = config, saver, validator, trust
         self.transform = transform or (lambda images: images)
-        self.rank, self.worldSize = 0, 1
+        self.rank, self.worldSize = world.rank, world.size
+        self._peers = Peers(world) if world.is_many else None
         saver.debug("<%s> is located at rank `%d`", type(self).__name__, self.rank)
         model = self._told("model", "Model", modelFn)
         saver.debug("[%s] Model size: %s", prettyStep(0), totalParameters(model))
+        if self._peers is not None:
+            self._peers.copy_from_main(model)
         optim, schdr = config.Train.Optim, config.Train.Schdr
         self.run = Run(model, self._update, epochs, max_epochs=config.Train.Epoch)
         self.run.runner = self
@@ -73,7 +82,7 @@ class Trainer(Restorable):
         self._scheduler = self._told("LR scheduler", "LR scheduler", lambda: schdrFn(self._optimizer, **schdr.Params))
         self.run.optimizers = {"": self._optimizer}
         self.bestRate, self.bestDistortion = 1e10, -1.0
-        self.keepLast = False
+        self.keepLast, self.seed = False, 3407
         #: Where results go for ``etude runs``, ``show`` and ``report``.
         self.records: Jsonl | None = None
         #: The reason and the exit code of a signal that came; a validation ends at once for it.
@@ -126,7 +135,11 @@ class Trainer(Restorable):
             "ema": self.diffTracker.shadow,
             "hooks": {name: hook.state_dict() for name, hook in self._stateful().items()},
             "records": self.records.state_dict() if self.records is not None else {},
-            "position": {"within": within, "data": loader.state_dict() if within else {}},  # type: ignore[union-attr]
+            "position": {
+                "within": within,
+                "data": loader.state_dict() if within else {},  # type: ignore[union-attr]
+                "batch": getattr(loader, "batch_size", 0),
+            },
         }
         self.saver.save(path, trainer=self, config=self.config.serialize(), etude=exact)
 
@@ -151,7 +164,7 @@ class Trainer(Restorable):
         if missing:
             raise ResumeError(f"{path} has no {', '.join(missing)}")
         check_weights(self._model, state["_model"])
-        rates = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
+        rates = [{k: v for k, v in own.items() if k != "params"} for own in self._optimizer.param_groups]
         self._model.load_state_dict(state["_model"])
         self._optimizer.load_state_dict(state["_optimizer"])
         self.run.step, self.run.epoch, self.run.stage = int(state["_step"]), int(state["_epoch"]), ""
@@ -170,8 +183,8 @@ class Trainer(Restorable):
 
     def _begin_rates(self, rates: list[dict[str, Any]]) -> None:
         """The rates of the config, with its schedule moved on to this epoch."""
-        for group, wanted in zip(self._optimizer.param_groups, rates, strict=True):
-            group.update(wanted)
+        for own, wanted in zip(self._optimizer.param_groups, rates, strict=True):
+            own.update(wanted)
         if not isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -184,7 +197,8 @@ class Trainer(Restorable):
         """Put the data and the hooks in their places; ``fit(run)`` then trains."""
         loader, self.trainSampler = trainLoader, trainSampler
         self._kwds = {"trainLoader": loader, "trainSampler": trainSampler}
-        self.run.data = {"train": _Images(loader, self.transform)}
+        before = None if self._peers is None else self._draw_anew
+        self.run.data = {"train": _Images(loader, self.transform, before)}
         length = len(loader) if isinstance(loader, Sized) else None
         self.run.steps_per_epoch = length
         self.run.total_steps = None if length is None else length * self.config.Train.Epoch
@@ -213,8 +227,7 @@ class Trainer(Restorable):
         exact, self._restored = self._restored, {}
         position = exact.get("position", {})
         if position.get("within"):
-            self.run.step_in_epoch = position["within"]
-            self._kwds["trainLoader"].load_state_dict(position["data"])
+            self._enter_epoch(position)
         for name, hook in self._stateful().items():
             if name in exact.get("hooks", {}):
                 hook.load_state_dict(exact["hooks"][name])
@@ -222,6 +235,17 @@ class Trainer(Restorable):
             self.records.load_state_dict(exact["records"])
         if "rng" in exact:
             Generators().load_state_dict(exact["rng"])
+
+    def _enter_epoch(self, position: Mapping[str, Any]) -> None:
+        """Continue behind the samples that were seen. With another number of processes a batch has another size."""
+        loader, within = self._kwds["trainLoader"], position["within"]
+        before, now = position.get("batch") or loader.batch_size, loader.batch_size
+        within, again = divmod(within * before, now)
+        if again:
+            self.saver.warning("[%s] %d samples of this epoch are seen again: the batch was %d and is %d now",
+                               self.PrettyStep, again, before, now)  # fmt: skip
+        self.run.step_in_epoch = within
+        loader.load_state_dict({**position["data"], "batch": within})
 
     def _stateful(self) -> dict[str, Any]:
         """The users' hooks that have a state, by the name of their class."""
@@ -240,11 +264,25 @@ class Trainer(Restorable):
         }
         return ChainHook(own.get(name), users)
 
+    def _draw_anew(self) -> None:
+        """Begin the random numbers of a step on this rank: they depend on seed, step and rank alone, so that rank 0
+        can save a checkpoint without the others."""
+        seed = int(np.random.SeedSequence([self.seed, self._step, self.rank]).generate_state(1)[0])
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+
     def _update(self, run: Run, batch: Any) -> dict[str, Any]:
         """Forward, backward, step: no clipping, no accumulation, as McQuic does."""
         self._optimizer.zero_grad()
         outputs = self._model(batch)
-        (outputs["rate"] + outputs["distortion"]).backward()
+        loss = outputs["rate"] + outputs["distortion"]
+        if self._peers is None:
+            loss.backward()
+        else:
+            (loss * self._kwds["trainLoader"].weight).backward()
+            self._peers.average(self._model.parameters())
+            self._peers.align(self._model)
         self._optimizer.step()
         return outputs  # type: ignore[no-any-return]
 
@@ -275,7 +313,7 @@ class Trainer(Restorable):
         target = self.config.Train.Target
         self.saver.debug("[%s] Start validation at epoch %4d.", self.PrettyStep, self._epoch)
         self._model.eval()
-        self.results, picture = self.validator(epoch, self)
+        picture = self._measure(epoch)
         for name in ("MsSSIM", "PSNR", "BPP"):
             if name in self.results:
                 self.saver.add_scalar(f"Eval/{name}", self.results[name], global_step=self._step)
@@ -284,7 +322,7 @@ class Trainer(Restorable):
         better = self.results[target] > self.bestDistortion
         if better:
             self.bestDistortion, self.bestRate = self.results[target], self.results.get("BPP", -1.0)
-        if self._save_or_forgive() and better:
+        if self._save_or_forgive() and better and self.rank == 0:
             _copy(Path(self.saver.SavePath), Path(self.saver.SaveDir) / "best.ckpt")
         self._record("val", self.results)  # after the save: a run that resumes from it validates again
         self.saver.info("[%s] %s: %.2f", self.PrettyStep, target, self.results[target])
@@ -295,15 +333,34 @@ class Trainer(Restorable):
         if self.records is not None:
             self.records.write(Record(self._step, self._epoch, split, dict(values), time.time()))
 
+    def _measure(self, epoch: int) -> Any:
+        """Rank 0 measures, and all ranks get the results; returns a picture on rank 0."""
+        picture = None
+
+        def measure() -> tuple[dict[str, float], tuple[str, int] | None]:
+            nonlocal picture
+            assert self.validator is not None
+            try:
+                results, picture = self.validator(epoch, self)
+            except Stopped as stop:
+                return {}, (str(stop), stop.exit_code)
+            return results, None
+
+        results, stopped = group.first(measure)
+        if stopped is not None:
+            self._model.train()
+            if self.keepLast and self._step:
+                self.save(Path(self.saver.SaveDir) / "last.ckpt")
+            raise Stopped(*stopped)
+        self.results = results
+        return picture
+
     def leave_validation(self) -> None:
         """End the run inside a validation when a signal came: everything trained is saved, nothing of it is lost."""
+        self.run.batch = object()  # something moves, for whoever watches the run
         asked = self.asked_to_stop()
-        if asked is None:
-            return
-        self._model.train()
-        if self.keepLast and self._step:
-            self.save(Path(self.saver.SaveDir) / "last.ckpt")
-        raise Stopped(f"{asked[0]} in the validation after step {self._step}", asked[1])
+        if asked is not None:
+            raise Stopped(f"{asked[0]} in the validation after step {self._step}", asked[1])
 
     def summary(self) -> None:
         if self.bestDistortion < 0:
@@ -406,13 +463,20 @@ class Bridge(Hook):
 
 
 class _Images:
-    """Batches through the trainer's transform."""
+    """Batches through the trainer's transform; ``before`` is called ahead of each."""
 
-    def __init__(self, loader: Iterable[Any], transform: Callable[[Any], Any]) -> None:
-        self.loader, self.transform = loader, transform
+    def __init__(
+        self, loader: Iterable[Any], transform: Callable[[Any], Any], before: Callable[[], None] | None = None
+    ) -> None:
+        self.loader, self.transform, self.before = loader, transform, before
 
     def __iter__(self) -> Any:
-        return map(self.transform, self.loader)
+        return map(self.transform, self.loader) if self.before is None else map(self._begin, self.loader)
+
+    def _begin(self, images: Any) -> Any:
+        assert self.before is not None
+        self.before()
+        return self.transform(images)
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from etude.dialects.mcquic.live.data.transforms import getTraingingPostprocess
+from etude.dist import group
 
 
 class _Inner(nn.Module):
@@ -71,7 +72,11 @@ class Compound(nn.Module):
             share = self.Compressor.reAssignCodebook() if rank == 0 else torch.zeros(())
             self.Compressor.syncCodebook()
             return float(share)
-        return float(self.Compressor.refresh())
+        share = float(self.Compressor.refresh())
+        if group.is_there():  # each rank has drawn its own places: those of rank 0 are used
+            for tensor in (*self.parameters(), *self.buffers()):
+                torch.distributed.broadcast(tensor, src=0)
+        return share
 
     @property
     def CodeUsage(self) -> float:
