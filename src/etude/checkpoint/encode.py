@@ -35,20 +35,28 @@ class Part:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     pieces: dict[str, Piece] = field(default_factory=dict)
-    _seen: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    #: Address → names of the tensors that begin there.
+    _seen: dict[int, list[str]] = field(default_factory=dict)
 
     def name(self, path: tuple[Any, ...], tensor: torch.Tensor) -> str:
         """Enter ``tensor`` under a name made of its path; one that is there already keeps its first name."""
-        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device)
         name = wanted = ".".join(map(str, path)) or "value"
-        if tensor.numel() and key in self._seen:
-            self.aliases[wanted] = self._seen[key]
-            return self._seen[key]
+        at = self._seen.setdefault(tensor.data_ptr(), [])
+        for other in at if tensor.numel() else ():
+            if _are_same(tensor, self.tensors[other]):
+                self.aliases[wanted] = other
+                return other
         while name in self.tensors or name == "__metadata__":
             name += "'"
         self.tensors[name] = tensor
-        self._seen[key] = name
+        at.append(name)
         return name
+
+
+def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors that begin at the same address are the same numbers."""
+    alike = one.dtype == other.dtype and one.shape == other.shape and one.stride() == other.stride()
+    return alike and one.device == other.device
 
 
 def encode(part: str, state: Any) -> Part:
@@ -73,7 +81,7 @@ def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 
 def _encode(value: Any, path: tuple[Any, ...], part: str, made: Part) -> Any:
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if kind in _SIMPLE:
         return value
     if kind is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
@@ -89,6 +97,10 @@ def _encode(value: Any, path: tuple[Any, ...], part: str, made: Part) -> Any:
     return _encode_rare(value, path, part, made)
 
 
+#: Types that JSON has.
+_SIMPLE = frozenset((type(None), bool, int, str))
+#: Tensors that are whole. Asking each of them costs as much as all else.
+_WHOLE = frozenset((torch.Tensor, torch.nn.Parameter))
 #: Types that are written as lists, and what puts their items in order.
 _SEQUENCES: dict[type, Callable[[Any], Any]] = {
     list: iter, tuple: iter, torch.Size: iter, deque: iter,
@@ -114,7 +126,7 @@ def _encode_mapping(value: Mapping[Any, Any], path: tuple[Any, ...], part: str, 
 
 
 def _encode_tensor(value: torch.Tensor | Piece, path: tuple[Any, ...], part: str, made: Part) -> Any:
-    piece = piece_of(value)
+    piece = None if type(value) in _WHOLE else piece_of(value)
     if piece is not None:
         if piece.local.dtype not in CODES:
             raise _odd(value, path, part, f"{piece.local.dtype} has no place in safetensors")
@@ -128,7 +140,7 @@ def _encode_tensor(value: torch.Tensor | Piece, path: tuple[Any, ...], part: str
         return {"$complex128": made.name(path, torch.view_as_real(value.detach().resolve_conj()))}
     if value.dtype not in CODES:
         raise _odd(value, path, part, f"{value.dtype} has no place in safetensors")
-    return {"$tensor": made.name(path, value.detach())}
+    return {"$tensor": made.name(path, value.detach() if value.requires_grad else value)}
 
 
 def _encode_rare(value: Any, path: tuple[Any, ...], part: str, made: Part) -> Any:

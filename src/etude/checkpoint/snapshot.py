@@ -110,7 +110,7 @@ class Arena:
 
     def _place(self, parts: Mapping[str, Part]) -> dict[str, Region]:
         layout = tuple(
-            (part, tuple((name, t.dtype, tuple(t.shape)) for name, t in in_order(made.tensors)))
+            (part, tuple((name, t.dtype, t.shape) for name, t in in_order(made.tensors)))
             for part, made in parts.items()
             if made.tensors
         )

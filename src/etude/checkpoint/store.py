@@ -81,6 +81,8 @@ class Store:
         self._write = write
         #: Whether a save deletes what it makes superfluous; not after an error, when everything may be needed.
         self.pruning = True
+        #: The highest step in the name of a checkpoint so far: what comes after it needs no look into the folder.
+        self._highest = 0
         if write:
             self.sweep()
 
@@ -120,7 +122,8 @@ class Store:
         sizes = tuple(file.size for file in snapshot.files)
         outcome = Outcome(step, size=sum(sizes), sizes=sizes, stall=time.perf_counter() - started)
         prefix = tag or ("weights" if weights_only else "step")
-        self._held = Job(snapshot, manifest, prefix, watch, outcome, first)
+        self._held = Job(snapshot, manifest, prefix, watch, outcome, first, fresh=step > self._highest)
+        self._highest = max(self._highest, step)
         if not hold:
             self.commit()
 
@@ -224,8 +227,8 @@ class Store:
     def _must_prune(self, entry: Entry) -> bool:
         """Return whether the new ``entry`` replaces another one. Listing a thousand that all stay would cost more than
         the save."""
-        steps = [one.step for one in self._entries.values()]
-        return not self._pruned or not self.retention.keeps_all(len(steps)) or steps.count(entry.step) > 1
+        again = entry.name != f"step-{entry.step:09}"
+        return again or not self._pruned or not self.retention.keeps_all(len(self._entries))
 
     def _point_at_best(self) -> None:
         """Let the file ``best`` name the best checkpoint, where the config says by which metric."""
@@ -241,6 +244,8 @@ class Store:
     def sweep(self) -> None:
         """Remove what dead saves and half-done deletions left behind."""
         for name in self.disk.names(self.folder):
+            if not name.startswith("."):
+                self._highest = max([self._highest, *map(int, re.findall(r"-(\d+)", name))])
             unfinished = (name.startswith(".") and ".tmp-" in name) or (
                 not self.disk.RENAMES and STEP.fullmatch(name) is not None and not self._complete(name)
             )

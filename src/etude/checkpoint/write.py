@@ -86,6 +86,8 @@ class Job:
     first: Callable[[], None] | None = None
     done: threading.Event = field(default_factory=threading.Event)
     others: Others = field(default_factory=Others)
+    #: Whether no checkpoint of this step or a later one is there, so that its name is free.
+    fresh: bool = False
 
 
 def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
@@ -96,7 +98,8 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
     if job.outcome.unsound is not None:
         job.prefix = DIVERGED
     disk.make_folder(folder)
-    name = free_name(disk, folder, f"{job.prefix}-{job.manifest.step:09}")
+    wanted = f"{job.prefix}-{job.manifest.step:09}"
+    name = wanted if job.fresh else free_name(disk, folder, wanted)
     target = disk.join(folder, name)
     working = f".{name}.tmp-{os.getpid()}" if disk.RENAMES else name
     place = disk.join(folder, working)
