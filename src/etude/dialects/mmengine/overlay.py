@@ -22,6 +22,7 @@ _FROM_DISK = (
     "mmengine.hooks.naive_visualization_hook", "mmengine.utils.progressbar_rich",
     "mmengine.utils.dl_utils.time_counter",
 )  # fmt: skip
+_BEGINNINGS = tuple(f"{module}." for module in _FROM_DISK)
 #: Module → our file that stands for it where no mmengine is on disk: projects import it when they are imported.
 _STAND_INS = {
     "mmengine.visualization.utils": os.path.join(os.path.dirname(__file__), "live", "visualization", "canvas.py"),
@@ -31,7 +32,7 @@ _MISSING = "it is no part of training and comes from mmengine itself, of which n
 
 def is_layer(module: str) -> bool:
     """Return whether ``module`` is one that Étude takes from the mmengine on disk."""
-    return any(module == top or module.startswith(f"{top}.") for top in _FROM_DISK)
+    return f"{module}.".startswith(_BEGINNINGS)
 
 
 def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:

@@ -26,6 +26,7 @@ LAYERS = (
     "mmcv.cnn.utils.flops_counter", "mmcv.cnn.utils.fuse_conv_bn", "mmcv.image", "mmcv.video", "mmcv.visualization",
     "mmcv.arraymisc", "mmcv.ops", "mmcv.onnx", "mmcv.tensorrt",
 )  # fmt: skip
+_BEGINNINGS = tuple(f"{layer}." for layer in LAYERS)
 #: Served module → modules of the disk whose names it has, too.
 _UNITED = {
     "mmcv": ("mmcv.image", "mmcv.video", "mmcv.visualization", "mmcv.arraymisc"),
@@ -53,7 +54,7 @@ _CHANGED = {
 
 def is_layer(module: str) -> bool:
     """Return whether ``module`` is one that Étude takes from the mmcv on disk."""
-    return any(module == layer or module.startswith(f"{layer}.") for layer in LAYERS)
+    return f"{module}.".startswith(_BEGINNINGS)
 
 
 def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
