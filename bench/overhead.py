@@ -1,10 +1,12 @@
 """CPU time of a training step against a loop written by hand with the same features and plain torch defaults.
 
-    python bench/overhead.py [--steps 400] [--rounds 9] [--dialect mmcv1|mmengine]
+    python bench/overhead.py [--steps 400] [--rounds 9] [--dialect mmcv1|mmengine | --peers]
 
 Features of both: 10 user hooks, a learning rate set every step, clipping by norm, the loss logged every 50 steps.
 The time is that of the steps; models, optimizers and runners are made before. Beside it the operations of the Python
 interpreter per step, which are counted and so do not depend on what else the machine does.
+
+``--peers`` compares ``Trainer.fit`` with other engines, each of which is a file in ``bench/peers`` that says what to install.
 """
 
 from __future__ import annotations
@@ -255,21 +257,25 @@ def points_of(idle: int) -> Callable[[], None]:
     return work
 
 
-def contestants(dialect: str | None) -> dict[str, Callable[[int], Callable[[], float]]]:
+def contestants(dialect: str | None, peers: bool) -> dict[str, Callable[[int], Callable[[], float]]]:
     """Name → what makes the job of so many steps."""
     found: dict[str, Callable[[int], Callable[[], float]]] = {
         "by hand": by_hand,
         "by hand, fused": partial(by_hand, fused=True),
         "Trainer.fit": trainer,
+    }
+    if peers:  # not beside `etude train`, which refuses to share a process with the original MMEngine
+        for file in PEERS:
+            try:
+                found[file.stem] = importlib.import_module(f"peers.{file.stem}").contestant
+            except ImportError as error:
+                print(f"without {file.stem}: {error}")
+        return found
+    found |= {
         "by hand, digits": digits_by_hand,
         "etude train": command,
         "etude train, epochs of 44 steps": partial(command, save="1ep"),
     }
-    for file in PEERS if dialect is None else ():
-        try:
-            found[file.stem] = importlib.import_module(f"peers.{file.stem}").contestant
-        except ImportError as error:
-            print(f"without {file.stem}: {error}")
     if dialect == "mmengine":
         made = importlib.import_module("overhead_mmengine").contestant
         sgd = {"type": "SGD", "lr": LR, "momentum": MOMENTUM}
@@ -286,12 +292,15 @@ def run() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--dialect", choices=["mmcv1", "mmengine"])
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    makers = contestants(args.dialect)
+    makers = contestants(args.dialect, args.peers)
     times = compare({name: make(args.steps) for name, make in makers.items()}, rounds=args.rounds)
-    counts = {name: operations(make) for name, make in makers.items()}
+    # Other engines take ten times as many operations, and each is traced.
+    short, long = (32, 96) if args.peers else (256, 512)
+    counts = {name: operations(make, short=short, long=long) for name, make in makers.items()}
     rows = []
     for name, seconds in times.items():
         per_step = statistics.median(seconds) / args.steps * 1e6
