@@ -51,7 +51,7 @@ ALL = "csv, jsonl, tensorboard, {type: wandb, mode: offline}, mlflow"
 KINDS = {"none": ("", False), "all": (ALL, False), "hanging": ("", True)}
 GOAL = 1.02
 #: Threads that a run without writers has too.
-ENGINE = ("etude-time", "etude-save")
+ENGINE = ("etude-time", "etude-save", "etude-watchdog")
 
 
 class Hanging(Tracker):

@@ -78,42 +78,55 @@ def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "")
         raise UserError(f"{target} cannot be written: {error.strerror or error}") from error
 
 
-_WIDTH, _HEIGHT, _LEFT = 760, 150, 90
+#: A panel's width and height, the space to its left, and that for its name above and its steps below.
+_WIDTH, _HEIGHT, _LEFT, _AROUND = 400, 140, 76, 58
+_COLOUR, _SOFT, _LINE = "#4c78e0", "#5b6472", "#dfe3e8"
 
 
 def svg(curves: Mapping[str, Curve], title: str) -> str:
-    """Return plain panels with a line, its name and its range each."""
-    panels = [_panel(name, curve, 40 + index * (_HEIGHT + 50)) for index, (name, curve) in enumerate(curves.items())]
-    height = 40 + len(panels) * (_HEIGHT + 50)
+    """Return plain panels, two in a row, with a line, its name and its range each."""
+    drawn = [(name, pieces) for name, curve in curves.items() if (pieces := _pieces(curve))]
+    columns, head = min(2, len(drawn)) or 1, 30 if title else 4
+    panels = [
+        _panel(name, pieces, index % columns * (_LEFT + _WIDTH + 16), head + index // columns * (_HEIGHT + _AROUND))
+        for index, (name, pieces) in enumerate(drawn)
+    ]
+    width, height = columns * (_LEFT + _WIDTH + 16), head + -(-len(drawn) // columns) * (_HEIGHT + _AROUND)
+    named = f'<text x="{_LEFT}" y="20" font-size="15" font-weight="600">{escape(title)}</text>' if title else ""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH + _LEFT + 20}" height="{height}" '
-        f'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'
-        f'<text x="{_LEFT}" y="20" font-size="15">{escape(title)}</text>{"".join(panels)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'style="max-width:100%;height:auto" font-family="system-ui, sans-serif" font-size="12" fill="#1c2330">'
+        f'<rect width="100%" height="100%" rx="8" fill="white"/>{named}{"".join(panels)}</svg>\n'
     )
 
 
-def _panel(name: str, curve: Curve, top: int) -> str:
-    pieces = _pieces(curve)
-    if not pieces:
-        return ""
+def _panel(name: str, pieces: list[list[tuple[float, float]]], x0: int, y0: int) -> str:
+    left, top, bottom = x0 + _LEFT, y0 + 26, y0 + 26 + _HEIGHT
     xs, ys = [x for piece in pieces for x, _ in piece], [y for piece in pieces for _, y in piece]
-    wide, high = (max(xs) - min(xs)) or 1.0, (max(ys) - min(ys)) or 1.0
+    wide, low, high = (max(xs) - min(xs)) or 1.0, min(ys), max(ys)
+    labels = [(high, top), (low, bottom)]
+    if low == high:  # a constant is a line in the middle
+        labels = [(low, (top + bottom) // 2)]
+        low, high = low - 1.0, high + 1.0
     lines = [
         " ".join(
-            f"{_LEFT + (x - min(xs)) / wide * _WIDTH:.1f},{top + (1 - (y - min(ys)) / high) * _HEIGHT:.1f}"
+            f"{left + (x - min(xs)) / wide * _WIDTH:.1f},{top + (1 - (y - low) / (high - low)) * _HEIGHT:.1f}"
             for x, y in piece
         )
         for piece in pieces
     ]
+    rules = "".join(
+        f'<path d="M{left} {top + share * _HEIGHT:.0f}h{_WIDTH}" stroke="{_LINE}"/>' for share in (0, 0.5, 1)
+    )
     return (
-        f'<text x="{_LEFT}" y="{top - 5}">{escape(name)}</text>'
-        f'<rect x="{_LEFT}" y="{top}" width="{_WIDTH}" height="{_HEIGHT}" fill="none" stroke="#ccc"/>'
-        f'<text x="{_LEFT - 6}" y="{top + 12}" text-anchor="end">{max(ys):.4g}</text>'
-        f'<text x="{_LEFT - 6}" y="{top + _HEIGHT}" text-anchor="end">{min(ys):.4g}</text>'
-        f'<text x="{_LEFT}" y="{top + _HEIGHT + 16}">step {min(xs):.0f}</text>'
-        f'<text x="{_LEFT + _WIDTH}" y="{top + _HEIGHT + 16}" text-anchor="end">{max(xs):.0f}</text>'
+        f'<text x="{left}" y="{top - 9}" font-weight="600">{escape(name)}</text>{rules}'
+        f'<g fill="{_SOFT}" font-size="11">'
+        + "".join(f'<text x="{left - 7}" y="{y + 4}" text-anchor="end">{label:.4g}</text>' for label, y in labels)
+        + f'<text x="{left}" y="{bottom + 16}">step {min(xs):.0f}</text>'
+        f'<text x="{left + _WIDTH}" y="{bottom + 16}" text-anchor="end">{max(xs):.0f}</text></g>'
         + "".join(
-            f'<polyline points="{line}" fill="none" stroke="#1f77b4" stroke-width="1.5" stroke-linecap="round"/>'
+            f'<polyline points="{line}" fill="none" stroke="{_COLOUR}" stroke-width="1.8" '
+            'stroke-linejoin="round" stroke-linecap="round"/>'
             for line in lines
         )
     )

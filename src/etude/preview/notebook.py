@@ -21,13 +21,25 @@ def figure(curves: Curves, *, title: str = "") -> Any:
     shown = {name: points for name, points in curves.items() if points}
     if not shown:
         raise UserError("the run has recorded nothing to plot yet")
-    columns = min(2, len(shown))
+    columns = 3 if len(shown) % 3 == 0 else min(2, len(shown))
     rows = -(-len(shown) // columns)
-    made = make_subplots(rows=rows, cols=columns, subplot_titles=[escape(name) for name in shown])
+    height = 60 + 240 * rows
+    made = make_subplots(
+        rows=rows,
+        cols=columns,
+        subplot_titles=[escape(name) for name in shown],
+        horizontal_spacing=0.08,
+        vertical_spacing=70 / height if rows > 1 else 0.0,
+    )
     for index, (name, points) in enumerate(shown.items()):
-        line = Scatter(x=[x for x, _ in points], y=[y for _, y in points], name=escape(name), mode="lines")
+        line = Scatter(
+            x=[x for x, _ in points], y=[y for _, y in points], name=escape(name), mode="lines", line_color="#4c78e0"
+        )
         made.add_trace(line, row=index // columns + 1, col=index % columns + 1)
-    made.update_layout(title=escape(title), showlegend=False, height=280 * rows, margin={"t": 50, "b": 30})
+    margin = {"t": 50, "b": 50, "l": 50}
+    made.update_layout(template="plotly_white", title=escape(title), showlegend=False, height=height, margin=margin)
+    made.update_xaxes(title_text="step", title_standoff=4, showgrid=False)
+    made.update_annotations(font_size=13)
     return made
 
 
