@@ -347,8 +347,9 @@ async function drawCompare() {
   const parts = Object.entries(titles).map(([kind, title]) => [title, found.filter(one => one.kind === kind)]).filter(([, rows]) => rows.length);
   const pages = parts.map(([title, rows]) => both(title, rows.map(one => [el("td", one.key, { class: "key" }), cell(one.a), cell(one.b)])));
   if (!parts.length) pages.push(el("div", "No difference: plan, code, data, environment and metrics are the same.", { class: "empty" }));
+  pages.unshift(both("Best values", results(state.all.get(a), state.all.get(b))));
   if (state.chosen.length > 2) pages.unshift(el("p", `${state.chosen.length} runs are chosen; these are the two chosen last.`, { class: "soft" }));
-  target.replaceChildren(both("Best values", results(state.all.get(a), state.all.get(b))), ...pages);
+  target.replaceChildren(...pages);
 }
 
 // The best values of two runs beside each other, the better one in bold; then steps and time.
