@@ -197,17 +197,24 @@ class Outbox:
         """Make the calls that wait; return whether they were the last."""
         closing = self._closing  # read first: nothing comes after it
         if self._calls:
+            began = time.monotonic()
             while self._calls:
                 _current.put_at, call = self._calls.popleft()
                 self._make(call)
-            _current.put_at = 0.0
-            if self._after is not None:
-                self._make(self._after)
-            self._heard = time.monotonic()
+                if time.monotonic() - began >= ROUND:  # a service that gathers values would lose them in a kill
+                    self._end_round()
+                    began = time.monotonic()
+            self._end_round()
         elif self._idle is not None and not closing and time.monotonic() - self._heard > _QUIET:
             self._make(self._idle)
             self._heard = time.monotonic()
         return closing
+
+    def _end_round(self) -> None:
+        _current.put_at = 0.0
+        if self._after is not None:
+            self._make(self._after)
+        self._heard = time.monotonic()
 
     def _make(self, call: Callable[[], object]) -> None:
         self._since = time.monotonic()
