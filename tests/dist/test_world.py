@@ -69,6 +69,16 @@ def test_a_start_that_cannot_succeed_is_refused_before_any_process(workdir, caps
     assert said in capsys.readouterr().err
 
 
+def test_a_port_that_is_taken_is_refused_before_any_process(workdir, capsys):
+    Path("c.yaml").write_text(CONFIG)
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        where = f"localhost:{taken.getsockname()[1]}"
+        assert main(["train", "c.yaml", "--nproc", "2", "--rdzv-endpoint", where]) == 2
+    assert f"--rdzv-endpoint {where}: Address already in use; choose another port" in capsys.readouterr().err
+
+
 def test_more_processes_than_cores_are_warned_of(workdir, capsys, monkeypatch):
     Path("c.yaml").write_text(CONFIG)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude.checkpoint.storage import trust
 from etude.dist import reports
-from etude.dist.world import World
+from etude.dist.world import World, is_here
 from etude.errors import ConfigError, UserError, printable
 from etude.units import counted, parse
 
@@ -230,6 +230,13 @@ def _require_endpoint(args: argparse.Namespace) -> None:
         socket.getaddrinfo(host.strip("[]"), int(port))
     except OSError as error:
         raise UserError(f"{shown}: this machine does not know {host!r}: {error.strerror}") from error
+    if args.nnodes == 1 and is_here(args.rdzv_endpoint):  # of several, another launcher may hold it rightly
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                free.bind((host, int(port)))
+            except OSError as error:
+                raise UserError(f"{shown}: {error.strerror}; choose another port") from error
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

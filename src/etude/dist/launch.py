@@ -352,10 +352,11 @@ def _last_line(note: Note) -> str:
 
 
 def _rendezvous_failed(error: BaseException, options: Launch) -> str:
-    said = printable((str(error).splitlines() or [type(error).__name__])[0])[:200]
+    cause = error.__cause__ or error  # torch wraps what went wrong in a sentence that refers to it
+    said = printable((str(cause).splitlines() or [type(cause).__name__])[0])[:200]
     who = f"the {options.nodes} nodes" if options.nodes > 1 else "the processes"
     where = options.endpoint or "this machine"
-    return f"{who} do not meet at {where}: {type(error).__name__}: {said}; is the port free, and the same on all?"
+    return f"{who} do not meet at {where}: {type(cause).__name__}: {said}; is the port free, and the same on all?"
 
 
 def _signal_name(number: int) -> str:
