@@ -90,6 +90,13 @@ def test_another_world_goes_on_to_the_same_curve(jobs, folder, one, before, afte
     assert project.distance(one, folder / name) < 1e-5
 
 
+def test_a_resume_that_cannot_be_exact_says_so(jobs, folder):
+    words = ["train", "config.yaml", "--folder", "powersgd", "+parallel.compression=powersgd"]
+    jobs.run(*words, "--chaos", "sigterm@step=7", cwd=folder, code=143)
+    job = jobs.run(*words, "--resume", cwd=folder)
+    assert job.output.count("PowerSGD starts without the errors of earlier steps") == 1
+
+
 def test_everything_random_goes_on_in_the_same_bits(jobs, tmp_path):
     """Row 55 of the faults. Dropout draws from each rank's own stream, batch norms have buffers, and each rank has gradients of its own of an
     update that is not complete."""

@@ -260,6 +260,8 @@ class Recovery:
         lost = reached - run.step
         repeated = f", {counted(lost, 'step')} {'is' if lost == 1 else 'are'} repeated" if lost > 0 else ""
         self.say(f"resumed from step {run.step} ({loaded.path}){repeated}")
+        if run.peers is not None and run.plan is not None and run.plan.parallel.compression == "powersgd":
+            self.say("PowerSGD starts without the errors of earlier steps: the run will not end in the same bits")
         if run.total_steps is not None and run.step + (not run.step_in_epoch) > run.total_steps:
             self.say(f"the plan ends after {counted(run.total_steps, 'step')}, so there is nothing left to do")
         elif run.stopping is not None:
