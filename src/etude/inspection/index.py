@@ -28,7 +28,7 @@ from etude.registry import TABLES, Registry
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FILE = os.path.join(_HOME, "inspection", "index.json")
 #: Packages whose signatures are kept, and the modules of them that components are named from.
-KEPT = {"torch": ("torch.nn", "torch.optim", "torch.utils.data")}
+KEPT = {"torch": ("torch.nn", "torch.optim", "torch.optim.lr_scheduler", "torch.utils.data")}
 #: Other names that lead to the same class, as base classes are often written.
 _SAME = {
     "torch.nn.modules.module:Module": "torch.nn:Module",
