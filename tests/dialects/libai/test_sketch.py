@@ -82,3 +82,30 @@ def test_parts_may_stand_in_a_folder_without_init(config: Path, capsys: pytest.C
     (config.parent / "folder" / "inner" / "parts.py").write_text("import nothing_installed\n\n\nclass Line: ...\n")
     config.write_text(CONFIG + "from folder.inner import parts\nmodel = LazyCall(parts.Line)()\n")
     assert main(["check", "config.py"]) == 0, capsys.readouterr().out
+
+
+def test_what_is_not_known_may_stand_beside_references(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(CONFIG + "model.shapes = [Points(n=3)]\nmodel.also = '${model.shapes[0]}'\n")
+    assert main(["check", "config.py"]) == 2
+    printed = capsys.readouterr().out
+    assert printed.count("Line takes no argument") == 2
+    assert "config.py: 2 mistakes" in printed
+
+
+def test_names_of_an_original_are_known_beside_those_of_ours(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = config.parent / "detectron2"
+    for file, text in {
+        "__init__.py": "",
+        "modeling/__init__.py": "",
+        "modeling/meta_arch/build.py": "",
+        "evaluation/__init__.py": "from .coco import COCOEvaluator\n",
+        "evaluation/coco.py": "class COCOEvaluator:\n    def __init__(self, dataset_name=None): ...\n",
+    }.items():
+        (package / file).parent.mkdir(parents=True, exist_ok=True)
+        (package / file).write_text(text)
+    evaluator = "from detectron2.evaluation import {}\ntrain.evaluation.evaluator = LazyCall({})()\n"
+    config.write_text(CONFIG + evaluator.format("COCOEvaluator", "COCOEvaluator"))
+    assert main(["check", "config.py"]) == 0, capsys.readouterr().out
+    config.write_text(CONFIG + evaluator.format("COCOEvaluatr", "COCOEvaluatr"))
+    assert main(["check", "config.py"]) == 2
+    assert "did you mean 'COCOEvaluator'?" in capsys.readouterr().out

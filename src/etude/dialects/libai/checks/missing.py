@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 
 from etude.config.tree import Tree, dotted
+from etude.dialects import ownership
 from etude.dialects.libai import names
 from etude.errors import Finding, is_slip, nearest
 from etude.inspection import signatures
@@ -82,12 +83,14 @@ def _has(package: str, word: str) -> bool:
 
 
 def _names_in(module: str) -> list[str] | None:
-    """Return the names in a module of ours or one that the config imported; None where nobody knows yet."""
-    if module in names.MODULES and module not in names.OUT_OF_SCOPE:
-        return [name for name in names.MODULES[module] if not name.startswith("_")] or None
+    """Return the names in a module of ours, one that is imported or one whose source can be read; None where nobody
+    knows."""
+    served = [name for name in names.MODULES.get(module, ()) if not name.startswith("_")]
+    if module in names.MODULES and ownership.original(module.partition(".")[0]) is None:
+        return None if module in names.OUT_OF_SCOPE else served or None
     loaded = sys.modules.get(module)
     if loaded is not None:
         return None if hasattr(loaded, "__getattr__") else [name for name in dir(loaded) if name[0] != "_"]
     source = signatures.find_source(module, tuple(sys.path))
     known = signatures.names_in(source, tuple(sys.path)) if source is not None else {"__getattr__"}
-    return None if "__getattr__" in known else sorted(known)
+    return None if "__getattr__" in known else sorted({*known, *served})

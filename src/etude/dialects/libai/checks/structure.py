@@ -12,7 +12,7 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.known_keys import KEYS
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.origins import way_of
-from etude.dialects.libai.lazy.reading.sketches import Unread
+from etude.dialects.libai.lazy.reading.sketches import Unread, as_text
 from etude.errors import Finding, nearest, suggest
 from etude.inspection.signatures import class_of
 
@@ -122,7 +122,7 @@ def _interpolations(tree: Tree) -> Iterator[Finding]:
         for way, value in tree.walk()
         if isinstance(value, str) and "${" in value and not isinstance(value, Unread)
     ]
-    config = dict_config(dict(tree.values)) if held else None
+    config = dict_config(as_text(tree.values)) if held else None
     for way, value in held:
         try:
             omegaconf().OmegaConf.select(config, key_of_way(way))

@@ -9,6 +9,7 @@ from typing import Any
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import names
 from etude.dialects.libai.lazy.extra import dict_config
+from etude.dialects.libai.lazy.reading.sketches import Unread, as_text
 from etude.dialects.libai.lazy.targets import name_of
 from etude.errors import ConfigError, Finding
 
@@ -31,7 +32,7 @@ def _multiplier(tree: Tree) -> list[Finding]:
     quiet = logging.getLogger(instantiate.__module__)
     before, quiet.disabled = quiet.disabled, True
     try:
-        instantiate(dict_config(dict(tree.values)).lr_multiplier)
+        instantiate(dict_config(as_text(tree.values)).lr_multiplier)
     except Exception as error:
         reported = getattr(error, "etude_reported", None)
         return list(reported.findings) if isinstance(reported, ConfigError) else []
@@ -45,7 +46,7 @@ def _is_known(node: Any) -> bool:
     if isinstance(node, list | tuple):
         return all(_is_known(item) for item in node)
     if not isinstance(node, Mapping):
-        return not callable(node)
+        return not callable(node) and not isinstance(node, Unread)
     target = node.get("_target_")
     name = target if isinstance(target, str) else name_of(target) if isinstance(target, type) else ""
     module, _, attribute = name.rpartition(".")

@@ -93,13 +93,6 @@ class LazyConfig:
 class DetectronLazyConfig(LazyConfig):
     flavour = DETECTRON2
 
-    @classmethod
-    def load_rel(cls, filename: str, keys: Keys = None) -> Any:
-        caller = inspect.stack()[1].filename
-        if caller == "<string>":
-            raise ValueError("load_rel is unable to find the caller's file name")
-        return cls.load(os.path.join(os.path.dirname(caller), filename), keys)
-
 
 def _chosen(content: Mapping[str, Any], keys: Keys) -> Any:
     if isinstance(keys, str):

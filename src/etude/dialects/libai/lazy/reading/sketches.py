@@ -173,6 +173,15 @@ class Unread(str):
         return self[2:-1]
 
 
+def as_text(value: Any) -> Any:
+    """Return values with names in place of what is not known, for OmegaConf, which would look those up."""
+    if isinstance(value, Unread):
+        return value.name
+    if isinstance(value, Mapping):
+        return {key: as_text(item) for key, item in value.items()}
+    return [as_text(item) for item in value] if isinstance(value, list) else value
+
+
 def by_name(value: Any) -> Any:
     """Return a config's values with sketched targets by their names."""
     if isinstance(value, Sketch):

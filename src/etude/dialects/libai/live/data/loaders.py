@@ -104,10 +104,10 @@ def build_image_train_loader(
     **kwargs: Any,
 ) -> tuple[DataLoader[Any], None, None]:
     """``(loader, None, None)``; ``mixup_func`` is kept on the loader for ``get_batch``."""
-    sampler = _lazy_sampler(sampler, CyclicSampler, shuffle=True)
-    made = one_dataset(dataset, dataset_mixer)
-    drawn = _sampler(sampler, made, train_batch_size, seed, consumed_samples=consumed_samples)
-    loader = _loader(made, drawn, num_workers, collate_fn, seed, **kwargs)
+    loader, _, _ = build_nlp_train_loader(
+        dataset, train_batch_size, test_batch_size, sampler, num_workers, consumed_samples, seed, collate_fn,
+        dataset_mixer, **kwargs,
+    )  # fmt: skip
     loader.mixup_func = instantiate(mixup_func)
     return loader, None, None
 

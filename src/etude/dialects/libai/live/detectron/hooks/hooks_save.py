@@ -5,26 +5,14 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from etude.dialects.libai import files
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.trainer import HookBase
 from etude.dialects.libai.live.hooks import hooks_save as shared
 from etude.dialects.libai.live.resume.state import moment
 
 
-class PeriodicCheckpointer(files.PeriodicCheckpointer, HookBase):
-    """:class:`etude.dialects.libai.files.PeriodicCheckpointer` as a hook."""
-
-    remembers = True
-
-    def before_train(self) -> None:
-        self.max_iter = self.trainer.max_iter
-
-    def after_step(self) -> None:
-        self.step(self.trainer.iter)
-
-    def _finish_step(self) -> None:
-        self.step_final(self.trainer.iter)
+class PeriodicCheckpointer(shared.PeriodicCheckpointer, HookBase):
+    """LiBai's, as a hook of detectron2's trainers."""
 
 
 class Companion:
