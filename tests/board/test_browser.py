@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -96,6 +97,18 @@ def test_curves_are_sketched_until_the_library_is_there(browser, root):
             route.continue_()
         expect(chart(page, "train/loss").locator(".scatterlayer .trace")).to_have_count(1, timeout=LONG)
         expect(page.locator(".sketch")).to_have_count(0, timeout=LONG)
+
+
+def test_a_value_between_gaps_is_a_dot(browser, root):
+    losses = [1.0, "NaN", 0.5, "NaN", 0.4, 0.3]
+    folder = make_run(root, "gaps/20261116-120000", steps=1)
+    rows = [{"step": step, "split": "train", "gaps": loss} for step, loss in enumerate(losses)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with serving(root) as address, opened(browser, f"{address}/#run=gaps/20261116-120000") as page:
+        dots = chart(page, "train/gaps").locator(".scatterlayer .points path")
+        expect(dots.first).to_be_attached(timeout=LONG)
+        shown = dots.evaluate_all("found => found.map(dot => dot.getBoundingClientRect().width > 3)")
+        assert sorted(shown) == [False] * (len(shown) - 2) + [True, True]
 
 
 def test_log_scale_smoothing_and_zoom(browser, root):

@@ -66,7 +66,8 @@ def save_plot(curves: Mapping[str, Curve], path: str | Path, *, title: str = "")
     figure = Figure(figsize=(8, 1 + 2 * len(curves)), layout="constrained")
     for index, (name, curve) in enumerate(curves.items(), 1):
         axes = figure.add_subplot(len(curves), 1, index)
-        axes.plot([x for x, _ in curve], [y for _, y in curve])
+        values = [y for _, y in curve]
+        axes.plot([x for x, _ in curve], values, marker="o", markersize=3, markevery=alone(values))
         axes.set_ylabel(name)
         axes.grid(alpha=0.3)
         if index == len(curves):
@@ -130,6 +131,12 @@ def _panel(name: str, pieces: list[list[tuple[float, float]]], x0: int, y0: int)
             for line in lines
         )
     )
+
+
+def alone(values: Sequence[float]) -> list[int]:
+    """Return the places of finite values between two that are not: they have no line and need a dot."""
+    finite = [False, *map(math.isfinite, values), False]
+    return [at for at in range(len(values)) if finite[at + 1] and not finite[at] and not finite[at + 2]]
 
 
 def _pieces(curve: Curve) -> list[list[tuple[float, float]]]:

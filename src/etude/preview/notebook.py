@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from etude.errors import MissingExtra, UserError
+from etude.preview.draw import alone
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -32,8 +33,15 @@ def figure(curves: Curves, *, title: str = "") -> Any:
         vertical_spacing=70 / height if rows > 1 else 0.0,
     )
     for index, (name, points) in enumerate(shown.items()):
+        values = [y for _, y in points]
+        dots = set(alone(values))
         line = Scatter(
-            x=[x for x, _ in points], y=[y for _, y in points], name=escape(name), mode="lines", line_color="#4c78e0"
+            x=[x for x, _ in points],
+            y=values,
+            name=escape(name),
+            mode="lines+markers" if dots else "lines",
+            line_color="#4c78e0",
+            marker_size=[6 if at in dots else 0 for at in range(len(values))],
         )
         made.add_trace(line, row=index // columns + 1, col=index % columns + 1)
     margin = {"t": 50, "b": 50, "l": 50}

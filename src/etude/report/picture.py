@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from etude.errors import MissingExtra, UserError, printable
+from etude.preview.draw import alone
 from etude.report.page import COLOURS
 from etude.report.records import Records
 from etude.report.runs import name_of
@@ -38,7 +39,8 @@ def write_picture(folders: Sequence[Path], target: Path, *, metrics: Sequence[st
             if name in records.curves:
                 points = thin(records.curves[name], 2000)
                 values = [float("nan") if y is None else y for y in points["y"]]
-                axes.plot(points["x"], values, label=printable(name_of(records.folder)).replace("$", r"\$"))
+                label = printable(name_of(records.folder)).replace("$", r"\$")
+                axes.plot(points["x"], values, label=label, marker="o", markersize=3, markevery=alone(values))
         axes.set_title(printable(name).replace("$", r"\$"), fontsize=10)
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)

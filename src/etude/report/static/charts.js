@@ -22,11 +22,15 @@ const Charts = (() => {
     });
   }
 
+  // A value between two gaps has no line: it is drawn as a dot.
+  const dotted = values => values.map((value, at) => value !== null && (values.length < 3 || (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null));
+
   function traces(curves, weight) {
     const found = [];
     for (const curve of curves) {
-      const line = { x: curve.x, y: curve.y, name: curve.name, type: "scatter", mode: curve.y.length < 3 ? "markers+lines" : "lines",
-        line: { color: curve.colour, width: curve.strong ? 3 : 1.7 }, marker: { color: curve.colour, size: 6 }, opacity: curve.faint ? 0.25 : 1,
+      const dots = dotted(curve.y);
+      const line = { x: curve.x, y: curve.y, name: curve.name, type: "scatter", mode: dots.some(Boolean) ? "markers+lines" : "lines",
+        line: { color: curve.colour, width: curve.strong ? 3 : 1.7 }, marker: { color: curve.colour, size: dots.map(dot => dot ? 6 : 0), opacity: 1 }, opacity: curve.faint ? 0.25 : 1,
         hovertemplate: "%{y:.5g}<extra>%{fullData.name}</extra>" };
       if (weight > 0) {
         found.push({ ...line, opacity: 0.22, hoverinfo: "skip", hovertemplate: null, showlegend: false });
@@ -76,10 +80,10 @@ const Charts = (() => {
       let path = "", open = false;  // a value that is not finite is null and leaves a gap
       curve.x.forEach((x, at) => {
         const y = curve.y[at];
-        if (y !== null) path += `${open ? "L" : "M"}${100 * (x - left) / (right - left || 1)},${100 - 100 * (y - low) / (high - low || 1)}`;
+        if (y !== null) path += `${open ? "L" : "M"}${100 * (x - left) / (right - left || 1)},${100 - 100 * (y - low) / (high - low || 1)}${open ? "" : "h0"}`;
         open = y !== null;
       });
-      picture.append(make("path", { d: path, fill: "none", stroke: curve.colour, "stroke-width": 1.7, "vector-effect": "non-scaling-stroke" }));
+      picture.append(make("path", { d: path, fill: "none", stroke: curve.colour, "stroke-width": 1.7, "stroke-linecap": "round", "vector-effect": "non-scaling-stroke" }));
     }
     const label = (place, value) => { const node = document.createElement("span"); node.className = `end ${place}`; node.textContent = Number.isFinite(value) ? Number(value.toPrecision(3)) : ""; return node; };
     target.replaceChildren(picture, label("top", high), label("bottom", low), label("left", left), label("right", right));
