@@ -201,3 +201,27 @@ def test_without_mmengine_an_import_says_what_to_install(tmp_path: Path) -> None
     code = "import etude.compat; etude.compat.install(); import mmengine.infer"
     run = Projects((), tmp_path).run("-c", code)
     assert "mmengine.infer is out of Étude's scope" in run.stderr and "pip install mmengine" in run.stderr
+
+
+HUES = """\
+import etude.compat
+etude.compat.install()
+import {first}
+import cv2, mmcv
+import numpy as np
+pixels = np.random.default_rng(0).integers(0, 255, (4, 4, 3), dtype=np.uint8)
+hue, *rest = cv2.split(cv2.cvtColor(pixels, cv2.COLOR_BGR2HSV_FULL))
+wanted = cv2.cvtColor(cv2.merge([hue - np.uint8(25), *rest]), cv2.COLOR_HSV2BGR_FULL)
+assert (mmcv.adjust_hue(pixels, -0.1) == wanted).all()
+assert mmcv.adjust_hue(pixels, -0.1, backend="pillow").shape == pixels.shape
+print(np.in1d([[1, 2]], [2]).tolist(), mmcv.image.photometric.__file__)
+"""
+
+
+@pytest.mark.parametrize("first", ["mmcv", "mmengine"])
+def test_hues_are_shifted_backwards_with_any_numpy(first: str, tmp_path: Path) -> None:
+    """mmcv writes ``np.uint8(hue * 255)``, which numpy 2 refuses for a negative hue. Both generations of mmcv do."""
+    folders = fetched(("mmcv-lite-2.0.1", "mmengine-0.10.7", "mmpretrain-needs", "opencv"))
+    run = Projects(folders, tmp_path).run("-c", HUES.format(first=first))
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("[False, True] ") and "mmcv-lite-2.0.1" in run.stdout

@@ -133,8 +133,12 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         package = fullname.partition(".")[0]
-        if package not in _packages() or not (_answers(fullname) or _stands_in(fullname, path)):
+        if package not in _packages():
             return None
+        if not (_answers(fullname) or _stands_in(fullname, path)):
+            overlay = _overlays.get(package)
+            changed: importlib.machinery.ModuleSpec | None = overlay.find_changed(fullname) if overlay else None
+            return changed
         if fullname in _modules():
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         on_disk = _from_disk(fullname)

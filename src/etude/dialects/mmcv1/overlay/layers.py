@@ -46,6 +46,7 @@ _RESTORED = {
 #: Module of mmcv → function that puts ops in plain torch, or torchvision's, in place of those that need compiled code;
 #: or gives what the projects that use the module need of later releases of numpy and torch.
 _CHANGED = {
+    "mmcv.image.photometric": f"{_LIVE}.old_names:restore_for_images",
     "mmcv.ops": f"{_LIVE}.old_names:restore",
     "mmcv.ops.roi_align": f"{_LIVE}.ops:replace_roi_align",
     "mmcv.ops.focal_loss": f"{_LIVE}.ops:replace_focal_loss",
@@ -64,10 +65,20 @@ def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
         return None
     if module == _COMPILED:
         return importlib.machinery.PathFinder.find_spec(module, [top])
+    return _spec(module, top, new=ownership.generation("mmcv") >= 2)
+
+
+def find_changed(module: str) -> importlib.machinery.ModuleSpec | None:
+    """Return how to load a ``module`` of the original mmcv 2.x that later releases of numpy break; None for others."""
+    top = _folder() if module == "mmcv.image.photometric" else None
+    return _spec(module, top, new=False) if top is not None else None
+
+
+def _spec(module: str, top: str, *, new: bool) -> importlib.machinery.ModuleSpec | None:
     base = os.path.join(top, *module.split(".")[1:])
     for file, folders in ((os.path.join(base, "__init__.py"), [base]), (f"{base}.py", None)):
         if os.path.isfile(file):
-            loader = LayerLoader(module, file, new=ownership.generation("mmcv") >= 2)
+            loader = LayerLoader(module, file, new=new)
             return importlib.util.spec_from_file_location(
                 module, file, loader=loader, submodule_search_locations=folders
             )

@@ -1,7 +1,8 @@
-"""Names of numpy and torch that projects of mmcv 1.x use, and that later releases of both dropped."""
+"""Names and habits of older numpy and torch that mmcv and its projects count on, and that later releases dropped."""
 
 from __future__ import annotations
 
+import functools
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,29 @@ def restore(module: ModuleType) -> None:
         vars(np).setdefault(kind.__name__, kind)
     if "__init__" not in vars(Sampler):
         setattr(Sampler, "__init__", _init_with_dataset)  # noqa: B010  mypy refuses the assignment
+
+
+def restore_for_images(module: ModuleType) -> None:
+    """Let ``mmcv.image.photometric`` shift hues by negative amounts, and put back what metrics of MMPretrain call."""
+    vars(np).setdefault("in1d", _in1d)
+    shift = vars(module)["adjust_hue"]
+
+    @functools.wraps(shift)
+    def adjust_hue(img: Any, hue_factor: float, *args: Any, **kwargs: Any) -> Any:
+        return shift(img, Hue(hue_factor), *args, **kwargs)
+
+    vars(module)["adjust_hue"] = adjust_hue
+
+
+class Hue(float):
+    """A share of the colour circle. mmcv takes ``np.uint8(hue * 255)``: numpy 1 wrapped negative numbers, numpy 2 raises."""
+
+    def __mul__(self, other: float) -> int:
+        return int(float(self) * other) % 256
+
+
+def _in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+    return np.isin(np.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
 
 def _init_with_dataset(self: Any, *args: Any, **kwargs: Any) -> None:
