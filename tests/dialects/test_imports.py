@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -114,3 +115,12 @@ def test_a_torchvision_that_does_not_fit_torch_is_named():
 @pytest.mark.parametrize(("name", "release"), [("in1d", "numpy<2.4"), ("float_of_old", "numpy<1.24")])
 def test_the_release_of_numpy_that_had_a_name_is_named(name: str, release: str):
     assert f"'{release}'" in release_hint(f"module 'numpy' has no attribute {name!r}")
+
+
+def test_the_packages_are_those_of_the_tables():
+    refused = (name for dialect in imports.SPEAKERS for name in _names_of(dialect).OUT_OF_SCOPE)
+    assert {name.partition(".")[0] for name in [*imports.served_modules(), *refused]} == imports.PACKAGES
+
+
+def _names_of(dialect: str) -> Any:
+    return importlib.import_module(f"etude.dialects.{dialect}.names")

@@ -24,6 +24,11 @@ from etude.registry import resolve
 #: Dialects that answer to import names, each with ``names.MODULES``, ``names.OUT_OF_SCOPE`` and ``names.ENGINE``: the
 #: modules that Étude serves even where the original is installed.
 SPEAKERS = ("mmcv1", "mmengine", "libai", "mcquic")
+#: The packages in their tables: every import of the process asks for them, and most need no table.
+PACKAGES = frozenset((
+    "detectron2", "flowvision", "fvcore", "hydra", "iopath", "libai", "mcquic", "mmcls", "mmcv", "mmdet", "mmengine",
+    "mmpretrain", "mmselfsup", "mmtrack", "oneflow", "vlutils", "yacs",
+))  # fmt: skip
 
 
 class MissingName(UserError, ModuleNotFoundError):
@@ -133,7 +138,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         package = fullname.partition(".")[0]
-        if package not in _packages():
+        if package not in PACKAGES:
             return None
         if not (_answers(fullname) or _stands_in(fullname, path)):
             overlay = _overlays.get(package)
@@ -206,7 +211,7 @@ def _refuse_late_install() -> None:
 
 def is_served(package: str) -> bool:
     """Return whether Étude answers to this package: it owns it, or it has stand-ins and the original is not there."""
-    return package in _packages() and (is_owned(package) or ownership.original(package) is None)
+    return package in PACKAGES and (is_owned(package) or ownership.original(package) is None)
 
 
 def is_owned(module: str) -> bool:
@@ -278,7 +283,6 @@ _engine: set[str] = set()
 _overlays: dict[str, ModuleType] = {}
 _fallback: dict[str, str] = {}
 _compiled: set[str] = set()
-_tops: set[str] = set()
 
 
 def _modules() -> dict[str, Mapping[str, str]]:
@@ -308,7 +312,6 @@ def _modules() -> dict[str, Mapping[str, str]]:
             ):
                 _table[parent] = {}
                 parent = parent.rpartition(".")[0]
-        _tops.update(name.partition(".")[0] for name in [*_table, *_out])
     return _table
 
 
@@ -325,12 +328,6 @@ def _twin(module: str) -> str:
         return twin if importlib.util.find_spec(twin) is not None else ""
     except (ImportError, ValueError):
         return ""
-
-
-def _packages() -> set[str]:
-    """The packages that names are served of, or refused; asked for at every import, so found once."""
-    _modules()
-    return _tops
 
 
 def reason_against(module: str, name: str = "") -> str:

@@ -6,16 +6,12 @@ import copy
 import json
 import os
 import sys
-import tempfile
 import warnings
 from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import yaml
-
-from etude.config.dump import public_text
 from etude.dialects.openmm.config.dict_base import AttributeDict
 from etude.dialects.openmm.config.merge import merge, nested
 from etude.dialects.openmm.errors import (
@@ -35,12 +31,18 @@ def dump_public(config: Any, file: str) -> None:
     """Write a config as its ``dump`` does, without the values of keys that are called like secrets."""
     text = config._dumped(os.path.splitext(file)[1])
     with open(file, "w", encoding="utf-8") as stream:
-        stream.write(public_text(text, config.to_dict()))
+        stream.write(_public(text, config))
 
 
 def pretty_public(config: Any) -> str:
     """Return ``pretty_text`` without the values of keys that are called like secrets."""
-    return public_text(config.pretty_text, config.to_dict())
+    return _public(config.pretty_text, config)
+
+
+def _public(text: str, config: Any) -> str:
+    from etude.config.dump import public_text  # imports yaml, which reading a Python config does not need
+
+    return public_text(text, config.to_dict())
 
 
 class ConfigBase:
@@ -80,6 +82,8 @@ class ConfigBase:
             raise ConfigFileError("Only py/yml/yaml/json type are supported now!", hint=f"not {file_format!r}")
         if file_format != ".py" and "dict(" in cfg_str:
             warnings.warn('Please check "file_format", the file format may be .py', stacklevel=2)
+        import tempfile
+
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, f"config{file_format}")
             with open(file, "w", encoding="utf-8") as stream:
@@ -112,6 +116,8 @@ class ConfigBase:
         if suffix == ".json":
             return json.dumps(jsonable(self._plain()))
         if suffix in (".yaml", ".yml"):
+            import yaml
+
             text: str = yaml.safe_dump(jsonable(self._plain()))
             return text
         if suffix != ".py":

@@ -7,7 +7,6 @@ import re
 import warnings
 from typing import Any
 
-from etude.dialects.openmm.file_io.fileio import load
 from etude.dialects.openmm.utils.path import check_file_exist
 
 _SAME = (
@@ -43,6 +42,8 @@ def _get_external_cfg_base_path(package_path: str, cfg_name: str) -> str:
 
 def _get_cfg_metainfo(package_path: str, cfg_path: str) -> dict[str, Any]:
     """Return what the model index of a package says of a config; of several entries, the first."""
+    from etude.dialects.openmm.file_io.fileio import load
+
     found: dict[str, Any] = {}
     for file in load(os.path.join(package_path, ".mim", "model-index.yml"))["Import"]:
         for model in load(os.path.join(package_path, ".mim", file))["Models"]:

@@ -9,13 +9,15 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-
-import yaml
+from typing import TYPE_CHECKING
 
 from etude.config.files import display
 from etude.dialects.openmm.reading.imported import broken_imports
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
 from etude.errors import ConfigError, EtudeError, is_slip, nearest, printable
+
+if TYPE_CHECKING:
+    from yaml import MarkedYAMLError
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def told_by_line(path: str, *, base: str = "{{{{_base_.{}}}}}") -> Iterator[None
         raise ConfigError(f"not valid Python: {cause.msg}", at=_at(cause.filename or path, cause.lineno)) from None
     except json.JSONDecodeError as error:
         raise ConfigError(f"not valid JSON: {error.msg}", at=_at(path, error.lineno)) from None
-    except yaml.MarkedYAMLError as error:
+    except _marked_yaml_error() as error:
         number = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"not valid YAML: {error.problem}", at=_at(path, number)) from None
     except Exception as error:
@@ -50,6 +52,13 @@ def told_by_line(path: str, *, base: str = "{{{{_base_.{}}}}}") -> Iterator[None
         if line is None:
             raise
         raise _raised(error, line, base) from error
+
+
+def _marked_yaml_error() -> type[MarkedYAMLError]:
+    """Return the error of YAML; most configs are Python, and yaml takes a while to import."""
+    import yaml
+
+    return yaml.MarkedYAMLError
 
 
 @dataclass(frozen=True)

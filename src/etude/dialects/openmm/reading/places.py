@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
 from etude.config.tree import Path
 from etude.plan import Place
 
@@ -120,6 +118,8 @@ def _inside(path: Path, value: ast.expr) -> Iterator[tuple[Path, int]]:
 
 
 def _places_in_yaml(text: str, file: str) -> Places:
+    import yaml
+
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError:
@@ -130,12 +130,12 @@ def _places_in_yaml(text: str, file: str) -> Places:
 
 
 def _in_node(path: Path, node: Any) -> Iterator[tuple[Path, int]]:
-    if isinstance(node, yaml.MappingNode):
+    if node.id == "mapping":
         for key, value in node.value:
             here = (*path, key.value)
             yield here, key.start_mark.line + 1
             yield from _in_node(here, value)
-    elif isinstance(node, yaml.SequenceNode):
+    elif node.id == "sequence":
         for index, value in enumerate(node.value):
             yield (*path, index), value.start_mark.line + 1
             yield from _in_node((*path, index), value)

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from etude.config.tree import Path
 from etude.dialects.openmm.errors import ConfigFileError, ConfigFileMissing, ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.reading.keys import BASE, assigns_base
@@ -180,7 +178,12 @@ def own_values(text: str, path: str, base: Any = None) -> dict[Any, Any]:
 
 
 def _data_values(text: str, path: str) -> dict[Any, Any]:
-    values = json.loads(text) if path.endswith(".json") else yaml.safe_load(text)
+    if path.endswith(".json"):
+        values = json.loads(text)
+    else:
+        import yaml
+
+        values = yaml.safe_load(text)
     if values is not None and not isinstance(values, dict):
         raise ConfigTypeError(f"a config is a mapping of keys, this is a {type(values).__name__}", at=path)
     return values or {}

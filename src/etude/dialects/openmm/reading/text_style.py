@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from etude.dialects.openmm.config.merge import merge
@@ -157,6 +156,8 @@ def base_file(name: str, path: str) -> tuple[str, str | None]:
     """The file that ``_base_`` names, beside ``path`` or (``package::file``) in an installed package; and the scope."""
     if "::" not in name:
         return os.path.join(os.path.dirname(path), name), None
+    from importlib.metadata import PackageNotFoundError
+
     from etude.dialects.openmm.utils.package import get_installed_path
 
     scope, _, inner = name.partition("::")

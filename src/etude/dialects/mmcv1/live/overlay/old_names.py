@@ -31,7 +31,7 @@ def restore_for_images(module: ModuleType) -> None:
 
 
 class Hue(float):
-    """A share of the colour circle. mmcv takes ``np.uint8(hue * 255)``: numpy 1 wrapped negative numbers, numpy 2 raises."""
+    """A share of the colour circle. mmcv takes ``np.uint8(hue * 255)``: numpy 1 wrapped negatives, numpy 2 raises."""
 
     def __mul__(self, other: float) -> int:
         return int(float(self) * other) % 256
