@@ -225,3 +225,18 @@ def test_hues_are_shifted_backwards_with_any_numpy(first: str, tmp_path: Path) -
     run = Projects(folders, tmp_path).run("-c", HUES.format(first=first))
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("[False, True] ") and "mmcv-lite-2.0.1" in run.stdout
+
+
+IMPORTED = """\
+import etude.compat
+etude.compat.install()
+from etude.dialects.openmm.reading.imported import missing_name
+print([missing_name("mmcv.transforms", name, ()) for name in ("RandomFlip", "RandomFlipp")])
+"""
+
+
+def test_a_pure_python_config_may_import_what_only_mmcv_2_has(tmp_path: Path) -> None:
+    run = Projects(fetched(("mmcv-lite-2.0.1", "mmengine-0.10.7")), tmp_path).run("-c", IMPORTED)
+    assert run.stdout.strip() == (
+        "[None, (\"mmcv.transforms has no 'RandomFlipp'\", \"did you mean 'RandomFlip'?\")]"
+    ), run.stdout + run.stderr

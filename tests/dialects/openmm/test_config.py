@@ -325,6 +325,13 @@ def test_places_follow_assignments_updates_and_attributes() -> None:
     assert found[("x", "y")] == 8
 
 
+def test_the_parts_of_a_variable_have_the_lines_that_wrote_it() -> None:
+    text = "steps = [\n    dict(type='Load'),\n    dict(type='Flip')]\ndata = dict(\n    train=dict(pipeline=steps))\n"
+    found = {path: place.line for path, place in places_in(text, "c.py").items()}
+    assert found[("data", "train", "pipeline")] == 5
+    assert found[("data", "train", "pipeline", 1, "type")] == 3
+
+
 def test_only_outermost_components_of_another_package_carry_its_scope() -> None:
     values = {"model": {"type": "Net", "head": {"type": "Head"}}, "several": [{"type": "One"}, ({"a": 1},)]}
     scoped = config.Config._dict_to_config_dict(values, "other")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from etude.config.files import display
 from etude.config.imports import near_module
-from etude.dialects import imports
+from etude.dialects import imports, ownership
 from etude.dialects.openmm.reading.lazy_style import is_builtin
 from etude.dialects.openmm.reading.source import CONFIG_HOMES
 from etude.errors import Finding, nearest, suggest
@@ -47,12 +47,12 @@ def missing_name(module: str, name: str, folders: tuple[str, ...]) -> tuple[str,
             return None
         reason = imports.reason_against(module, name)
         return (reason, "") if reason else (f"{module} has no {name!r}", suggest(name, served))
-    if imports.is_served(module.partition(".")[0]) and not scan.has_module(module, folders):
+    source = scan.find_source(module, folders) or _source_on_disk(module)
+    if source is None and imports.is_served(module.partition(".")[0]) and not scan.has_module(module, folders):
         reason = imports.reason_against(module)
         return (reason, "") if reason else (
             f"there is no module {module}", _did_you_mean(module, imports.served_modules())
         )  # fmt: skip
-    source = scan.find_source(module, folders)
     if source is None:
         known = scan.has_module(module, folders)
         near = near_module(module, folders) or _did_you_mean(module, imports.served_modules())
@@ -61,6 +61,15 @@ def missing_name(module: str, name: str, folders: tuple[str, ...]) -> tuple[str,
     if not name or name in names or "__getattr__" in names or scan.has_module(f"{module}.{name}", folders):
         return None
     return f"{module} has no {name!r}", suggest(name, [word for word in names if not word.startswith("_")])
+
+
+def _source_on_disk(module: str) -> scan.Source | None:
+    """Return the source of a module that only the installed mmcv 2.x has: Étude serves ``mmcv`` with 1.x's names."""
+    package, _, rest = module.partition(".")
+    top = ownership.original(package) if package == "mmcv" and ownership.generation("mmcv") >= 2 else None
+    base = os.path.join(top, *rest.split(".")) if top and rest else ""
+    files = (f"{base}.py", os.path.join(base, "__init__.py")) if base else ()
+    return next((scan.parse(module, file) for file in files if os.path.isfile(file)), None)
 
 
 def _did_you_mean(word: str, words: Iterable[str]) -> str:

@@ -10,6 +10,8 @@ from etude.config.tree import Path
 from etude.plan import Place
 
 Places = dict[Path, Place]
+#: A path and the line that writes it, or the variable whose parts are its own.
+Written = tuple[Path, int | str]
 _GROWING = ("append", "extend", "insert")
 
 
@@ -23,9 +25,19 @@ def places_in(text: str, file: str) -> Places:
         return {}
     places: Places = {}
     for statement in _statements(body):
-        for path, line in _assigned(statement):
-            places[path] = Place(file, line, ".".join(str(part) for part in path))
+        for path, at in _assigned(statement):
+            if isinstance(at, int):
+                places[path] = _place(file, at, path)
+            else:  # a variable: its parts are where it was assigned
+                inner = [
+                    (found[1:], place.line) for found, place in places.items() if found[0] == at and len(found) > 1
+                ]
+                places |= {(*path, *rest): _place(file, line, (*path, *rest)) for rest, line in inner}
     return places
+
+
+def _place(file: str, line: int, path: Path) -> Place:
+    return Place(file, line, ".".join(map(str, path)))
 
 
 def grown_in(text: str, file: str) -> Places:
@@ -54,7 +66,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _statements(getattr(statement, block, []))
 
 
-def _assigned(statement: ast.stmt) -> Iterator[tuple[Path, int]]:
+def _assigned(statement: ast.stmt) -> Iterator[Written]:
     if isinstance(statement, ast.Assign):
         for target in statement.targets:
             yield from _to_target(target, statement.value, statement.lineno)
@@ -64,7 +76,7 @@ def _assigned(statement: ast.stmt) -> Iterator[tuple[Path, int]]:
         yield from _by_method(statement.value)
 
 
-def _to_target(target: ast.expr, value: ast.expr, line: int) -> Iterator[tuple[Path, int]]:
+def _to_target(target: ast.expr, value: ast.expr, line: int) -> Iterator[Written]:
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         for one, item in zip(target.elts, value.elts, strict=True):
             yield from _to_target(one, item, item.lineno)
@@ -87,7 +99,7 @@ def _path_of(target: ast.expr) -> Path:
     return ()
 
 
-def _by_method(call: ast.Call) -> Iterator[tuple[Path, int]]:
+def _by_method(call: ast.Call) -> Iterator[Written]:
     """``model.update(dict(a=1))``, ``model.merge(...)``, ``train_cfg.update(max_epochs=5)``."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("update", "merge"):
         return
@@ -98,7 +110,7 @@ def _by_method(call: ast.Call) -> Iterator[tuple[Path, int]]:
             yield from _inside(path, given)
 
 
-def _inside(path: Path, value: ast.expr) -> Iterator[tuple[Path, int]]:
+def _inside(path: Path, value: ast.expr) -> Iterator[Written]:
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "dict":
         for given in value.args:
             yield from _inside(path, given)
@@ -115,6 +127,8 @@ def _inside(path: Path, value: ast.expr) -> Iterator[tuple[Path, int]]:
         for index, item in enumerate(value.elts):
             yield (*path, index), item.lineno
             yield from _inside((*path, index), item)
+    elif isinstance(value, ast.Name):
+        yield path, value.id
 
 
 def _places_in_yaml(text: str, file: str) -> Places:
@@ -125,7 +139,7 @@ def _places_in_yaml(text: str, file: str) -> Places:
     except yaml.YAMLError:
         return {}
     return {
-        path: Place(file, line, ".".join(str(part) for part in path)) for path, line in _in_node((), root)
+        path: _place(file, line, path) for path, line in _in_node((), root)
     }  # fmt: skip
 
 
