@@ -228,6 +228,13 @@ def raised_in_worker(error: BaseException) -> UserCodeError | None:
     return UserCodeError(f"{file}:{line}: {last} (in data worker {worker[1]}){release_hint(last)}")
 
 
+def said_in_worker(error: BaseException) -> str:
+    """Return what was raised in a process of torch's loader, without the traceback that is its text; or empty."""
+    worker = _IN_WORKER.search(str(error))
+    last = str(error).strip().splitlines()[-1].removeprefix(f"{type(error).__name__}: ") if worker else ""
+    return f"{printable(last)} (in data worker {worker[1]})" if worker else ""
+
+
 def release_hint(message: str) -> str:
     """Return advice for packages that need another release of numpy or of torchvision; often empty."""
     if "operator torchvision::" in message:  # its compiled part does not fit torch, which its import shows first

@@ -13,7 +13,7 @@ import torch
 from etude.dialects import imports
 from etude.dialects.mmcv1.overlay import layers
 from etude.dialects.mmengine import overlay
-from etude.errors import OutOfScope, release_hint
+from etude.errors import OutOfScope, release_hint, said_in_worker
 from tests import zygote
 
 
@@ -124,3 +124,14 @@ def test_the_packages_are_those_of_the_tables():
 
 def _names_of(dialect: str) -> Any:
     return importlib.import_module(f"etude.dialects.{dialect}.names")
+
+
+def test_what_a_data_worker_raised_is_said_without_torchs_traceback():
+    def fail(index: int) -> None:
+        raise FileNotFoundError(2, "No such file or directory", f"{index}.jpg")
+
+    data = torch.utils.data.DataLoader([0], num_workers=1, collate_fn=lambda items: fail(items[0]))
+    with pytest.raises(FileNotFoundError) as raised:
+        list(data)
+    assert said_in_worker(raised.value) == "[Errno 2] No such file or directory: '0.jpg' (in data worker 0)"
+    assert said_in_worker(FileNotFoundError("gone")) == ""

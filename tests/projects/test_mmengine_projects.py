@@ -240,3 +240,22 @@ def test_a_pure_python_config_may_import_what_only_mmcv_2_has(tmp_path: Path) ->
     assert run.stdout.strip() == (
         "[None, (\"mmcv.transforms has no 'RandomFlipp'\", \"did you mean 'RandomFlip'?\")]"
     ), run.stdout + run.stderr
+
+
+COMPLETED = """\
+import sys
+import etude.compat
+etude.compat.install()
+from mmengine.config import Config
+from etude.dialects.mmengine.projects import add_defaults
+from mmpretrain.models import ImageClassifier
+cfg = Config(dict(model=dict(type=ImageClassifier), train_dataloader=dict(num_workers=1), default_scope=None))
+add_defaults(cfg)
+print(sorted(cfg.train_dataloader))
+"""
+
+
+def test_dataloaders_of_pure_python_configs_are_completed_as_well(tmp_path: Path) -> None:
+    """They set no scope; mmpretrain's ``tools/train.py`` keeps workers between epochs, which shows in the numbers."""
+    run = Projects(fetched((*cases.PRETRAIN, *cases.ENGINE)), tmp_path).run("-c", COMPLETED)
+    assert run.stdout.strip() == "['collate_fn', 'num_workers', 'persistent_workers', 'pin_memory']", run.stderr

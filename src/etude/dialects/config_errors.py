@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from etude.config.files import display
-from etude.errors import ConfigError, EtudeError, ResumeError, is_library, printable, release_hint
+from etude.errors import ConfigError, EtudeError, ResumeError, is_library, printable, release_hint, said_in_worker
 from etude.plan import Place, Plan
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def as_mistake(error: BaseException, plan: Plan | None) -> EtudeError | None:
     if any(not is_library(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
         return None
     said = error.args[0] if isinstance(error, KeyError) and error.args else error
-    message = printable(str(said)) or type(error).__name__
+    message = said_in_worker(error) or printable(str(said)) or type(error).__name__
     if isinstance(error, FileNotFoundError) and re.search(r"\.(pth|pt|ckpt|bin|safetensors)\b|checkpoint", message):
         return ResumeError(message)
     hint = release_hint(message)  # where there is one, the packages are wrong, not what was being made

@@ -35,7 +35,7 @@ def registered_by(scope: str) -> dict[tuple[str, str], str]:
 
 def add_defaults(cfg: Any) -> None:
     """Complete the dataloaders of a config as its project's ``tools/train.py`` does, if the project is installed."""
-    scope = cfg.get("default_scope")
+    scope = cfg.get("default_scope") or _package_of_model(cfg.get("model"))
     if scope not in _LOADERS or ownership.original(scope) is None:
         return
     for section in ("train_dataloader", "val_dataloader", "test_dataloader"):
@@ -45,3 +45,10 @@ def add_defaults(cfg: Any) -> None:
             if not given.get("num_workers"):
                 known.pop("persistent_workers", None)  # torch refuses it without workers
             given.update(known)
+
+
+def _package_of_model(model: Any) -> str:
+    """Return the package of the model's class: pure-Python configs name classes, and set no scope."""
+    kind = model.get("type") if isinstance(model, dict) else None
+    path = kind if isinstance(kind, str) else getattr(kind, "__module__", "")
+    return path.partition(".")[0]
