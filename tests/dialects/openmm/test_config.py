@@ -14,6 +14,7 @@ from etude.dialects.openmm.config import config_v1
 from etude.dialects.openmm.config import config_v2 as config
 from etude.dialects.openmm.config.pretty import pretty
 from etude.dialects.openmm.reading.places import places_in
+from etude.dialects.openmm.reading.text_style import base_file
 from etude.errors import ConfigError
 
 BOTH = [pytest.param(config, id="mmengine"), pytest.param(config_v1, id="mmcv1")]
@@ -330,6 +331,15 @@ def test_the_parts_of_a_variable_have_the_lines_that_wrote_it() -> None:
     found = {path: place.line for path, place in places_in(text, "c.py").items()}
     assert found[("data", "train", "pipeline")] == 5
     assert found[("data", "train", "pipeline", 1, "type")] == 3
+
+
+def test_the_base_of_a_package_may_lie_beside_its_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for folder in ("some_checkout", "configs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "some_checkout/__init__.py").touch()
+    (tmp_path / "configs/base.py").write_text("a = 1\n")
+    assert base_file("some_checkout::base.py", "c.py") == (str(tmp_path / "configs/base.py"), "some_checkout")
 
 
 def test_only_outermost_components_of_another_package_carry_its_scope() -> None:

@@ -167,10 +167,10 @@ def base_file(name: str, path: str) -> tuple[str, str | None]:
         raise ConfigImportError(
             f"the base {name} is in the package {scope!r}, which is not installed", at=path, hint=f"pip install {scope}"
         ) from None
-    for folder in (".mim/configs", "configs", ""):
+    for folder in (".mim/configs", "configs", "", "../configs"):  # the last in a checkout that was never installed
         candidate = os.path.join(package, folder, inner)
         if os.path.isfile(candidate):
-            return candidate, scope
+            return os.path.normpath(candidate), scope
     return os.path.join(package, ".mim/configs", inner), scope
 
 
