@@ -109,3 +109,22 @@ def test_names_of_an_original_are_known_beside_those_of_ours(config: Path, capsy
     config.write_text(CONFIG + evaluator.format("COCOEvaluatr", "COCOEvaluatr"))
     assert main(["check", "config.py"]) == 2
     assert "did you mean 'COCOEvaluator'?" in capsys.readouterr().out
+
+
+def test_a_config_of_detectron2s_model_zoo_is_read(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = config.parent / "detectron2"
+    for file, text in {
+        "__init__.py": "",
+        "modeling/meta_arch/build.py": "",
+        "model_zoo/__init__.py": "from .model_zoo import get_config\n",
+        "model_zoo/model_zoo.py": "import nothing_installed\n\n\ndef get_config(config_path, trained=False): ...\n",
+        "model_zoo/configs/common/train.py": "train = dict(max_iter=90, output_dir='./output')\n",
+    }.items():
+        (package / file).parent.mkdir(parents=True, exist_ok=True)
+        (package / file).write_text(text)
+    lines = (
+        "from detectron2 import model_zoo\nfrom libai.config import LazyCall\n"
+        'train = model_zoo.get_config("common/train.py").train\ntrain.max_iter = 7\n'
+    )
+    config.write_text(lines)
+    assert read("config.py", options={"sketch": True}).values == {"train": {"max_iter": 7, "output_dir": "./output"}}

@@ -20,6 +20,7 @@ from typing import Any
 
 from etude.config.imports import locate
 from etude.dialects import ownership
+from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.reading import light
 from etude.dialects.libai.lazy.reading.errors import hinted, is_users, near
 from etude.dialects.libai.names import FALLBACK, MODULES
@@ -100,6 +101,8 @@ class Module(ModuleType):
         if table.get(name, "").startswith(_LAZY):
             target, _, attribute = table[name].partition(":")
             return getattr(importlib.import_module(target), attribute)
+        if (self.__name__, name) == ("detectron2.model_zoo", "get_config"):
+            return self._read.of_model_zoo
         if name in table:
             return Sketch(self.__name__, name)
         if _exists(module):
@@ -127,6 +130,17 @@ class Sketched:
             return real()
         _require_imports(name)
         return Module(name if names else top, self)
+
+    def of_model_zoo(self, config_path: str, trained: bool = False) -> Any:
+        """Return a config that comes with detectron2, as ``detectron2.model_zoo.get_config`` does."""
+        package = ownership.original("detectron2") or ""
+        folders = (os.path.join(package, "model_zoo", "configs"), os.path.join(package, "..", "configs"))
+        files = (os.path.normpath(os.path.join(folder, config_path)) for folder in folders)
+        file = next(filter(os.path.isfile, files), None)
+        if file is None or self.run is None or not file.endswith(".py"):
+            return Sketch("detectron2.model_zoo", "get_config()")
+        names = self.run(file).items()
+        return dict_config({key: value for key, value in names if isinstance(value, Mapping) and key[0] != "_"})
 
     def value(self, module: str, name: str) -> Any:
         """Return the value that a module of the user assigns to ``name``; a sketch of anything else."""
