@@ -128,3 +128,10 @@ def test_a_config_of_detectron2s_model_zoo_is_read(config: Path, capsys: pytest.
     )
     config.write_text(lines)
     assert read("config.py", options={"sketch": True}).values == {"train": {"max_iter": 7, "output_dir": "./output"}}
+
+
+def test_a_section_that_a_function_returns_is_read_with_it(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (config.parent / "sections.py").write_text("def lengths(train):\n    train.train_itr = 5\n    return train\n")
+    config.write_text(CONFIG + "from sections import lengths\ntrain = lengths(train)\n")
+    assert main(["check", "config.py"]) == 2
+    assert "unknown key train.train_itr" in capsys.readouterr().out

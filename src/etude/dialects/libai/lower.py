@@ -59,13 +59,17 @@ def _sketch(path: str, overrides: Sequence[str]) -> dict[str, Any]:
     config that needs it, and for its words about one that is wrong; the rest only where the config computes with
     something that was not imported."""
     try:
-        with asleep(lightly=not overrides):
-            return _run(path, overrides)
+        with asleep(lightly=not overrides) as reading:
+            values = _run(path, overrides)
+        if not reading.lost:
+            return values
     except Exception:
         pass  # what is wrong is said when it is read again
     with asleep(lightly=False) as reading:
         try:
-            return _run(path, overrides)
+            values = _run(path, overrides)
+            if not reading.lost:
+                return values
         except EtudeError as error:
             if not reading.computed and "Sketch" not in str(error):
                 raise

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from etude.dialects.libai.known_keys import NAMESPACES
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.overrides import apply
@@ -20,6 +21,7 @@ from etude.dialects.libai.lazy.reading.relative import (
     execute,
     fresh_package,
 )
+from etude.dialects.libai.lazy.reading.sketches import is_computed, sketched
 
 Keys = str | tuple[str, ...] | list[str] | None
 
@@ -107,5 +109,7 @@ def _cast(value: Any) -> Any:
 def _everything(content: Mapping[str, Any]) -> Any:
     package: Any = light.Module if light.light.get() else omegaconf()
     kinds = dict | package.DictConfig | package.ListConfig
+    if (reading := sketched.get()) is not None:
+        reading.lost |= any(is_computed(content.get(name)) for name in NAMESPACES)
     kept = {name: value for name, value in content.items() if isinstance(value, kinds) and not name.startswith("_")}
     return dict_config(kept)

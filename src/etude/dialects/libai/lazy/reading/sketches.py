@@ -81,6 +81,10 @@ def _computed(self: Sketch, *others: Any) -> Sketch:
     return Sketch(self.__module__, f"{self.__qualname__}()")
 
 
+def is_computed(value: Any) -> bool:
+    return isinstance(value, Sketch) and value.__qualname__.endswith("()")
+
+
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(Sketch, f"__{_name}__", _computed)
     setattr(Sketch, f"__r{_name}__", _computed)
@@ -119,6 +123,7 @@ class Sketched:
     def __init__(self) -> None:
         self.modules: dict[str, dict[str, Any]] = {}
         self.run: Run | None = None  # given when the config runs
+        self.lost = False  # whether a section of the config is what something unknown returned
         self.computed = False  # whether the config did more with a sketch than to write it down
 
     def importing(self, name: str, real: Callable[[], Any], names: Any) -> Any:
