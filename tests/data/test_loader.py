@@ -544,3 +544,22 @@ def test_samples_are_stacked_as_torch_does(samples):
     assert repr(ours) == repr(theirs)
     if isinstance(theirs, list):
         assert [getattr(x, "dtype", 0) for x in ours] == [getattr(x, "dtype", 0) for x in theirs]
+
+
+class NoisyDigits(Digits):
+    """Overrides the samples of a dataset that is taken by whole batches and never draws."""
+
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x + torch.rand(()), y
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_subclass_that_overrides_samples_is_asked_for_them_and_seeded(workers):
+    plain = [x for x, _ in Loader(Digits("train"), batch_size=64, seed=1, workers=workers)]
+    first, again = (
+        [x for x, _ in Loader(NoisyDigits("train"), batch_size=64, seed=1, workers=workers)] for _ in range(2)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    moved = first[0].flatten(1) - plain[0].flatten(1)
+    assert (moved.amax(1) - moved.amin(1)).max() < 1e-6 and moved[:, 0].unique().numel() == 64

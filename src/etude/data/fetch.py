@@ -58,6 +58,32 @@ class _Refused(Exception):
     """Not raised by user code: ends a batch with the message that the run will stop with."""
 
 
+def offers(dataset: Any, method: str) -> bool:
+    """Return whether ``method`` gives batches of this dataset: not if a subclass overrides ``__getitem__`` alone."""
+    return callable(getattr(dataset, method, None)) and not _is_below(dataset, "__getitem__", method)
+
+
+def never_draws(dataset: Any, maker: str = "__getitem__") -> bool:
+    """Return whether a dataset says that it never draws; a subclass with its own ``maker`` has to say so itself."""
+    if not getattr(dataset, "deterministic", False):
+        return False
+    if _definers(dataset, "deterministic"):
+        return not _is_below(dataset, maker, "deterministic")
+    return len(_definers(dataset, maker)) <= 1  # an object that says so, of a class that nobody has overridden
+
+
+def _is_below(dataset: Any, name: str, other: str) -> bool:
+    """Return whether a subclass of the class that defines ``other`` defines ``name``."""
+    names, others = _definers(dataset, name), _definers(dataset, other)
+    return bool(names and others) and names[0] is not others[0] and issubclass(names[0], others[0])
+
+
+def _definers(dataset: Any, name: str) -> list[type]:
+    """Return the classes that define ``name``, the object's own first; torch's bases only raise."""
+    kinds = type(dataset).__mro__
+    return [kind for kind in kinds if name in vars(kind) and not kind.__module__.startswith("torch.utils.data")]
+
+
 class Fetcher:
     """Makes batches of a dataset that is asked by index.
 
@@ -82,7 +108,7 @@ class Fetcher:
             raise ConfigError(f"on_bad_sample: {on_bad_sample!r} is no policy", hint=suggest(on_bad_sample, POLICIES))
         self.dataset, self.seed, self.policy, self.retries = dataset, seed, on_bad_sample, retries
         self.collate: Collate = collate or stack
-        self.fixed = bool(getattr(dataset, "deterministic", False)) and collate is None
+        self.fixed = collate is None and never_draws(dataset)
         self._take = self._way(collate)
         self._set_epoch = getattr(dataset, "set_epoch", None)
         self._epoch: int | None = None
@@ -93,11 +119,9 @@ class Fetcher:
         self._seeders: tuple[Callable[[int], None], ...] = () if self.fixed else (self._watch,)
 
     def _way(self, collate: Collate | None) -> Callable[[Task, list[Bad]], Any]:
-        if collate is None and callable(getattr(self.dataset, "fetch", None)):
+        if collate is None and offers(self.dataset, "fetch"):
             return self._by_tensor
-        if callable(getattr(self.dataset, "__getitems__", None)):
-            return self._by_list
-        return self._one_by_one
+        return self._by_list if offers(self.dataset, "__getitems__") else self._one_by_one
 
     def __call__(self, task: Task) -> Fetched:
         if self._set_epoch is not None and task.epoch != self._epoch:
@@ -259,7 +283,7 @@ class StreamFetcher:
         self.dataset, self.batch_size, self.drop_last, self.seed = dataset, batch_size, drop_last, seed
         self.shard = shard
         self.collate: Collate = collate or stack
-        self.fixed = bool(getattr(dataset, "deterministic", False)) and collate is None
+        self.fixed = collate is None and never_draws(dataset, "__iter__")
         self.stateful = hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
         self._samples: Iterator[Any] = iter(())
         self._generators = () if self.fixed else generators()
