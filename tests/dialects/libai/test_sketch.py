@@ -135,3 +135,8 @@ def test_a_section_that_a_function_returns_is_read_with_it(config: Path, capsys:
     config.write_text(CONFIG + "from sections import lengths\ntrain = lengths(train)\n")
     assert main(["check", "config.py"]) == 2
     assert "unknown key train.train_itr" in capsys.readouterr().out
+
+
+def test_a_class_of_the_config_takes_what_its_base_takes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(CONFIG + "class Mine(Line):\n    pass\n\n\nmodel = LazyCall(Mine)(dropout=0.1)\n")
+    assert main(["check", "config.py"]) == 0, capsys.readouterr().out

@@ -36,6 +36,12 @@ _FAMILY = ("libai", "detectron2", "oneflow", "flowvision", "torch", "torchvision
 _LAZY = ("etude.dialects.libai.lazy.", "etude.dialects.libai.args")
 
 
+class _Base:
+    """What a class of the config derives from, instead of one that was not imported: it may take anything."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+
 class Sketch:
     """Something of a module that was not imported."""
 
@@ -65,7 +71,7 @@ class Sketch:
         """Accept a value; nothing reads it."""
 
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
-        return ()
+        return (_Base,)
 
     def __deepcopy__(self, memo: Any) -> Sketch:
         return self
