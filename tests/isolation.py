@@ -18,8 +18,7 @@ from etude.dialects.libai.live.detectron.config.registry import Registry as Fvco
 from etude.dialects.mcquic.live.registry import Registry as McquicRegistry
 from etude.dialects.openmm import logging_v1
 from etude.dialects.openmm.checks import lowering
-from etude.dialects.openmm.registries.registered import registered_by_hand
-from etude.dialects.openmm.registries.registry_base import EVERY
+from etude.dialects.openmm.registries.registry_base import EVERY, registered_by_hand
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 _made: weakref.WeakSet[FvcoreRegistry] = weakref.WeakSet()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from etude.dialects import imports
-from etude.dialects.mmcv1.overlay import layers
+from etude.dialects.mmcv1 import overlay as layers
 from etude.dialects.mmengine import overlay
 from etude.errors import OutOfScope, release_hint, said_in_worker
 from tests import zygote

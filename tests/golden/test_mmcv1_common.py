@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from etude.dialects.openmm.config.config_v1 import Config, DictAction
-from etude.dialects.openmm.init.init_v1 import initialize
-from etude.dialects.openmm.init.module_v1 import BaseModule
+from etude.dialects.openmm.init.module_v1 import BaseModule, initialize
 from etude.dialects.openmm.live.checkpoint_v1 import load_checkpoint
 from tests.golden.goldens import equal, options_for, params, untag
 from tests.golden.mmcv1.fixtures import make_init_nets

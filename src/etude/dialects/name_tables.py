@@ -8,7 +8,8 @@ A leading dot stands for ``etude.dialects``, ``Lamb=LAMB`` serves ``LAMB`` as ``
 other modules. The group ``""`` holds whole modules: ``comm=detectron2.utils.comm``. ``imported`` lists names that a
 file of the original imports from its other files: users import, and tests patch, them there, too. ``out_of_scope`` maps
 a reason to the names that are refused for it, below the prefix before ``:``. ``registered`` and ``projects`` are what
-the root registries and those of a project hold: registry → names.
+the root registries and those of a project hold: registry → names. ``from_disk`` lists the modules (``""``) and names of
+modules that come from the original on disk, over Étude's engine.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class NameTables:
             home = homes[module.partition(".")[0]]
             self.modules[module] = {name: home[name] for name in names.split()} | self.modules.get(module, {})
         self.out_of_scope = dict(_refused(read.get("out_of_scope", {})))
+        self.from_disk = {module: names.split() for module, names in read.get("from_disk", {}).items()}
 
 
 def _homes(modules: Table) -> Table:

@@ -83,6 +83,13 @@ def original_folders(name: str) -> list[str]:
     return found or [folder] if os.path.isdir(folder) or found else []
 
 
+def source_in(top: str, module: str) -> tuple[str, list[str] | None] | None:
+    """Return the file of ``module`` in the folder ``top`` of its package, and its own folder if it is a package."""
+    base = os.path.join(top, *module.split(".")[1:])
+    places = ((os.path.join(base, "__init__.py"), [base]), (f"{base}.py", None))
+    return next((place for place in places if os.path.isfile(place[0])), None)
+
+
 def is_users(name: str) -> bool:
     """Return whether the user has a module of this name, as a folder or as a file, where Python looks."""
     parent, _, last = name.rpartition(".")

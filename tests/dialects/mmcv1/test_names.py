@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from etude.dialects.mmcv1 import names
-from etude.dialects.mmcv1.overlay import layers
+from etude.dialects.mmcv1 import names, overlay
 from etude.errors import OutOfScope
 
 #: Modules among mmcv's layers need an mmcv on disk: tests/projects has one.
-OWN = sorted(name for name in names.MODULES if not layers.is_layer(name.rpartition(".")[0]))
+OWN = sorted(name for name in names.MODULES if not overlay.is_layer(name.rpartition(".")[0]))
 
 
 @pytest.mark.parametrize("module", OWN)

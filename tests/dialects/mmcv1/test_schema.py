@@ -120,7 +120,7 @@ def test_every_listed_name_is_in_its_registry() -> None:
     from etude.dialects.mmcv1.live.projects import models
     from etude.dialects.mmcv1.live.projects import train as _hooks
     from etude.dialects.mmcv1.live.runner import runners
-    from etude.dialects.openmm.init.init_v1 import INITIALIZERS
+    from etude.dialects.openmm.init.module_v1 import INITIALIZERS
 
     assert _hooks
     registered = {

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from etude.dialects.openmm.registries.scope import DefaultScope
+from etude.dialects.openmm.registries.managers import DefaultScope
 
 
 @pytest.fixture(autouse=True)

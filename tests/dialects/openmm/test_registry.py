@@ -11,10 +11,15 @@ import pytest
 from etude.dialects.openmm.config.config_v2 import Config, ConfigDict
 from etude.dialects.openmm.registries import registry_v1
 from etude.dialects.openmm.registries import registry_v2 as registry
-from etude.dialects.openmm.registries.build_functions import traverse_registry_tree
 from etude.dialects.openmm.registries.managers import ManagerMixin
 from etude.dialects.openmm.registries.registry_v2 import DefaultScope, Registry, build_from_cfg, init_default_scope
-from etude.dialects.openmm.registries.root import MODELS, PARAM_SCHEDULERS, RUNNERS, count_registered_modules
+from etude.dialects.openmm.registries.root import (
+    MODELS,
+    PARAM_SCHEDULERS,
+    RUNNERS,
+    count_registered_modules,
+    traverse_registry_tree,
+)
 
 BOTH = [pytest.param(registry, id="mmengine"), pytest.param(registry_v1, id="mmcv1")]
 

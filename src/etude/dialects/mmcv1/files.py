@@ -16,7 +16,7 @@ from etude.checkpoint.formats.single import save_file
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.openmm.config.dict_base import AttributeDict
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION, get_state_dict, weights_to_cpu
-from etude.dialects.openmm.wrappers import unwrapped
+from etude.dialects.openmm.state import unwrapped
 from etude.errors import ResumeError
 
 LATEST = "latest.pth"

@@ -11,8 +11,7 @@ from typing import Any
 from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
-from etude.dialects.mmcv1.parts import report_other_project, report_unknown_parts
-from etude.dialects.mmcv1.project_parts import report_project_parts
+from etude.dialects.mmcv1.parts import report_other_project, report_project_parts, report_unknown_parts
 from etude.dialects.mmcv1.projects import PACKAGES, project_of, registered_by
 from etude.dialects.mmcv1.tracking import PARTS, report_tracking
 from etude.dialects.mmcv1.values import PARAMWISE, report_values

@@ -9,6 +9,7 @@ from etude.dialects.name_tables import NameTables, Table
 _TABLES = NameTables(Path(__file__).with_name("names.json"))
 MODULES: Table = _TABLES.modules
 OUT_OF_SCOPE: dict[str, str] = _TABLES.out_of_scope
+FROM_DISK: dict[str, list[str]] = _TABLES.from_disk
 #: What Étude serves even where the original is installed, and the module that finds the rest of it on the disk.
 ENGINE = ("mmcv",)
-OVERLAY = "etude.dialects.mmcv1.overlay.layers"
+OVERLAY = "etude.dialects.mmcv1.overlay"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etude.dialects import ownership
-from etude.dialects.mmcv1.overlay import layers
+from etude.dialects.mmcv1 import overlay
 from etude.dialects.openmm.checks.project_sources import registered
 
 #: Flags that only MMTracking's configs have, and the part of a tracker that each trains alone.
@@ -88,5 +88,5 @@ def registered_by(project: Project) -> dict[tuple[str, str], str]:
     """Return (table, name) → ``module:attr`` of what the project, the packages it uses and mmcv's layers register."""
     found: dict[tuple[str, str], str] = {}
     for package in ("mmcv", *reversed(project.packages)):
-        found.update(registered(package, layers.is_layer if package == "mmcv" else None))
+        found.update(registered(package, overlay.is_layer if package == "mmcv" else None))
     return found

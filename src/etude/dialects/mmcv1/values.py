@@ -10,9 +10,9 @@ from etude.config.tree import Path, dotted
 from etude.dialects.mmcv1.bounds import refused
 from etude.dialects.mmcv1.listing import registries
 from etude.dialects.mmcv1.tracking import tracks
-from etude.dialects.openmm.checks.hook_methods import report_methods
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import written
+from etude.dialects.openmm.checks.typos import report_methods
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan

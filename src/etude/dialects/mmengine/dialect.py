@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Hosted, driven
-from etude.dialects.mmengine.known_keys import OWN_KEYS, package_of
+from etude.dialects.mmengine.projects import OWN_KEYS, package_of
 from etude.dialects.openmm import flags
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
 
@@ -72,9 +72,9 @@ class MMEngine(Hosted):
         return True
 
     def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
-        from etude.dialects.mmengine.live import measure as own
+        from etude.dialects.mmengine.live.build import measure as own
 
-        return own.measure(plan, options, checkpoint, split)
+        return own(plan, options, checkpoint, split)
 
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.mmengine.schema import tables

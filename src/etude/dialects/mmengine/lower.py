@@ -18,10 +18,9 @@ from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.openmm.checks.lowering import Lowering, number
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v2 import read_source
-from etude.dialects.openmm.reading.base_variables import report_late_changes
 from etude.dialects.openmm.reading.errors import told_by_line
 from etude.dialects.openmm.reading.imported import broken_imports
-from etude.dialects.openmm.reading.inherited import report_inherited
+from etude.dialects.openmm.reading.inherited import report_inherited, report_late_changes
 from etude.dialects.openmm.reading.tree import refuse_python, tree_of
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
@@ -99,7 +98,15 @@ WORDS = Words(
 )  # fmt: skip
 
 
-TABLES = names.REGISTERED
+def _general(schedulers: Mapping[str, str]) -> dict[str, str]:
+    """Return the curve behind each twin for lr and momentum: they take what it takes, and its signature can be read."""
+    general = {name.removesuffix(_GENERAL): target for name, target in schedulers.items() if name.endswith(_GENERAL)}
+    curves = {name: re.sub("(LR|Momentum|WeightDecay)$", "", name) for name in schedulers}
+    return {name: general.get(curves[name], target) for name, target in schedulers.items()}
+
+
+#: Registry → name → the class whose source shows what a config can give.
+TABLES = {**names.REGISTERED, "PARAM_SCHEDULERS": _general(names.REGISTERED["PARAM_SCHEDULERS"])}
 
 
 def _table(name: str) -> dict[str, str]:
@@ -263,17 +270,9 @@ def _schedulers(low: Lowering) -> None:
             low.error(spec.at, "a scheduler needs a `type`")
             continue
         low.bind(
-            spec, _schedulers_by_name(), table="PARAM_SCHEDULERS", word="parameter scheduler",
+            spec, _table("PARAM_SCHEDULERS"), table="PARAM_SCHEDULERS", word="parameter scheduler",
             given=("optimizer", "param_name"), also=("convert_to_iter_based", "epoch_length", *_names_of(spec)),
         )  # fmt: skip
-
-
-def _schedulers_by_name() -> dict[str, str]:
-    """The twins for lr and momentum take what the general scheduler takes; that one's signature can be read."""
-    table = _table("PARAM_SCHEDULERS")
-    general = {name.removesuffix(_GENERAL): target for name, target in table.items() if name.endswith(_GENERAL)}
-    twins = {name: re.sub("(LR|Momentum|WeightDecay)$", "", name) for name in table}
-    return {name: general.get(twins[name], target) for name, target in table.items()}
 
 
 def _names_of(spec: Spec) -> tuple[str, ...]:

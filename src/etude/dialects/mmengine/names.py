@@ -14,6 +14,7 @@ VERSION_INFO = (0, 10, 7)
 _TABLES = NameTables(Path(__file__).with_name("names.json"))
 MODULES: Table = _TABLES.modules
 OUT_OF_SCOPE: dict[str, str] = _TABLES.out_of_scope
+FROM_DISK: dict[str, list[str]] = _TABLES.from_disk
 #: What Étude serves even where the original is installed.
 ENGINE = ("mmengine",)
 #: What finds the parts of it that Étude leaves to the original.

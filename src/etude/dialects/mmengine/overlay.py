@@ -12,17 +12,9 @@ import os
 from collections.abc import Mapping
 
 from etude.dialects import ownership
+from etude.dialects.mmengine import names
 
-#: Modules, with everything below them, that come from the disk.
-_FROM_DISK = (
-    "mmengine.analysis", "mmengine.hub", "mmengine.infer", "mmengine.testing", "mmengine.visualization.utils",
-    "mmengine._strategy.colossalai", "mmengine._strategy.deepspeed", "mmengine.structures.instance_data",
-    "mmengine.structures.label_data", "mmengine.structures.pixel_data", "mmengine.model.test_time_aug",
-    "mmengine.model.efficient_conv_bn_eval", "mmengine.hooks.test_time_aug_hook", "mmengine.hooks.profiler_hook",
-    "mmengine.hooks.naive_visualization_hook", "mmengine.utils.progressbar_rich",
-    "mmengine.utils.dl_utils.time_counter",
-)  # fmt: skip
-_BEGINNINGS = tuple(f"{module}." for module in _FROM_DISK)
+_BEGINNINGS = tuple(f"{module}." for module in names.FROM_DISK[""])
 #: Module → our file that stands for it where no mmengine is on disk: projects import it when they are imported.
 _STAND_INS = {
     "mmengine.visualization.utils": os.path.join(os.path.dirname(__file__), "live", "visualization", "canvas.py"),
@@ -41,11 +33,10 @@ def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
     if top is None:
         own = _STAND_INS.get(module)
         return importlib.util.spec_from_file_location(module, own) if own is not None else None
-    base = os.path.join(top, *module.split(".")[1:])
-    for file, folders in ((os.path.join(base, "__init__.py"), [base]), (f"{base}.py", None)):
-        if os.path.isfile(file):
-            return importlib.util.spec_from_file_location(module, file, submodule_search_locations=folders)
-    return None
+    found = ownership.source_in(top, module)
+    if found is None:
+        return None
+    return importlib.util.spec_from_file_location(module, found[0], submodule_search_locations=found[1])
 
 
 def find_changed(module: str) -> importlib.machinery.ModuleSpec | None:
@@ -55,7 +46,7 @@ def find_changed(module: str) -> importlib.machinery.ModuleSpec | None:
 
 def missing() -> Mapping[str, str]:
     """Return the modules that cannot be had because no mmengine is on disk, each with what to do about it."""
-    return {} if ownership.original("mmengine") is not None else dict.fromkeys(_FROM_DISK, _MISSING)
+    return {} if ownership.original("mmengine") is not None else dict.fromkeys(names.FROM_DISK[""], _MISSING)
 
 
 def names_on_disk(module: str) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.dialects.mmengine import names
-from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, WORDS, _schedulers_by_name, _table
+from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, TABLES, WORDS
 from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.openmm.checks.schemas import (
     COUNT,
@@ -236,7 +236,7 @@ def _case(name: str, table: str, target: str, own: Own) -> dict[str, Any] | None
 
 def _targets(table: str, own: Own) -> dict[str, str]:
     """Name → ``module:attr``; a user-defined class takes the place of one that it is called like."""
-    return {**(_schedulers_by_name() if table == "PARAM_SCHEDULERS" else _table(table)), **own.table(table)}
+    return {**TABLES.get(table, {}), **own.table(table)}
 
 
 def _shown(parameter: scan.Parameter) -> str:
@@ -246,15 +246,12 @@ def _shown(parameter: scan.Parameter) -> str:
 def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
     """Registry → name → where it comes from and a line about it; with ``tree`` also what its project and its modules
     register."""
-    own = _own(tree)
-    found = {
-        table: {**names.REGISTERED.get(table, {}), **own.table(table)} for table in (*names.REGISTERED, *own.tables())
-    }
-    return {
-        table: {name: _line(target, own) for name, target in sorted(found[table].items())} for table in sorted(found)
-    }
+    own, found = _own(tree), {}
+    for table in _tables(own):
+        shown, homes = _targets(table, own), {**names.REGISTERED.get(table, {}), **own.table(table)}
+        found[table] = {name: _line(homes[name], own.signature(shown[name])) for name in sorted(homes)}
+    return found
 
 
-def _line(target: str, own: Own) -> str:
-    signature = own.signature(target)
+def _line(target: str, signature: scan.Signature | None) -> str:
     return f"{target.replace(':', '.')}  {signature.doc if signature else ''}".rstrip()

@@ -1,4 +1,4 @@
-"""State dicts into modules and out of them, as both systems do it: what fits is loaded, the rest reported."""
+"""State dicts into modules and out of them, through wrappers such as DDP: what fits is loaded, the rest reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from etude.dialects.openmm.wrappers import is_wrapper
+from etude.dialects.openmm.registries.root import MODEL_WRAPPERS
 
 
 @dataclass
@@ -95,3 +95,34 @@ def weights_to_cpu(state_dict: Any) -> Any:
     )
     moved._metadata = getattr(state_dict, "_metadata", OrderedDict())
     return moved
+
+
+_CLASSES: list[type] = [nn.DataParallel, nn.parallel.DistributedDataParallel]
+_REGISTRIES: list[Any] = [MODEL_WRAPPERS]
+
+
+def add_wrapper(cls: type) -> None:
+    """Count instances of ``cls`` as wrappers."""
+    _CLASSES.append(cls)
+
+
+def add_registry(registry: Any) -> None:
+    """Count instances of every class in ``registry`` as wrappers."""
+    _REGISTRIES.append(registry)
+
+
+def is_wrapper(module: Any) -> bool:
+    """Return whether ``module`` is a wrapper, whose ``.module`` is the model that users wrote."""
+    return isinstance(module, tuple(_CLASSES)) or any(_registered(module, one) for one in _REGISTRIES)
+
+
+def unwrapped(module: Any) -> Any:
+    """Return what is inside all wrappers."""
+    while is_wrapper(module):
+        module = module.module
+    return module
+
+
+def _registered(module: Any, registry: Any) -> bool:
+    classes = tuple(entry for entry in registry._module_dict.values() if isinstance(entry, type))
+    return isinstance(module, classes) or any(_registered(module, child) for child in registry.children.values())

@@ -27,7 +27,6 @@ from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.exact_resume import workers_of
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin
 from etude.dialects.mmcv1.live.utils import environment
-from etude.dialects.mmcv1.live.utils import start_log as opening
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info, init_dist
 from etude.dialects.mmcv1.live.workers import end_workers
 from etude.dialects.mmcv1.projects import Project, project_of
@@ -255,7 +254,7 @@ def _require_launched(launcher: str) -> None:
 def _dump(cfg: Any, plan: Plan) -> None:
     """The whole config in one file of the run's folder, as the train scripts leave it."""
     if get_dist_info()[0] == 0 and plan.files:
-        opening.public(cfg).dump(os.path.join(cfg["work_dir"], os.path.basename(plan.files[0])))
+        environment.public(cfg).dump(os.path.join(cfg["work_dir"], os.path.basename(plan.files[0])))
 
 
 def _limit(wired: Wired, plan: Plan) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from etude.dialects import ownership
 from etude.dialects.mmcv1 import tracking
 from etude.dialects.mmcv1.live.runner.wiring import Wired, held_back
-from etude.dialects.mmcv1.live.utils import start_log as opening
+from etude.dialects.mmcv1.live.utils import environment
 from etude.dialects.mmcv1.projects import Project
 from etude.errors import EtudeError, UserError
 
@@ -39,11 +39,11 @@ class Original:
 
     def open(self, logger: logging.Logger, cfg: Any, distributed: bool, *, deterministic: bool) -> dict[str, Any]:
         """Log what the script logs before it builds anything, set the seed, and return a run's ``meta`` of that."""
-        info = opening.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
+        info = environment.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
         deterministic = deterministic or bool(cfg.get("deterministic"))
-        opening.seed_all(logger, cfg, deterministic=deterministic)
+        environment.seed_all(logger, cfg, deterministic=deterministic)
         cfg["device"] = cfg.get("device") or imported("mmcv.device").get_device()
-        text = opening.public(cfg).pretty_text
+        text = environment.public(cfg).pretty_text
         return {"env_info": info, "seed": cfg["seed"], f"{self.name}_version": self.version, "config": text}
 
     def model(self, cfg: Any) -> Any:

@@ -6,6 +6,7 @@ On the CPU a wrapper only unpacks containers and passes ``train_step`` and ``val
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data.dataloader import default_collate
 
 from etude.dialects.openmm.registries.registry_v1 import Registry
-from etude.dialects.openmm.wrappers import add_registry, is_wrapper
+from etude.dialects.openmm.state import add_registry, is_wrapper
 
 MODULE_WRAPPERS = Registry("module wrapper", scope="mmcv")
 add_registry(MODULE_WRAPPERS)
@@ -43,29 +44,15 @@ class DataContainer:
     def __len__(self) -> int:
         return len(self._data)
 
-    @property
-    def data(self) -> Any:
-        return self._data
+    data: Any = property(attrgetter("_data"))
+    cpu_only: bool = property(attrgetter("_cpu_only"))  # type: ignore[assignment]
+    stack: bool = property(attrgetter("_stack"))  # type: ignore[assignment]
+    padding_value: float = property(attrgetter("_padding_value"))  # type: ignore[assignment]
+    pad_dims: int | None = property(attrgetter("_pad_dims"))  # type: ignore[assignment]
 
     @property
     def datatype(self) -> Any:
         return self.data.type() if isinstance(self.data, Tensor) else type(self.data)
-
-    @property
-    def cpu_only(self) -> bool:
-        return self._cpu_only
-
-    @property
-    def stack(self) -> bool:
-        return self._stack
-
-    @property
-    def padding_value(self) -> float:
-        return self._padding_value
-
-    @property
-    def pad_dims(self) -> int | None:
-        return self._pad_dims
 
     def size(self, *args: Any) -> Any:
         return self.data.size(*args)

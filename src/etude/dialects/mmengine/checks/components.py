@@ -14,11 +14,10 @@ from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects import imports
 from etude.dialects.mmengine.projects import registered_by, scope_of
-from etude.dialects.openmm.checks.hook_methods import report_methods
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.source_coverage import reads_all
-from etude.dialects.openmm.checks.typos import Words
+from etude.dialects.openmm.checks.typos import Words, report_methods
 from etude.dialects.openmm.project_names import owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by, missing_name
 from etude.errors import is_slip, nearest, suggest

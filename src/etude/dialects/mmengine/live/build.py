@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import tempfile
@@ -170,3 +171,19 @@ def _shorten(cfg: Any, plan: Plan, extras: Mapping[str, Any]) -> None:
     length = {"max_iters": limit or 2} if "max_iters" in (cfg.get("train_cfg") or {}) else {"max_epochs": 1}
     cfg.train_cfg.update(length)
     cfg.default_hooks = {**(cfg.get("default_hooks") or {}), "checkpoint": None}
+
+
+def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> Mapping[str, Any]:
+    """The metrics on the test data, or on what validation would see in its place: no hook then keeps a best file."""
+    source = dict(plan.source)
+    if split == "val":
+        fp16 = bool((source.get("val_cfg") or {}).get("fp16", False))
+        source |= {
+            "test_dataloader": source["val_dataloader"],
+            "test_evaluator": source["val_evaluator"],
+            "test_cfg": {"fp16": fp16},
+        }
+    source |= {"load_from": checkpoint, "resume": False}
+    run = build(dataclasses.replace(plan, source=source), options)
+    runner: Any = run.runner
+    return runner.test()  # type: ignore[no-any-return]

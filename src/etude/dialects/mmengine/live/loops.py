@@ -6,6 +6,7 @@ import bisect
 import logging
 from abc import ABCMeta, abstractmethod
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from etude.core.loop import evaluate, train_step
 from etude.core.run import Run
 from etude.data.resume import Snapshot
-from etude.dialects.mmengine.live.amp import autocast
+from etude.dialects.mmengine.live.device import autocast
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.passes import Passes, ValLosses, _InfiniteDataloaderIterator, seed_for_workers
 from etude.errors import Stopped
@@ -91,15 +92,11 @@ class _TrainLoop(BaseLoop):
     def _epoch(self, value: int) -> None:
         self.core.epoch = value
 
-    @property
-    def epoch(self) -> int:
-        """Epochs that are finished."""
-        return self.core.epoch
-
-    @property
-    def iter(self) -> int:
-        """Iterations that are finished."""
-        return self.core.step
+    #: Epochs and iterations that are finished; hooks ask for them several times in every iteration.
+    epoch: int = property(attrgetter("core.epoch"))  # type: ignore[assignment]
+    iter: int = property(attrgetter("core.step"))  # type: ignore[assignment]
+    max_epochs: int = property(attrgetter("_max_epochs"))  # type: ignore[assignment]
+    max_iters: int = property(attrgetter("_max_iters"))  # type: ignore[assignment]
 
     @property
     def stopping(self) -> bool:
@@ -198,14 +195,6 @@ class EpochBasedTrainLoop(_TrainLoop):
         assert self._max_epochs == max_epochs, f"`max_epochs` should be a integer number, but get {max_epochs}"
         self._max_iters = self._max_epochs * len(self.dataloader)
 
-    @property
-    def max_epochs(self) -> int:
-        return self._max_epochs
-
-    @property
-    def max_iters(self) -> int:
-        return self._max_iters
-
     def run(self) -> Any:
         self.runner.call_hook("before_train")
         self._tell_if_over(self._epoch, self._max_epochs)
@@ -263,14 +252,6 @@ class IterBasedTrainLoop(_TrainLoop):
         assert self._max_iters == max_iters, f"`max_iters` should be a integer number, but get {max_iters}"
         self._max_epochs = 1
         self.dataloader_iterator = _InfiniteDataloaderIterator(self.dataloader, self.passes)
-
-    @property
-    def max_epochs(self) -> int:
-        return self._max_epochs
-
-    @property
-    def max_iters(self) -> int:
-        return self._max_iters
 
     def run(self) -> Any:
         run = self.core

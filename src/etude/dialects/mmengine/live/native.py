@@ -10,7 +10,7 @@ import torch
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.core.update import Step
-from etude.dialects.mmengine.live.evaluator.evaluator import Evaluator
+from etude.dialects.mmengine.live.evaluation import Evaluator
 from etude.dialects.mmengine.live.hooks.hook import acts_at
 from etude.dialects.mmengine.live.model.base_model import BaseModel
 from etude.dialects.mmengine.live.passes import ValLosses

@@ -12,7 +12,7 @@ from etude.dialects.mmengine.live.hooks.checkpoint_hook import CheckpointHook
 from etude.dialects.mmengine.live.hooks.early_stopping_hook import EarlyStoppingHook
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at
 from etude.dialects.mmengine.live.hooks.logger_hook import LoggerHook
-from etude.dialects.mmengine.live.hooks.param_scheduler_hook import ParamSchedulerHook, _schedulers
+from etude.dialects.mmengine.live.hooks.upkeep_hooks import ParamSchedulerHook, _schedulers
 from etude.dialects.mmengine.live.projects.hooks import SimSiamHook
 from etude.dialects.mmengine.live.runner.hooking import Acting, _after_iter, _before_iter, _plain
 from etude.dialects.openmm.priority import get_priority

@@ -14,7 +14,7 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects import imports
 from etude.dialects.openmm.project_names import owner_of, remedy
 from etude.dialects.openmm.reading.imported import imported_by
-from etude.dialects.openmm.registries.registered import registered_by_hand
+from etude.dialects.openmm.registries.registry_base import registered_by_hand
 from etude.errors import Finding, is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.plan import Place, Spec

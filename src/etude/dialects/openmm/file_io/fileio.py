@@ -16,68 +16,13 @@ from etude.dialects.openmm.file_io import pickles
 from etude.dialects.openmm.file_io.storage import (
     BaseStorageBackend,
     HardDiskBackend,
-    HTTPBackend,
-    LmdbBackend,
-    LocalBackend,
-    MemcachedBackend,
-    PetrelBackend,
-    _get_file_backend,
     _listed,
     _parse_uri_prefix,
     add_backend,
-    backend_instances,
     backends,
     get_file_backend,
     prefix_to_backends,
-    register_backend,
 )
-
-__all__ = [
-    "BaseFileHandler",
-    "BaseStorageBackend",
-    "FileClient",
-    "HTTPBackend",
-    "HardDiskBackend",
-    "JsonHandler",
-    "LmdbBackend",
-    "LocalBackend",
-    "MemcachedBackend",
-    "PetrelBackend",
-    "PickleHandler",
-    "YamlHandler",
-    "_get_file_backend",
-    "_parse_uri_prefix",
-    "backend_instances",
-    "backends",
-    "copy_if_symlink_fails",
-    "copyfile",
-    "copyfile_from_local",
-    "copyfile_to_local",
-    "copytree",
-    "copytree_from_local",
-    "copytree_to_local",
-    "dict_from_file",
-    "dump",
-    "exists",
-    "file_handlers",
-    "get",
-    "get_file_backend",
-    "get_local_path",
-    "get_text",
-    "isdir",
-    "isfile",
-    "join_path",
-    "list_dir_or_file",
-    "list_from_file",
-    "load",
-    "prefix_to_backends",
-    "put",
-    "put_text",
-    "register_backend",
-    "register_handler",
-    "remove",
-    "rmtree",
-]  # fmt: skip
 
 
 class BaseFileHandler:
@@ -320,37 +265,30 @@ class FileClient:
         return getattr(self.client, name)
 
 
-def _by_backend(method: str) -> Callable[..., Any]:
+def _by_backend(method: str, place: int = 0) -> Callable[..., Any]:
+    """Make the function that calls ``method`` of the backend which its argument number ``place`` asks for."""
+
     def call(*args: Any, backend_args: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        uri = args[0] if args else next(iter(kwargs.values()))
+        uri = [*args, *kwargs.values()][place]
         return getattr(get_file_backend(uri, backend_args=backend_args), method)(*args, **kwargs)
 
     call.__name__, call.__doc__ = method, f"``{method}`` of the backend that the address asks for."
     return call
 
 
-def _writer(method: str) -> Callable[..., Any]:
-    def call(*args: Any, backend_args: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-        uri = [*args, *kwargs.values()][1]
-        return getattr(get_file_backend(uri, backend_args=backend_args), method)(*args, **kwargs)
-
-    call.__name__, call.__doc__ = method, f"``{method}`` of the backend that the address asks for."
-    return call
-
-
-get, get_text, exists, isdir, isfile, join_path = (
-    _by_backend(name) for name in ("get", "get_text", "exists", "isdir", "isfile", "join_path")
+get, get_text, exists, isdir, isfile, join_path = map(
+    _by_backend, ("get", "get_text", "exists", "isdir", "isfile", "join_path")
 )
-put, put_text = _writer("put"), _writer("put_text")
-get_local_path, list_dir_or_file, remove, rmtree = (
-    _by_backend(name) for name in ("get_local_path", "list_dir_or_file", "remove", "rmtree")
+get_local_path, list_dir_or_file, remove, rmtree = map(
+    _by_backend, ("get_local_path", "list_dir_or_file", "remove", "rmtree")
 )
-copyfile, copytree, copy_if_symlink_fails = (
-    _by_backend(name) for name in ("copyfile", "copytree", "copy_if_symlink_fails")
+copyfile, copytree, copyfile_to_local, copytree_to_local = map(
+    _by_backend, ("copyfile", "copytree", "copyfile_to_local", "copytree_to_local")
 )
-copyfile_from_local, copytree_from_local = _writer("copyfile_from_local"), _writer("copytree_from_local")
-generate_presigned_url = _by_backend("generate_presigned_url")
-copyfile_to_local, copytree_to_local = _by_backend("copyfile_to_local"), _by_backend("copytree_to_local")
+copy_if_symlink_fails, generate_presigned_url = map(_by_backend, ("copy_if_symlink_fails", "generate_presigned_url"))
+# These are called with what is written first, and where to second.
+put, put_text = _by_backend("put", 1), _by_backend("put_text", 1)
+copyfile_from_local, copytree_from_local = _by_backend("copyfile_from_local", 1), _by_backend("copytree_from_local", 1)
 
 
 def _args(file_client_args: Any, backend_args: Any) -> Any:

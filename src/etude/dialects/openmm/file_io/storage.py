@@ -156,19 +156,6 @@ class HTTPBackend(BaseStorageBackend):
             yield path
 
 
-class _Foreign(BaseStorageBackend):
-    """A store that is out of scope: its name can be imported, but nothing can be read from it."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise OutOfScope(f"{self.name} is out of Étude's scope; copy the files to a disk")
-
-    def get(self, filepath: Any) -> Any:
-        raise NotImplementedError
-
-    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
-        raise NotImplementedError
-
-
 class PetrelBackend(BaseStorageBackend):
     """Files of an object store, read only, by the package ``petrel_client``."""
 
@@ -195,8 +182,17 @@ class PetrelBackend(BaseStorageBackend):
         return "/".join([str(filepath).rstrip("/"), *(str(part).strip("/") for part in filepaths)])
 
 
-class MemcachedBackend(_Foreign):
-    """A server that keeps files in memory."""
+class MemcachedBackend(BaseStorageBackend):
+    """A server that keeps files in memory: its name can be imported, but nothing can be read from it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise OutOfScope(f"{self.name} is out of Étude's scope; copy the files to a disk")
+
+    def get(self, filepath: Any) -> Any:
+        raise NotImplementedError
+
+    def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+        raise NotImplementedError
 
 
 class LmdbBackend(BaseStorageBackend):

@@ -1,4 +1,4 @@
-"""mmcv 1.x's modules that initialise themselves from an ``init_cfg``."""
+"""mmcv 1.x's weight initialisation: the registry, and modules that initialise themselves from an ``init_cfg``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import nn
 
-from etude.dialects.openmm.init.init_v1 import initialize
+from etude.dialects.openmm.init import rules
 from etude.dialects.openmm.init.notes import notes_of
-from etude.dialects.openmm.init.rules import update_init_info
+from etude.dialects.openmm.init.rules import PretrainedRule, apply_init_cfg, update_init_info
 from etude.dialects.openmm.logging_v1 import get_logger, logger_initialized, print_log
+from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 
 
 class BaseModule(nn.Module):
@@ -76,3 +77,26 @@ class ModuleDict(BaseModule, nn.ModuleDict):
     def __init__(self, modules: Any = None, init_cfg: Any = None) -> None:
         BaseModule.__init__(self, init_cfg)
         nn.ModuleDict.__init__(self, modules)
+
+
+INITIALIZERS = Registry("initializer", scope="mmcv")
+for _rule in (
+    rules.ConstantInit, rules.XavierInit, rules.NormalInit, rules.TruncNormalInit, rules.UniformInit, rules.KaimingInit,
+    rules.Caffe2XavierInit,
+):  # fmt: skip
+    INITIALIZERS.register_module(name=_rule.__name__.removesuffix("Init"), module=_rule)
+
+
+@INITIALIZERS.register_module(name="Pretrained")
+class PretrainedInit(PretrainedRule):
+    """Weights from a checkpoint, or from the part of it below ``prefix``."""
+
+    def __call__(self, module: nn.Module) -> None:
+        from etude.dialects.openmm.live import checkpoint_v1
+
+        self.load_into(module, checkpoint_v1, print_log, get_logger("mmcv"))
+
+
+def initialize(module: nn.Module, init_cfg: Any) -> None:
+    """Initialise ``module`` by a rule or a list of rules: ``dict(type='Constant', layer='Conv2d', val=1)``."""
+    apply_init_cfg(module, init_cfg, lambda rule: build_from_cfg(rule, INITIALIZERS))

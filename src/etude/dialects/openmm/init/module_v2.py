@@ -1,4 +1,4 @@
-"""MMEngine's modules that initialise themselves from an ``init_cfg``."""
+"""MMEngine's weight initialisation: ``initialize``, and modules that initialise themselves from an ``init_cfg``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 
 from torch import nn
 
-from etude.dialects.openmm.init.init_v2 import initialize
 from etude.dialects.openmm.init.notes import notes_of
-from etude.dialects.openmm.init.rules import update_init_info
+from etude.dialects.openmm.init.rules import PretrainedRule, apply_init_cfg, update_init_info
 from etude.dialects.openmm.logging import current_logger, print_log
-from etude.dialects.openmm.wrappers import is_wrapper
+from etude.dialects.openmm.registries.registry_v2 import build_from_cfg
+from etude.dialects.openmm.registries.root import WEIGHT_INITIALIZERS
+from etude.dialects.openmm.state import is_wrapper
 
 
 class BaseModule(nn.Module, metaclass=ABCMeta):
@@ -109,3 +110,20 @@ class ModuleDict(BaseModule, nn.ModuleDict):
     def __init__(self, modules: Any = None, init_cfg: Any = None) -> None:
         BaseModule.__init__(self, init_cfg)
         nn.ModuleDict.__init__(self, modules)
+
+
+class PretrainedInit(PretrainedRule):
+    """Weights from a checkpoint, or from the part of it below ``prefix``."""
+
+    def __init__(self, checkpoint: str, prefix: str | None = None, map_location: Any = "cpu") -> None:
+        super().__init__(checkpoint, prefix, map_location)
+
+    def __call__(self, module: nn.Module) -> None:
+        from etude.dialects.openmm.live import checkpoint
+
+        self.load_into(module, checkpoint, print_log, "current")
+
+
+def initialize(module: nn.Module, init_cfg: Any) -> None:
+    """Initialise ``module`` by a rule or a list of rules: ``dict(type='Constant', layer='Conv2d', val=1)``."""
+    apply_init_cfg(module, init_cfg, lambda rule: build_from_cfg(rule, WEIGHT_INITIALIZERS))

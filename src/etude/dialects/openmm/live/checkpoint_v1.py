@@ -11,8 +11,7 @@ from torch import nn
 
 from etude.dialects.openmm.live.loader import Loader, below, register_all, revised, save_atomically, state_of
 from etude.dialects.openmm.logging_v1 import _rank
-from etude.dialects.openmm.state import get_state_dict, load_fitting, weights_to_cpu
-from etude.dialects.openmm.wrappers import is_wrapper
+from etude.dialects.openmm.state import get_state_dict, is_wrapper, load_fitting, weights_to_cpu
 
 __all__ = [
     "MMCV_VERSION", "CheckpointLoader", "_load_checkpoint", "_load_checkpoint_with_prefix", "get_state_dict",

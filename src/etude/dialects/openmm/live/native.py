@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from etude.core.hook import Call, origin_of
@@ -31,45 +32,11 @@ class RunnerView:
         self.logger = logging.getLogger("etude")
 
     @property
-    def model(self) -> Any:
-        return self.run.model
-
-    @property
-    def epoch(self) -> int:
-        return self.run.epoch
-
-    @property
-    def iter(self) -> int:
-        return self.run.step
-
-    @property
-    def inner_iter(self) -> int:
-        return self.run.step_in_epoch
-
-    @property
-    def max_epochs(self) -> int | None:
-        return self.run.max_epochs
-
-    @property
-    def max_iters(self) -> int | None:
-        return self.run.total_steps
-
-    @property
     def optimizer(self) -> Any:
         return next(iter(self.run.optimizers.values()))
 
-    @property
-    def optim_wrapper(self) -> Any:
-        """The optimizer: hooks look at its ``param_groups``, which a wrapper has, too."""
-        return self.optimizer
-
-    @property
-    def outputs(self) -> Any:
-        return self.run.outputs
-
-    @property
-    def data_batch(self) -> Any:
-        return self.run.batch
+    #: Hooks look at its ``param_groups``, which a wrapper has, too.
+    optim_wrapper = optimizer
 
     @property
     def train_dataloader(self) -> Any:
@@ -85,6 +52,15 @@ class RunnerView:
         if name.startswith("__"):
             raise AttributeError(name)
         raise UserCodeError(f"a converted hook asks for runner.{name}, which is not one of {', '.join(RUNNER)}")
+
+
+#: What a view reads of the run, by the name that hooks use.
+_READ = {
+    "model": "model", "epoch": "epoch", "iter": "step", "inner_iter": "step_in_epoch", "max_epochs": "max_epochs",
+    "max_iters": "total_steps", "outputs": "outputs", "data_batch": "batch",
+}  # fmt: skip
+for _name, _own in _READ.items():
+    setattr(RunnerView, _name, property(attrgetter(f"run.{_own}")))
 
 
 class ForeignHook(EngineHook):

@@ -158,7 +158,7 @@ def base_file(name: str, path: str) -> tuple[str, str | None]:
         return os.path.join(os.path.dirname(path), name), None
     from importlib.metadata import PackageNotFoundError
 
-    from etude.dialects.openmm.utils.package import get_installed_path
+    from etude.dialects.openmm.utils.version import get_installed_path
 
     scope, _, inner = name.partition("::")
     try:

@@ -1,4 +1,4 @@
-"""The base of both registries: a tree of tables of callables."""
+"""The base of both registries: a tree of tables of callables, and what a script has put into them by hand."""
 
 from __future__ import annotations
 
@@ -94,6 +94,25 @@ class RegistryTree:
 
     def hint(self, key: str) -> str:
         return remedy(key.rpartition(".")[2], self.known())
+
+    def entry(self, kind: Any) -> Any:
+        """Return what the ``type`` of a config means: the entry of that name, or a class or function itself."""
+        if isinstance(kind, str):
+            found = self.get(kind)
+            if found is None:
+                raise ConfigKeyError(
+                    f"{kind} is not in the {self._title} registry",
+                    hint=f"{self.hint(kind)} (is the module that defines it imported, e.g. by custom_imports?)",
+                )
+            return found
+        if self._accepts(kind):
+            return kind
+        raise ConfigTypeError(f"type must be a str or valid type, but got {type(kind)}")
+
+    @property
+    def _title(self) -> str:
+        """What messages call this registry."""
+        return self._name
 
     def build(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
         """Build what ``cfg`` asks for, by this registry's build function."""
@@ -193,3 +212,33 @@ def _gives_way(taken: Any, module: Any) -> bool:
 
 def _strings(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+
+
+#: Registries whose variable is not called after their name.
+_TABLES = {
+    "parameter scheduler": "PARAM_SCHEDULERS",
+    "optimizer wrapper constructor": "OPTIM_WRAPPER_CONSTRUCTORS",
+    "strategy": "STRATEGIES",
+    "evaluator": "EVALUATOR",
+    "vis_backend": "VISBACKENDS",
+}
+
+
+def registered_by_hand() -> dict[tuple[str, str], str]:
+    """(table, name) → ``module:attr`` of everything in the registries of this process that is not Étude's own."""
+    return {
+        (_table(registry.name), name): f"{entry.__module__}:{entry.__qualname__}"
+        for registry in list(EVERY)
+        for name, entry in registry.registered.items()
+        if _is_users(entry)
+    }
+
+
+def _table(name: str) -> str:
+    """``optimizer builder`` → ``OPTIMIZER_BUILDERS``, the variable that users know it by."""
+    return _TABLES.get(name, f"{name.upper().replace(' ', '_').removesuffix('S')}S")
+
+
+def _is_users(entry: Any) -> bool:
+    module = getattr(entry, "__module__", None) or "etude."
+    return hasattr(entry, "__qualname__") and not module.startswith(("etude.", "torch."))

@@ -83,7 +83,7 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> An
     if "type" not in args:
         raise ConfigKeyError(f'`cfg` or `default_args` must contain the key "type", but got {cfg}\n{default_args}')
     with making(dict(args)):
-        made = _entry(args.pop("type"), registry)
+        made = registry.entry(args.pop("type"))
         try:
             return made(**args)
         except EtudeError:
@@ -93,20 +93,6 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> An
             if named is error:
                 raise
             raise named from error
-
-
-def _entry(kind: Any, registry: Registry) -> Any:
-    if isinstance(kind, str):
-        found = registry.get(kind)
-        if found is None:
-            raise ConfigKeyError(
-                f"{kind} is not in the {registry.name} registry",
-                hint=f"{registry.hint(kind)} (is the module that defines it imported, e.g. by custom_imports?)",
-            )
-        return found
-    if inspect.isclass(kind) or inspect.isfunction(kind):
-        return kind
-    raise ConfigTypeError(f"type must be a str or valid type, but got {type(kind)}")
 
 
 def _named(error: Exception, made: Any) -> Exception:

@@ -14,9 +14,8 @@ from etude.dialects.config_errors import making
 from etude.dialects.openmm.config.external import MODULE2PACKAGE
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.logging import print_log
-from etude.dialects.openmm.registries.managers import ManagerMixin
+from etude.dialects.openmm.registries.managers import DefaultScope, ManagerMixin, init_default_scope
 from etude.dialects.openmm.registries.registry_base import RegistryTree
-from etude.dialects.openmm.registries.scope import DefaultScope, init_default_scope
 from etude.dialects.openmm.utils.misc import get_object_from_string
 from etude.errors import OutOfScope
 
@@ -41,6 +40,10 @@ class Registry(RegistryTree):
 
     def _default_build(self) -> Callable[..., Any]:
         return build_from_cfg
+
+    @property
+    def _title(self) -> str:
+        return f"{self.scope}::{self.name}"
 
     @property
     def module_dict(self) -> dict[str, Any]:
@@ -161,7 +164,7 @@ def build_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> An
     args = _arguments(cfg, registry, default_args)
     scope = args.pop("_scope_", None)
     with registry.switch_scope_and_registry(scope) as found_in, making(dict(args)):
-        made = _entry(args.pop("type"), found_in)
+        made = found_in.entry(args.pop("type"))
         if inspect.isclass(made) and issubclass(made, ManagerMixin):
             return made.get_instance(**args)
         return made(**args)
@@ -180,20 +183,6 @@ def _arguments(cfg: Any, registry: Any, default_args: Any) -> MutableMapping[str
     if "type" not in given and "type" not in (defaults or {}):
         raise ConfigKeyError(f'`cfg` or `default_args` must contain the key "type", but got {cfg}\n{default_args}')
     return {**(defaults or {}), **given}
-
-
-def _entry(kind: Any, registry: Registry) -> Any:
-    if isinstance(kind, str):
-        found = registry.get(kind)
-        if found is None:
-            raise ConfigKeyError(
-                f"{kind} is not in the {registry.scope}::{registry.name} registry",
-                hint=f"{registry.hint(kind)} (is the module that defines it imported, e.g. by custom_imports?)",
-            )
-        return found
-    if callable(kind):
-        return kind
-    raise ConfigTypeError(f"type must be a str or valid type, but got {type(kind)}")
 
 
 def plain(cfg: Any) -> Mapping[str, Any] | None:

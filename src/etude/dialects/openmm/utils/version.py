@@ -1,10 +1,12 @@
-"""Version numbers that can be compared, and the commit of a working copy."""
+"""Version numbers that can be compared, the commit of a working copy, and installed packages."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
+from importlib import metadata
 
 _PARTS = re.compile(
     r"v?(?P<release>\d+(?:\.\d+)*)(?:[-_.]?(?P<pre>alpha|beta|preview|pre|a|b|c|rc)[-_.]?(?P<pre_n>\d*))?"
@@ -64,3 +66,46 @@ def _minimal_ext_cmd(cmd: list[str]) -> bytes:
     environment = {name: os.environ[name] for name in ("SYSTEMROOT", "PATH", "HOME") if name in os.environ}
     environment.update(LANGUAGE="C", LANG="C", LC_ALL="C")
     return subprocess.run(cmd, capture_output=True, env=environment, check=False).stdout
+
+
+def is_installed(package: str) -> bool:
+    """Return whether ``package`` (a distribution or an import name) is there."""
+    try:
+        metadata.distribution(package)
+    except metadata.PackageNotFoundError:
+        try:
+            return importlib.util.find_spec(package) is not None
+        except (ImportError, ValueError):
+            return False
+    return True
+
+
+def get_installed_path(package: str) -> str:
+    """The folder of an installed package."""
+    spec = importlib.util.find_spec(package)
+    if spec is not None and spec.submodule_search_locations:
+        return str(next(iter(spec.submodule_search_locations)))
+    try:
+        found = metadata.distribution(package)
+    except metadata.PackageNotFoundError as error:
+        raise metadata.PackageNotFoundError(package) from error
+    top = (found.read_text("top_level.txt") or package).split()[0]
+    return os.path.join(str(found.locate_file("")), top)
+
+
+def package2module(package: str) -> str:
+    """The import name of a distribution."""
+    text = metadata.distribution(package).read_text("top_level.txt")
+    if not text:
+        raise ValueError(f"can not infer the module name of {package}")
+    return text.split()[0]
+
+
+def call_command(cmd: list[str]) -> None:
+    subprocess.check_call(cmd)
+
+
+def install_package(package: str) -> None:
+    """Étude installs nothing by itself; a package that is missing is named."""
+    if not is_installed(package):
+        raise RuntimeError(f"the package {package!r} is not installed: pip install {package}")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
+from etude.dialects.mmcv1 import names
+from etude.dialects.openmm.init.module_v1 import Sequential
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
+from etude.registry import resolve
 
 CONV_LAYERS = Registry("conv layer", scope="mmcv")
 NORM_LAYERS = Registry("norm layer", scope="mmcv")
@@ -72,3 +77,35 @@ class LayerModels:
 def models_of(module: str) -> LayerModels:
     """Return what ``MODELS`` means in ``module`` of mmcv 2.x."""
     return LayerModels(_FAMILIES.get(module.rpartition(".")[2], (PLUGIN_LAYERS,)))
+
+
+#: Where mmcv 1.x keeps what 2.x takes from MMEngine.
+_HOMES = tuple(names.MODULES[module] for module in ("mmcv.utils", "mmcv.runner", "mmcv.cnn", "mmcv"))
+
+
+class EngineView(ModuleType):
+    """``mmengine`` or a submodule of it, as ``importer`` sees it: names of mmcv 1.x first, then MMEngine's own."""
+
+    def __init__(self, name: str, importer: str) -> None:
+        super().__init__(name)
+        self._importer = importer
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name == "MODELS":
+            return models_of(self._importer)
+        target = next((home[name] for home in _HOMES if name in home), None)
+        if target is not None:
+            return resolve(target)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def build_model_from_cfg(cfg: Any, registry: Registry, default_args: Any = None) -> Any:
+    """A model, or a list of them one after another."""
+    if isinstance(cfg, list):
+        return Sequential(*[build_from_cfg(one, registry, default_args) for one in cfg])
+    return build_from_cfg(cfg, registry, default_args)
+
+
+MODELS = Registry("model", build_func=build_model_from_cfg, scope="mmcv")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from etude.dialects.mmcv1.live.overlay import registries
-from etude.dialects.mmcv1.overlay.layers import REGISTRIES
+from etude.dialects.mmcv1.overlay import REGISTRIES
 from etude.dialects.openmm.utils.misc import deprecated_api_warning
 
 _TRANSFORMERS = (

@@ -13,7 +13,6 @@ from etude.dialects.mmcv1 import tracking
 from etude.dialects.mmcv1.live.projects import data, models, train
 from etude.dialects.mmcv1.live.runner.wiring import Wired
 from etude.dialects.mmcv1.live.utils import environment
-from etude.dialects.mmcv1.live.utils import start_log as opening
 
 
 @dataclass
@@ -32,10 +31,10 @@ class StandIns:
 
     def open(self, logger: logging.Logger, cfg: Any, distributed: bool, *, deterministic: bool) -> dict[str, Any]:
         """Log what the script logs before it builds anything, set the seed, and return a run's ``meta`` of that."""
-        info = opening.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
-        opening.seed_all(logger, cfg, deterministic=deterministic or bool(cfg.get("deterministic")))
+        info = environment.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
+        environment.seed_all(logger, cfg, deterministic=deterministic or bool(cfg.get("deterministic")))
         cfg["device"] = cfg.get("device") or train.auto_select_device()
-        text = opening.public(cfg).pretty_text
+        text = environment.public(cfg).pretty_text
         return {"env_info": info, "seed": cfg["seed"], f"{self.name}_version": self.version, "config": text}
 
     def model(self, cfg: Any) -> Any:

@@ -23,7 +23,7 @@ from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
-from etude.dialects.mmcv1.live.utils.seeding import init_random_seed
+from etude.dialects.mmcv1.live.utils.environment import init_random_seed
 from etude.dialects.mmcv1.tracking import trains_a_part
 from etude.dialects.openmm.logging_v1 import get_logger
 

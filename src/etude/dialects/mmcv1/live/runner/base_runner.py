@@ -22,7 +22,14 @@ from torch.optim import Optimizer
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.dialects.mmcv1 import files
-from etude.dialects.mmcv1.live.checks import ConfigTypeError, ConfigValueError, MissingOutput, WrongOutputs, require
+from etude.dialects.mmcv1.live.checks import (
+    ConfigTypeError,
+    ConfigValueError,
+    MissingOutput,
+    WrongOutputs,
+    explain_step_error,
+    require,
+)
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
@@ -32,7 +39,6 @@ from etude.dialects.mmcv1.live.runner.log_buffer import LogBuffer
 from etude.dialects.mmcv1.live.runner.registration import Registration
 from etude.dialects.mmcv1.live.runner.resuming import Position, Restored, Resuming
 from etude.dialects.mmcv1.live.runner.wiring import hold_back
-from etude.dialects.mmcv1.live.step_faults import explain_step_error
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
@@ -108,18 +114,6 @@ class BaseRunner(Resuming, Registration):
     # -- what hooks read -----------------------------------------------------------------------------------------
 
     @property
-    def model_name(self) -> str:
-        return self._model_name
-
-    @property
-    def rank(self) -> int:
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        return self._world_size
-
-    @property
     def _epoch(self) -> int:
         return self.engine.epoch
 
@@ -144,6 +138,9 @@ class BaseRunner(Resuming, Registration):
     inner_iter: int = property(attrgetter("_inner_iter"))  # type: ignore[assignment]
     max_epochs: int | None = property(attrgetter("_max_epochs"))  # type: ignore[assignment]
     max_iters: int | None = property(attrgetter("_max_iters"))  # type: ignore[assignment]
+    model_name: str = property(attrgetter("_model_name"))  # type: ignore[assignment]
+    rank: int = property(attrgetter("_rank"))  # type: ignore[assignment]
+    world_size: int = property(attrgetter("_world_size"))  # type: ignore[assignment]
 
     @property
     def known_meta(self) -> dict[str, Any]:

@@ -1,20 +1,27 @@
-"""Versions and settings of the process that train scripts ask for."""
+"""Versions, seeds and settings of the process, and what train scripts log about them before anything is built."""
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
+import random
 import time
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
+import torch.distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils.data import DataLoader
 
+from etude.config.dump import redact
+from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.openmm import torch_utils
+from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION
 
 __all__ = [
@@ -62,3 +69,63 @@ def setup_multi_processes(cfg: Any) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         if name not in os.environ and workers > 1:
             os.environ[name] = "1"
+
+
+def set_random_seed(seed: int, deterministic: bool = False, use_rank_shift: bool = False) -> None:
+    """Seed Python's, numpy's and torch's generators; ``deterministic`` makes cuDNN repeatable too."""
+    if use_rank_shift:
+        seed += get_dist_info()[0]
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+    os.environ["PYTHONHASHSEED"] = str(seed)  # for processes that start later
+    _deterministic(deterministic)
+
+
+def _deterministic(deterministic: bool) -> None:
+    if deterministic:
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+
+
+def init_random_seed(seed: int | None = None, device: str = "cuda") -> int:
+    """``seed``, or a random one that all ranks agree on."""
+    if seed is not None:
+        return seed
+    rank, world_size = get_dist_info()
+    drawn = int(np.random.randint(2**31))
+    if world_size == 1:
+        return drawn
+    shared = torch.tensor(drawn if rank == 0 else 0, dtype=torch.int32)
+    if torch.cuda.is_available():
+        shared = shared.to("cuda")
+    dist.broadcast(shared, src=0)
+    return int(shared.item())
+
+
+_DASHES = "-" * 60 + "\n"
+
+
+def say_environment(logger: logging.Logger, cfg: Any, *, project: tuple[str, str], distributed: bool) -> str:
+    """Log versions and config as the scripts do; the versions as one text. ``project`` is a name and its version."""
+    name, version = project
+    info = "\n".join(f"{key}: {value}" for key, value in {**collect_env(), name: version}.items())
+    logger.info(f"Environment info:\n{_DASHES}{info}\n{_DASHES}")
+    logger.info(f"Distributed training: {distributed}")
+    logger.info(f"Config:\n{public(cfg).pretty_text}")
+    return info
+
+
+def seed_all(logger: logging.Logger, cfg: Any, *, deterministic: bool) -> None:
+    """Seed every generator, and let the config say with what; each rank in its own way with ``diff_seed``."""
+    seed = init_random_seed(cfg.get("seed")) + (get_dist_info()[0] if cfg.get("diff_seed") else 0)
+    logger.info(f"Set random seed to {seed}, deterministic: {deterministic}")
+    set_random_seed(seed, deterministic=deterministic)
+    cfg["seed"] = seed
+
+
+def public(cfg: Any) -> Any:
+    """The config as it may be written down: values of keys that are called like secrets are hidden."""
+    return Config(redact(cfg._cfg_dict.to_dict()), filename=cfg.filename)

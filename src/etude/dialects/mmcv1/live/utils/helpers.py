@@ -16,7 +16,7 @@ from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _Av
 from torch.utils.data import DataLoader
 
 from etude.dialects.mmcv1.live.utils.dist import allreduce_grads
-from etude.dialects.mmcv1.live.utils.seeding import init_random_seed
+from etude.dialects.mmcv1.live.utils.environment import init_random_seed
 
 __all__ = [
     "IS_IPU_AVAILABLE", "IS_MLU_AVAILABLE", "IS_MPS_AVAILABLE", "IS_NPU_AVAILABLE", "PoolDataLoader",

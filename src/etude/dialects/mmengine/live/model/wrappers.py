@@ -14,7 +14,7 @@ from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.model.utils import detect_anomalous_params
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.registry import MODEL_WRAPPERS
-from etude.dialects.openmm.wrappers import add_wrapper, is_wrapper
+from etude.dialects.openmm.state import add_wrapper, is_wrapper
 
 
 class MMDistributedDataParallel(DistributedDataParallel):

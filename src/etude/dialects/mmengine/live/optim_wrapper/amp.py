@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from etude.dialects.mmengine.live.amp import autocast, default_device
+from etude.dialects.mmengine.live.device import autocast, default_device
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.errors import OutOfScope
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from etude.dialects.mmengine.live.param_scheduler import onecycle, plateau, rules
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
-from etude.dialects.mmengine.live.param_scheduler.onecycle import OneCycleParamScheduler
-from etude.dialects.mmengine.live.param_scheduler.plateau import ReduceOnPlateauParamScheduler
-from etude.dialects.mmengine.live.param_scheduler.rules import (
-    ConstantParamScheduler,
-    CosineAnnealingParamScheduler,
-    CosineRestartParamScheduler,
-    ExponentialParamScheduler,
-    LinearParamScheduler,
-    MultiStepParamScheduler,
-    PolyParamScheduler,
-    StepParamScheduler,
-)
+
+#: The curves that ``<name>LR`` and ``<name>Momentum`` follow, and the words for each.
+_CURVES: dict[str, tuple[type[_ParamScheduler], str]] = {
+    "Constant": (rules.ConstantParamScheduler, "a constant factor, for a window"),
+    "CosineAnnealing": (rules.CosineAnnealingParamScheduler, "a cosine"),
+    "CosineRestart": (rules.CosineRestartParamScheduler, "cosines with restarts"),
+    "Exponential": (rules.ExponentialParamScheduler, "a constant ratio"),
+    "Linear": (rules.LinearParamScheduler, "a straight line"),
+    "MultiStep": (rules.MultiStepParamScheduler, "milestones"),
+    "OneCycle": (onecycle.OneCycleParamScheduler, "one cycle"),
+    "Poly": (rules.PolyParamScheduler, "a polynomial"),
+    "ReduceOnPlateau": (plateau.ReduceOnPlateauParamScheduler, "the metrics of the validations"),
+    "Step": (rules.StepParamScheduler, "steps of equal length"),
+}
 
 
 class LRSchedulerMixin(_ParamScheduler):
@@ -24,46 +27,6 @@ class LRSchedulerMixin(_ParamScheduler):
 
     def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(optimizer, "lr", *args, **kwargs)
-
-
-class ConstantLR(LRSchedulerMixin, ConstantParamScheduler):
-    """The learning rate by factor times the learning rate, for a window."""
-
-
-class CosineAnnealingLR(LRSchedulerMixin, CosineAnnealingParamScheduler):
-    """The learning rate by a cosine."""
-
-
-class CosineRestartLR(LRSchedulerMixin, CosineRestartParamScheduler):
-    """The learning rate by cosines with restarts."""
-
-
-class ExponentialLR(LRSchedulerMixin, ExponentialParamScheduler):
-    """The learning rate by a constant ratio."""
-
-
-class LinearLR(LRSchedulerMixin, LinearParamScheduler):
-    """The learning rate by a straight line."""
-
-
-class MultiStepLR(LRSchedulerMixin, MultiStepParamScheduler):
-    """The learning rate by milestones."""
-
-
-class OneCycleLR(LRSchedulerMixin, OneCycleParamScheduler):
-    """The learning rate by one cycle."""
-
-
-class PolyLR(LRSchedulerMixin, PolyParamScheduler):
-    """The learning rate by a polynomial."""
-
-
-class ReduceOnPlateauLR(LRSchedulerMixin, ReduceOnPlateauParamScheduler):
-    """The learning rate by the metrics of the validations."""
-
-
-class StepLR(LRSchedulerMixin, StepParamScheduler):
-    """The learning rate by steps of equal length."""
 
 
 class MomentumSchedulerMixin(_ParamScheduler):
@@ -85,51 +48,22 @@ class MomentumSchedulerMixin(_ParamScheduler):
                 group["betas"] = (group["momentum"], group["betas"][1])
 
 
-class ConstantMomentum(MomentumSchedulerMixin, ConstantParamScheduler):
-    """The momentum by factor times the momentum, for a window."""
-
-
-class CosineAnnealingMomentum(MomentumSchedulerMixin, CosineAnnealingParamScheduler):
-    """The momentum by a cosine."""
-
-
-class CosineRestartMomentum(MomentumSchedulerMixin, CosineRestartParamScheduler):
-    """The momentum by cosines with restarts."""
-
-
-class ExponentialMomentum(MomentumSchedulerMixin, ExponentialParamScheduler):
-    """The momentum by a constant ratio."""
-
-
-class LinearMomentum(MomentumSchedulerMixin, LinearParamScheduler):
-    """The momentum by a straight line."""
-
-
-class MultiStepMomentum(MomentumSchedulerMixin, MultiStepParamScheduler):
-    """The momentum by milestones."""
-
-
-class PolyMomentum(MomentumSchedulerMixin, PolyParamScheduler):
-    """The momentum by a polynomial."""
-
-
-class ReduceOnPlateauMomentum(MomentumSchedulerMixin, ReduceOnPlateauParamScheduler):
-    """The momentum by the metrics of the validations."""
-
-
-class StepMomentum(MomentumSchedulerMixin, StepParamScheduler):
-    """The momentum by steps of equal length."""
-
-
-class WeightDecaySchedulerMixin(_ParamScheduler):
-    """Fixes the entry to ``weight_decay``."""
+class CosineAnnealingWeightDecay(rules.CosineAnnealingParamScheduler):
+    """MMPretrain's; groups that start without a decay (biases, norms) stay without."""
 
     def __init__(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(optimizer, "weight_decay", *args, **kwargs)
 
-
-class CosineAnnealingWeightDecay(WeightDecaySchedulerMixin, CosineAnnealingParamScheduler):
-    """MMPretrain's; groups that start without a decay (biases, norms) stay without."""
-
     def _next(self, value: float, base: float) -> float:
         return 0.0 if base == 0 else super()._next(value, base)
+
+
+def _on(mixin: type[_ParamScheduler], name: str, curve: type[_ParamScheduler], doc: str) -> None:
+    """Add the class ``name``: ``curve`` on the entry that ``mixin`` fixes."""
+    globals()[name] = type(name, (mixin, curve), {"__module__": __name__, "__doc__": doc})
+
+
+for _name, (_curve, _words) in _CURVES.items():
+    _on(LRSchedulerMixin, f"{_name}LR", _curve, f"The learning rate by {_words}.")
+    if _name != "OneCycle":  # MMEngine has that one for the learning rate alone
+        _on(MomentumSchedulerMixin, f"{_name}Momentum", _curve, f"The momentum by {_words}.")

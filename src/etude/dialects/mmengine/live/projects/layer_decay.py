@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from etude.dialects.mmengine.live.optim_build.constructor import NORMS, DefaultOptimWrapperConstructor
+from etude.dialects.mmengine.live.optim_wrapper.constructor import NORMS, DefaultOptimWrapperConstructor
 
 Depth = Callable[[str], tuple[int, int]]
 

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from etude.dialects.mmengine.live import registry
 from etude.dialects.mmengine.live.model.base_model import BaseModel as EngineBaseModel
 from etude.dialects.mmengine.live.model.preprocessor import ImgDataPreprocessor
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
-from etude.dialects.mmengine.live.projects import registries
-from etude.dialects.openmm.registries import scope
+from etude.dialects.openmm.registries import managers
 
 
 class BaseModel(EngineBaseModel):
@@ -32,7 +32,7 @@ class BaseModel(EngineBaseModel):
     ) -> None:
         if pretrained is not None:
             init_cfg = {"type": "Pretrained", "checkpoint": pretrained}
-        models = registries.mmselfsup.MODELS
+        models = registry.mmselfsup.MODELS
         if data_preprocessor is None:
             data_preprocessor = {}
         if isinstance(data_preprocessor, dict):
@@ -97,4 +97,4 @@ def get_model(model: nn.Module) -> Any:
 def register_all_modules(init_default_scope: bool = True) -> None:
     """Make ``mmselfsup`` the default scope. Its parts need no registering: they are found by name."""
     if init_default_scope:
-        scope.init_default_scope("mmselfsup")
+        managers.init_default_scope("mmselfsup")

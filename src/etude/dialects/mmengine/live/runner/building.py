@@ -10,15 +10,15 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from etude.dialects.mmengine.live.amp import default_device
-from etude.dialects.mmengine.live.evaluator.evaluator import Evaluator
+from etude.dialects.mmengine.live.device import default_device
+from etude.dialects.mmengine.live.evaluation import Evaluator
 from etude.dialects.mmengine.live.logging.log_processor import LogProcessor
 from etude.dialects.mmengine.live.logging.logger import MMLogger
 from etude.dialects.mmengine.live.logging.message_hub import MessageHub
 from etude.dialects.mmengine.live.loops import BaseLoop, EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 from etude.dialects.mmengine.live.model.utils import convert_sync_batchnorm, revert_sync_batchnorm
 from etude.dialects.mmengine.live.model.wrappers import MMDistributedDataParallel, is_model_wrapper
-from etude.dialects.mmengine.live.optim_build.constructor import build_optim_wrapper
+from etude.dialects.mmengine.live.optim_wrapper.constructor import build_optim_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
@@ -54,21 +54,21 @@ class Building(Views):
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **kwargs: Any) -> MMLogger:
         """The log of this run, ``<log_dir>/<timestamp>.log`` unless asked otherwise."""
-        log_file = log_file or os.path.join(self._log_dir, f"{self.timestamp}.log")
-        options = {"name": self._experiment_name, "file_mode": "a", **kwargs}
+        log_file = log_file or os.path.join(self.log_dir, f"{self.timestamp}.log")
+        options = {"name": self.experiment_name, "file_mode": "a", **kwargs}
         return MMLogger.get_instance(log_level=log_level, log_file=log_file, **options)
 
     def build_message_hub(self, message_hub: dict[str, Any] | None = None) -> MessageHub:
         """The hub of this run."""
         if not isinstance(message_hub, dict | None):
             raise TypeError(f"message_hub should be dict or None, but got {message_hub!r}")
-        return MessageHub.get_instance(**{"name": self._experiment_name, **(message_hub or {})})
+        return MessageHub.get_instance(**{"name": self.experiment_name, **(message_hub or {})})
 
     def build_visualizer(self, visualizer: Visualizer | dict[str, Any] | None = None) -> Visualizer:
         """The visualizer; by default one that writes scalars to local JSON files."""
         if isinstance(visualizer, Visualizer):
             return visualizer
-        known = {"name": self._experiment_name, "save_dir": self._log_dir}
+        known = {"name": self.experiment_name, "save_dir": self.log_dir}
         if visualizer is None:
             return Visualizer.get_instance(vis_backends=[{"type": "LocalVisBackend"}], **known)
         if not isinstance(visualizer, dict):

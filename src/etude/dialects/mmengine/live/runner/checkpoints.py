@@ -14,12 +14,12 @@ import torch
 from etude.data.resume import Snapshot
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.live import exact
-from etude.dialects.mmengine.live.amp import default_device
+from etude.dialects.mmengine.live.device import default_device
 from etude.dialects.mmengine.live.dist.collectives import gather_object
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.mmengine.live.hooks.hook import OUTDATED
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
-from etude.dialects.mmengine.live.model import whole
+from etude.dialects.mmengine.live.model import sharded
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.runner.after_run import Afterwards, scheduler_states
@@ -83,8 +83,8 @@ class Checkpoints(Afterwards):
         checkpoint = _load_checkpoint(filename, map_location=map_location, logger="current")
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)  # type: ignore[attr-defined]
         model: Any = self.model.module if is_model_wrapper(self.model) else self.model
-        if whole.is_sharded(self.model):
-            whole.load_weights(self.model, revised(state_of(checkpoint, ""), revise_keys), strict=strict)
+        if sharded.is_sharded(self.model):
+            sharded.load_weights(self.model, revised(state_of(checkpoint, ""), revise_keys), strict=strict)
         else:
             _load_checkpoint_to_model(model, checkpoint, strict, logger=self.logger, revise_keys=revise_keys)
         self._has_loaded = True
@@ -226,7 +226,7 @@ class Checkpoints(Afterwards):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         if file_client_args is not None:
             warnings.warn(OUTDATED, DeprecationWarning, stacklevel=2)
-        if not is_main_process() and not whole.is_sharded(self.model):
+        if not is_main_process() and not sharded.is_sharded(self.model):
             return
         weights = self._weights()
         optimizer = exact.on_cpu(self._optimizer_state()) if save_optimizer else None
@@ -259,24 +259,24 @@ class Checkpoints(Afterwards):
             self._newest = (path, checkpoint["meta"][exact.KEY]["id"], counters)
 
     def _weights(self) -> Any:
-        if whole.is_sharded(self.model):
-            return whole.weights_of(self.model)
+        if sharded.is_sharded(self.model):
+            return sharded.weights_of(self.model)
         return get_state_dict(self.model.module) if is_model_wrapper(self.model) else self.model.state_dict()
 
     def _optimizer_state(self) -> dict[str, Any]:
         if not isinstance(self.optim_wrapper, OptimWrapper):
             raise TypeError(f"the optim wrapper is not built yet: {self.optim_wrapper!r}")
         state: dict[str, Any] = self.optim_wrapper.state_dict()
-        if whole.is_sharded(self.model):
-            state.update(whole.optimizer_state(self.model, self.optim_wrapper.optimizer))
+        if sharded.is_sharded(self.model):
+            state.update(sharded.optimizer_state(self.model, self.optim_wrapper.optimizer))
         return state
 
     def _own_part(self, state: dict[str, Any]) -> dict[str, Any]:
         """The optimizer's state for this process; all of it unless the model is shared out."""
-        if not whole.is_sharded(self.model):
+        if not sharded.is_sharded(self.model):
             return state
         shared = {key: state[key] for key in ("state", "param_groups")}
-        return {**state, **whole.own_optimizer_state(self.model, self.optim_wrapper.optimizer, shared)}
+        return {**state, **sharded.own_optimizer_state(self.model, self.optim_wrapper.optimizer, shared)}
 
     def _point_to(self, filename: str) -> None:
         """Make ``filename`` in ``work_dir`` what an automatic resume finds."""

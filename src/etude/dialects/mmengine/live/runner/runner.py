@@ -11,7 +11,6 @@ from torch import nn
 
 from etude.core.run import Run
 from etude.dialects.mmengine.live import exact
-from etude.dialects.mmengine.live import shares as together
 from etude.dialects.mmengine.live.dist.collectives import broadcast
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
 from etude.dialects.mmengine.live.loops import BaseLoop
@@ -22,7 +21,7 @@ from etude.dialects.mmengine.live.runner.checkpoints import Checkpoints
 from etude.dialects.mmengine.live.runner.features import recompute_activations
 from etude.dialects.mmengine.live.runner.hooking import Hooking
 from etude.dialects.openmm.config.config_v2 import Config
-from etude.dialects.openmm.registries.scope import DefaultScope
+from etude.dialects.openmm.registries.managers import DefaultScope
 from etude.errors import DataError
 
 _ARGUMENTS = (
@@ -294,11 +293,11 @@ class Runner(Building, Checkpoints, Hooking):
         name = f"iter_{self.iter}.pth"
         several = self.world_size > 1 and self.core_run.stopping is not None
         if several:
-            self._shares = together.shares(self, exact.share_of(self))
+            self._shares = exact.shares(self, exact.share_of(self))
         self.save_checkpoint(self.work_dir, name, meta={"epoch": self.epoch, "iter": self.iter}, by_epoch=False)
         self._point_to(name)
         if several:
-            together.wait_for_save(self)
+            exact.wait_for_save(self)
         return name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from torch import nn
@@ -30,17 +31,23 @@ class Views:
     _train_loop: Any
     _val_loop: Any
     _test_loop: Any
-    _experiment_name: str
-    _model_name: str
-    _work_dir: str
-    _log_dir: str
-    _launcher: str
-    _distributed: bool
-    _rank: int
-    _world_size: int
-    _deterministic: bool
-    _timestamp: str
-    _seed: int | None
+    experiment_name: str
+    model_name: str
+    work_dir: str
+    log_dir: str
+    launcher: str
+    distributed: bool
+    rank: int
+    world_size: int
+    deterministic: bool
+    #: When this run started: ``20240131_120000``.
+    timestamp: str
+    seed: int | None
+    train_dataloader: Any
+    val_dataloader: Any
+    test_dataloader: Any
+    val_evaluator: Any
+    test_evaluator: Any
 
     @property
     def model(self) -> nn.Module:
@@ -50,51 +57,6 @@ class Views:
     @model.setter
     def model(self, model: nn.Module) -> None:
         self.core_run.model = model
-
-    @property
-    def experiment_name(self) -> str:
-        return self._experiment_name
-
-    @property
-    def model_name(self) -> str:
-        return self._model_name
-
-    @property
-    def work_dir(self) -> str:
-        return self._work_dir
-
-    @property
-    def log_dir(self) -> str:
-        return self._log_dir
-
-    @property
-    def launcher(self) -> str:
-        return self._launcher
-
-    @property
-    def distributed(self) -> bool:
-        return self._distributed
-
-    @property
-    def rank(self) -> int:
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        return self._world_size
-
-    @property
-    def deterministic(self) -> bool:
-        return self._deterministic
-
-    @property
-    def timestamp(self) -> str:
-        """Return when this run started: ``20240131_120000``."""
-        return self._timestamp
-
-    @property
-    def seed(self) -> int | None:
-        return self._seed
 
     @property
     def epoch(self) -> int:
@@ -151,22 +113,18 @@ class Views:
             self._test_loop = self.build_test_loop(self._test_loop)  # type: ignore[attr-defined]
         return self._test_loop
 
-    @property
-    def train_dataloader(self) -> Any:
-        return self.train_loop.dataloader
 
-    @property
-    def val_dataloader(self) -> Any:
-        return self.val_loop.dataloader
-
-    @property
-    def test_dataloader(self) -> Any:
-        return self.test_loop.dataloader
-
-    @property
-    def val_evaluator(self) -> Any:
-        return self.val_loop.evaluator
-
-    @property
-    def test_evaluator(self) -> Any:
-        return self.test_loop.evaluator
+#: What a runner only hands out, and where it is kept.
+_READERS = {
+    **{
+        name: f"_{name}"
+        for name in (
+            "experiment_name", "model_name", "work_dir", "log_dir", "launcher", "distributed", "rank", "world_size",
+            "deterministic", "timestamp", "seed",
+        )
+    },
+    **{f"{mode}_dataloader": f"{mode}_loop.dataloader" for mode in ("train", "val", "test")},
+    **{f"{mode}_evaluator": f"{mode}_loop.evaluator" for mode in ("val", "test")},
+}  # fmt: skip
+for _name, _way in _READERS.items():
+    setattr(Views, _name, property(attrgetter(_way)))

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from etude.dialects.mmengine import files
-from etude.dialects.mmengine.live.amp import default_device
-from etude.dialects.mmengine.live.model import whole
+from etude.dialects.mmengine.live.device import default_device
+from etude.dialects.mmengine.live.model import sharded
 from etude.dialects.mmengine.names import VERSION
 from etude.dialects.openmm.live.checkpoint import DEFAULT_REVISE, _load_checkpoint, load_state_dict, save_checkpoint
 from etude.dialects.openmm.live.loader import revised, state_of
 from etude.dialects.openmm.logging import print_log
-from etude.dialects.openmm.wrappers import unwrapped
+from etude.dialects.openmm.state import unwrapped
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -29,15 +29,15 @@ class Checkpoints:
 
     def model_state_dict(self) -> dict[str, Any]:
         """The weights of the model itself."""
-        if whole.is_sharded(self.model):
-            return whole.weights_of(self.model)
+        if sharded.is_sharded(self.model):
+            return sharded.weights_of(self.model)
         state: dict[str, Any] = unwrapped(self.model).state_dict()
         return state
 
     def optim_state_dict(self) -> dict[str, Any]:
         """The state of the optim wrapper; by name of several."""
-        if whole.is_sharded(self.model):
-            return whole.optimizer_state(self.model, self.optim_wrapper.optimizer)
+        if sharded.is_sharded(self.model):
+            return sharded.optimizer_state(self.model, self.optim_wrapper.optimizer)
         state: dict[str, Any] = self.optim_wrapper.state_dict()
         return state
 
@@ -52,15 +52,15 @@ class Checkpoints:
     ) -> None:
         """Weights, with their names rewritten first."""
         state = revised(dict(state_dict), revise_keys)
-        if whole.is_sharded(self.model):
-            whole.load_weights(self.model, state, strict=strict)
+        if sharded.is_sharded(self.model):
+            sharded.load_weights(self.model, state, strict=strict)
         else:
             load_state_dict(unwrapped(self.model), state, strict)
 
     def load_optim_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what :meth:`optim_state_dict` gave."""
-        if whole.is_sharded(self.model):
-            state_dict = whole.own_optimizer_state(self.model, self.optim_wrapper.optimizer, state_dict)
+        if sharded.is_sharded(self.model):
+            state_dict = sharded.own_optimizer_state(self.model, self.optim_wrapper.optimizer, state_dict)
         self.optim_wrapper.load_state_dict(state_dict)
 
     def load_scheduler_state_dict(self, state_dict: dict[str, Any] | list[Any]) -> None:
@@ -127,7 +127,7 @@ class Checkpoints:
         extra_ckpt: dict[str, Any] | None = None,
         callback: Change | None = None,
     ) -> None:
-        """Write all states; ``extra_ckpt`` is added (its ``meta`` too), ``callback`` may change the whole."""
+        """Write all states; ``extra_ckpt`` is added (its ``meta`` too), ``callback`` may change the sharded."""
         extra = dict(extra_ckpt or {})
         meta = {**extra.get("meta", {}), "time": time.strftime("%Y%m%d_%H%M%S"), "mmengine": VERSION}
         checkpoint: dict[str, Any] = {"state_dict": self.model_state_dict()}

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import StateDictType
 
 from etude.dialects.mmengine.live.model.sharded import MMFullyShardedDataParallel
 from etude.dialects.mmengine.live.registry import FUNCTIONS, MODEL_WRAPPERS
-from etude.dialects.mmengine.live.strategy.single_device import DDPStrategy
+from etude.dialects.mmengine.live.strategy.base import DDPStrategy
 
 _FORMS = {"full": StateDictType.FULL_STATE_DICT, "local": StateDictType.LOCAL_STATE_DICT}
 

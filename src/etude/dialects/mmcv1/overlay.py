@@ -18,15 +18,10 @@ from types import ModuleType
 from typing import Any
 
 from etude.dialects import ownership
+from etude.dialects.mmcv1 import names
 from etude.registry import resolve
 
-#: Modules of mmcv, with everything below them, that come from the disk.
-LAYERS = (
-    "mmcv.cnn.bricks", "mmcv.cnn.rfsearch", "mmcv.cnn.alexnet", "mmcv.cnn.resnet", "mmcv.cnn.vgg",
-    "mmcv.cnn.utils.flops_counter", "mmcv.cnn.utils.fuse_conv_bn", "mmcv.image", "mmcv.video", "mmcv.visualization",
-    "mmcv.arraymisc", "mmcv.ops", "mmcv.onnx", "mmcv.tensorrt",
-)  # fmt: skip
-_BEGINNINGS = tuple(f"{layer}." for layer in LAYERS)
+_BEGINNINGS = tuple(f"{layer}." for layer in names.FROM_DISK[""])
 #: Served module → modules of the disk whose names it has, too.
 _UNITED = {
     "mmcv": ("mmcv.image", "mmcv.video", "mmcv.visualization", "mmcv.arraymisc"),
@@ -75,14 +70,11 @@ def find_changed(module: str) -> importlib.machinery.ModuleSpec | None:
 
 
 def _spec(module: str, top: str, *, new: bool) -> importlib.machinery.ModuleSpec | None:
-    base = os.path.join(top, *module.split(".")[1:])
-    for file, folders in ((os.path.join(base, "__init__.py"), [base]), (f"{base}.py", None)):
-        if os.path.isfile(file):
-            loader = LayerLoader(module, file, new=new)
-            return importlib.util.spec_from_file_location(
-                module, file, loader=loader, submodule_search_locations=folders
-            )
-    return None
+    found = ownership.source_in(top, module)
+    if found is None:
+        return None
+    loader = LayerLoader(module, found[0], new=new)
+    return importlib.util.spec_from_file_location(module, found[0], loader=loader, submodule_search_locations=found[1])
 
 
 def _folder() -> str | None:
@@ -92,7 +84,13 @@ def _folder() -> str | None:
 
 def missing() -> Mapping[str, str]:
     """Return the names that cannot be had because no mmcv with them is on disk, each with what to do about it."""
-    return {} if _folder() is not None else resolve("etude.dialects.mmcv1.overlay.missing:names")()
+    if _folder() is not None:
+        return {}
+    found = ownership.original("mmcv")
+    lack = f"mmcv {ownership.version('mmcv')} at {found} is too old" if found else "none is on disk"
+    hint = f"mmcv's layers, images and ops come from mmcv itself, and {lack}: pip install mmcv-lite"
+    listed = [f"{module}.{name}" if module else name for module, some in names.FROM_DISK.items() for name in some]
+    return dict.fromkeys(listed, hint)
 
 
 def names_on_disk(module: str) -> Mapping[str, str]:
@@ -157,7 +155,7 @@ def _importing(module: str) -> Callable[..., Any]:
         level: int = 0,
     ) -> Any:
         if level == 0 and name.partition(".")[0] == "mmengine":
-            return resolve(f"{_LIVE}.engine_view:EngineView")(name if fromlist else "mmengine", module)
+            return resolve(f"{_LIVE}.registries:EngineView")(name if fromlist else "mmengine", module)
         return __import__(name, variables, local, fromlist or (), level)
 
     return importing

@@ -1,1 +1,0 @@
-"""Metrics, and the evaluator that asks several of them."""
