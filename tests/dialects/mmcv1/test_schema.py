@@ -116,10 +116,10 @@ def test_the_keys_that_check_knows_are_in_the_schema() -> None:
 
 def test_every_listed_name_is_in_its_registry() -> None:
     from etude.dialects.mmcv1.live import optimizers
-    from etude.dialects.mmcv1.live.hooks import all_hooks as hooks
     from etude.dialects.mmcv1.live.projects import models
     from etude.dialects.mmcv1.live.projects import train as _hooks
     from etude.dialects.mmcv1.live.runner import runners
+    from etude.dialects.mmcv1.live.runner import runners as hooks
     from etude.dialects.openmm.init.module_v1 import INITIALIZERS
 
     assert _hooks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etude.config.tree import Path, Tree
@@ -27,39 +27,21 @@ _WRITERS = {"TensorboardLoggerHook": "tensorboard", "TextLoggerHook": ""}
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     """Return the native config, and notes on it. Raises for what has no native form."""
-    return _Config(tree, lowering.lower(tree)).converted()
+    config = _Config(tree, lowering.lower(tree), LIVE)
+    return config.converted(validates=config.given.get("val") is not None)
 
 
 class _Config(Conversion):
-    def __init__(self, tree: Tree, plan: Plan) -> None:
-        super().__init__(tree, LIVE)
-        self.plan, self.given = plan, tree.values["data"]
-        self.by_epochs = plan.train.steps is None
+    def __init__(self, tree: Tree, plan: Plan, live: str) -> None:
+        super().__init__(tree, plan, live)
+        self.given = tree.values["data"]
         self.unit = "ep" if self.by_epochs else "step"
 
-    def converted(self) -> tuple[dict[str, Any], list[str]]:
-        self._look_for_the_unsaid()
-        length = {"epochs": self.plan.train.epochs} if self.by_epochs else {"steps": self.plan.train.steps}
-        config: dict[str, Any] = {
-            "name": self.plan.name,
-            "imports": [*self.modules, *self.plan.imports],
-            "model": self.component(("model",), self._target(("model",), "MODELS", "CLASSIFIERS")),
-            "data": {"train": self._data("train")},
-            "optim": self._optimizer(),
-            **self._schedule(),
-            "update": f"{LIVE}.TrainStep",
-            "train": {**length, "seed": self.plan.train.seed, "deterministic": self.plan.train.deterministic},
-            "log": self._log(),
-            "checkpoint": self._checkpoint(),
-            "hooks": self._hooks(),
-        }
-        config["train"] |= self._arithmetic()
-        if self.given.get("val") is not None:
-            self._validate(config)
-        if self.tree.get("load_from"):
-            config["init_from"] = self.tree.get("load_from")
-        self._note_the_rest()
-        return self.done(config)
+    def _own_modules(self) -> Sequence[str]:
+        return self.plan.imports
+
+    def _model(self) -> dict[str, Any]:
+        return self.component(("model",), self._target(("model",), "MODELS", "CLASSIFIERS"))
 
     def _target(self, way: Path, *tables: str) -> str:
         """Return ``module:attribute`` of what a ``type`` names: of your modules, else of what Étude serves."""
@@ -190,11 +172,7 @@ class _Config(Conversion):
 
     def _log(self) -> dict[str, Any]:
         names = [str(hook.get("type")) for hook in self.tree.get("log_config", "hooks", default=[]) or []]
-        for name in [name for name in names if name not in _WRITERS]:
-            self.notes.append(f"{name} is left out: name a writer under `log.to`")
-        writers = [_WRITERS[name] for name in names if _WRITERS.get(name)]
-        every = f"{int(self.tree.get('log_config', 'interval', default=10))}step"
-        return {"every": every, **({"to": writers} if writers else {})}
+        return self.log(names, _WRITERS, int(self.tree.get("log_config", "interval", default=10)))
 
     def _checkpoint(self) -> Any:
         best, given = self.tree.get("evaluation", "save_best"), self.tree.get("checkpoint_config")

@@ -64,9 +64,9 @@ class Mmcv1(Hosted):
         return True
 
     def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
-        from etude.dialects.mmcv1.live import measure as own
+        from etude.dialects.mmcv1.live.build import measure as own
 
-        return own.measure(plan, options, checkpoint, split)
+        return own(plan, options, checkpoint, split)
 
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.mmcv1.listing import tables

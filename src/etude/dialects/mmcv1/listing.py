@@ -1,15 +1,18 @@
-"""Lists what an mmcv 1.x config can name, by registry, for ``etude list --dialect mmcv1``. No torch."""
+"""Lists what an mmcv 1.x config can say (``keys.json``) and name, by registry, for checks and ``etude list``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from etude.dialects.mmcv1 import names
 from etude.dialects.mmcv1.projects import installed
 from etude.dialects.openmm.checks.project_sources import registered
+from etude.dialects.openmm.checks.schemas import KeyTable
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
+KEYS = KeyTable(Path(__file__).with_name("keys.json"))
 LR, MOMENTUM = "LrUpdaterHook", "MomentumUpdaterHook"
 #: Hooks that no config can name: bases, and those that are made from a key of their own.
 _UNNAMED = ("Hook", LR, MOMENTUM, "LoggerHook", "EvalHook", "DistEvalHook")

@@ -10,11 +10,11 @@ from typing import Any
 
 from etude.config.tree import Path, Tree
 from etude.dialects.mmcv1 import names
-from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
+from etude.dialects.mmcv1.listing import HOOKS, INITIALIZERS, KEYS, LR, MOMENTUM, OPTIMIZERS, RUNNERS, policies
 from etude.dialects.mmcv1.parts import report_other_project, report_project_parts, report_unknown_parts
 from etude.dialects.mmcv1.projects import PACKAGES, project_of, registered_by
-from etude.dialects.mmcv1.tracking import PARTS, report_tracking
-from etude.dialects.mmcv1.values import PARAMWISE, report_values
+from etude.dialects.mmcv1.tracking import report_tracking
+from etude.dialects.mmcv1.values import report_values
 from etude.dialects.openmm.checks.lowering import Lowering, number
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v1 import ConfigDict
@@ -29,12 +29,7 @@ from etude.units import Amount
 
 #: Keys that the train scripts of this world read.
 KNOWN_KEYS = (
-    "model", "data", "sampler", "optimizer", "optimizer_config", "fp16", "lr_config", "momentum_config", "runner",
-    "total_epochs", "workflow", "checkpoint_config", "log_config", "log_level", "evaluation", "custom_hooks",
-    "load_from", "resume_from", "auto_resume", "work_dir", "seed", "deterministic", "device", "gpu_ids", "dist_params",
-    "find_unused_parameters", "cudnn_benchmark", "mp_start_method", "opencv_num_threads", "custom_imports",
-    "auto_scale_lr", "init_cfg", "train_cfg", "test_cfg", "detector", "total_iters", "diff_seed", "ipu_options",
-    *PARTS, "samples_per_epoch", "search_metrics", "test_set",
+    *KEYS.names(), "init_cfg", "train_cfg", "test_cfg", "detector", "total_iters", "diff_seed", "ipu_options",
 )  # fmt: skip
 #: Registries of the engine, which projects fill, too.
 _ENGINE_TABLES = ("HOOKS", "OPTIMIZERS", "OPTIMIZER_BUILDERS", "RUNNERS")
@@ -42,18 +37,10 @@ _EVALUATION = {"EvalHook": names.MODULES["mmcv.runner"]["EvalHook"]}
 #: Keys that CheckpointHook takes through ``**kwargs``, and what EvalHook hands on to ``dataset.evaluate``.
 _SAVE_KEYS = ("filename_tmpl", "create_symlink", "meta")
 _EVALUATE_KEYS = ("metric", "metric_options", "priority", "gpu_collect", "tmpdir", "broadcast_bn_buffer", "logger")
-_DATA_KEYS = (
-    "samples_per_gpu", "workers_per_gpu", "train", "val", "test", "train_dataloader", "val_dataloader",
-    "test_dataloader", "persistent_workers", "pin_memory", "shuffle", "drop_last", "sampler", "sampler_cfg",
-    "prefetch_factor", "round_up", "samples_per_epoch",
-)  # fmt: skip
+_DATA_KEYS = (*(key for key in KEYS.fields("data") if key not in ("imgs_per_gpu", "seed")), "samples_per_epoch")
 #: Policies under the names that they have elsewhere.
 _POLICIES = {"cosine": "CosineAnnealing", "cos": "CosineAnnealing", "multistep": "step", "constant": "fixed"}
 SPLITS = ("train", "val", "test")
-_LOADER_KEYS = (
-    "samples_per_gpu", "workers_per_gpu", "shuffle", "drop_last", "persistent_workers", "pin_memory", "sampler",
-    "sampler_cfg", "prefetch_factor", "round_up", "seed",
-)  # fmt: skip
 #: What belongs where, for telling slips of the fingers.
 WORDS = Words(
     top=KNOWN_KEYS,
@@ -65,16 +52,11 @@ WORDS = Words(
     },
     keys={
         ("data",): _DATA_KEYS,
-        ("data", "train_dataloader"): _LOADER_KEYS,
-        ("data", "val_dataloader"): _LOADER_KEYS,
-        ("data", "test_dataloader"): _LOADER_KEYS,
-        ("custom_imports",): ("imports", "allow_failed_imports"),
-        ("optimizer", "paramwise_cfg"): PARAMWISE,
-        ("optimizer", "paramwise_cfg", "custom_keys", "*"): ("lr_mult", "decay_mult"),
-        ("optimizer_config", "grad_clip"): ("max_norm", "norm_type"),
-        ("fp16",): ("loss_scale",),
-        ("dist_params",): ("backend", "port"),
-        ("log_config",): ("interval", "hooks"),
+        **{("data", f"{split}_dataloader"): KEYS.fields("LOADER") for split in SPLITS},
+        ("optimizer", "paramwise_cfg"): KEYS.fields("PARAMWISE"),
+        ("optimizer", "paramwise_cfg", "custom_keys", "*"): KEYS.fields("RULE"),
+        ("optimizer_config", "grad_clip"): KEYS.fields("CLIP"),
+        **{(key,): KEYS.fields(key) for key in ("custom_imports", "fp16", "dist_params", "log_config")},
         ("lr_config",): ("policy",),
         ("momentum_config",): ("policy",),
         ("runner",): ("max_epochs", "max_iters"),

@@ -8,7 +8,7 @@ from typing import Any
 from etude.config.conform import Misfit, Want, conform, declared
 from etude.config.tree import Path, dotted
 from etude.dialects.mmcv1.bounds import refused
-from etude.dialects.mmcv1.listing import registries
+from etude.dialects.mmcv1.listing import KEYS, registries
 from etude.dialects.mmcv1.tracking import tracks
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.dialects.openmm.checks.schemas import written
@@ -29,10 +29,7 @@ _SHARES = ("pct_start", "start_percent")
 _DECAYS = ("bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult")
 _MODES = ("train", "val")
 #: What mmcv's constructor of optimizers reads of ``paramwise_cfg``.
-PARAMWISE = (
-    "custom_keys", "bias_lr_mult", "bias_decay_mult", "norm_decay_mult", "dwconv_decay_mult", "dcn_offset_lr_mult",
-    "bypass_duplicate",
-)  # fmt: skip
+_PARAMWISE = KEYS.fields("PARAMWISE")
 #: Metrics of MMClassification whose names say nothing of what is better.
 _NO_DIRECTION = ("recall", "f1_score", "support")
 _HOOK = "etude.dialects.mmcv1.live.hooks.hook:Hook"
@@ -160,8 +157,8 @@ def _rules_by_parameter(low: Lowering) -> None:
         return
     for key in rules if isinstance(rules, Mapping) else ():
         way = ("optimizer", "paramwise_cfg", str(key))
-        if key not in PARAMWISE and not str(key).startswith("_") and _near(str(key), PARAMWISE) is None:
-            low.error(low.place(*way), f"unknown key {dotted(way)}", suggest(str(key), PARAMWISE))
+        if key not in _PARAMWISE and not str(key).startswith("_") and _near(str(key), _PARAMWISE) is None:
+            low.error(low.place(*way), f"unknown key {dotted(way)}", suggest(str(key), _PARAMWISE))
 
 
 def _constructor(low: Lowering) -> None:

@@ -34,40 +34,15 @@ _WRITERS = {"TensorboardVisBackend": "tensorboard", "LocalVisBackend": ""}
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     """Return the native config, and notes on it. Raises for what has no native form."""
-    return _Config(tree, lowering.lower(tree)).converted()
+    validates = tree.get("val_dataloader") is not None
+    return _Config(tree, lowering.lower(tree), LIVE).converted(validates=validates)
 
 
 class _Config(Conversion):
-    def __init__(self, tree: Tree, plan: Plan) -> None:
-        super().__init__(tree, LIVE)
-        self.plan, self.by_epochs = plan, plan.train.steps is None
+    def __init__(self, tree: Tree, plan: Plan, live: str) -> None:
+        super().__init__(tree, plan, live)
         self.low.registered = {**registered_by(scope_of(tree.values, tree.files)), **self.low.registered}
         self._components = Components(self.low, lowering.WORDS, lowering.TABLES)
-
-    def converted(self) -> tuple[dict[str, Any], list[str]]:
-        self._look_for_the_unsaid()
-        length = {"epochs": self.plan.train.epochs} if self.by_epochs else {"steps": self.plan.train.steps}
-        config: dict[str, Any] = {
-            "name": self.plan.name,
-            "imports": [],
-            "model": self._model(),
-            "data": {"train": self._data("train")},
-            "optim": self._optimizer(),
-            **self._schedule(),
-            "update": f"{LIVE}.TrainStep",
-            "train": {**length, "seed": self.plan.train.seed, "deterministic": self.plan.train.deterministic},
-            "log": self._log(),
-            "checkpoint": self._checkpoint(),
-            "hooks": self._hooks(),
-        }
-        config["train"] |= self._arithmetic()
-        if self.tree.get("val_dataloader") is not None:
-            self._validate(config)
-        config["imports"] = [*dict.fromkeys([*self.modules, *self.low.modules])]
-        if self.tree.get("load_from"):
-            config["init_from"] = self.tree.get("load_from")
-        self._note_the_rest()
-        return self.done(config)
 
     def _target(self, way: Path, *tables: str) -> str:
         given = self.tree.get(*way)
@@ -220,11 +195,7 @@ class _Config(Conversion):
 
     def _log(self) -> dict[str, Any]:
         backends = [_last(one) for one in self.tree.get("visualizer", "vis_backends") or []]
-        for name in [name for name in backends if name not in _WRITERS]:
-            self.notes.append(f"{name} is left out: name a writer under `log.to`")
-        writers = [_WRITERS[name] for name in backends if _WRITERS.get(name)]
-        every = f"{(self.tree.get('default_hooks', 'logger') or {}).get('interval', 10)}step"
-        return {"every": every, **({"to": writers} if writers else {})}
+        return self.log(backends, _WRITERS, (self.tree.get("default_hooks", "logger") or {}).get("interval", 10))
 
     def _checkpoint(self) -> Any:
         given = self.tree.get("default_hooks", "checkpoint", default={})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etude.dialects.base import Flag, Hosted, driven
-from etude.dialects.mmengine.projects import OWN_KEYS, package_of
+from etude.dialects.mmengine.names import OWN_KEYS, package_of
 from etude.dialects.openmm import flags
 from etude.dialects.openmm.reading.keys import keys_in, texts_of
 

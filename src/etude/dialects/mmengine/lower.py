@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
@@ -16,6 +17,7 @@ from etude.dialects.mmengine.checks.unused_values import report_unused
 from etude.dialects.mmengine.checks.values import is_fragment, report_values
 from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.openmm.checks.lowering import Lowering, number
+from etude.dialects.openmm.checks.schemas import KeyTable
 from etude.dialects.openmm.checks.typos import Words, report_typos
 from etude.dialects.openmm.config.config_v2 import read_source
 from etude.dialects.openmm.reading.errors import told_by_line
@@ -26,15 +28,10 @@ from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.plan import PRIORITIES, HookPlan, Loader, Optimizer, Plan, Spec, Training
 from etude.units import Amount
 
+KEYS = KeyTable(FilePath(__file__).with_name("keys.json"))
 #: Arguments of the runner, and the other keys that it reads from a config.
 KNOWN_KEYS = (
-    "model", "work_dir", "train_dataloader", "val_dataloader", "test_dataloader", "train_cfg", "val_cfg", "test_cfg",
-    "auto_scale_lr", "optim_wrapper", "param_scheduler", "val_evaluator", "test_evaluator", "default_hooks",
-    "custom_hooks", "data_preprocessor", "load_from", "resume", "launcher", "env_cfg", "log_processor", "log_level",
-    "visualizer", "default_scope", "randomness", "experiment_name", "cfg", "custom_imports", "runner_type",
-    "model_wrapper_cfg", "sync_bn", "find_unused_parameters", "compile", "activation_checkpointing",
-    "efficient_conv_bn_eval", "strategy", "tta_model", "tta_pipeline", "init_weights_for_test_or_val",
-    "resume_from", "vis_backends", "train_pipeline", "val_pipeline", "test_pipeline", "file_client_args",
+    *KEYS.names(), "cfg", "resume_from", "train_pipeline", "val_pipeline", "test_pipeline", "file_client_args",
     "backend_args", "dataset_type", "data_root", "metainfo",
 )  # fmt: skip
 #: Those of them that are variables by custom, for use in other keys: nothing but the config reads them.
@@ -49,13 +46,10 @@ _DEFAULT_HOOKS = {
     "sampler_seed": ("DistSamplerSeedHook", 50), "logger": ("LoggerHook", 60),
     "param_scheduler": ("ParamSchedulerHook", 70), "checkpoint": ("CheckpointHook", 90),
 }  # fmt: skip
-_LOADER_KEYS = (
-    "dataset", "batch_size", "sampler", "batch_sampler", "num_workers", "collate_fn", "worker_init_fn",
-    "num_batch_per_epoch", "disable_subprocess_warning", "persistent_workers", "pin_memory", "drop_last",
-    "prefetch_factor", "timeout", "multiprocessing_context", "generator", "pin_memory_device", "shuffle", "in_order",
-    "_delete_",
-)  # fmt: skip
+_LOADER_KEYS = KEYS.fields("LOADER")
 SPLITS = ("train", "val", "test")
+#: Keys whose dict has fields of its own, and no class.
+_SECTIONS = ("train_cfg", "default_hooks", "custom_imports", "randomness", "env_cfg", "auto_scale_lr")
 _GENERAL = "ParamScheduler"
 _INITS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
 #: What belongs where, for telling slips of the fingers.
@@ -70,22 +64,14 @@ WORDS = Words(
         ("train_dataloader",): _LOADER_KEYS,
         ("val_dataloader",): _LOADER_KEYS,
         ("test_dataloader",): _LOADER_KEYS,
-        ("train_cfg",): ("by_epoch", "max_epochs", "max_iters", "val_begin", "val_interval", "dynamic_intervals"),
         ("optim_wrapper",): ("optimizer", "constructor", "paramwise_cfg", "clip_grad", "accumulative_counts"),
-        ("optim_wrapper", "clip_grad"): ("max_norm", "norm_type", "clip_value"),
-        ("optim_wrapper", "paramwise_cfg"): (
-            "custom_keys", "bias_lr_mult", "bias_decay_mult", "norm_decay_mult", "flat_decay_mult",
-            "dwconv_decay_mult", "dcn_offset_lr_mult", "bypass_duplicate",
-        ),
-        ("optim_wrapper", "paramwise_cfg", "custom_keys", "*"): ("lr_mult", "decay_mult", "lars_exclude"),
-        ("default_hooks",): tuple(_DEFAULT_HOOKS),
+        ("optim_wrapper", "clip_grad"): KEYS.fields("CLIP"),
+        ("optim_wrapper", "paramwise_cfg"): KEYS.fields("PARAMWISE"),
+        ("optim_wrapper", "paramwise_cfg", "custom_keys", "*"): KEYS.fields("RULE"),
         ("custom_hooks", "*"): ("momentum", "update_buffers"),
-        ("custom_imports",): ("imports", "allow_failed_imports"),
-        ("randomness",): ("seed", "diff_rank_seed", "deterministic"),
-        ("env_cfg",): ("cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit"),
-        ("env_cfg", "mp_cfg"): ("mp_start_method", "opencv_num_threads"),
+        ("env_cfg", "mp_cfg"): KEYS.fields("MULTIPROCESSING"),
         ("env_cfg", "dist_cfg"): ("backend",),
-        ("auto_scale_lr",): ("enable", "base_batch_size"),
+        **{(key,): KEYS.fields(key) for key in _SECTIONS},
     },
     defaults={
         **{("default_hooks", key): name for key, (name, _) in _DEFAULT_HOOKS.items()},

@@ -1,7 +1,8 @@
-"""The import names that MMEngine's users write (``names.json``), and where Étude keeps what they mean. No torch."""
+"""The import names that MMEngine's users write (``names.json``), where Étude keeps them, and keys of its own."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from etude.dialects import ownership
@@ -29,3 +30,17 @@ REGISTERED: Table = {
 }
 #: The same of the registries of MMSelfSup and MMPretrain, by scope.
 PROJECTS: dict[str, Table] = _TABLES.projects
+
+#: Keys that no other dialect has.
+OWN_KEYS = {
+    "optim_wrapper", "train_dataloader", "val_evaluator", "default_hooks", "default_scope", "param_scheduler",
+    "env_cfg", "randomness", "log_processor", "visualizer", "test_evaluator", "data_preprocessor",
+}  # fmt: skip
+#: A config that lies in an installed project.
+_IN_PACKAGE = re.compile(r"[/\\](mmpretrain|mmselfsup)[/\\]\.mim[/\\]configs[/\\]")
+
+
+def package_of(path: str) -> str:
+    """Return the package whose installed configs ``path`` is one of; empty for others."""
+    found = _IN_PACKAGE.search(path)
+    return found[1] if found else ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etude.dialects import ownership
+from etude.dialects.mmengine.names import package_of
 from etude.dialects.openmm.checks.project_sources import registered
 
 #: What a dataloader says unless the config does, by the config's ``default_scope``.
@@ -52,18 +52,3 @@ def _package_of_model(model: Any) -> str:
     kind = model.get("type") if isinstance(model, dict) else None
     path = kind if isinstance(kind, str) else getattr(kind, "__module__", "")
     return path.partition(".")[0]
-
-
-#: Keys that no other dialect has.
-OWN_KEYS = {
-    "optim_wrapper", "train_dataloader", "val_evaluator", "default_hooks", "default_scope", "param_scheduler",
-    "env_cfg", "randomness", "log_processor", "visualizer", "test_evaluator", "data_preprocessor",
-}  # fmt: skip
-#: A config that lies in an installed project.
-_IN_PACKAGE = re.compile(r"[/\\](mmpretrain|mmselfsup)[/\\]\.mim[/\\]configs[/\\]")
-
-
-def package_of(path: str) -> str:
-    """Return the package whose installed configs ``path`` is one of; empty for others."""
-    found = _IN_PACKAGE.search(path)
-    return found[1] if found else ""

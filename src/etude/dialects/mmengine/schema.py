@@ -11,22 +11,9 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.dialects.mmengine import names
-from etude.dialects.mmengine.lower import _DEFAULT_HOOKS, TABLES, WORDS
+from etude.dialects.mmengine.lower import KEYS, TABLES, WORDS
 from etude.dialects.mmengine.projects import registered_by, scope_of
-from etude.dialects.openmm.checks.schemas import (
-    COUNT,
-    DIALECT,
-    DICT,
-    FLAG,
-    INT,
-    NUMBER,
-    TEXT,
-    Own,
-    mapping,
-    of_parameter,
-    one_or_many,
-    or_null,
-)  # fmt: skip
+from etude.dialects.openmm.checks.schemas import DIALECT, DICT, FLAG, TEXT, Own, of_parameter
 from etude.inspection import signatures as scan
 
 #: Arguments that the runner gives itself, and keys that any component may have beside those of its class.
@@ -36,132 +23,8 @@ _BESIDE: Mapping[str, tuple[str, ...]] = {
     "OPTIM_WRAPPERS": ("optimizer", "constructor", "paramwise_cfg"), "DATA_SAMPLERS": ("seed",),
     "LOOPS": ("by_epoch",), "DATASETS": ("dataset", "datasets"),
 }  # fmt: skip
-
-_LEVEL = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 100}]}
-
-
-def _use(table: str) -> dict[str, Any]:
-    return {"$ref": f"#/$defs/{table}"}
-
-
-_LOADER = mapping(
-    {
-        "dataset": _use("DATASETS"), "sampler": _use("DATA_SAMPLERS"), "batch_sampler": or_null(_use("DATA_SAMPLERS")),
-        "batch_size": {"type": "integer", "minimum": 1}, "num_workers": COUNT, "collate_fn": _use("FUNCTIONS"),
-        "worker_init_fn": _use("FUNCTIONS"), "num_batch_per_epoch": {"type": "integer", "minimum": 1},
-        "disable_subprocess_warning": FLAG, "persistent_workers": FLAG, "pin_memory": FLAG, "drop_last": FLAG,
-        "prefetch_factor": or_null(INT), "timeout": NUMBER, "multiprocessing_context": {}, "generator": {},
-        "pin_memory_device": TEXT, "shuffle": FLAG, "in_order": FLAG, "_delete_": FLAG,
-    },
-    required=("dataset", "sampler"),
-)  # fmt: skip
-_PARAMWISE = mapping(
-    {
-        "custom_keys": {
-            "type": "object", "description": "part of a parameter's name → what holds for it; the longest part wins",
-            "additionalProperties": {
-                "type": "object",
-                "properties": {"lr_mult": NUMBER, "decay_mult": NUMBER, "lars_exclude": FLAG, "fix_lr": FLAG},
-            },
-        },
-        **dict.fromkeys(
-            ("bias_lr_mult", "bias_decay_mult", "norm_decay_mult", "flat_decay_mult", "dwconv_decay_mult",
-             "dcn_offset_lr_mult", "layer_decay_rate"), NUMBER,
-        ),
-        "bypass_duplicate": FLAG,
-    },
-    rest=True,
-)  # fmt: skip
-_CLIP = mapping(
-    {
-        "type": {"enum": ["norm", "value"]}, "max_norm": NUMBER, "norm_type": NUMBER, "clip_value": NUMBER,
-        "error_if_nonfinite": FLAG, "foreach": or_null(FLAG),
-    }
-)  # fmt: skip
-_TRAIN = mapping(
-    {
-        "type": TEXT, "by_epoch": FLAG, "max_epochs": COUNT, "max_iters": COUNT, "val_begin": COUNT,
-        "val_interval": {"type": "integer", "minimum": 1},
-        "dynamic_intervals": or_null({"type": "array", "items": {"type": "array", "items": INT, "minItems": 2}}),
-    },
-    rest=True,
-)  # fmt: skip
-_EVALUATION = or_null(mapping({"type": TEXT, "fp16": FLAG}, rest=True))
-_METRICS = one_or_many(_use("METRICS"))
-_EVALUATOR = or_null(
-    {"anyOf": [mapping({"type": TEXT, "metrics": _METRICS}, required=("metrics",)), *_METRICS["anyOf"]]}
-)
-_SCHEDULER = one_or_many(_use("PARAM_SCHEDULERS"))
-_BOOL_OR_DICT = {"anyOf": [FLAG, DICT]}
-
-#: Key → what stands there, and a line about it.
-KEYS: Mapping[str, tuple[Mapping[str, Any], str]] = {
-    "model": (_use("MODELS"), "the model"),
-    "data_preprocessor": (or_null(_use("MODELS")), "set into the model where that has none"),
-    "work_dir": (or_null(TEXT), "where everything of the run is written; default work_dirs/<name of the config>"),
-    "train_dataloader": (or_null(_LOADER), "batches to train on"),
-    "val_dataloader": (or_null(_LOADER), "batches to validate on"),
-    "test_dataloader": (or_null(_LOADER), "batches to test on"),
-    "train_cfg": (or_null(_TRAIN), "the train loop: by epochs or by iterations, or one of your own"),
-    "val_cfg": (_EVALUATION, "the validation loop; dict() is the usual value"),
-    "test_cfg": (_EVALUATION, "the test loop; dict() is the usual value"),
-    "val_evaluator": (_EVALUATOR, "metrics of the validation"),
-    "test_evaluator": (_EVALUATOR, "metrics of the test"),
-    "optim_wrapper": (or_null(_use("OPTIM_WRAPPERS")), "the optimizer, its groups, clipping and accumulation"),
-    "param_scheduler": (
-        or_null({"anyOf": [*_SCHEDULER["anyOf"], {"type": "object", "additionalProperties": _SCHEDULER}]}),
-        "how lr, momentum or another value moves; several act one after the other or together",
-    ),
-    "auto_scale_lr": (or_null(mapping({"enable": FLAG, "base_batch_size": INT})), "lr by the size of the batches"),
-    "default_hooks": (
-        or_null(mapping({key: or_null(_use("HOOKS")) for key in _DEFAULT_HOOKS}, rest=or_null(_use("HOOKS")))),
-        "the six hooks of every run; None leaves one out, a dict takes its place",
-    ),
-    "custom_hooks": (or_null({"type": "array", "items": _use("HOOKS")}), "further hooks"),
-    "load_from": (or_null(TEXT), "weights to begin with, or with resume the checkpoint to resume from"),
-    "resume": (FLAG, "resume from load_from, or from the newest checkpoint"),
-    "launcher": ({"enum": ["none", "pytorch", "slurm", "mpi"]}, "who starts the processes"),
-    "env_cfg": (
-        mapping(
-            {
-                "cudnn_benchmark": FLAG, "resource_limit": INT, "dist_cfg": mapping({"backend": TEXT}, rest=True),
-                "mp_cfg": mapping({"mp_start_method": TEXT, "opencv_num_threads": INT}),
-            }
-        ),
-        "processes, threads and files",
-    ),
-    "randomness": (
-        mapping({"seed": or_null(INT), "diff_rank_seed": FLAG, "deterministic": FLAG}), "seeds",
-    ),
-    "log_processor": (or_null(_use("LOG_PROCESSORS")), "which values a log line has, over how many iterations"),
-    "log_level": ({"anyOf": [{"enum": ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]}, INT]}, "what is logged"),
-    "visualizer": (or_null(_use("VISUALIZERS")), "where scalars and pictures go"),
-    "vis_backends": ({"type": "array", "items": _use("VISBACKENDS")}, "usually named by visualizer"),
-    "default_scope": (or_null(TEXT), "the registry in which names are looked up first"),
-    "experiment_name": (or_null(TEXT), "name of the run"),
-    "custom_imports": (
-        mapping({"imports": one_or_many(TEXT), "allow_failed_imports": FLAG}, required=("imports",)),
-        "modules of your own that register classes",
-    ),
-    "runner_type": (TEXT, "a runner of your own"),
-    "model_wrapper_cfg": (or_null(_use("MODEL_WRAPPERS")), "how the model is wrapped for several processes"),
-    "sync_bn": (or_null({"enum": ["torch"]}), "batch norm over all processes"),
-    "find_unused_parameters": (FLAG, "for several processes"),
-    "compile": (_BOOL_OR_DICT, "torch.compile of train_step, with arguments"),
-    "activation_checkpointing": (or_null(one_or_many(TEXT)), "parts of the model whose activations are recomputed"),
-    "strategy": (or_null(_use("STRATEGIES")), "of a FlexibleRunner"),
-    "efficient_conv_bn_eval": ({}, "names of parts whose convolutions take in the fixed norms behind them"),
-    "init_weights_for_test_or_val": (FLAG, "of a FlexibleRunner"),
-    "tta_model": (DICT, "test-time augmentation: the model around"),
-    "tta_pipeline": ({"type": "array"}, "test-time augmentation: the transforms"),
-}  # fmt: skip
 #: What a table's components may have beside the arguments of their classes.
-_EXTRA_TYPES: Mapping[str, Mapping[str, Any]] = {
-    "priority": _LEVEL, "convert_to_iter_based": FLAG, "epoch_length": INT, "param_name": TEXT,
-    "constructor": TEXT, "paramwise_cfg": or_null(_PARAMWISE), "clip_grad": or_null(_CLIP), "seed": or_null(INT),
-    "by_epoch": FLAG, "optimizer": _use("OPTIMIZERS"), "dataset": _use("DATASETS"),
-    "datasets": {"type": "array", "items": _use("DATASETS")},
-}  # fmt: skip
+_EXTRA_TYPES = KEYS.schemas("beside")
 _DEFAULTS = {"OPTIM_WRAPPERS": "OptimWrapper", "LOG_PROCESSORS": "LogProcessor"}
 
 
@@ -172,7 +35,7 @@ def json_schema(tree: Tree | None = None) -> dict[str, Any]:
         "$schema": DIALECT,
         "title": "MMEngine config",
         "type": "object",
-        "properties": {key: {**schema, "description": text} for key, (schema, text) in KEYS.items()},
+        "properties": {key: {**schema, "description": text} for key, (schema, text) in KEYS.keys().items()},
         "$defs": {table: _component(table, own) for table in _tables(own)},
     }
 
@@ -181,7 +44,7 @@ def markdown_schema(tree: Tree | None = None) -> str:
     """The same to read: keys, then classes by registry with what they take."""
     own = _own(tree)
     lines = ["# Keys of MMEngine configs", "", "| key | |", "|---|---|"]
-    lines += [f"| `{key}` | {text} |" for key, (_, text) in KEYS.items()]
+    lines += [f"| `{key}` | {text} |" for key, (_, text) in KEYS.keys().items()]
     for table in _tables(own):
         lines += ["", f"## {table}", ""]
         for name, target in sorted(_targets(table, own).items()):

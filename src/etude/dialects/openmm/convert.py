@@ -11,7 +11,7 @@ from etude.dialects import imports
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.errors import ConfigError, Finding
 from etude.inspection import signatures
-from etude.plan import PRIORITIES
+from etude.plan import PRIORITIES, Plan
 
 #: What a converted hook can ask its runner for; see :class:`etude.dialects.openmm.live.native.RunnerView`.
 RUNNER = (
@@ -31,8 +31,9 @@ _SAME = (
 class Conversion:
     """One config on its way: native words, notes, and findings about what has none."""
 
-    def __init__(self, tree: Tree, live: str) -> None:
-        self.tree, self.low = tree, Lowering(tree)
+    def __init__(self, tree: Tree, plan: Plan, live: str) -> None:
+        self.tree, self.plan, self.low = tree, plan, Lowering(tree)
+        self.by_epochs = plan.train.steps is None
         #: The module with the adapters of this dialect.
         self.live = live
         #: What the native config imports: adapters, the modules of functions, and yours.
@@ -40,16 +41,65 @@ class Conversion:
         self.notes: list[str] = [_SAME]
         self.findings: list[Finding] = []
 
+    def converted(self, *, validates: bool) -> tuple[dict[str, Any], list[str]]:
+        """Return the native config and notes on it, or raise everything that was refused."""
+        train = self.plan.train
+        self._look_for_the_unsaid()
+        length = {"epochs": train.epochs} if self.by_epochs else {"steps": train.steps}
+        config: dict[str, Any] = {
+            "name": self.plan.name,
+            "imports": [],
+            "model": self._model(),
+            "data": {"train": self._data("train")},
+            "optim": self._optimizer(),
+            **self._schedule(),
+            "update": f"{self.live}.TrainStep",
+            "train": {**length, "seed": train.seed, "deterministic": train.deterministic},
+            "log": self._log(),
+            "checkpoint": self._checkpoint(),
+            "hooks": self._hooks(),
+        }
+        config["train"] |= self._arithmetic()
+        if validates:
+            self._validate(config)
+        config["imports"] = [*dict.fromkeys([*self.modules, *self._own_modules()])]
+        if self.tree.get("load_from"):
+            config["init_from"] = self.tree.get("load_from")
+        self._note_the_rest()
+        if self.findings:
+            raise ConfigError(self.findings)
+        return config, self.notes
+
+    # -- what each dialect says in its own way: parts of the native config, refusals and notes ------------------------
+
+    def _look_for_the_unsaid(self) -> None: ...
+    def _note_the_rest(self) -> None: ...
+    def _model(self) -> Any: ...
+    def _data(self, split: str) -> Any: ...
+    def _optimizer(self) -> Any: ...
+    def _schedule(self) -> Any: ...
+    def _log(self) -> Any: ...
+    def _checkpoint(self) -> Any: ...
+    def _hooks(self) -> Any: ...
+    def _arithmetic(self) -> Any: ...
+    def _validate(self, config: dict[str, Any]) -> None: ...
+
+    def _own_modules(self) -> Sequence[str]:
+        return self.low.modules
+
+    # -- what they share -----------------------------------------------------------------------------------------------
+
+    def log(self, names: Sequence[str], native: Mapping[str, str], every: int) -> dict[str, Any]:
+        """Return how often to log, and the writers that ``names`` have in ``native``; an empty one is always there."""
+        for name in [name for name in names if name not in native]:
+            self.notes.append(f"{name} is left out: name a writer under `log.to`")
+        writers = [native[name] for name in names if native.get(name)]
+        return {"every": f"{every}step", **({"to": writers} if writers else {})}
+
     def refuse(self, way: Path, what: str) -> None:
         """Note that ``what`` cannot be written natively."""
         text = f"{what} has no native form; `etude train` runs this config as it is"
         self.findings.append(Finding(str(self.tree.place(*way)), text))
-
-    def done(self, config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Return config and notes, or raise everything that was refused."""
-        if self.findings:
-            raise ConfigError(self.findings)
-        return config, self.notes
 
     def component(self, way: Path, target: str, leave_out: Sequence[str] = ()) -> dict[str, Any]:
         """Return the component at ``way`` under its own name, ``module:attribute``."""

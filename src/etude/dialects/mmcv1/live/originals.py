@@ -11,7 +11,7 @@ import importlib
 import logging
 import os
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from etude.dialects import ownership
@@ -25,26 +25,64 @@ from etude.errors import EtudeError, UserError
 _DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn"}
 
 
-class Original:
-    """The functions of an installed project."""
+class Scripts:
+    """What the train scripts of the projects have in common. The parts themselves are a project's own."""
 
-    def __init__(self, project: Project) -> None:
-        self.name, self.title = project.package, project.title
-        self.package = imported(project.package)
-        self.version = self.package.__version__
-        self.utils, self.data = imported(f"{self.name}.utils"), imported(f"{self.name}.datasets")
-        self.root_logger = self.utils.get_root_logger
-        home = imported("mmtrack.core") if self.name == "mmtrack" else self.utils
-        self.setup_multi_processes = home.setup_multi_processes
+    name: str
+    title: str
+    version: str
+    build_dataset: Callable[[Any], Any]
+
+    def device(self) -> str:
+        """Return the kind of device to train on."""
+        raise NotImplementedError
 
     def open(self, logger: logging.Logger, cfg: Any, distributed: bool, *, deterministic: bool) -> dict[str, Any]:
         """Log what the script logs before it builds anything, set the seed, and return a run's ``meta`` of that."""
         info = environment.say_environment(logger, cfg, project=(self.title, self.version), distributed=distributed)
         deterministic = deterministic or bool(cfg.get("deterministic"))
         environment.seed_all(logger, cfg, deterministic=deterministic)
-        cfg["device"] = cfg.get("device") or imported("mmcv.device").get_device()
+        cfg["device"] = cfg.get("device") or self.device()
         text = environment.public(cfg).pretty_text
         return {"env_info": info, "seed": cfg["seed"], f"{self.name}_version": self.version, "config": text}
+
+    def datasets(self, cfg: Any) -> list[Any]:
+        """For training, and for a validation entry of the workflow the val split with the training pipeline."""
+        train, found = cfg["data"]["train"], [self.build_dataset(cfg["data"]["train"])]
+        if len(cfg.get("workflow") or [None]) == 2:
+            val = copy.deepcopy(cfg["data"]["val"])
+            inner = train.get("dataset") if isinstance(train, Mapping) else None
+            pipeline = train.get("pipeline", (inner or {}).get("pipeline"))
+            if pipeline is not None:
+                val["pipeline"] = pipeline
+            found.append(self.build_dataset(val))
+        return found
+
+    def label(self, model: Any, cfg: Any, meta: Mapping[str, Any], dataset: Any) -> None:
+        """Let checkpoints of MMDetection and MMTracking say what they are, as their scripts do."""
+        if self.name == "mmcls":
+            return
+        if isinstance(cfg.get("checkpoint_config"), dict):
+            keys = (f"{self.name}_version", "config", "CLASSES")
+            cfg["checkpoint_config"]["meta"] = {key: meta[key] for key in keys if key in meta}
+        model.CLASSES = getattr(dataset, "CLASSES", None)
+
+
+class Original(Scripts):
+    """The functions of an installed project."""
+
+    def __init__(self, project: Project) -> None:
+        self.name, self.title = project.package, project.title
+        self.package = imported(project.package)
+        self.version = self.package.__version__
+        self.utils = imported(f"{self.name}.utils")
+        self.build_dataset = imported(f"{self.name}.datasets").build_dataset
+        self.root_logger = self.utils.get_root_logger
+        home = imported("mmtrack.core") if self.name == "mmtrack" else self.utils
+        self.setup_multi_processes = home.setup_multi_processes
+
+    def device(self) -> str:
+        return str(imported("mmcv.device").get_device())
 
     def model(self, cfg: Any) -> Any:
         """Build the model, or the part of it that a config of MMTracking trains alone."""
@@ -59,27 +97,6 @@ class Original:
         if self.name == "mmdet" or cfg.get("train_cfg"):
             return build(cfg["model"], train_cfg=cfg.get("train_cfg"), test_cfg=cfg.get("test_cfg"))
         return build(cfg["model"])
-
-    def datasets(self, cfg: Any) -> list[Any]:
-        """For training, and for a validation entry of the workflow the val split with the training pipeline."""
-        train, found = cfg["data"]["train"], [self.data.build_dataset(cfg["data"]["train"])]
-        if len(cfg.get("workflow") or [None]) == 2:
-            val = copy.deepcopy(cfg["data"]["val"])
-            inner = train.get("dataset") if isinstance(train, Mapping) else None
-            pipeline = train.get("pipeline", (inner or {}).get("pipeline"))
-            if pipeline is not None:
-                val["pipeline"] = pipeline
-            found.append(self.data.build_dataset(val))
-        return found
-
-    def label(self, model: Any, cfg: Any, meta: Mapping[str, Any], dataset: Any) -> None:
-        """Let checkpoints of MMDetection and MMTracking say what they are, as their scripts do."""
-        if self.name == "mmcls":
-            return
-        if cfg.get("checkpoint_config") is not None:
-            keys = (f"{self.name}_version", "config", "CLASSES")
-            cfg["checkpoint_config"]["meta"] = {key: meta[key] for key in keys if key in meta}
-        model.CLASSES = getattr(dataset, "CLASSES", None)
 
     def wire(
         self,

@@ -139,6 +139,39 @@ def scatter_kwargs(inputs: Any, kwargs: Any, target_gpus: Sequence[Any], dim: in
     return tuple(spread_inputs), tuple(spread_kwargs)
 
 
+#: The number that stands for the _CPU among those of CUDA devices.
+_CPU = -1
+
+
+def scatter_pieces(input: Any, devices: list[int], streams: Any = None) -> Any:
+    """A tensor on the first device; of a list, each consecutive part on its own: ``mmcv.parallel._functions``."""
+    if isinstance(input, list):
+        chunk = (len(input) - 1) // len(devices) + 1
+        return [scatter_pieces(item, [devices[number // chunk]]) for number, item in enumerate(input)]
+    if isinstance(input, Tensor):
+        output = input.contiguous()
+        return output if devices == [_CPU] else output.cuda(devices[0], non_blocking=True)
+    raise TypeError(f"a tensor or a list of tensors is needed, got {type(input).__name__}")
+
+
+def get_input_device(input: Any) -> int:
+    """The number of the CUDA device that something lies on, or -1."""
+    if isinstance(input, list):
+        return next((device for device in map(get_input_device, input) if device != _CPU), _CPU)
+    if isinstance(input, Tensor):
+        return input.get_device() if input.is_cuda else _CPU
+    raise TypeError(f"a tensor or a list of tensors is needed, got {type(input).__name__}")
+
+
+class Scatter:
+    """``Scatter.forward``: everything on its device, as a tuple."""
+
+    @staticmethod
+    def forward(target_gpus: list[int], input: Any) -> tuple[Any, ...]:
+        output = scatter_pieces(input, target_gpus)
+        return tuple(output) if isinstance(output, list) else (output,)
+
+
 class _Steps:
     """``train_step`` and ``val_step`` of the wrapped model, with the batch unpacked for its device."""
 

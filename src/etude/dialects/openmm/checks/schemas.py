@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from etude.config.conform import Want, declared
@@ -15,10 +17,13 @@ from etude.inspection import signatures as scan
 from etude.inspection.index import kept
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-INT, NUMBER, TEXT, FLAG, DICT = (
-    {"type": "integer"}, {"type": "number"}, {"type": "string"}, {"type": "boolean"}, {"type": "object"},
-)  # fmt: skip
-COUNT = {"type": "integer", "minimum": 0}
+TEXT, FLAG, DICT = {"type": "string"}, {"type": "boolean"}, {"type": "object"}
+_NULL = {"type": "null"}
+#: Shapes that every table of keys knows.
+_USUAL: Mapping[str, Any] = {
+    "TEXT": TEXT, "FLAG": FLAG, "DICT": DICT, "NULL": _NULL, "INT": {"type": "integer"}, "NUMBER": {"type": "number"},
+    "COUNT": {"type": "integer", "minimum": 0}, "POSITIVE": {"type": "integer", "minimum": 1},
+}  # fmt: skip
 _PLAIN = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "none": "null"}
 #: Types that no file can write; the rest of a union says what is written instead.
 _NOT_WRITTEN = ("Tensor", "torch.Tensor", "torch.dtype", "Path", "Priority")
@@ -50,17 +55,75 @@ class Own:
         return scan.signature(target, folders=self.folders, known=self.known)
 
 
-def or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [dict(schema), {"type": "null"}]}
+class KeyTable:
+    """The keys of a config language, from its ``keys.json``: what stands there, and a line about it.
+
+    ``keys`` maps a key to a shape and a line, ``shapes`` gives shapes a name. A shape is JSON Schema, or short for it::
+
+        "TEXT"  "TEXT?"  "TEXT*"         a named shape; or null; one of it or a list
+        "@HOOKS"                         a component of that registry
+        {"fields": {"seed": "INT?"}, "rest": true, "required": ["seed"]}     a dict with these keys
+        {"each": "INT"}  {"list": "INT"}  {"any": ["INT", "TEXT"]}           a dict or a list of those; one of several
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.read: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+
+    def names(self) -> tuple[str, ...]:
+        """Return the top-level keys."""
+        return tuple(self.read["keys"])
+
+    def keys(self, others: Mapping[str, Any] | None = None) -> dict[str, tuple[dict[str, Any], str]]:
+        """Return key → JSON Schema and line; ``others`` are shapes that are read from the sources of classes."""
+        return {key: (self.schema(shape, others), text) for key, (shape, text) in self.read["keys"].items()}
+
+    def schemas(self, section: str) -> dict[str, dict[str, Any]]:
+        """Return name → JSON Schema of another section of the file."""
+        return {name: self.schema(shape) for name, shape in self.read[section].items()}
+
+    def fields(self, *path: str) -> tuple[str, ...]:
+        """Return the names of the fields at ``path``: of a key or of a named shape, or below."""
+        first, *rest = path
+        found = self.schema(self.read["keys"][first][0] if first in self.read["keys"] else first)
+        for name in rest:
+            found = _object(found)["properties"][name]
+        return tuple(_object(found)["properties"])
+
+    def schema(self, shape: Any, others: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the JSON Schema that ``shape`` is short for."""
+        if isinstance(shape, str):
+            return self._named(shape, others or {})
+        made = {key: value for key, value in shape.items() if key not in _SHORT}
+        if "fields" in shape:
+            rest = shape.get("rest", False)
+            rest = rest if isinstance(rest, bool) else self.schema(rest, others)
+            fields = {name: self.schema(one, others) for name, one in shape["fields"].items()}
+            return {"type": "object", "properties": fields, "additionalProperties": rest, **made}
+        if "each" in shape:
+            return {"type": "object", "additionalProperties": self.schema(shape["each"], others), **made}
+        if "list" in shape:
+            return {"type": "array", "items": self.schema(shape["list"], others), **made}
+        return {"anyOf": [self.schema(one, others) for one in shape["any"]]} if "any" in shape else made
+
+    def _named(self, name: str, others: Mapping[str, Any]) -> dict[str, Any]:
+        if name.endswith("?"):
+            return {"anyOf": [self._named(name[:-1], others), _NULL]}
+        if name.endswith("*"):
+            one = self._named(name[:-1], others)
+            return {"anyOf": [one, {"type": "array", "items": one}]}
+        if name.startswith("@"):
+            return {"$ref": f"#/$defs/{name[1:]}"}
+        if name in self.read["shapes"]:
+            return self.schema(self.read["shapes"][name], others)
+        return dict(_USUAL[name] if name in _USUAL else others.get(name, {}))
 
 
-def one_or_many(one: Mapping[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [dict(one), {"type": "array", "items": dict(one)}]}
+_SHORT = ("fields", "rest", "each", "list", "any")
 
 
-def mapping(properties: Mapping[str, Any], *, rest: Any = False, required: Sequence[str] = ()) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": "object", "properties": dict(properties), "additionalProperties": rest}
-    return {**made, "required": list(required)} if required else made
+def _object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The alternative of a schema that is an object with properties."""
+    return next(one for one in schema.get("anyOf", [schema]) if "properties" in one)
 
 
 def of_class(
@@ -87,7 +150,7 @@ def of_parameter(parameter: scan.Parameter) -> dict[str, Any]:
     whatever was declared."""
     made = of_annotation(parameter.annotation)
     if parameter.default == "None":
-        return or_null(made) if made and {"type": "null"} not in made.get("anyOf", ()) else made
+        return {"anyOf": [made, _NULL]} if made and _NULL not in made.get("anyOf", ()) else made
     try:
         default = ast.literal_eval(parameter.default or "None")
     except (ValueError, SyntaxError):

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from etude.dialects.mmcv1.live.checks import ConfigKeyError
-from etude.dialects.mmcv1.live.hooks.optimizer_hook import Fp16OptimizerHook
+from etude.dialects.mmcv1.live.hooks import evaluation
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS
+from etude.dialects.mmcv1.live.hooks.optimizer_hook import Fp16OptimizerHook, OptimizerHook, loss_of
 from etude.dialects.mmcv1.live.hooks.small_hooks import DistSamplerSeedHook
 from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.mmcv1.live.parallel import MMDataParallel, MMDistributedDataParallel
-from etude.dialects.mmcv1.live.projects import data, frames, hooks
+from etude.dialects.mmcv1.live.projects import data, frames
+from etude.dialects.mmcv1.live.projects.data import BaseDataset, check_metrics
 from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
@@ -26,6 +29,9 @@ from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.mmcv1.live.utils.environment import init_random_seed
 from etude.dialects.mmcv1.tracking import trains_a_part
 from etude.dialects.openmm.logging_v1 import get_logger
+
+if TYPE_CHECKING:
+    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
 
 __all__ = [
     "auto_select_device", "get_root_logger", "get_track_logger", "init_random_seed", "train_model", "train_track_model",
@@ -197,7 +203,7 @@ class Classification(Wiring):
         if fp16 is not None:
             return Fp16OptimizerHook(**(given or {}), loss_scale=fp16["loss_scale"], distributed=self.distributed)
         if self.distributed and given is not None and "type" not in given:
-            return hooks.DistOptimizerHook(**given)
+            return DistOptimizerHook(**given)
         return given
 
     def _register_evaluation(self, runner: Any) -> None:
@@ -206,7 +212,7 @@ class Classification(Wiring):
         loader = data.build_dataloader(data.build_dataset(validation_of(self.cfg), {"test_mode": True}), **settings)
         evaluation = dict(self.cfg.get("evaluation") or {})
         evaluation["by_epoch"] = self.cfg["runner"]["type"] != "IterBasedRunner"
-        hook = hooks.DistEvalHook if self.distributed or get_dist_info()[1] > 1 else hooks.EvalHook
+        hook = DistEvalHook if self.distributed or get_dist_info()[1] > 1 else EvalHook
         runner.register_hook(hook(loader, **evaluation), priority="LOW")
 
 
@@ -288,3 +294,40 @@ class Tracking(Wiring):
             evaluation["by_epoch"] = self.cfg["runner"]["type"] != "IterBasedRunner"
         hook = frames.DistEvalHook if self.distributed else frames.EvalHook
         runner.register_hook(hook(loader, **evaluation), priority="LOW" if trains_a_part(self.cfg) else "NORMAL")
+
+
+class EvalHook(evaluation.EvalHook):
+    """MMClassification's evaluation in one process."""
+
+    def _check_arguments(self, runner: BaseRunner, dataset: Any) -> None:
+        """As far as mmclassification's own ``evaluate`` is asked, its metrics are known before training too."""
+        super()._check_arguments(runner, dataset)
+        metric = self.eval_kwargs.get("metric", "accuracy")
+        if getattr(type(dataset), "evaluate", None) is not BaseDataset.evaluate:
+            return
+        names = [metric] if isinstance(metric, str) else list(metric)
+        check_metrics(names, at=evaluation.place_of(runner, "metric"))
+        if self.key_indicator == "auto" and names:
+            self.require_rule(runner, names[0])
+
+
+class DistEvalHook(EvalHook, evaluation.DistEvalHook):
+    """MMClassification's evaluation over all ranks."""
+
+
+@HOOKS.register_module()
+class DistOptimizerHook(OptimizerHook):
+    """What a distributed run uses by default: clips without logging the norm."""
+
+    def __init__(
+        self, grad_clip: dict[str, Any] | None = None, coalesce: bool = True, bucket_size_mb: int = -1
+    ) -> None:
+        super().__init__(grad_clip)
+        self.coalesce, self.bucket_size_mb = coalesce, bucket_size_mb
+
+    def after_train_iter(self, runner: BaseRunner) -> None:
+        runner.optimizer.zero_grad()
+        loss_of(runner).backward()
+        if self.grad_clip is not None:
+            self.clip_grads(runner.model.parameters())
+        runner.optimizer.step()

@@ -14,7 +14,7 @@ from etude.dialects.mmcv1.live.checks import explain_data_error, require
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
 from etude.dialects.mmcv1.live.runner import rest
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner, stored_gpu_count
-from etude.dialects.mmcv1.live.runner.builder import RUNNERS
+from etude.dialects.mmcv1.live.runner.registration import RUNNERS
 
 
 @RUNNERS.register_module()

@@ -16,8 +16,8 @@ from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
 from etude.dialects.mmcv1.live.runner import rest
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
-from etude.dialects.mmcv1.live.runner.builder import RUNNERS
 from etude.dialects.mmcv1.live.runner.epoch_runner import check_flow
+from etude.dialects.mmcv1.live.runner.registration import RUNNERS
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 
 _TRAINING = itemgetter("training")

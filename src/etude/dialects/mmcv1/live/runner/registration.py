@@ -1,4 +1,4 @@
-"""Hooks from a config: each ``register_*`` takes None, a dict or a ready hook, and knows the priority it belongs at."""
+"""Hooks and runners from a config. Each ``register_*`` takes None, a dict or a ready hook, and knows its priority."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigValueError, require
 from etude.dialects.mmcv1.live.hooks.hook import GENERIC, HOOKS, Hook
 from etude.dialects.openmm.priority import Priority, get_priority
-from etude.dialects.openmm.registries.registry_v1 import build_from_cfg
+from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 from etude.errors import nearest, suggest
 
 _METHODS = (*Hook.stages, *dict.fromkeys(GENERIC.values()))
@@ -160,3 +160,32 @@ def _warn_misspelt(hook: Hook) -> None:
                 warnings.warn(
                     f"{type(hook).__name__}.{name} looks like a stage and is none; did you mean {near!r}?", stacklevel=4
                 )
+
+
+RUNNERS = Registry("runner", scope="mmcv")
+RUNNER_BUILDERS = Registry("runner builder", scope="mmcv")
+
+
+def build_runner_constructor(cfg: dict[str, Any]) -> Any:
+    return build_from_cfg(cfg, RUNNER_BUILDERS)
+
+
+def build_runner(cfg: dict[str, Any], default_args: dict[str, Any] | None = None) -> Any:
+    """The runner that ``cfg`` asks for; ``default_args`` are what only the script knows (model, optimizer, …)."""
+    settings = copy.deepcopy(cfg)
+    constructor = settings.pop("constructor", "DefaultRunnerConstructor")
+    build = build_runner_constructor({"type": constructor, "runner_cfg": settings, "default_args": default_args})
+    return build()
+
+
+@RUNNER_BUILDERS.register_module()
+class DefaultRunnerConstructor:
+    """Builds ``runner_cfg['type']`` with the other keys and the defaults."""
+
+    def __init__(self, runner_cfg: dict[str, Any], default_args: dict[str, Any] | None = None) -> None:
+        if not isinstance(runner_cfg, dict):
+            raise TypeError(f"runner_cfg must be a dict, got {type(runner_cfg).__name__}")
+        self.runner_cfg, self.default_args = runner_cfg, default_args
+
+    def __call__(self) -> Any:
+        return RUNNERS.build(self.runner_cfg, default_args=self.default_args)

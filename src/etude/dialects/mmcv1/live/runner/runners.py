@@ -1,21 +1,35 @@
-"""Runners with everything that a config may name registered: ``mmcv.runner``."""
+"""``mmcv.runner`` with everything registered that a config may name: importing this module imports all hooks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from etude.dialects.mmcv1.live.hooks import all_hooks as _hooks
+from etude.dialects.mmcv1.live.hooks import (  # noqa: F401  each registers its hooks
+    checkpoint_hook,
+    ema,
+    evaluation,
+    lr_updater,
+    momentum_updater,
+    optimizer_hook,
+    profiler,
+    small_hooks,
+)
+from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
+from etude.dialects.mmcv1.live.logger import text, trackers  # noqa: F401
 from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner, get_host_info
-from etude.dialects.mmcv1.live.runner.builder import RUNNER_BUILDERS, RUNNERS, DefaultRunnerConstructor, build_runner
 from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner, Runner
 from etude.dialects.mmcv1.live.runner.iter_runner import IterBasedRunner, IterLoader
+from etude.dialects.mmcv1.live.runner.registration import (
+    RUNNER_BUILDERS,
+    RUNNERS,
+    DefaultRunnerConstructor,
+    build_runner,
+)
 
 __all__ = [
-    "HOOKS", "RUNNERS", "RUNNER_BUILDERS", "BaseRunner", "DefaultRunnerConstructor", "EpochBasedRunner",
+    "HOOKS", "RUNNERS", "RUNNER_BUILDERS", "BaseRunner", "DefaultRunnerConstructor", "EpochBasedRunner", "Hook",
     "IterBasedRunner", "IterLoader", "Runner", "build_runner", "get_host_info", "obj_from_dict",
 ]  # fmt: skip
-
-HOOKS = _hooks.HOOKS
 
 
 def obj_from_dict(info: dict[str, Any], parent: Any = None, default_args: dict[str, Any] | None = None) -> Any:
