@@ -12,7 +12,7 @@ import pytest
 
 from etude.dialects import imports
 from etude.dialects.openmm.file_io import fileio
-from etude.dialects.openmm.file_io.storage import BaseStorageBackend
+from etude.dialects.openmm.file_io.storage import BaseStorageBackend, get_file_backend, register_backend
 from etude.dialects.openmm.registries.managers import ManagerMixin
 from etude.errors import OutOfScope
 
@@ -231,7 +231,7 @@ class TestFiles:
         assert fileio.dict_from_file(tmp_path / "d.txt", key_type=int) == {1: "cat", 2: ["dog", "cow"]}
 
     def test_the_local_backend_does_the_usual_things(self, tmp_path: Path) -> None:
-        backend = fileio.get_file_backend(tmp_path)
+        backend = get_file_backend(tmp_path)
         backend.put_text("x", tmp_path / "deep" / "a.txt")
         assert fileio.get_text(tmp_path / "deep" / "a.txt") == "x"
         assert fileio.exists(tmp_path / "deep")
@@ -253,9 +253,9 @@ class TestFiles:
             def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
                 return '{"a": 2}'
 
-        fileio.register_backend("mine_of_test", Mine, prefixes="mine", force=True)
+        register_backend("mine_of_test", Mine, prefixes="mine", force=True)
         assert fileio.load("mine://x.json") == {"a": 2}
         with pytest.raises(ImportError, match="install petrel_client"):
-            fileio.get_file_backend("s3://bucket/x")
+            get_file_backend("s3://bucket/x")
         with pytest.raises(OutOfScope):
-            fileio.get_file_backend(backend_args={"backend": "memcached"})
+            get_file_backend(backend_args={"backend": "memcached"})

@@ -16,8 +16,52 @@ from etude.dialects.mmengine.live.data.base_dataset import BaseDataset, force_fu
 from etude.dialects.mmengine.live.registry import DATASETS
 
 
+class _Wrapper:
+    """What all wrappers share. A subclass loads what is inside, and says which sample of which dataset ``idx`` is."""
+
+    _metainfo: dict[str, Any]
+    _fully_initialized = False
+
+    def _load(self) -> None:
+        raise NotImplementedError
+
+    def _source(self, idx: int) -> tuple[Any, int]:
+        raise NotImplementedError
+
+    @property
+    def metainfo(self) -> dict[str, Any]:
+        """A copy of the inner dataset's; of several, of the first one's."""
+        return copy.deepcopy(self._metainfo)
+
+    def full_init(self) -> None:
+        """Load what is inside."""
+        if not self._fully_initialized:
+            self._load()
+            self._fully_initialized = True
+
+    @force_full_init
+    def get_data_info(self, idx: int) -> dict[str, Any]:
+        dataset, number = self._source(idx)
+        info: dict[str, Any] = dataset.get_data_info(number)
+        return info
+
+    def __getitem__(self, idx: int) -> Any:
+        if not self._fully_initialized:
+            initialise(self)
+        dataset, number = self._source(idx)
+        return dataset[number]
+
+    def get_subset_(self, indices: list[int] | int) -> Any:
+        raise NotImplementedError(
+            f"`{type(self).__name__}` dose not support `get_subset` and `get_subset_`: take the subset of the datasets "
+            "inside it"
+        )
+
+    get_subset = get_subset_
+
+
 @DATASETS.register_module()
-class ConcatDataset(TorchConcatDataset[Any]):
+class ConcatDataset(_Wrapper, TorchConcatDataset[Any]):
     """One dataset after the other. Their metainfo has to agree, except for ``ignore_keys``."""
 
     def __init__(
@@ -50,19 +94,10 @@ class ConcatDataset(TorchConcatDataset[Any]):
                     "dataset"
                 )
 
-    @property
-    def metainfo(self) -> dict[str, Any]:
-        """A copy of the first dataset's."""
-        return copy.deepcopy(self._metainfo)
-
-    def full_init(self) -> None:
-        """Load all datasets."""
-        if self._fully_initialized:
-            return
+    def _load(self) -> None:
         for dataset in self.datasets:
             dataset.full_init()
-        super().__init__(self.datasets)
-        self._fully_initialized = True
+        TorchConcatDataset.__init__(self, self.datasets)
 
     @force_full_init
     def _get_ori_dataset_idx(self, idx: int) -> tuple[int, int]:
@@ -74,30 +109,16 @@ class ConcatDataset(TorchConcatDataset[Any]):
         which = bisect.bisect_right(self.cumulative_sizes, idx)
         return which, idx - (self.cumulative_sizes[which - 1] if which else 0)
 
-    @force_full_init
-    def get_data_info(self, idx: int) -> dict[str, Any]:
+    def _source(self, idx: int) -> tuple[Any, int]:
         which, number = self._get_ori_dataset_idx(idx)
-        info: dict[str, Any] = self.datasets[which].get_data_info(number)
-        return info
+        return self.datasets[which], number
 
     @force_full_init
     def __len__(self) -> int:
         return super().__len__()
 
-    def __getitem__(self, idx: int) -> Any:
-        if not self._fully_initialized:
-            initialise(self)
-        which, number = self._get_ori_dataset_idx(idx)
-        return self.datasets[which][number]
 
-    def get_subset_(self, indices: list[int] | int) -> None:
-        raise NotImplementedError(_NO_SUBSET.format(type(self).__name__))
-
-    def get_subset(self, indices: list[int] | int) -> BaseDataset:
-        raise NotImplementedError(_NO_SUBSET.format(type(self).__name__))
-
-
-class _Resampled:
+class _Resampled(_Wrapper):
     """A dataset behind a table of sample numbers; subclasses say which sample number ``idx`` is."""
 
     def __init__(self, dataset: BaseDataset | dict[str, Any], lazy_init: bool) -> None:
@@ -107,18 +128,9 @@ class _Resampled:
         if not lazy_init:
             self.full_init()
 
-    @property
-    def metainfo(self) -> dict[str, Any]:
-        """A copy of the inner dataset's."""
-        return copy.deepcopy(self._metainfo)
-
-    def full_init(self) -> None:
-        """Load the inner dataset and count its samples."""
-        if self._fully_initialized:
-            return
+    def _load(self) -> None:
         self.dataset.full_init()
         self._measure()
-        self._fully_initialized = True
 
     def _measure(self) -> None:
         raise NotImplementedError
@@ -126,21 +138,8 @@ class _Resampled:
     def _get_ori_dataset_idx(self, idx: int) -> int:
         raise NotImplementedError
 
-    @force_full_init
-    def get_data_info(self, idx: int) -> dict[str, Any]:
-        info: dict[str, Any] = self.dataset.get_data_info(self._get_ori_dataset_idx(idx))
-        return info
-
-    def __getitem__(self, idx: int) -> Any:
-        if not self._fully_initialized:
-            initialise(self)
-        return self.dataset[self._get_ori_dataset_idx(idx)]
-
-    def get_subset_(self, indices: list[int] | int) -> None:
-        raise NotImplementedError(_NO_SUBSET.format(type(self).__name__))
-
-    def get_subset(self, indices: list[int] | int) -> BaseDataset:
-        raise NotImplementedError(_NO_SUBSET.format(type(self).__name__))
+    def _source(self, idx: int) -> tuple[Any, int]:
+        return self.dataset, self._get_ori_dataset_idx(idx)
 
 
 @DATASETS.register_module()
@@ -199,13 +198,10 @@ class ClassBalancedDataset(_Resampled):
         return len(self.repeat_indices)
 
 
-_NO_SUBSET = "`{}` dose not support `get_subset` and `get_subset_`: take the subset of the datasets inside it"
-
-
 def _built(dataset: Any) -> Any:
     if isinstance(dataset, dict):
         return DATASETS.build(dataset)
-    if isinstance(dataset, (BaseDataset, ConcatDataset, _Resampled)):
+    if isinstance(dataset, (BaseDataset, _Wrapper)):
         return dataset
     raise TypeError(
         f"elements in datasets sequence should be config or `BaseDataset` instance, but got {type(dataset)}"
