@@ -18,9 +18,11 @@ import torch
 from torch import nn
 
 from etude.dialects import imports
-from etude.dialects.openmm.config.config_v2 import Config, ConfigDict, DictAction
+from etude.dialects.openmm.config.config_v2 import Config, DictAction
+from etude.dialects.openmm.config.dict_v2 import ConfigDict
 from etude.dialects.openmm.init.module_v2 import BaseModule
-from etude.dialects.openmm.registries.registry_v2 import DefaultScope, Registry
+from etude.dialects.openmm.registries.managers import DefaultScope
+from etude.dialects.openmm.registries.registry_v2 import Registry
 from tests.golden.goldens import equal, options_for, params, untag
 
 DIALECT = "mmengine"

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from etude.dialects.openmm import state as state_functions
 from etude.dialects.openmm.live import checkpoint, checkpoint_v1
 from etude.dialects.openmm.live.loader import load_from_http
 from etude.errors import OutOfScope, ResumeError, UserError
@@ -28,12 +29,12 @@ class Net(nn.Module):
 class TestBothFlavours:
     def test_a_state_goes_out_without_wrappers_and_in_again(self, kind: Any) -> None:
         wrapped = nn.DataParallel(Net())
-        state = kind.get_state_dict(wrapped)
+        state = state_functions.get_state_dict(wrapped)
         assert "block.0.weight" in state
         other = Net()
         kind.load_state_dict(nn.DataParallel(other), state, strict=True)
         assert torch.equal(other.block[0].weight, wrapped.module.block[0].weight)
-        assert kind.weights_to_cpu(state)._metadata == state._metadata
+        assert state_functions.weights_to_cpu(state)._metadata == state._metadata
 
     def test_custom_schemes_read_where_they_say(self, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kind.CheckpointLoader, "_schemes", dict(kind.CheckpointLoader._schemes))

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from etude.dialects.openmm.config.config_v2 import Config, ConfigDict, ConfigParsingError
+from etude.dialects.openmm.config.config_v2 import Config
+from etude.dialects.openmm.config.dict_v2 import ConfigDict
 from etude.dialects.openmm.reading.lazy_objects import LazyAttr, LazyObject
-from etude.dialects.openmm.reading.lazy_style import ImportTransformer, _gather_abs_import_lazyobj
+from etude.dialects.openmm.reading.lazy_style import ConfigParsingError, ImportTransformer, _gather_abs_import_lazyobj
 from etude.dialects.openmm.registries.registry_v2 import Registry
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from etude.dialects.openmm.config.config_v2 import Config, ConfigDict
+from etude.dialects.openmm.config.config_v2 import Config
+from etude.dialects.openmm.config.dict_v2 import ConfigDict
 from etude.dialects.openmm.registries import registry_v1
 from etude.dialects.openmm.registries import registry_v2 as registry
-from etude.dialects.openmm.registries.managers import ManagerMixin
-from etude.dialects.openmm.registries.registry_v2 import DefaultScope, Registry, build_from_cfg, init_default_scope
+from etude.dialects.openmm.registries.managers import DefaultScope, ManagerMixin, init_default_scope
+from etude.dialects.openmm.registries.registry_v2 import Registry, build_from_cfg
 from etude.dialects.openmm.registries.root import (
     MODELS,
     PARAM_SCHEDULERS,

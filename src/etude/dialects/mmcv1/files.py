@@ -15,8 +15,8 @@ from etude.checkpoint.formats import foreign
 from etude.checkpoint.formats.single import save_file
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.openmm.config.dict_base import AttributeDict
-from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION, get_state_dict, weights_to_cpu
-from etude.dialects.openmm.state import unwrapped
+from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION
+from etude.dialects.openmm.state import get_state_dict, unwrapped, weights_to_cpu
 from etude.errors import ResumeError
 
 LATEST = "latest.pth"

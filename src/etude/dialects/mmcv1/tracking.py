@@ -6,11 +6,9 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from etude.dialects.mmcv1.projects import PARTS
 from etude.dialects.openmm.checks.lowering import Lowering
 from etude.inspection.signatures import Source
-
-#: Flags that only MMTracking's configs have, and the part of a tracker that each trains alone.
-PARTS = {"USE_MMDET": "detector", "TRAIN_REID": "reid"}
 
 
 def is_tracking(values: Mapping[str, Any], imports: Iterable[Any]) -> bool:

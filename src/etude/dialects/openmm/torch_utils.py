@@ -17,17 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd, _ConvTransposeMixin
 from torch.nn.modules.instancenorm import _InstanceNorm
-from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
-from torch.utils.data import DataLoader
-
-__all__ = [
-    "TORCH_VERSION", "DataLoader", "SyncBatchNorm", "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd",
-    "_AvgPoolNd", "_BatchNorm", "_ConvNd", "_ConvTransposeMixin", "_InstanceNorm", "_MaxPoolNd", "collect_env",
-    "has_batch_norm", "is_jit_tracing", "is_norm", "is_rocm_pytorch", "load_url", "mmcv_full_available",
-    "set_multi_processing", "tensor2imgs", "torch_meshgrid",
-]  # fmt: skip
 
 TORCH_VERSION = torch.__version__
 SyncBatchNorm = nn.SyncBatchNorm

@@ -13,22 +13,11 @@ import torch
 
 import etude
 from etude.config.files import display
-from etude.dialects.openmm.errors import ConfigAssertionError, ConfigKeyError, ConfigTypeError, ConfigValueError
+from etude.dialects.openmm.errors import ConfigAssertionError
 from etude.errors import DataError, EtudeError, UserCodeError, printable, release_hint
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
-
-__all__ = [
-    "ConfigAssertionError",
-    "ConfigKeyError",
-    "ConfigTypeError",
-    "ConfigValueError",
-    "MissingOutput",
-    "WrongOutputs",
-    "explain_data_error",
-    "require",
-]  # fmt: skip
 
 
 _LIBRARIES = (os.path.dirname(os.path.abspath(etude.__file__)) + os.sep, "<frozen", sys.base_prefix)

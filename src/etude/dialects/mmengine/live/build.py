@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from etude.core.run import Run
 from etude.dialects import imports
-from etude.dialects.mmengine.live.registry import RUNNERS
 from etude.dialects.mmengine.projects import add_defaults
 from etude.dialects.openmm.config.config_base import import_custom
 from etude.dialects.openmm.config.config_v2 import Config
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
+from etude.dialects.openmm.registries.root import RUNNERS
 from etude.dist.world import World
 from etude.errors import ConfigError, ResumeError, Stopped
 from etude.hooks.stops import SIGNALS, Signals, Stops

@@ -14,8 +14,8 @@ from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.mmengine.live.dist.collectives import broadcast_object_list, collect_results
 from etude.dialects.mmengine.live.dist.utils import is_main_process
-from etude.dialects.mmengine.live.registry import EVALUATOR, METRICS
 from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.registries.root import EVALUATOR, METRICS
 
 
 @EVALUATOR.register_module()

@@ -19,7 +19,8 @@ from etude.dialects.mmengine.live.optim_wrapper.base import BaseOptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend
-from etude.dialects.openmm.config.config_v2 import Config, ConfigDict
+from etude.dialects.openmm.config.config_v2 import Config
+from etude.dialects.openmm.config.dict_v2 import ConfigDict
 
 DATA_BATCH = dict[Any, Any] | tuple[Any, ...] | list[Any] | None
 

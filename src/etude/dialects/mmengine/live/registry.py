@@ -1,52 +1,23 @@
-"""MMEngine's root registries, filled with the names of what the dialect brings; each is imported when asked for."""
+"""Fills MMEngine's root registries with the names of what the dialect brings; each is imported when asked for."""
 
 from __future__ import annotations
 
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 from etude.dialects.mmengine import names
 from etude.dialects.openmm.registries.registry_v2 import Registry
-from etude.dialects.openmm.registries.root import (
-    DATA_SAMPLERS,
-    DATASETS,
-    EVALUATOR,
-    FUNCTIONS,
-    HOOKS,
-    INFERENCERS,
-    LOG_PROCESSORS,
-    LOOPS,
-    METRICS,
-    MODEL_WRAPPERS,
-    MODELS,
-    OPTIM_WRAPPER_CONSTRUCTORS,
-    OPTIM_WRAPPERS,
-    OPTIMIZERS,
-    PARAM_SCHEDULERS,
-    ROOTS,
-    RUNNER_CONSTRUCTORS,
-    RUNNERS,
-    STRATEGIES,
-    TASK_UTILS,
-    TRANSFORMS,
-    VISBACKENDS,
-    VISUALIZERS,
-    WEIGHT_INITIALIZERS,
-)
-
-__all__ = [
-    "DATASETS", "DATA_SAMPLERS", "EVALUATOR", "FUNCTIONS", "HOOKS", "INFERENCERS", "LOG_PROCESSORS", "LOOPS",
-    "METRICS", "MODELS", "MODEL_WRAPPERS", "OPTIMIZERS", "OPTIM_WRAPPERS", "OPTIM_WRAPPER_CONSTRUCTORS",
-    "PARAM_SCHEDULERS", "ROOTS", "RUNNERS", "RUNNER_CONSTRUCTORS", "STRATEGIES", "TASK_UTILS", "TRANSFORMS",
-    "VISBACKENDS", "VISUALIZERS", "WEIGHT_INITIALIZERS",
-]  # fmt: skip
+from etude.dialects.openmm.registries.root import ROOTS
 
 for _name, _entries in names.REGISTERED.items():
     ROOTS[_name].add_lazy(_entries)
 
 
-def __getattr__(name: str) -> SimpleNamespace:
-    """Return the registries of the project ``name``: ``registry.mmselfsup.MODELS``."""
+def __getattr__(name: str) -> Any:
+    """Return a root registry (``registry.HOOKS``), or those of a project (``registry.mmselfsup.MODELS``)."""
+    if name in ROOTS:
+        return ROOTS[name]
     if name not in names.PROJECTS:
         raise AttributeError(name)
     return _project(name)

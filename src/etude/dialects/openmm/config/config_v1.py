@@ -16,6 +16,7 @@ class ConfigDict(AttributeDict):
     """A dict with attribute access; a missing name is an ``AttributeError``, a missing item a ``KeyError``."""
 
 
+#: Configs that import ``mmcv`` while they are read get this module: it has the names that they may want.
 __all__ = ["BASE_KEY", "DELETE_KEY", "DEPRECATION_KEY", "Config", "ConfigDict", "DictAction", "add_args"]
 
 BASE_KEY, DELETE_KEY, DEPRECATION_KEY = "_base_", "_delete_", "_deprecation_"

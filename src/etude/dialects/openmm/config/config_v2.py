@@ -17,6 +17,7 @@ from etude.dialects.openmm.reading.source import Source, filled, parsed, read_te
 from etude.dialects.openmm.reading.source import with_predefined as _with_predefined
 from etude.dialects.openmm.reading.text_style import Style, base_file, read_chain, scoped
 
+#: Configs that import ``mmengine`` while they are read get this module: it has the names that they may want.
 __all__ = [
     "RESERVED_KEYS", "Config", "ConfigDict", "ConfigParsingError", "DictAction", "LazyAttr", "LazyObject", "add_args",
     "read_base", "read_source",

@@ -9,13 +9,7 @@ from torch import nn
 
 from etude.dialects.openmm.live.loader import Loader, below, register_all, revised, save_atomically, state_of
 from etude.dialects.openmm.logging import print_log
-from etude.dialects.openmm.state import get_state_dict, load_fitting, weights_to_cpu
-
-__all__ = [
-    "DEFAULT_REVISE", "CheckpointLoader", "_load_checkpoint", "_load_checkpoint_to_model",
-    "_load_checkpoint_with_prefix", "find_latest_checkpoint", "get_state_dict", "load_checkpoint", "load_state_dict",
-    "save_checkpoint", "weights_to_cpu",
-]  # fmt: skip
+from etude.dialects.openmm.state import load_fitting
 
 #: Wrappers put ``module.`` in front of every key.
 DEFAULT_REVISE = ((r"^module\.", ""),)

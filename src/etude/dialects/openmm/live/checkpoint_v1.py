@@ -13,11 +13,6 @@ from etude.dialects.openmm.live.loader import Loader, below, register_all, revis
 from etude.dialects.openmm.logging_v1 import _rank
 from etude.dialects.openmm.state import get_state_dict, is_wrapper, load_fitting, weights_to_cpu
 
-__all__ = [
-    "MMCV_VERSION", "CheckpointLoader", "_load_checkpoint", "_load_checkpoint_with_prefix", "get_state_dict",
-    "load_checkpoint", "load_state_dict", "save_checkpoint", "weights_to_cpu",
-]  # fmt: skip
-
 #: Wrappers put ``module.`` in front of every key.
 DEFAULT_REVISE = ((r"^module\.", ""),)
 #: The version whose files these are.

@@ -14,12 +14,10 @@ from etude.dialects.config_errors import making
 from etude.dialects.openmm.config.external import MODULE2PACKAGE
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
 from etude.dialects.openmm.logging import print_log
-from etude.dialects.openmm.registries.managers import DefaultScope, ManagerMixin, init_default_scope
+from etude.dialects.openmm.registries.managers import DefaultScope, ManagerMixin
 from etude.dialects.openmm.registries.registry_base import RegistryTree
 from etude.dialects.openmm.utils.misc import get_object_from_string
 from etude.errors import OutOfScope
-
-__all__ = ["DefaultScope", "Registry", "build_from_cfg", "init_default_scope"]
 
 
 class Registry(RegistryTree):

@@ -16,13 +16,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from etude.data.resume import Snapshot
-from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigTypeError, ConfigValueError, require
+from etude.dialects.mmcv1.live.checks import require
 from etude.dialects.mmcv1.live.hooks.checkpoint_hook import target_folder
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.logger.base import LoggerHook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
 from etude.dialects.mmcv1.live.testing import multi_gpu_test, single_gpu_test
-from etude.dialects.openmm.errors import ConfigAttributeError
+from etude.dialects.openmm.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError, ConfigValueError
 from etude.dialects.openmm.metric_rules import GREATER_KEYS, LESS_KEYS, guess
 from etude.errors import SaveError, suggest
 

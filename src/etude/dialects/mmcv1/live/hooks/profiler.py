@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from etude.dialects.mmcv1.live.checks import ConfigTypeError, ConfigValueError
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
 from etude.dialects.mmcv1.live.logger.base import need
+from etude.dialects.openmm.errors import ConfigTypeError, ConfigValueError
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner

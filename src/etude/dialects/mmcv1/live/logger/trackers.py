@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etude.dialects.mmcv1.live.checks import ConfigTypeError
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS
 from etude.dialects.mmcv1.live.logger.base import OutboxHook, TrackerHook, need
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.utils.dist import master_only
+from etude.dialects.openmm.errors import ConfigTypeError
 from etude.events.trackers.clearml import ClearMLTask
 from etude.events.trackers.local import DvcLiveRun
 from etude.events.trackers.mlflow import MlflowRun

@@ -16,12 +16,12 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigValueError
 from etude.dialects.mmcv1.live.parallel import collate
 from etude.dialects.mmcv1.live.projects.models import accuracy
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.mmcv1.live.workers import follow_torch as worker_init_fn
 from etude.dialects.mmcv1.live.workers import keep_workers, stay_seeded
+from etude.dialects.openmm.errors import ConfigKeyError, ConfigValueError
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 from etude.errors import suggest
 

@@ -16,9 +16,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from etude.dialects.mmcv1.live.checks import ConfigValueError
 from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS
 from etude.dialects.mmcv1.live.overlay.registries import MODELS as MMCV_MODELS
+from etude.dialects.openmm.errors import ConfigValueError
 from etude.dialects.openmm.init.module_v1 import BaseModule
 from etude.dialects.openmm.registries.registry_v1 import Registry
 from etude.optim.lamb import LAMB

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from etude.dialects.mmcv1.live.checks import ConfigKeyError
 from etude.dialects.mmcv1.live.hooks import evaluation
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS
 from etude.dialects.mmcv1.live.hooks.optimizer_hook import Fp16OptimizerHook, OptimizerHook, loss_of
@@ -26,17 +25,12 @@ from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
-from etude.dialects.mmcv1.live.utils.environment import init_random_seed
 from etude.dialects.mmcv1.tracking import trains_a_part
+from etude.dialects.openmm.errors import ConfigKeyError
 from etude.dialects.openmm.logging_v1 import get_logger
 
 if TYPE_CHECKING:
     from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
-
-__all__ = [
-    "auto_select_device", "get_root_logger", "get_track_logger", "init_random_seed", "train_model", "train_track_model",
-    "wrap_distributed_model", "wrap_non_distributed_model",
-]  # fmt: skip
 
 _SPLITS = ("train", "val", "test", "train_dataloader", "val_dataloader", "test_dataloader")
 

@@ -22,14 +22,7 @@ from torch.optim import Optimizer
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.dialects.mmcv1 import files
-from etude.dialects.mmcv1.live.checks import (
-    ConfigTypeError,
-    ConfigValueError,
-    MissingOutput,
-    WrongOutputs,
-    explain_step_error,
-    require,
-)
+from etude.dialects.mmcv1.live.checks import MissingOutput, WrongOutputs, explain_step_error, require
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
@@ -40,6 +33,7 @@ from etude.dialects.mmcv1.live.runner.registration import Registration
 from etude.dialects.mmcv1.live.runner.resuming import Position, Restored, Resuming
 from etude.dialects.mmcv1.live.runner.wiring import hold_back
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
+from etude.dialects.openmm.errors import ConfigTypeError, ConfigValueError
 from etude.dialects.openmm.live.checkpoint_v1 import _load_checkpoint, load_checkpoint, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
 from etude.dist.world import World

@@ -7,8 +7,9 @@ import inspect
 import warnings
 from typing import Any
 
-from etude.dialects.mmcv1.live.checks import ConfigKeyError, ConfigValueError, require
+from etude.dialects.mmcv1.live.checks import require
 from etude.dialects.mmcv1.live.hooks.hook import GENERIC, HOOKS, Hook
+from etude.dialects.openmm.errors import ConfigKeyError, ConfigValueError
 from etude.dialects.openmm.priority import Priority, get_priority
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 from etude.errors import nearest, suggest

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from etude.dialects.mmcv1.live.checks import ConfigKeyError
+from etude.dialects.openmm.errors import ConfigKeyError
 
 _MISSING: Any = object()
 

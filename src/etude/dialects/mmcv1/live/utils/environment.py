@@ -13,22 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.instancenorm import _InstanceNorm
-from torch.utils.data import DataLoader
 
 from etude.config.dump import redact
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.openmm import torch_utils
 from etude.dialects.openmm.config.config_v1 import Config
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION
-
-__all__ = [
-    "IS_CUDA_AVAILABLE", "MMCLS_VERSION", "MMCV_VERSION", "MMTRACK_VERSION", "TORCH_VERSION", "DataLoader",
-    "SyncBatchNorm", "_BatchNorm", "_ConvNd", "_InstanceNorm", "collect_env", "get_time_str", "is_cuda_available",
-    "setup_multi_processes",
-]  # fmt: skip
 
 #: The versions whose behaviour is followed.
 MMCLS_VERSION = "0.25.0"

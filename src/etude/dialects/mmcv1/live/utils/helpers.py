@@ -11,18 +11,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.modules.conv import _ConvTransposeNd as _ConvTransposeMixin
-from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
 from torch.utils.data import DataLoader
 
-from etude.dialects.mmcv1.live.utils.dist import allreduce_grads
 from etude.dialects.mmcv1.live.utils.environment import init_random_seed
-
-__all__ = [
-    "IS_IPU_AVAILABLE", "IS_MLU_AVAILABLE", "IS_MPS_AVAILABLE", "IS_NPU_AVAILABLE", "PoolDataLoader",
-    "_AdaptiveAvgPoolNd", "_AdaptiveMaxPoolNd", "_AvgPoolNd", "_ConvTransposeMixin", "_MaxPoolNd", "allreduce_grads",
-    "get_device", "jit", "load_json_log", "multi_apply", "skip_no_elena", "sync_random_seed", "worker_init_fn",
-]  # fmt: skip
 
 #: Devices that have no part of their own here.
 IS_IPU_AVAILABLE = IS_MLU_AVAILABLE = IS_NPU_AVAILABLE = IS_MPS_AVAILABLE = False

@@ -14,9 +14,9 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from etude.dialects.mmengine.live import user_errors
-from etude.dialects.mmengine.live.registry import TRANSFORMS
 from etude.dialects.openmm.file_io.fileio import list_from_file, load
 from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.registries.root import TRANSFORMS
 
 
 def force_full_init(old_func: Callable[..., Any]) -> Callable[..., Any]:

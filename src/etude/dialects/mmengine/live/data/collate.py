@@ -12,7 +12,7 @@ import torch
 from torch.utils.data._utils.collate import default_collate as torch_default_collate
 
 from etude.dialects.mmengine.live.data.element import BaseDataElement
-from etude.dialects.mmengine.live.registry import FUNCTIONS
+from etude.dialects.openmm.registries.root import FUNCTIONS
 
 COLLATE_FUNCTIONS = FUNCTIONS
 

@@ -11,7 +11,7 @@ from torch.utils.data import Sampler
 
 from etude.dialects.mmengine.live.dist.collectives import sync_random_seed
 from etude.dialects.mmengine.live.dist.utils import get_dist_info
-from etude.dialects.mmengine.live.registry import DATA_SAMPLERS
+from etude.dialects.openmm.registries.root import DATA_SAMPLERS
 
 
 @DATA_SAMPLERS.register_module()

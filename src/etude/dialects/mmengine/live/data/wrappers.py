@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.data import ConcatDataset as TorchConcatDataset
 
 from etude.dialects.mmengine.live.data.base_dataset import BaseDataset, force_full_init, initialise
-from etude.dialects.mmengine.live.registry import DATASETS
+from etude.dialects.openmm.registries.root import DATASETS
 
 
 class _Wrapper:

@@ -12,9 +12,9 @@ from etude.dialects.mmengine.live.hooks.hook import DataBatch, Hook
 from etude.dialects.mmengine.live.logging.logger import print_log
 from etude.dialects.mmengine.live.model.averaged import BaseAveragedModel, follow, swap
 from etude.dialects.mmengine.live.model.wrappers import is_model_wrapper
-from etude.dialects.mmengine.live.registry import MODELS
 from etude.dialects.openmm.live.checkpoint import DEFAULT_REVISE, load_state_dict
 from etude.dialects.openmm.live.loader import revised, state_of
+from etude.dialects.openmm.registries.root import MODELS
 
 
 class EMAHook(Hook):

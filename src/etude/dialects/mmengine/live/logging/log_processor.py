@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.dialects.mmengine.live.registry import LOG_PROCESSORS
+from etude.dialects.openmm.registries.root import LOG_PROCESSORS
 
 
 @LOG_PROCESSORS.register_module()

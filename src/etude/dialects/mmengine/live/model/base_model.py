@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.model.preprocessor import BaseDataPreprocessor
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
-from etude.dialects.mmengine.live.registry import MODELS
 from etude.dialects.openmm.init.module_v2 import BaseModule
+from etude.dialects.openmm.registries.root import MODELS
 
 
 class BaseModel(BaseModule):

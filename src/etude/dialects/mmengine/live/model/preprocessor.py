@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from etude.dialects.mmengine.live.data.element import BaseDataElement
-from etude.dialects.mmengine.live.registry import MODELS
+from etude.dialects.openmm.registries.root import MODELS
 
 
 @MODELS.register_module()

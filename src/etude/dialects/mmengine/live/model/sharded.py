@@ -21,7 +21,7 @@ from torch.distributed.fsdp import (
 
 from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
-from etude.dialects.mmengine.live.registry import FUNCTIONS
+from etude.dialects.openmm.registries.root import FUNCTIONS
 from etude.dialects.openmm.state import add_wrapper
 
 

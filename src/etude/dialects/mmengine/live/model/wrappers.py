@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.model.utils import detect_anomalous_params
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
-from etude.dialects.mmengine.live.registry import MODEL_WRAPPERS
+from etude.dialects.openmm.registries.root import MODEL_WRAPPERS
 from etude.dialects.openmm.state import add_wrapper, is_wrapper
 
 

@@ -15,8 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from etude.dialects.mmengine.live.dist.utils import is_main_process
-from etude.dialects.mmengine.live.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.registries.root import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 
 NORMS = (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm)
 #: These need a weight decay to scale; MMEngine lets ``flat_decay_mult`` pass without one.

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from etude.dialects.mmengine.live.param_scheduler.base import INF, Recurrence
-from etude.dialects.mmengine.live.registry import PARAM_SCHEDULERS
+from etude.dialects.openmm.registries.root import PARAM_SCHEDULERS
 
 
 @PARAM_SCHEDULERS.register_module()

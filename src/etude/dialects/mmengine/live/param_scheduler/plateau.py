@@ -7,8 +7,8 @@ from typing import Any
 
 from etude.dialects.mmengine.checks.results import missing_result
 from etude.dialects.mmengine.live.param_scheduler.base import INF, _ParamScheduler
-from etude.dialects.mmengine.live.registry import PARAM_SCHEDULERS
 from etude.dialects.openmm.errors import ConfigKeyError
+from etude.dialects.openmm.registries.root import PARAM_SCHEDULERS
 
 
 @PARAM_SCHEDULERS.register_module()

@@ -22,7 +22,12 @@ from etude.dialects.mmengine.live.optim_wrapper.constructor import build_optim_w
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude.dialects.mmengine.live.param_scheduler.base import _ParamScheduler
-from etude.dialects.mmengine.live.registry import (
+from etude.dialects.mmengine.live.runner.dataloaders import _get_batch_size, build_dataloader
+from etude.dialects.mmengine.live.runner.features import compile_method
+from etude.dialects.mmengine.live.runner.views import Views
+from etude.dialects.mmengine.live.visualization.visualizer import Visualizer
+from etude.dialects.openmm.logging import print_log
+from etude.dialects.openmm.registries.root import (
     EVALUATOR,
     LOG_PROCESSORS,
     LOOPS,
@@ -32,11 +37,6 @@ from etude.dialects.mmengine.live.registry import (
     PARAM_SCHEDULERS,
     VISUALIZERS,
 )
-from etude.dialects.mmengine.live.runner.dataloaders import _get_batch_size, build_dataloader
-from etude.dialects.mmengine.live.runner.features import compile_method
-from etude.dialects.mmengine.live.runner.views import Views
-from etude.dialects.mmengine.live.visualization.visualizer import Visualizer
-from etude.dialects.openmm.logging import print_log
 
 
 class Building(Views):

@@ -25,14 +25,9 @@ from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrappe
 from etude.dialects.mmengine.live.runner.after_run import Afterwards, scheduler_states
 from etude.dialects.mmengine.names import VERSION
 from etude.dialects.openmm.config.config_base import dump_public, pretty_public
-from etude.dialects.openmm.live.checkpoint import (
-    DEFAULT_REVISE,
-    _load_checkpoint,
-    _load_checkpoint_to_model,
-    get_state_dict,
-    weights_to_cpu,
-)
+from etude.dialects.openmm.live.checkpoint import DEFAULT_REVISE, _load_checkpoint, _load_checkpoint_to_model
 from etude.dialects.openmm.live.loader import revised, state_of
+from etude.dialects.openmm.state import get_state_dict, weights_to_cpu
 from etude.errors import ResumeError
 
 

@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from etude.dialects.mmengine.live.data.collate import worker_init_fn
 from etude.dialects.mmengine.live.dist.utils import get_rank, get_world_size
-from etude.dialects.mmengine.live.registry import DATA_SAMPLERS, DATASETS, FUNCTIONS
 from etude.dialects.openmm.config.dict_v2 import ConfigDict
+from etude.dialects.openmm.registries.root import DATA_SAMPLERS, DATASETS, FUNCTIONS
 
 
 class _SlicedDataset(Dataset[Any]):

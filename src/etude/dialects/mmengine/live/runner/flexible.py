@@ -9,9 +9,9 @@ from torch import nn
 
 from etude.core.run import Run
 from etude.dialects.mmengine.live.dist.utils import infer_launcher
-from etude.dialects.mmengine.live.registry import STRATEGIES
 from etude.dialects.mmengine.live.runner.runner import _ARGUMENTS, _DEFAULTS, Runner, TrainStep
 from etude.dialects.mmengine.live.strategy.base import BaseStrategy
+from etude.dialects.openmm.registries.root import STRATEGIES
 
 
 class FlexibleRunner(Runner):

@@ -14,9 +14,9 @@ from etude.core.run import Run
 from etude.dialects.config_errors import note_actor
 from etude.dialects.mmengine.live import user_errors
 from etude.dialects.mmengine.live.hooks.hook import Hook, acts_at, overrides
-from etude.dialects.mmengine.live.registry import HOOKS
 from etude.dialects.mmengine.live.runner.views import Views
 from etude.dialects.openmm.priority import Priority, get_priority
+from etude.dialects.openmm.registries.root import HOOKS
 from etude.errors import nearest
 
 DEFAULT_HOOKS = {

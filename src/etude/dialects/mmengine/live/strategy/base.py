@@ -15,10 +15,10 @@ from etude.dialects.mmengine.live.model.utils import convert_sync_batchnorm, rev
 from etude.dialects.mmengine.live.model.wrappers import MMDistributedDataParallel
 from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrapper
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
-from etude.dialects.mmengine.live.registry import MODEL_WRAPPERS, MODELS
 from etude.dialects.mmengine.live.runner.building import multiply_lr, optim_wrapper_of, schedulers_of
 from etude.dialects.mmengine.live.runner.features import compile_method
 from etude.dialects.mmengine.live.strategy.checkpoints import Checkpoints
+from etude.dialects.openmm.registries.root import MODEL_WRAPPERS, MODELS
 from etude.dialects.openmm.state import is_wrapper
 
 

@@ -11,8 +11,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_ac
 from torch.distributed.fsdp import StateDictType
 
 from etude.dialects.mmengine.live.model.sharded import MMFullyShardedDataParallel
-from etude.dialects.mmengine.live.registry import FUNCTIONS, MODEL_WRAPPERS
 from etude.dialects.mmengine.live.strategy.base import DDPStrategy
+from etude.dialects.openmm.registries.root import FUNCTIONS, MODEL_WRAPPERS
 
 _FORMS = {"full": StateDictType.FULL_STATE_DICT, "local": StateDictType.LOCAL_STATE_DICT}
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from etude.dialects.mmengine.live.registry import VISBACKENDS
 from etude.dialects.openmm.config.config_base import dump_public
+from etude.dialects.openmm.registries.root import VISBACKENDS
 from etude.errors import MissingExtra, printable
 
 _JSON = json.JSONEncoder(default=str)

@@ -15,7 +15,7 @@ from typing import Any
 
 from etude.dialects import ownership
 from etude.dialects.imports import MissingOriginal
-from etude.dialects.mmengine.live.registry import VISUALIZERS
+from etude.dialects.openmm.registries.root import VISUALIZERS
 
 _METHODS = (
     "draw_bboxes", "draw_binary_masks", "draw_circles", "draw_lines", "draw_points", "draw_polygons", "draw_texts",

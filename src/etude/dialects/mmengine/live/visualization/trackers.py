@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from etude.config.dump import redact
-from etude.dialects.mmengine.live.registry import VISBACKENDS
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend, force_init_env, needed, number
 from etude.dialects.openmm.config.config_base import pretty_public
+from etude.dialects.openmm.registries.root import VISBACKENDS
 from etude.events.trackers.clearml import ClearMLTask
 from etude.events.trackers.local import AimRun, DvcLiveRun
 from etude.events.trackers.mlflow import MlflowRun

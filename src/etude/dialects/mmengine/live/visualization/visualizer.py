@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from etude.dialects.mmengine.live.dist.utils import master_only
-from etude.dialects.mmengine.live.registry import VISBACKENDS, VISUALIZERS
 from etude.dialects.mmengine.live.visualization.backend import BaseVisBackend
 from etude.dialects.mmengine.live.visualization.drawing import Drawing
 from etude.dialects.openmm.logging import print_log
 from etude.dialects.openmm.registries.managers import ManagerMixin
+from etude.dialects.openmm.registries.root import VISBACKENDS, VISUALIZERS
 from etude.dialects.openmm.utils.misc import is_seq_of
 
 
