@@ -172,6 +172,7 @@ def test_a_right_config_is_left_alone(project: Path, capsys: pytest.CaptureFixtu
         ("clip_grad=", "accumulative_counts=0, clip_grad=", "c.py:15: optim_wrapper.accumulative_counts must be a whole number of at least 1, not 0"),
         ("lr=0.1", "lr=-0.1", "c.py:14: optim_wrapper.optimizer.lr must be a number of at least 0, not -0.1"),
         ("start_factor=0.1", "start_factor=10", "c.py:16: param_scheduler.0.start_factor must be a number from 0 to 1, not 10"),
+        ("type='LinearLR', start_factor=0.1", "type='StepLR', step_size=1, gamma='0.1'", "c.py:16: param_scheduler.0.gamma must be a number, not the string '0.1'; write 0.1 without quotes"),
         ("val_interval=1", "val_interval=1, dynamic_intervals=[[2, 1]]", "c.py:12: train_cfg.dynamic_intervals must be a list of tuples (begin, interval), not [[2, 1]]; write [(2, 1)]"),
         ("default_hooks = dict(", "default_hooks = dict(logger=dict(type='LoggerHook', interval=0),", "c.py:17: default_hooks.logger.interval must be a whole number of at least 1, not 0"),
         ("randomness =", "launcher = 'pytorh'\nrandomness =", "c.py:20: launcher must be one of none, pytorch, slurm, mpi, not 'pytorh'; did you mean 'pytorch'?"),
