@@ -72,6 +72,7 @@ def test_without_a_launcher_the_survivors_end_by_themselves(tmp_path):
     said = [rank.communicate()[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [8, -signal.SIGKILL], said
     assert "another rank was lost or did not answer after step" in said[0] and "Traceback" not in said[0]
+    assert re.search(r"rank 1 on \S+ is gone, after step \d+", said[0]), said
 
 
 def test_without_a_launcher_a_frozen_rank_ends_the_others(tmp_path):
@@ -81,6 +82,9 @@ def test_without_a_launcher_a_frozen_rank_ends_the_others(tmp_path):
     ranks = _plain_ranks(tmp_path, *words)
     said = ranks[0].communicate()[1]
     assert ranks[0].returncode == 8 and "another rank was lost or did not answer after step" in said, said
+    assert re.search(
+        r"rank 1 on \S+ has not moved for \d+ s after step \d+: it is frozen \(stopped by a signal", said
+    ), said
     os.kill(ranks[1].pid, signal.SIGKILL)
     ranks[1].wait()
 

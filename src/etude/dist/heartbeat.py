@@ -72,12 +72,13 @@ class Heartbeat:
     def start(self) -> None:
         started.set()
         reports.steps = self.steps
-        if reports.folder() is not None:
-            reports.beat(step=self.steps(), doing="trains")
-            self._thread.start()
+        reports.beat(step=self.steps(), doing="trains")
+        self._thread.start()
 
     def stop(self) -> None:
         self._over.set()
+        self._thread.join(timeout=5)
+        reports.end_beats()
 
     def _watch(self) -> None:
         seen, since = self.mark(), time.monotonic()

@@ -195,11 +195,11 @@ class _Attempt:
             if seen < judge_from:
                 continue
             beats = reports.read_beats(self.place)
-            hung = [beat for beat in beats.values() if _stands(beat) >= patience and _is_alive(beat.pid)]
-            guilty = [beat for beat in hung if not beat.waiting or _silence(beat) >= patience]
-            overdue = any(_stands(beat) >= 2 * patience for beat in hung)
+            hung = [beat for beat in beats.values() if reports.stands(beat) >= patience and _is_alive(beat.pid)]
+            guilty = [beat for beat in hung if not beat.waiting or reports.silence(beat) >= patience]
+            overdue = any(reports.stands(beat) >= 2 * patience for beat in hung)
             if guilty or overdue:
-                self._hung = _describe_hang(guilty or hung, patience)
+                self._hung = reports.describe_hang(guilty or hung, patience)
                 for beat in [*guilty, *beats.values()]:
                     with suppress(ProcessLookupError):
                         os.kill(beat.pid, signal.SIGKILL)
@@ -293,14 +293,6 @@ def _let_others_speak(seconds: float = 3.0) -> None:
         time.sleep(0.05)
 
 
-def _stands(beat: Beat) -> float:
-    return beat.still + _silence(beat) if beat.doing != reports.STARTING else 0.0
-
-
-def _silence(beat: Beat) -> float:
-    return max(0.0, time.monotonic() - beat.when)
-
-
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -309,33 +301,10 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _describe_hang(beats: Sequence[Beat], patience: float) -> str:
-    lines = []
-    for beat in beats:
-        frozen = _silence(beat) >= patience / 2
-        doing = f"is frozen ({_state(beat.pid)})" if frozen else beat.doing
-        lines.append(
-            f"rank {beat.rank} on {_host()} has not moved for {_stands(beat):.0f} s after step {beat.step}: it {doing}"
-        )
-        lines += [f"    {printable(line)}" for line in beat.stack.splitlines()] if not frozen else []
-    return "\n".join(lines)
-
-
 def _describe_late(beat: Beat) -> str:
     stack = "".join(f"\n    {printable(line)}" for line in beat.stack.splitlines())
     who = f"rank {beat.rank} on {_host()}"
     return f"{who} never came to the first step, and the others have waited for it: it is at{stack}"
-
-
-def _state(pid: int) -> str:
-    """As the kernel sees it: stopped, or asleep with all of its threads."""
-    try:
-        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "it does not answer"
-    return {"T": "stopped by a signal", "t": "held by a debugger", "D": "waiting for a device"}.get(
-        letter, "no thread runs"
-    )
 
 
 def _describe_error(note: Note) -> str:

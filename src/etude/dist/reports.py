@@ -6,8 +6,9 @@
     note-1.json    rank 1 has ended: exit code, step, its last words
     folder         the run's folder, so that a restart goes on there
 
-The folder is a temporary one of the launcher's; its path is in the environment. Without a launcher of Étude's nothing
-is written, and errors are printed by the rank that has them. Knows no torch.
+The folder is a temporary one of the launcher's; its path is in the environment. Without a launcher of Étude's (under
+torchrun or srun) errors are printed by the rank that has them, and the beats lie in the run's folder, so that a rank
+that has lost another one can say which, and what it did. Knows no torch.
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from etude.dist.world import World
+from etude.errors import printable
 
 FOLDER, LAUNCHER, ATTEMPT, PATIENCE = "ETUDE_REPORTS", "ETUDE_LAUNCHER", "ETUDE_ATTEMPT", "ETUDE_HANG_TIMEOUT"
 #: What a rank does that has not begun to train.
 STARTING = "starting"
+_GONE = "it is gone"
 #: Steps that this process has done, as far as anybody knows.
 steps: Callable[[], int] = lambda: 0  # noqa: E731
+#: Where ranks without a launcher leave their beats.
+_shared: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class Beat:
     doing: str = STARTING
     waiting: bool = False
     stack: str = ""
+    host: str = field(default_factory=socket.gethostname)
 
 
 def folder() -> Path | None:
@@ -91,10 +97,27 @@ def leave_note(code: int, words: str = "") -> None:
 
 
 def beat(**facts: Any) -> None:
-    """Tell the launcher how it goes."""
-    place, world = folder(), World.from_environment()
+    """Tell the launcher how it goes, or without one the other ranks."""
+    place, world = folder() or _shared, World.from_environment()
     if place is not None:
         _write(place / f"beat-{world.rank}.json", asdict(Beat(world.rank, os.getpid(), time.monotonic(), **facts)))
+
+
+def share_beats(path: Path) -> None:
+    """Leave beats in the run's folder if there is no launcher to read them."""
+    global _shared
+    if folder() is None:
+        with suppress(OSError):
+            (path / ".ranks").mkdir(exist_ok=True)
+            _shared = path / ".ranks"
+
+
+def end_beats() -> None:
+    """Take this rank's beat out of the run's folder, and the place of beats with the last one."""
+    if _shared is not None:
+        with suppress(OSError):
+            (_shared / f"beat-{World.from_environment().rank}.json").unlink(missing_ok=True)
+            _shared.rmdir()
 
 
 def remember_folder(path: Path) -> None:
@@ -121,6 +144,55 @@ def read_beats(place: Path) -> dict[int, Beat]:
     return {beat.rank: beat for beat in (Beat(**found) for found in _read(place, "beat-*.json"))}
 
 
+def stands(beat: Beat) -> float:
+    """Return for how many seconds nothing has moved in a rank."""
+    return beat.still + silence(beat) if beat.doing != STARTING else 0.0
+
+
+def silence(beat: Beat) -> float:
+    """Return how long a rank has not been heard of."""
+    return max(0.0, time.monotonic() - beat.when)
+
+
+def describe_hang(beats: Iterable[Beat], patience: float) -> str:
+    """Say which ranks stand still, where, and since when."""
+    lines = []
+    for beat in beats:
+        frozen = silence(beat) >= patience / 2
+        doing = f"is frozen ({_state(beat.pid)})" if frozen else beat.doing
+        who = f"rank {beat.rank} on {beat.host}"
+        lines.append(f"{who} has not moved for {stands(beat):.0f} s after step {beat.step}: it {doing}")
+        lines += [f"    {printable(line)}" for line in beat.stack.splitlines()] if not frozen else []
+    return "\n".join(lines)
+
+
+def suspects() -> str:
+    """Say, without a launcher, which ranks of this machine are gone or stand still; nothing where nobody knows."""
+    if _shared is None:
+        return ""
+    patience, world, host = float(os.environ.get(PATIENCE, "300")), World.from_environment(), socket.gethostname()
+    known = [beat for beat in read_beats(_shared).values() if beat.host == host]
+    beats = [beat for beat in known if beat.rank != world.rank and beat.rank < world.size]
+    gone = [beat for beat in beats if _state(beat.pid) == _GONE]
+    if gone:
+        return "\n".join(f"rank {beat.rank} on {beat.host} is gone, after step {beat.step}" for beat in gone)
+    hung = [beat for beat in beats if stands(beat) >= patience]
+    return describe_hang([beat for beat in hung if not beat.waiting or silence(beat) >= patience], patience)
+
+
+def _state(pid: int) -> str:
+    """Return the state of a process as the kernel sees it: stopped, or asleep with all of its threads."""
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return _GONE if Path("/proc/self").exists() else "it does not answer"
+    except OSError:
+        return "it does not answer"
+    return {"T": "stopped by a signal", "t": "held by a debugger", "D": "waiting for a device", "Z": _GONE}.get(
+        letter, "no thread runs"
+    )
+
+
 def clear(place: Path) -> None:
     """Forget an attempt; the run's folder stays known."""
     for path in [*place.glob("note-*.json"), *place.glob("beat-*.json")]:
@@ -139,7 +211,8 @@ def tell(error: BaseException, report: Callable[[], int]) -> int:
     if lost is not None:
         leave_note(lost.exit_code, str(lost))
         if folder() is None:
-            print(f"etude: rank {world.rank} on {socket.gethostname()}: error: {lost}", file=sys.stderr)
+            who = f"etude: rank {world.rank} on {socket.gethostname()}"
+            print("\n".join(filter(None, (f"{who}: error: {lost}", suspects()))), file=sys.stderr)
         return lost.exit_code
     code = getattr(error, "exit_code", None)
     buffer = io.StringIO()

@@ -33,7 +33,7 @@ from etude.session import sampler
 from etude.session.recovery import Recovery
 from etude.session.sampler import Sampler
 from etude.session.status import Status, write_facts
-from etude.session.watchdog import pulse
+from etude.session.watchdog import start_pulse
 from etude.units import counted
 
 _CTRL_C, _SIGTERM = SIGNALS["SIGINT"][1], SIGNALS["SIGTERM"][1]
@@ -109,8 +109,7 @@ class Session:
         self.recovery.restore()
         self.console.watch(self._where)
         if run.peers is not None:
-            self._pulse = pulse(run)
-            self._pulse.start()
+            self._pulse = start_pulse(run)
 
     def _open_status(self) -> None:
         """Write down what can be seen of the run from outside."""
@@ -304,8 +303,7 @@ class GuardedSession(Session):
         self.recovery = Recovery(self.run, self.options, say=self.console.say, began=self.began)
         self.recovery.guard_driven()
         if self.run.world.is_many:
-            self._pulse = pulse(self.run)
-            self._pulse.start()
+            self._pulse = start_pulse(self.run)
 
     def _close(self, error: BaseException | None) -> None:
         self._marks.close()

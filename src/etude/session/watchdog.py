@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from etude.core.run import Run
+from etude.dist import reports
 from etude.dist.heartbeat import Heartbeat, stack_of
 
 #: Seconds without a batch, in training or evaluation, before something is said.
@@ -56,9 +57,13 @@ def mark(run: Run) -> tuple[int, ...]:
     return run.step, run.done, run.epoch, id(run.batch), id(run.outputs)
 
 
-def pulse(run: Run) -> Heartbeat:
-    """Return the heartbeat of one rank of a run."""
-    return Heartbeat(mark=lambda: mark(run), steps=lambda: run.done, hook=lambda: hook_at_work(run))
+def start_pulse(run: Run) -> Heartbeat:
+    """Start the heartbeat of one rank of a run."""
+    if run.folder is not None:
+        reports.share_beats(run.folder)
+    pulse = Heartbeat(mark=lambda: mark(run), steps=lambda: run.done, hook=lambda: hook_at_work(run))
+    pulse.start()
+    return pulse
 
 
 def hook_at_work(run: Run) -> str:
