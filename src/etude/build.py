@@ -35,7 +35,7 @@ from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import is_timing
 from etude.hooks.upkeep import Compiled
-from etude.inspection.check.paths import located
+from etude.inspection.paths import located
 from etude.losses.outputs import fitted
 from etude.models.placement import can_compile, channels_last, compiled_loss, recompute
 from etude.optim.factory import build_optimizer

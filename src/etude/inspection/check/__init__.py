@@ -17,8 +17,8 @@ from etude.errors import Finding
 from etude.inspection.check.binding import Binder
 from etude.inspection.check.contradictions import contradictions
 from etude.inspection.check.packages import missing_trackers
-from etude.inspection.check.paths import missing_data, wrong_columns
 from etude.inspection.index import Index
+from etude.inspection.paths import missing_data, wrong_columns
 from etude.plan import Place, Plan, Spec
 
 __all__ = ["check", "settle"]
