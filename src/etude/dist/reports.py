@@ -7,17 +7,20 @@
     folder         the run's folder, so that a restart goes on there
 
 The folder is a temporary one of the launcher's; its path is in the environment. Without a launcher of Étude's (under
-torchrun or srun) errors are printed by the rank that has them, and the beats lie in the run's folder, so that a rank
-that has lost another one can say which, and what it did. Knows no torch.
+torchrun or srun) errors are printed by the rank that has them, and the beats lie in a temporary folder of the machine,
+so that a rank that has lost another one there can say which, and what it did. Knows no torch.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import socket
+import stat
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, suppress
@@ -104,16 +107,21 @@ def beat(**facts: Any) -> None:
 
 
 def share_beats(path: Path) -> None:
-    """Leave beats in the run's folder if there is no launcher to read them."""
+    """Leave beats of the run in ``path`` for the other ranks of this machine if there is no launcher to read them."""
     global _shared
-    if folder() is None:
-        with suppress(OSError):
-            (path / ".ranks").mkdir(exist_ok=True)
-            _shared = path / ".ranks"
+    if folder() is not None or not hasattr(os, "getuid"):
+        return
+    name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
+    place = Path(tempfile.gettempdir()) / f"etude-{os.getuid()}-{name}"
+    with suppress(OSError):
+        place.mkdir(mode=0o700, exist_ok=True)
+        found = place.lstat()  # anybody could have made it
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+            _shared = place
 
 
 def end_beats() -> None:
-    """Take this rank's beat out of the run's folder, and the place of beats with the last one."""
+    """Remove this rank's beat, and the folder with the last one."""
     if _shared is not None:
         with suppress(OSError):
             (_shared / f"beat-{World.from_environment().rank}.json").unlink(missing_ok=True)
