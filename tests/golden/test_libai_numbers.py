@@ -10,7 +10,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from etude.dialects.libai import multipliers, sizes
+from etude.dialects.libai import sizes
 from tests.golden.goldens import data, params
 from tests.golden.libai_support import Messages, expected_failure, number, same, served
 
@@ -46,7 +46,9 @@ def test_learning_rates_of_libai(case: dict[str, Any]) -> None:
 
 def multiplier(spec: dict[str, Any]) -> Any:
     arguments = {key: made(value) for key, value in spec.items() if key != "type"}
-    return getattr(multipliers, spec["type"])(**arguments)
+    fvcore = pytest.importorskip("fvcore.common.param_scheduler", reason="pip install 'etude[detectron2]'")
+    warm_up = spec["type"] == "WarmupParamScheduler"
+    return getattr(served("detectron2", "solver") if warm_up else fvcore, spec["type"])(**arguments)
 
 
 def made(value: Any) -> Any:

@@ -8,6 +8,7 @@ import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from detectron2.data import (
     build_detection_test_loader,
     build_detection_train_loader,
 )
-from detectron2.data.samplers import InferenceSampler, RandomSubsetTrainingSampler, TrainingSampler
+from detectron2.data.samplers import InferenceSampler, TrainingSampler
 from detectron2.engine import DefaultTrainer
 from detectron2.model_zoo import get_config
 from detectron2.modeling import META_ARCH_REGISTRY, build_model
@@ -27,7 +28,7 @@ from detectron2.utils.testing import reload_lazy_config
 from torch import nn
 from yaml import YAMLError
 
-from etude.errors import OutOfScope
+from etude.errors import OutOfScope, UserError
 
 
 @dataclass
@@ -165,16 +166,25 @@ def test_training_draws_without_end_and_inference_once() -> None:
     drawn = list(itertools.islice(sampler, 12))
     assert sorted(drawn[:5]) == sorted(drawn[5:10]) == list(range(5))
     assert drawn == list(itertools.islice(TrainingSampler(5, seed=1), 12))
-    part = set(itertools.islice(RandomSubsetTrainingSampler(10, 0.3, seed_shuffle=1, seed_subset=2), 30))
-    assert len(part) == 3
-    assert [list(InferenceSampler._get_local_indices(7, 3, rank)) for rank in range(3)] == [[0, 1, 2], [3, 4], [5, 6]]
+    shares = []
+    for rank in range(3):
+        with (
+            mock.patch("detectron2.utils.comm.get_world_size", return_value=3),
+            mock.patch("detectron2.utils.comm.get_rank", return_value=rank),
+        ):
+            shares.append(list(InferenceSampler(7)))
+    assert shares == [[0, 1, 2], [3, 4], [5, 6]]
 
 
-def test_loaders_map_group_and_pass_over_what_a_mapper_refuses() -> None:
+def test_loaders_map_and_pass_over_what_a_mapper_refuses() -> None:
     images = [{"number": n, "width": 1 + n % 2, "height": 1.5} for n in range(6)]
-    grouped = build_detection_train_loader(images, mapper=lambda image: image, total_batch_size=2)
-    for batch in itertools.islice(grouped, 5):
-        assert len({image["width"] for image in batch}) == 1
+    with pytest.raises(UserError, match="aspect_ratio_grouping needs detectron2, which is not installed"):
+        build_detection_train_loader(images, mapper=lambda image: image, total_batch_size=2)
+    drawn = build_detection_train_loader(
+        images, mapper=lambda image: image["number"], total_batch_size=2, aspect_ratio_grouping=False
+    )
+    first = [number for batch in itertools.islice(drawn, 3) for number in batch]
+    assert sorted(first) == list(range(6))
     whole = build_detection_test_loader(images, mapper=lambda image: image["number"], batch_size=4)
     assert list(whole) == [[0, 1, 2, 3], [4, 5]]
     odd = MapDataset(list(range(6)), lambda n: n if n % 2 else None)

@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
-from detectron2.data import build_detection_train_loader
 from detectron2.evaluation import DatasetEvaluator
 
 
@@ -108,8 +107,6 @@ dataloader = dict(
 LOADERS = {
     "batches": (),
     "batches-workers": ("dataloader.train.num_workers=2",),
-    "grouped": ("dataloader.train.aspect_ratio_grouping=true",),
-    "grouped-workers": ("dataloader.train.aspect_ratio_grouping=true", "dataloader.train.num_workers=2"),
     "shuffled": ("dataloader.train=null", "dataloader.train={_target_:d2_parts.shuffled}"),
     "shuffled-workers": ("dataloader.train=null", "dataloader.train={_target_:d2_parts.shuffled,num_workers:2}"),
     "stream": ("dataloader.train=null", "dataloader.train={_target_:d2_parts.stream}"),

@@ -23,7 +23,6 @@ from detectron2 import model_zoo
 from detectron2.checkpoint import Checkpointer, DetectionCheckpointer
 from detectron2.config import CfgNode, LazyConfig, get_cfg
 from detectron2.config.instantiate import dump_dataclass
-from detectron2.data.common import DatasetFromList, MapDataset, set_default_dataset_from_list_serialize_method
 from detectron2.data.samplers import InferenceSampler
 from detectron2.engine import SimpleTrainer, hooks
 from detectron2.evaluation import inference_on_dataset, print_csv_format, verify_results
@@ -183,21 +182,6 @@ def test_what_observes_for_quantization_takes_its_shape_from_the_checkpoint(tmp_
     checkpointer = Checkpointer(fresh, str(tmp_path))
     checkpointer.load(checkpointer.get_checkpoint_file())
     assert torch.equal(fresh[1].min_val, seen[1].min_val)
-
-
-# -- data --------------------------------------------------------------------------------------------------------------
-
-
-def test_a_mapped_data_set_can_be_sent_to_another_process() -> None:
-    made = pickle.loads(pickle.dumps(MapDataset(DatasetFromList([1, 2, 3]), lambda x: x * 2)))
-    assert [made[index] for index in range(3)] == [2, 4, 6]
-
-
-def test_a_list_may_be_held_in_another_way() -> None:
-    assert torch.equal(DatasetFromList([1, 2, 3], serialize=torch.tensor)[2], torch.tensor(3))
-    with set_default_dataset_from_list_serialize_method(torch.tensor):
-        assert torch.equal(DatasetFromList([1, 2, 3])[2], torch.tensor(3))
-    assert DatasetFromList([1, 2, 3])[2] == 3
 
 
 # -- solver ------------------------------------------------------------------------------------------------------------

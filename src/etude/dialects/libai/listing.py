@@ -23,12 +23,12 @@ KINDS: dict[str, tuple[str, ...]] = {
     "hook": ("libai.engine.hooks", "detectron2.engine.hooks"),
     "writer": ("libai.utils.events", "detectron2.utils.events"),
     "trainer": ("libai.engine.trainer", "libai.engine.default", "detectron2.engine"),
-    "multiplier": ("fvcore.common.param_scheduler", "detectron2.solver.lr_scheduler"),
+    "multiplier": ("detectron2.solver.lr_scheduler",),
     "graph": ("libai.models.utils",),
 }
 #: Names that stand in those modules and are no such thing.
 _OTHERS = (
-    "build_lr_scheduler", "HookBase", "ParamScheduler", "trivial_batch_collator", "worker_init_reset_seed",
+    "build_lr_scheduler", "HookBase", "trivial_batch_collator", "worker_init_reset_seed",
 )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
     """Return kind → dotted name → a line about it. A LiBai that is installed or checked out adds its classes, ``tree``
     those of the modules that it takes its model, data, tokenizer and evaluator from."""
     found = {kind: dict(sorted(_entries(kind, modules))) for kind, modules in KINDS.items()}
+    found["multiplier"] |= _classes("fvcore.common.param_scheduler")
     own: dict[str, dict[str, str]] = {kind: {} for kind in KEYS.values()}
     for kind, package in _PACKAGES.items() if ownership.original("libai") is not None else ():
         own[kind] |= _classes(package, imported=True)

@@ -9,7 +9,6 @@ from etude.dialects.name_tables import NameTables, Table
 #: The releases that Étude follows, for code that asks for ``__version__``.
 LIBAI = "0.3.0"
 DETECTRON2 = "0.6"
-FVCORE = "0.1.5.post20221221"
 
 _TABLES = NameTables(Path(__file__).with_name("names.json"))
 MODULES: Table = _TABLES.modules

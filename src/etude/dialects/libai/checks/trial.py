@@ -14,6 +14,7 @@ from etude.dialects.libai.lazy.targets import name_of
 from etude.errors import ConfigError, Finding
 
 _MULTIPLIERS = "etude.dialects.libai.multipliers:"
+_OF_FVCORE = "fvcore.common.param_scheduler"
 _WAY: Path = ("lr_multiplier",)
 
 
@@ -50,8 +51,8 @@ def _is_known(node: Any) -> bool:
     target = node.get("_target_")
     name = target if isinstance(target, str) else name_of(target) if isinstance(target, type) else ""
     module, _, attribute = name.rpartition(".")
-    served = names.MODULES.get(module, {}).get(attribute, "")
-    return served.startswith(_MULTIPLIERS) and all(_is_known(item) for key, item in node.items() if key != "_target_")
+    ours = names.MODULES.get(module, {}).get(attribute, "").startswith(_MULTIPLIERS)
+    return (ours or module == _OF_FVCORE) and all(_is_known(item) for key, item in node.items() if key != "_target_")
 
 
 def _milestones(tree: Tree) -> list[Finding]:

@@ -22,7 +22,7 @@ from etude.inspection.index import kept
 #: Sections without a target and the keys that belong there, beside any of your own.
 _SECTIONS: dict[Path, tuple[str, ...]] = {("dataloader",): ("train", "test", "evaluator")}
 _ALWAYS = ("_target_", "_recursive_")
-_BUILDERS = ("etude.dialects.libai.live.data.loaders", "etude.dialects.libai.live.detectron.data.loaders")
+_BUILDERS = ("etude.dialects.libai.live.data.loaders", "etude.dialects.libai.live.detectron.data")
 _OF_TORCH = (
     "pin_memory", "timeout", "multiprocessing_context", "prefetch_factor", "pin_memory_device", "in_order", "drop_last",
 )  # fmt: skip

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
@@ -55,7 +55,7 @@ class Batches:
         self._positioned = bool(state.get("positioned"))
         self._skip = 0 if self._positioned else self.batches
         self._seed = int(state.get("seed", torch.initial_seed() & 0x7FFFFFFFFFFFFFFF))
-        self._began, self._first, self._inner = state.get("began"), state.get("first"), state.get("inner")
+        self._began, self._first = state.get("began"), state.get("first")
         self._sampler = _remembering_sampler(loader)
         if self._sampler is not None and state.get("sampler"):
             self._sampler.load_state_dict(state["sampler"])
@@ -69,12 +69,7 @@ class Batches:
             self._iterator = self._wind()
         elif self._iterator is None:
             self._began = Snapshot.take().state_dict()
-            self._iterator = self._knowing(None) or iter(self._numbered())
-
-    def _knowing(self, state: Mapping[str, Any] | None) -> Any:
-        """The iterator of a loader that can begin anywhere by itself; None for others."""
-        iterate = getattr(self._loader, "iterate_from", None)
-        return None if iterate is None else iterate(state, self._seed)
+            self._iterator = iter(self._numbered())
 
     def _numbered(self) -> Any:
         return _numbered(self._loader, self._seed, self.batches, self._skip)
@@ -82,10 +77,6 @@ class Batches:
     def _wind(self) -> Iterator[Any]:
         """Iterate as the earlier run did, past what it has seen; the generators of the process are left as they are."""
         now = Snapshot.take().state_dict()
-        knowing = self._knowing(self._inner) if self._inner is not None else None
-        if knowing is not None:
-            Snapshot.of(now).restore()
-            return cast(Iterator[Any], knowing)
         numbered = self._numbered()
         Snapshot.of(self._began or now).restore()
         iterator: Iterator[Any] = iter(numbered)
@@ -123,19 +114,16 @@ class Batches:
         """Let the workers go; should somebody ask for another batch, it comes from new ones."""
         stop = getattr(self._iterator, "_shutdown_workers", None)
         if stop is not None:
-            self._inner = self.state_dict()["inner"]
             stop()
             self._iterator, self._skip = None, 0 if self._positioned else self.batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return how many batches were handed out, and from which state of the generators the loader began."""
-        inner = getattr(self._iterator, "state_dict", None)
         return {
             "batches": self.batches,
             "seed": self._seed,
             "began": self._began,
             "first": self._first,
-            "inner": inner() if inner is not None else self._inner,
             "sampler": None if self._sampler is None else self._sampler.state_dict(),
         }
 

@@ -8,6 +8,11 @@ from enum import Enum
 from typing import Any
 
 import torch
+from fvcore.common.param_scheduler import (
+    CosineParamScheduler,
+    MultiStepParamScheduler,
+    StepWithFixedGammaParamScheduler,
+)
 from torch import nn
 
 from etude.dialects.libai.lazy.reading.errors import near
@@ -22,13 +27,7 @@ from etude.dialects.libai.live.optim.build import (
     reduce,
     with_bias_override,
 )
-from etude.dialects.libai.multipliers import (
-    CosineParamScheduler,
-    MultiStepParamScheduler,
-    ParamScheduler,
-    StepWithFixedGammaParamScheduler,
-    WarmupParamScheduler,
-)
+from etude.dialects.libai.multipliers import WarmupParamScheduler
 
 _NORMS = (*NORMS, nn.SyncBatchNorm, nn.LocalResponseNorm)
 
@@ -162,7 +161,7 @@ def build_lr_scheduler(cfg: Any, optimizer: torch.optim.Optimizer) -> LRMultipli
     if solver.MAX_ITER == 0:
         with about("SOLVER.MAX_ITER 0"):
             raise ZeroDivisionError("nothing says how long to train")
-    main: ParamScheduler
+    main: Any
     if name == "WarmupMultiStepLR":
         steps = [step for step in solver.STEPS if step <= solver.MAX_ITER]
         if len(steps) != len(solver.STEPS):

@@ -9,17 +9,16 @@ from typing import Any
 
 import torch
 
-from etude.dialects.libai.multipliers import ParamScheduler, WarmupParamScheduler, is_param_scheduler
 
-__all__ = ["LRMultiplier", "WarmupCosineLR", "WarmupMultiStepLR", "WarmupParamScheduler"]
+def is_param_scheduler(value: Any) -> bool:
+    """Return whether ``value`` is one of fvcore's schedulers; asked by name, so that others need no fvcore."""
+    return any(kind.__name__ == "ParamScheduler" for kind in type(value).__mro__)
 
 
 class LRMultiplier(torch.optim.lr_scheduler.LRScheduler):
     """lr = initial lr × ``multiplier(t / max_iter)``; the groups keep their ratios."""
 
-    def __init__(
-        self, optimizer: torch.optim.Optimizer, multiplier: ParamScheduler, max_iter: int, last_iter: int = -1
-    ) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, multiplier: Any, max_iter: int, last_iter: int = -1) -> None:
         if not is_param_scheduler(multiplier):
             raise ValueError(
                 f"_LRMultiplier(multiplier=) must be an instance of fvcore ParamScheduler. Got {multiplier} instead."

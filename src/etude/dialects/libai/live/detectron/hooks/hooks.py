@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from etude.dialects.libai.live.detectron.hooks.writers import EventStorage
-from etude.dialects.libai.live.detectron.schedule import LRMultiplier
+from etude.dialects.libai.live.detectron.schedule import LRMultiplier, is_param_scheduler
 from etude.dialects.libai.live.detectron.trainer import HookBase
 from etude.dialects.libai.live.hooks import hooks as shared
-from etude.dialects.libai.multipliers import is_param_scheduler
 from etude.errors import MissingExtra
 
 Predicate = Callable[[Any], bool]

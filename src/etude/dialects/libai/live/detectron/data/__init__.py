@@ -1,1 +1,0 @@
-"""detectron2's catalogs, loaders and samplers."""
