@@ -103,6 +103,36 @@ def test_check_finds_mistakes_and_raises_no_false_alarm(projects: Projects):
         assert done.returncode == 0 and "warning" not in done.stdout + done.stderr, done.stdout + done.stderr
 
 
+LAYERS = """\
+_base_ = "configs/detr/detr_r50_8x2_150e_coco.py"
+encoder = dict(
+    transformerlayers=dict(
+        feedforward_chanels=1024,
+        attn_cfgs=[dict(type="MultiheadAttention", embed_dims=256, num_head=8)],
+    )
+)
+decoder = dict(num_layer=3, transformerlayers=dict(type="DetrTransformerDecoderLayr"))
+model = dict(bbox_head=dict(transformer=dict(encoder=encoder, decoder=decoder)))
+"""
+
+
+@pytest.mark.pins("mmdet-2.28.2", "mmcv-lite-2.2.0")
+def test_check_finds_mistakes_in_the_layers_of_a_transformer(projects: Projects):
+    """The base classes are mmcv's; the first one passes over words that it does not know."""
+    (projects.cwd / "configs").symlink_to(projects.folders[0] / "mmdet/.mim/configs")
+    (projects.cwd / "wrong.py").write_text(LAYERS)
+    done = projects.etude("check", "wrong.py")
+    assert done.returncode == 2
+    assert [line for line in done.stdout.splitlines() if line.startswith("wrong.py:")][:-1] == [
+        "wrong.py:4: warning: BaseTransformerLayer has no parameter 'feedforward_chanels'; "
+        "did you mean 'feedforward_channels'?",
+        "wrong.py:5: MultiheadAttention has no parameter 'num_head'; did you mean 'num_heads'?",
+        "wrong.py:8: DetrTransformerDecoder has no parameter 'num_layer'; did you mean 'num_layers'?",
+        "wrong.py:8: no transformerlayer is called 'DetrTransformerDecoderLayr'; "
+        "did you mean 'DetrTransformerDecoderLayer'?",
+    ]
+
+
 @pytest.mark.pins("mmcls-0.25.0", "mmcv-lite-2.2.0", "opencv")
 def test_a_model_of_the_zoo_comes_from_the_cache_and_the_message_says_where_to_put_it(checkout: Projects):
     zoo = '_base_ = "resnet.py"\nmodel = dict(backbone=dict(init_cfg=dict(type="Pretrained", checkpoint="{}")))\n'

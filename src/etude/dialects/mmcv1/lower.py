@@ -44,7 +44,8 @@ SPLITS = ("train", "val", "test")
 #: What belongs where, for telling slips of the fingers.
 WORDS = Words(
     top=KNOWN_KEYS,
-    served=names.MODULES,
+    # The layers of mmcv 2.x have their bases from MMEngine.
+    served={**names.MODULES, "mmengine.model": names.MODULES["mmcv.runner"]},
     names={
         **{name: target for table in names.MODULES.values() for name, target in table.items() if ":" in target},
         **INITIALIZERS,
@@ -121,7 +122,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
         report_unknown_parts(low, WORDS.names)
         report_other_project(low, WORDS.names)
     else:
-        report_project_parts(low, {**theirs, **low.registered})
+        report_project_parts(low, {**theirs, **low.registered}, words.known)
     report_typos(low, words)
     report_values(low, partial(_target, words))
     report_tracking(low)

@@ -3,8 +3,10 @@ only those are reported that are known not to be served."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from etude.config.tree import Path
 from etude.dialects import ownership
@@ -131,11 +133,14 @@ _SHORT = 6
 _GIVEN = ("test_mode", "train_cfg", "test_cfg", "default_args")
 
 
-def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str]) -> None:
+def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str], known: scan.Known) -> None:
     """Add to the findings of ``low`` what no registry will have, and arguments that a class will refuse.
 
     ``registered`` is what the project and the modules of the config register: (table, name) → ``module:attr``.
+    ``known`` answers for the base classes that Étude serves.
     """
+    disk = ownership.original("mmcv")  # Étude answers to its import name, so it is not found by that
+    read = partial(_taken, (*low.folders, *([os.path.dirname(disk)] if disk else ())), known)
     for path, value in low.tree.walk():
         kind = value.get("type") if isinstance(value, Mapping) else None
         if not isinstance(kind, str) or path[0] not in ("model", "data") or "." in kind:
@@ -144,9 +149,9 @@ def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str
         if names and kind not in names:
             _tell_name(low, path, kind, names)
         elif kind in names:
-            _tell_arguments(low, path, value, names[kind], slips=_is_loss(path))
+            _tell_arguments(low, path, value, names[kind], read, slips=_is_loss(path))
         elif not names:
-            _tell_slips(low, path, value, registered)
+            _tell_slips(low, path, value, registered, read)
     _report_metrics(low, registered)
 
 
@@ -163,13 +168,40 @@ def _report_metrics(low: Lowering, registered: Mapping[tuple[str, str], str]) ->
             low.error(low.place("evaluation", "metric"), f"no metric is called {metric!r}", f"did you mean {near!r}?")
 
 
-def _tell_slips(low: Lowering, path: Path, value: Mapping[Any, Any], registered: Mapping[tuple[str, str], str]) -> None:
+class _Taken(NamedTuple):
+    """The arguments of a class; ``open`` says that it takes others, too."""
+
+    keys: list[str]
+    required: list[str]
+    open: bool
+
+
+_Read = Callable[[str], _Taken | None]
+
+
+def _taken(folders: Sequence[str], known: scan.Known, target: str) -> _Taken | None:
+    """Return the arguments of the class ``target``; None where its source does not show them.
+
+    A class with ``**kwargs`` looks up some words in them, as mmcv's transformer layers do, and passes over others.
+    """
+    signature = scan.signature(target, folders=folders, known=known)
+    if signature is None:
+        return None
+    parameters = [parameter for parameter in signature.parameters if parameter.word]
+    looked_up = scan.words_in(target, folders=tuple(folders)) if signature.open else ()
+    required = [parameter.key for parameter in parameters if parameter.required]
+    return _Taken([*(parameter.key for parameter in parameters), *sorted(looked_up)], required, signature.open)
+
+
+def _tell_slips(
+    low: Lowering, path: Path, value: Mapping[Any, Any], registered: Mapping[tuple[str, str], str], read: _Read
+) -> None:
     """Report a misspelt name or argument of what other code than a builder may read: augments, policies, assigners."""
     kind = value["type"]
     of_data = path[0] == "data"
     names = {name: to for (table, name), to in registered.items() if of_data == (table in ("PIPELINES", "DATASETS"))}
     if kind in names:
-        _tell_arguments(low, path, value, names[kind], slips=True)
+        _tell_arguments(low, path, value, names[kind], read, slips=True)
     elif len(kind) > _SHORT and any(is_slip(kind, name) for name in names):
         _tell_name(low, path, kind, names)
 
@@ -207,18 +239,23 @@ def _tell_name(low: Lowering, path: Path, kind: str, names: Mapping[str, str]) -
     low.error(low.place(*path, "type"), f"no {word} is called {kind!r}", suggest(kind, sorted(names)))
 
 
-def _tell_arguments(low: Lowering, path: Path, value: Mapping[Any, Any], target: str, *, slips: bool = False) -> None:
-    """Report arguments that the class does not take; with ``slips``, only those that are close to one it takes."""
-    signature = scan.signature(target, folders=low.folders)
-    if signature is None or signature.open:
+def _tell_arguments(
+    low: Lowering, path: Path, value: Mapping[Any, Any], target: str, read: _Read, *, slips: bool = False
+) -> None:
+    """Report arguments that the class does not take; with ``slips``, only those that are close to one it takes.
+
+    One that ``**kwargs`` may swallow is a warning: STARK's own configs write ``num_querys``, and train.
+    """
+    taken = read(target)
+    if taken is None:
         return
-    taken = [parameter.key for parameter in signature.parameters if parameter.word]
     for key in value:
-        if key in (*taken, *NOT_ARGUMENTS, *_GIVEN) or not isinstance(key, str) or low.has_error((*path, key)):
+        if key in (*taken.keys, *NOT_ARGUMENTS, *_GIVEN) or not isinstance(key, str) or low.has_error((*path, key)):
             continue
-        near = nearest(key, taken)
-        if slips and (near is None or not is_slip(key, near)):
+        near = nearest(key, taken.keys)
+        if (slips or taken.open) and (near is None or not is_slip(key, near)):
             continue
-        hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(taken)}"
-        tell = low.warning if value["type"] in _WRAPPERS else low.error
+        hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(taken.keys)}"
+        is_lost = near in taken.required and near not in value
+        tell = low.warning if value["type"] in _WRAPPERS or (taken.open and not is_lost) else low.error
         tell(low.place(*path, key), f"{value['type']} has no parameter {key!r}", hint)
