@@ -169,6 +169,19 @@ def test_check_finds_mistakes_by_the_sources_of_the_project(tmp_path: Path) -> N
     assert "mmpretrain.datasets.cifar.CIFAR100" in listed and "tiny_cifar.TinyCIFAR10" in listed
 
 
+CLASHING = """\
+from etude.dialects.mmengine.projects import with_project
+imported = {("MODELS", "BEiT"): "mmcls.models.backbones.beit:BEiT", ("MODELS", "MAE"): "mine:MAE"}
+found = with_project(imported, {"default_scope": "mmselfsup"}, [])
+print(found["MODELS", "BEiT"], found["MODELS", "MAE"])
+"""
+
+
+def test_a_part_of_the_projects_own_counts_where_another_project_was_imported(tmp_path: Path) -> None:
+    run = Projects(fetched(cases.SELFSUP), tmp_path).run("-c", CLASHING)
+    assert run.stdout.split() == ["mmselfsup.models.algorithms.beit:BEiT", "mine:MAE"], run.stderr
+
+
 BESIDE_TRAINING = """\
 import etude.compat
 etude.compat.install()

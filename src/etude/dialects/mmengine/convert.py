@@ -9,7 +9,7 @@ from etude.config.tree import Path, Tree
 from etude.dialects.mmengine import lower as lowering
 from etude.dialects.mmengine.checks.components import Components
 from etude.dialects.mmengine.checks.results import first_result
-from etude.dialects.mmengine.projects import registered_by, scope_of
+from etude.dialects.mmengine.projects import with_project
 from etude.dialects.openmm.convert import Conversion
 from etude.dialects.openmm.metric_rules import guess
 from etude.plan import Plan
@@ -41,7 +41,7 @@ def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
 class _Config(Conversion):
     def __init__(self, tree: Tree, plan: Plan, live: str) -> None:
         super().__init__(tree, plan, live)
-        self.low.registered = {**registered_by(scope_of(tree.values, tree.files)), **self.low.registered}
+        self.low.registered = with_project(self.low.registered, tree.values, tree.files)
         self._components = Components(self.low, lowering.WORDS, lowering.TABLES)
 
     def _target(self, way: Path, *tables: str) -> str:

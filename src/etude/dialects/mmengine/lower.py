@@ -15,7 +15,7 @@ from etude.dialects.mmengine.checks.components import Components, report_hook_me
 from etude.dialects.mmengine.checks.results import report_results
 from etude.dialects.mmengine.checks.unused_values import report_unused
 from etude.dialects.mmengine.checks.values import is_fragment, report_values
-from etude.dialects.mmengine.projects import registered_by, scope_of
+from etude.dialects.mmengine.projects import with_project
 from etude.dialects.openmm.checks.lowering import Lowering, number
 from etude.dialects.openmm.checks.schemas import KeyTable
 from etude.dialects.openmm.checks.typos import Words, report_typos
@@ -119,7 +119,7 @@ def lower(tree: Tree) -> Plan:
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
     low = Lowering(tree)
-    low.registered = {**registered_by(scope_of(tree.values, tree.files)), **low.registered}
+    low.registered = with_project(low.registered, tree.values, tree.files)
     loop = _loop(low)
     optimizers = _optimizers(low)
     _schedulers(low)

@@ -33,6 +33,18 @@ def registered_by(scope: str) -> dict[tuple[str, str], str]:
     return found
 
 
+def with_project(
+    registered: Mapping[tuple[str, str], str], values: Mapping[str, Any], files: Iterable[str]
+) -> dict[tuple[str, str], str]:
+    """Return ``registered``, which this process and the modules of a config have, with what the config's project has.
+
+    A process that has imported MMSelfSup has mmcls' parts, too, and both have a ``BEiT``: the project's own counts.
+    """
+    theirs = registered_by(scope_of(values, files))
+    own = {at: to for at, to in registered.items() if at not in theirs or to.partition(".")[0] not in ownership.MARKS}
+    return {**theirs, **own}
+
+
 def add_defaults(cfg: Any) -> None:
     """Complete the dataloaders of a config as its project's ``tools/train.py`` does, if the project is installed."""
     scope = cfg.get("default_scope") or _package_of_model(cfg.get("model"))
