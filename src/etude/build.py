@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from etude import dialects, registry
-from etude.checkpoint.changes import facts
+from etude.checkpoint.plan_changes import facts
 from etude.config.imports import is_folder
 from etude.core.evaluation import Evaluation, metric_name, require_metric
 from etude.core.forward import Forward
@@ -27,9 +27,9 @@ from etude.core.run import Run
 from etude.core.update import Step
 from etude.data.loader import Loader, is_stream
 from etude.data.seeds import seed_rank
-from etude.dist import code, group, reports
+from etude.dist import group, reports, same_code
 from etude.dist.peers import Peers, mean_over_ranks
-from etude.dist.replicas import Place, Replicas
+from etude.dist.torchft import Place, Replicas
 from etude.dist.world import ALONE, World
 from etude.dist.wrap import Wrapped, require_fitting, strategy_of, wrap
 from etude.errors import ConfigError, EtudeError, UserCodeError
@@ -37,7 +37,7 @@ from etude.events.record import is_timing
 from etude.hooks.upkeep import Compiled
 from etude.inspection.paths import located
 from etude.losses.outputs import fitted
-from etude.models.placement import can_compile, channels_last, compiled_loss, recompute
+from etude.models.compile import can_compile, channels_last, compiled_loss, recompute
 from etude.optim.factory import build_optimizer
 from etude.plan import HookPlan, Parallel, Plan, Spec, Training
 from etude.plan import Loader as LoaderPlan
@@ -224,9 +224,11 @@ def peers_of(
 
 
 def unite(run: Run, known: Mapping[str, Any]) -> None:
-    """Have all ranks hold what they were given against rank 0's, and record values of all of them."""
+    """Compare the plan, data and code of every rank with rank 0's, and record the mean of values over ranks."""
     data = {f"data.{split}": _known_data(loader) for split, loader in run.data.items()}
-    group.require_agreement({**known, **data, "processes": run.world.size, **code.versions(), **code.of_user()})
+    group.require_agreement(
+        {**known, **data, "processes": run.world.size, **same_code.versions(), **same_code.of_user()}
+    )
     run.events.gather = lambda own: mean_over_ranks(group.gather(own), is_timing)
 
 

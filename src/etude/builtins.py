@@ -64,7 +64,7 @@ HOOKS: dict[str, str] = {
     "Alerts": "etude.hooks.alerts:Alerts",
     "Checkpoint": "etude.hooks.checkpoint:Checkpoint",
     "EMA": "etude.hooks.ema:Ema",
-    "EarlyStop": "etude.hooks.limits:EarlyStop",
+    "EarlyStop": "etude.hooks.early_stop:EarlyStop",
     "EmptyCache": "etude.hooks.upkeep:EmptyCache",
     "Evaluate": "etude.hooks.evaluate:Evaluate",
     "Freeze": "etude.hooks.freeze:Freeze",
@@ -75,7 +75,7 @@ HOOKS: dict[str, str] = {
     "Schedule": "etude.hooks.schedule:Schedule",
     "Statistics": "etude.hooks.statistics:Statistics",
     "SyncBuffers": "etude.hooks.upkeep:SyncBuffers",
-    "TimeBudget": "etude.hooks.limits:TimeBudget",
+    "TimeBudget": "etude.hooks.early_stop:TimeBudget",
     "Timer": "etude.hooks.timer:Timer",
 }
 

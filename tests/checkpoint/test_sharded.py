@@ -11,7 +11,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from etude.checkpoint import warm
+from etude.checkpoint import warm_start
 from etude.checkpoint.formats import sharded
 from etude.cli import main
 from etude.errors import ResumeError
@@ -56,7 +56,7 @@ def test_it_starts_a_model_and_is_known_to_the_tools(
 ) -> None:
     folder, content = saved
     fresh = torch.nn.Linear(3, 4)
-    assert warm.init_from(fresh, folder).exact and torch.equal(fresh.weight, content["model"]["weight"])
+    assert warm_start.init_from(fresh, folder).exact and torch.equal(fresh.weight, content["model"]["weight"])
     for words in (["ls"], ["verify"], ["show"]):
         assert main(["ckpt", *words, str(folder)]) == 0
     assert main(["ckpt", "convert", str(folder), str(folder.parent / "w.pth")]) == 0
@@ -86,7 +86,7 @@ def test_a_hostile_metadata_or_piece_is_refused_and_not_run(tmp_path: Path, caps
             assert code == (0 if words[0] == "ls" else 7) and not marker.exists()
             assert "refused: global os.system" in said and "nothing in it was run" in said
         with pytest.raises(ResumeError, match="refused"):
-            warm.init_from(torch.nn.Linear(1, 2), folder)
+            warm_start.init_from(torch.nn.Linear(1, 2), folder)
     assert not marker.exists()
 
 

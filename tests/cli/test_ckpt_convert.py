@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from etude.checkpoint import tensors, warm
+from etude.checkpoint import safetensors, warm_start
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools import content
 from etude.cli import main
@@ -64,7 +64,7 @@ def save_native(folder: Path, made: Weights) -> Path:
 
 def bits(made: Weights) -> dict[str, tuple[torch.dtype, tuple[int, ...], bytes]]:
     return {
-        name: (value.dtype, tuple(value.shape), bytes(tensors.bytes_of(value.contiguous())))
+        name: (value.dtype, tuple(value.shape), bytes(safetensors.bytes_of(value.contiguous())))
         for name, value in made.items()
     }
 
@@ -201,7 +201,7 @@ def test_averaged_weights_are_taken_by_their_place(tmp_path: Path) -> None:
     assert content.read(str(tmp_path / "m.pth")).weights()["w"].tolist() == [7, 7]
     model = torch.nn.Module()
     model.w = torch.nn.Parameter(torch.zeros(2))
-    assert warm.init_from(model, tmp_path / "run", key="hook.Ema.average").exact and model.w.tolist() == [7, 7]
+    assert warm_start.init_from(model, tmp_path / "run", key="hook.Ema.average").exact and model.w.tolist() == [7, 7]
     code, _, said = etude("convert", tmp_path / "run", tmp_path / "c.pth", "--key", "hook.Emma")
     assert code == 7 and "no 'hook.Emma' in it; it has model, hook.Ema" in said
 

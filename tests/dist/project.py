@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import yaml
 
-from etude.checkpoint.warm import read_weights
+from etude.checkpoint.warm_start import read_weights
 
 HERE = Path(__file__).parent
 CONFIG: dict[str, Any] = {

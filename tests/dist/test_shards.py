@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from etude.checkpoint.warm import read_weights
+from etude.checkpoint.warm_start import read_weights
 from etude.cli import main
 from tests.dist import project
 

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from etude.hooks.stops import Signals
+from etude.hooks.signals import Signals
 from tests import zygote
 
 PARTS = """\

@@ -13,10 +13,10 @@ from etude.core.loop import fit
 from etude.errors import ConfigError
 from etude.events.console import format_record
 from etude.events.record import Record
+from etude.hooks.early_stop import EarlyStop, TimeBudget
 from etude.hooks.ema import Ema
 from etude.hooks.evaluate import Evaluate
 from etude.hooks.freeze import Freeze
-from etude.hooks.limits import EarlyStop, TimeBudget
 from etude.hooks.log import Log
 from etude.hooks.profiler import Profiler
 from etude.hooks.schedule import Schedule

@@ -4,7 +4,7 @@ from tests import zygote
 
 PROGRAM = """
 import ctypes, os, signal, threading
-from etude.hooks.stops import Signals
+from etude.hooks.signals import Signals
 
 Signals(grace=0.2).install()
 # Another thread takes the signal, so that the call below is not interrupted: as when torch computes.
@@ -23,7 +23,7 @@ def test_the_grace_begins_while_the_main_thread_is_in_one_long_call():
 def test_a_signal_to_a_forked_child_starts_no_clock_in_its_parent():
     program = """
 import multiprocessing, time
-from etude.hooks.stops import Signals
+from etude.hooks.signals import Signals
 
 signals = Signals(grace=0.2)
 signals.install()

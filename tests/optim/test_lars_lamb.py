@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from etude.optim.foreach import lerp_
 from etude.optim.lamb import LAMB
 from etude.optim.lars import LARS
-from etude.optim.tensors import lerp_
 
 SHAPES = [(3, 4), (4,), (2, 3, 2), ()]
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
+from etude.report.downsample import thin
 from etude.report.lines import Lines
 from etude.report.records import Curve, Records
-from etude.report.thin import thin
 
 
 def points(records: Records, name: str) -> list[tuple[float, float]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from etude.checkpoint import manifest as manifests
-from etude.checkpoint import tensors
+from etude.checkpoint import safetensors
 from etude.checkpoint.encode import decode
 from etude.checkpoint.manifest import Damaged, Manifest, Stored, Withheld, human
 from etude.checkpoint.storage.disk import PIECE
@@ -93,11 +93,11 @@ def _load_trees(disk: Disk, path: str, manifest: Manifest, trust_owner: bool) ->
     return trees
 
 
-def _load_tensors(disk: Disk, path: str, name: str, stored: Stored, trust_owner: bool) -> tensors.Read:
+def _load_tensors(disk: Disk, path: str, name: str, stored: Stored, trust_owner: bool) -> safetensors.Read:
     digest, metadata = hashlib.sha256(), dict[str, str]()
     with _opened(disk, path, name, stored, trust_owner) as file:
         try:
-            named = tensors.read(file, size=stored.size, watch=digest.update, metadata=metadata)
+            named = safetensors.read(file, size=stored.size, watch=digest.update, metadata=metadata)
         except ResumeError as error:
             raise Damaged(f"{name}: {error}") from None
         except OSError as error:
@@ -106,9 +106,9 @@ def _load_tensors(disk: Disk, path: str, name: str, stored: Stored, trust_owner:
     return named, metadata
 
 
-def _decoded(part: str, trees: Mapping[str, Any], files: Iterable[tensors.Read]) -> Any:
+def _decoded(part: str, trees: Mapping[str, Any], files: Iterable[safetensors.Read]) -> Any:
     try:
-        return decode(trees[part], tensors.put_together(files))
+        return decode(trees[part], safetensors.put_together(files))
     except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
         raise Damaged(f"the state of {printable(part)} is damaged ({printable(repr(error))[:80]})") from None
 

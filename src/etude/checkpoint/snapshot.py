@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import tensors
+from etude.checkpoint import safetensors
 from etude.checkpoint.encode import Part, encode
 from etude.dist.shards import Piece
 
@@ -34,7 +34,7 @@ class Region:
         """Return the header of the part's file; made once for a state that stays as it is."""
         if not self._heads or self._heads[0][0] != metadata:
             layout = {name: (view.dtype, tuple(view.shape)) for name, view in self.views.items()}
-            self._heads[:] = [(metadata, tensors.header(layout, metadata))]
+            self._heads[:] = [(metadata, safetensors.header(layout, metadata))]
         return self._heads[0][1]
 
 
@@ -134,7 +134,7 @@ class Arena:
     def _files(
         self, parts: Mapping[str, Part], regions: Mapping[str, Region], names: Mapping[str, str]
     ) -> Iterator[File]:
-        whole = tensors.bytes_of(self._memory)
+        whole = safetensors.bytes_of(self._memory)
         for part, region in regions.items():
             metadata = parts[part].aliases | _places(parts[part], region.views)
             yield File(names[part], (memoryview(region.head(metadata)), whole[region.begin : region.end]))
@@ -151,7 +151,7 @@ def _is_saved(piece: Piece) -> bool:
 def _places(part: Part, names: Iterable[str]) -> dict[str, str]:
     """The place of each piece in its whole tensor, as an entry of a file's metadata; nothing if all are whole."""
     places = {name: (part.pieces[name].shape, part.pieces[name].offset) for name in names if name in part.pieces}
-    return {tensors.PIECES: json.dumps(places, separators=(",", ":"))} if places else {}
+    return {safetensors.PIECES: json.dumps(places, separators=(",", ":"))} if places else {}
 
 
 def in_order(named: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from etude.checkpoint.changes import facts
-from etude.checkpoint.warm import compare, describe
+from etude.checkpoint.plan_changes import facts
+from etude.checkpoint.warm_start import compare, describe
 from etude.data.resume import Snapshot
 from etude.dist import group
 from etude.dist.shards import has_shards, scattered, stacked

@@ -13,7 +13,8 @@ from etude.core.describe import where_of
 from etude.core.forward import Forward, named_losses, takes
 from etude.core.loop import evaluate
 from etude.core.run import Run
-from etude.dist import collect, group
+from etude.dist import group
+from etude.dist import metrics as all_ranks
 from etude.errors import ConfigError, EtudeError, UserCodeError
 from etude.events.record import numbers_of
 from etude.losses.outputs import differ_by_ones, scores, takes_tensor
@@ -57,7 +58,7 @@ class Evaluation:
         count = 0 if lent else _count(target, batch)
         for name, value in losses.items():
             self._losses.setdefault(name, []).append((value.detach(), count))
-        for name, pairs in collect.parts(self.metrics, output, target, lent=lent).items():
+        for name, pairs in all_ranks.parts(self.metrics, output, target, lent=lent).items():
             for seen, wanted in pairs:
                 self._measure(run, name, self.metrics[name], seen, wanted)
         return {"losses": losses, "output": output, "target": target}
@@ -91,7 +92,7 @@ class Evaluation:
         if self._losses:
             values["loss"] = total
         for name, metric in self.metrics.items():
-            result = collect.compute(metric)
+            result = all_ranks.compute(metric)
             values |= result if isinstance(result, Mapping) else {name: result}
         return dict(zip(values, numbers_of(list(values.values())), strict=True))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from etude.core.describe import batch_ids, last_good
 from etude.core.run import Run
 from etude.errors import Diverged
-from etude.optim.finite import Unread, takes_found_inf
+from etude.optim.found_inf import Unread, takes_found_inf
 
 _log = logging.getLogger("etude.core")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from etude.core.forward import Forward, takes
-from etude.data.move import move
+from etude.data.to_device import move
 from etude.errors import UserCodeError
 from etude.losses.outputs import as_mapping
 

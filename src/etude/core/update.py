@@ -38,8 +38,8 @@ class Step:
     the group and goes on, ``rollback`` goes back to the newest checkpoint and past this batch, both at most
     ``nonfinite_limit`` times in a row.
 
-    On an accelerator, fused optimizers get a flag on the device (see :class:`~etude.optim.finite.Unread`), and the run
-    learns of it with the next log line or save; elsewhere each loss is read before it is learnt from.
+    On an accelerator, fused optimizers read a flag on the device (see :class:`~etude.optim.found_inf.Unread`), and the
+    run sees it at the next log line or save. Elsewhere each loss is read before it reaches the parameters.
     """
 
     def __init__(

@@ -13,9 +13,9 @@ from torch.utils.data import IterableDataset
 
 from etude.data.fetch import Collate, Fetched, Fetcher, StreamFetcher
 from etude.data.fingerprint import fingerprint_of
-from etude.data.move import ahead, move
 from etude.data.order import Endless, Sampled, SampledBatches, Shared, Shuffled, Source, Task
-from etude.data.pool import Pool
+from etude.data.to_device import ahead, move
+from etude.data.workers import Pool
 from etude.errors import ConfigError, DataError
 
 _log = logging.getLogger("etude.data")

@@ -11,7 +11,7 @@ from torch import Tensor
 from etude.core.hook import Hook
 from etude.dist.shards import forget_whole, has_shards, is_sharded, local
 from etude.errors import ConfigError
-from etude.optim.tensors import lerp_
+from etude.optim.foreach import lerp_
 from etude.units import Amount, parse
 
 if TYPE_CHECKING:

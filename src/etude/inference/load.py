@@ -22,7 +22,7 @@ from etude.checkpoint import manifest
 from etude.checkpoint.find import FOLDER, find, find_best
 from etude.checkpoint.state import check_weights
 from etude.checkpoint.store import Store
-from etude.checkpoint.warm import init_from
+from etude.checkpoint.warm_start import init_from
 from etude.core.forward import Forward
 from etude.core.predict import inputs_of, predict
 from etude.data.datasets.images import SUFFIXES, Pictures

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from etude.errors import ConfigError, EtudeError, UserCodeError, suggest
 from etude.optim.dynamo import spare_dynamo
+from etude.optim.foreach import EXACT
 from etude.optim.groups import make_groups, named_parameters
-from etude.optim.tensors import EXACT
 from etude.plan import Optimizer as OptimizerPlan
 from etude.plan import Spec
 from etude.registry import OPTIMIZERS

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from etude.optim.tensors import kernels_fit, non_negative, norms, with_grads
+from etude.optim.foreach import kernels_fit, non_negative, norms, with_grads
 
 
 class LAMB(Optimizer):

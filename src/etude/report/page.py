@@ -13,11 +13,11 @@ from typing import Any
 
 from etude.errors import MissingExtra, UserError, printable
 from etude.report.compare import plan_of
+from etude.report.downsample import thin
 from etude.report.records import CLOCK, Records
 from etude.report.runs import RunInfo, changed_keys, name_of, summarise, unusual_keys
 from etude.report.status import read_json
 from etude.report.text import checkpoints, duration, spent_time
-from etude.report.thin import thin
 
 #: Points per curve in the page; more are not seen on a screen.
 POINTS = 2000

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from etude.errors import MissingExtra, UserError, printable
 from etude.preview.draw import alone
+from etude.report.downsample import thin
 from etude.report.page import COLOURS
 from etude.report.records import Records
 from etude.report.runs import name_of
 from etude.report.text import chosen
-from etude.report.thin import thin
 
 
 def write_picture(folders: Sequence[Path], target: Path, *, metrics: Sequence[str] = (), log: bool = False) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from etude import __version__
 from etude.errors import ConfigError, printable
-from etude.session.code import code_changes, imported_files
+from etude.session.code_snapshot import code_changes, imported_files
 
 if TYPE_CHECKING:
     from etude.build import Options

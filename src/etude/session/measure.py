@@ -15,7 +15,7 @@ from etude.build import Options, build
 from etude.checkpoint import manifest
 from etude.checkpoint.state import check_weights
 from etude.checkpoint.store import Store
-from etude.checkpoint.warm import init_from
+from etude.checkpoint.warm_start import init_from
 from etude.core.hook import HookTable
 from etude.core.loop import evaluate
 from etude.core.run import Run, named_hooks

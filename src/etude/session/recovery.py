@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from etude.build import Options
-from etude.checkpoint import changes
+from etude.checkpoint import plan_changes
 from etude.checkpoint.attempts import Attempts
+from etude.checkpoint.distributed import Follower, Leader
 from etude.checkpoint.find import FOLDER, find
 from etude.checkpoint.formats.folders import is_of_parts
 from etude.checkpoint.load import Loaded
@@ -24,8 +25,7 @@ from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.lock import Lock
 from etude.checkpoint.storage.places import local_path
 from etude.checkpoint.store import Store
-from etude.checkpoint.together import Follower, Leader
-from etude.checkpoint.warm import describe, init_from
+from etude.checkpoint.warm_start import describe, init_from
 from etude.checkpoint.write import DIVERGED
 from etude.core.hook import Hook
 from etude.core.run import Run
@@ -35,7 +35,7 @@ from etude.dist.peers import Peers
 from etude.errors import ConfigError, ResumeError, UserError, printable
 from etude.hooks.checkpoint import Checkpoint
 from etude.hooks.schedule import Schedule
-from etude.hooks.stops import Signals, Stops
+from etude.hooks.signals import Signals, Stops
 from etude.plan import NOWHERE
 from etude.session.faults import Faults
 from etude.session.interrupted import finish_step
@@ -236,7 +236,7 @@ class Recovery:
             return
         parts = [*self.run.parts(), *(loaded.state if loaded is not None else ())]
         before = (loaded.state.get("plan") or {}) if loaded is not None else {}
-        changes.require_known(self.options.allow_change, [*changes.facts(self.run.plan), *before, *parts])
+        plan_changes.require_known(self.options.allow_change, [*plan_changes.facts(self.run.plan), *before, *parts])
 
     def _take_over(self, loaded: Loaded) -> None:
         state, run = loaded.state, self.run
@@ -314,11 +314,11 @@ class Recovery:
 
     def _compare_plans(self, state: dict[str, Any]) -> None:
         before = state.get("plan") or {}
-        after = changes.facts(self.run.plan) if self.run.plan is not None and before else {}
-        found = changes.compare(before, after) if after else []
+        after = plan_changes.facts(self.run.plan) if self.run.plan is not None and before else {}
+        found = plan_changes.compare(before, after) if after else []
         for change in found:
             self.say(f"changed since the checkpoint: {change}")
-        changes.require_allowed(found, self.options.allow_change)
+        plan_changes.require_allowed(found, self.options.allow_change)
         if any(change.key in _LENGTHS for change in found):
             self._say_what_a_length_changes()
         self._optimizer_changed = any(change.key.startswith("optim.") for change in found)

@@ -26,13 +26,13 @@ from etude.errors import EtudeError, ResumeError, SaveError, Stopped, UserError
 from etude.events.console import Console, duration, number
 from etude.events.history import History, LiveCurves
 from etude.events.jsonl import Jsonl
-from etude.hooks.stops import SIGNALS
+from etude.hooks.signals import SIGNALS
 from etude.preview.notebook import in_notebook
 from etude.session import folder as folders
-from etude.session import sampler
+from etude.session import wall_time
 from etude.session.recovery import Recovery
-from etude.session.sampler import Sampler
 from etude.session.status import Status, write_facts
+from etude.session.wall_time import Sampler
 from etude.session.watchdog import start_pulse
 from etude.units import counted
 
@@ -88,7 +88,7 @@ class Session:
             self.run.events.close()
             raise
         self._begun_at = self.run.done
-        self.sampler.seconds[sampler.START] = time.monotonic() - self.began
+        self.sampler.seconds[wall_time.START] = time.monotonic() - self.began
         if self.status is not None or (self.run.world.is_main and not self.options.quiet):  # else nobody reads it
             self.sampler.start()
         return self
@@ -168,7 +168,7 @@ class Session:
             error = error or failed
             raise
         finally:
-            self.sampler.seconds[sampler.END] = time.monotonic() - closing
+            self.sampler.seconds[wall_time.END] = time.monotonic() - closing
             self._say_last_words(error, unused=unused)
             if self.status is not None and not unused:
                 self.status.end(error, note=self._advice())
@@ -186,7 +186,7 @@ class Session:
         """Return what to try against waiting for data, if the run did."""
         loader = self.run.data.get("train")
         workers, size = getattr(loader, "workers", None), getattr(loader, "batch_size", None)
-        return sampler.advice(
+        return wall_time.advice(
             self.sampler.seconds,
             workers=workers if isinstance(workers, int) else None,
             batch_size=size if isinstance(size, int) else None,
@@ -270,7 +270,7 @@ class Session:
             self.console.say(f"{reason}: {counted(run.done, 'step')} in {duration(time.monotonic() - self.began)}")
             for line in summary(run):
                 self.console.say(line)
-            for index, line in enumerate(sampler.table(self.sampler.seconds)):
+            for index, line in enumerate(wall_time.table(self.sampler.seconds)):
                 self.console.say(f"  {'' if index else 'time':<7} {line}")
             if self.status is not None and (names := self.status.by_chance()):
                 self.console.say(f"  chance  not deterministic: {', '.join(names)}")
@@ -299,7 +299,7 @@ class GuardedSession(Session):
     _marks = ExitStack()
 
     def _open(self) -> None:
-        self._marks = sampler.mark_updates(self.run)
+        self._marks = wall_time.mark_updates(self.run)
         self.recovery = Recovery(self.run, self.options, say=self.console.say, began=self.began)
         self.recovery.guard_driven()
         if self.run.world.is_many:

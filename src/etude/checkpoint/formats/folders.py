@@ -23,7 +23,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from etude.checkpoint.formats import foreign, sharded
-from etude.checkpoint.formats.elsewhere import steps_in
+from etude.checkpoint.formats.last_checkpoint import steps_in
 from etude.checkpoint.storage.places import Disk, LocalDisk, locate
 from etude.errors import NoCheckpoint, ResumeError, printable
 

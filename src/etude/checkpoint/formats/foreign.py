@@ -1,7 +1,7 @@
 """Checkpoints of other systems, read as data: ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors``.
 
 What a file is, its first bytes tell, never its name. Pickles, zipped or of torch's older kind, go through a reader that
-knows a short table of names (``inert.py``) and refuses every other, so that opening a file from
+knows a short table of names (``safe_pickle.py``) and refuses every other, so that opening a file from
 anywhere runs nothing from it. ``trust=True`` hands one file to torch's own reader, which runs whatever it says.
 """
 
@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import torch
 
-from etude.checkpoint import tensors
-from etude.checkpoint.formats import inert
+from etude.checkpoint import safetensors
+from etude.checkpoint.formats import safe_pickle
 from etude.checkpoint.storage import disk
 from etude.checkpoint.storage import trust as trusting
 from etude.checkpoint.storage.places import LocalDisk, locate
@@ -59,7 +59,7 @@ def _opened(path: str | os.PathLike[str], use: Callable[[IO[bytes]], Any]) -> An
                 raise ResumeError(_about_folder(where))
         with place.open_file(where) as raw:
             return use(io.BufferedReader(raw) if isinstance(raw, io.RawIOBase) else raw)
-    except inert.Refused as error:
+    except safe_pickle.Refused as error:
         raise ResumeError(f"{printable(name)}: {error}. {_REFUSED}") from None
     except ResumeError as error:
         raise ResumeError(f"{printable(name)}: {error}") from None
@@ -80,9 +80,9 @@ def _reader(file: IO[bytes], *, skim: bool = False) -> Callable[[IO[bytes]], Any
     if start.startswith(b"PK\x03\x04"):
         return partial(read_zip, skim=skim)
     # a length of 128 begins like a pickle; a pickle's first bytes are a length beyond the file
-    fits = int.from_bytes(start[:8], "little") <= tensors.size_of(file)
+    fits = int.from_bytes(start[:8], "little") <= safetensors.size_of(file)
     if start[8:9] == b"{" and (fits or start[:1] != b"\x80"):
-        return tensors.skim if skim else tensors.read
+        return safetensors.skim if skim else safetensors.read
     if start[:1] == b"\x80":
         return partial(_read_legacy, skim=skim)
     if not start:
@@ -117,7 +117,7 @@ class Unpickler(pickle.Unpickler):
         self._storage = storage
 
     def find_class(self, module: str, name: str) -> Any:
-        return inert.find(module, name)
+        return safe_pickle.find(module, name)
 
     def persistent_load(self, saved_id: Any) -> Any:
         if self._storage is None or not isinstance(saved_id, tuple) or saved_id[0] not in ("storage", b"storage"):
@@ -131,7 +131,7 @@ class Unpickler(pickle.Unpickler):
 def read_zip(file: IO[bytes], *, skim: bool = False) -> Any:
     """Read what ``torch.save`` put into an open file."""
     with zipfile.ZipFile(file) as archive:
-        prefix = _check_archive(archive, tensors.size_of(file))
+        prefix = _check_archive(archive, safetensors.size_of(file))
         loaded: dict[str, torch.Tensor] = {}
 
         def storage(saved_id: tuple[Any, ...]) -> torch.Tensor:
@@ -141,7 +141,7 @@ def read_zip(file: IO[bytes], *, skim: bool = False) -> Any:
             return loaded[key]
 
         with archive.open(f"{prefix}data.pkl") as content:
-            return inert.plain(Unpickler(io.BytesIO(content.read(MAX_PICKLE)), storage).load())
+            return safe_pickle.plain(Unpickler(io.BytesIO(content.read(MAX_PICKLE)), storage).load())
 
 
 def _check_archive(archive: zipfile.ZipFile, size: int) -> str:
@@ -181,7 +181,7 @@ def _dtype_of(kind: Any) -> torch.dtype:
 
 def _fill(content: Any, dtype: torch.dtype, numel: int) -> torch.Tensor:
     made = torch.empty(numel, dtype=dtype)
-    view = tensors.bytes_of(made)
+    view = safetensors.bytes_of(made)
     got = 0
     while got < len(view):
         count = content.readinto(view[got : got + disk.PIECE])
@@ -200,7 +200,7 @@ def _read_legacy(file: IO[bytes], *, skim: bool = False) -> Any:
         raise ResumeError("a pickle, but not one of torch")
     if Unpickler(file).load() != _LEGACY_PROTOCOL or not Unpickler(file).load().get("little_endian", True):
         raise ResumeError("a torch file of an unknown protocol or byte order")
-    size, device = tensors.size_of(file), "meta" if skim else "cpu"
+    size, device = safetensors.size_of(file), "meta" if skim else "cpu"
     made: dict[str, torch.Tensor] = {}
 
     def storage(saved_id: tuple[Any, ...]) -> torch.Tensor:
@@ -216,10 +216,10 @@ def _read_legacy(file: IO[bytes], *, skim: bool = False) -> Any:
 
     content = Unpickler(file, storage).load()
     if skim:
-        return inert.plain(content)
+        return safe_pickle.plain(content)
     for key in Unpickler(file).load():
         _fill_legacy(file, made[str(key)])
-    return inert.plain(content)
+    return safe_pickle.plain(content)
 
 
 def _fill_legacy(file: IO[bytes], target: torch.Tensor) -> None:

@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import torch
 
-from etude.checkpoint.formats import foreign, inert
-from etude.checkpoint.formats.inert import Record
+from etude.checkpoint.formats import foreign, safe_pickle
+from etude.checkpoint.formats.safe_pickle import Record
 from etude.checkpoint.manifest import is_plain_name
 from etude.checkpoint.storage import disk
 from etude.errors import ResumeError, printable
@@ -34,7 +34,7 @@ def read(folder: str, *, skim: bool = False) -> dict[Any, Any]:
     """The content of such a folder, pieces put together, nested as it was saved. ``skim``: tensors by shape alone."""
     try:
         return _nested(*_read(folder, skim))
-    except inert.Refused as error:
+    except safe_pickle.Refused as error:
         raise ResumeError(
             f"{printable(folder)}: a folder of torch.distributed.checkpoint: {error} in its {NAME} or pieces; "
             "nothing in it was run"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import tensors
+from etude.checkpoint import safetensors
 from etude.checkpoint.tools.content import Content
 from etude.errors import printable
 from etude.events.jsonl import TIMING_OFFSET
@@ -82,7 +82,9 @@ def same(left: Any, right: Any) -> bool:
     """The same bits; NaN is the same as NaN."""
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         alike = left.dtype == right.dtype and left.shape == right.shape
-        return alike and bytes(tensors.bytes_of(left.contiguous())) == bytes(tensors.bytes_of(right.contiguous()))
+        return alike and bytes(safetensors.bytes_of(left.contiguous())) == bytes(
+            safetensors.bytes_of(right.contiguous())
+        )
     if hasattr(left, "dtype") and hasattr(right, "dtype"):
         return bool(left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes())
     if isinstance(left, list | tuple) and isinstance(right, list | tuple) and len(left) == len(right):
@@ -123,3 +125,7 @@ def _gap(left: torch.Tensor, right: torch.Tensor) -> str:
     wide = torch.complex128 if left.is_complex() else torch.float64
     gap = (left.to(wide) - right.to(wide)).abs().max() if left.numel() else 0.0
     return f"largest difference {float(gap):.3g}"
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return bytes(safetensors.bytes_of(tensor.contiguous()))

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from etude.checkpoint import warm
+from etude.checkpoint import warm_start
 from etude.checkpoint.find import find, is_native
 from etude.checkpoint.formats import folders
-from etude.checkpoint.formats.elsewhere import steps_in
+from etude.checkpoint.formats.last_checkpoint import steps_in
 
 NATIVE = "etude"
 #: Parts whose entries are independent facts, so that each is compared on its own, and how deep they lie.
@@ -32,7 +32,7 @@ class Content:
     epoch: int | None = None
 
     def weights(self, key: str = "") -> dict[str, torch.Tensor]:
-        return warm.weights_in(self.state, key=key, at=self.path)
+        return warm_start.weights_in(self.state, key=key, at=self.path)
 
     def optimizer(self) -> Any:
         """Torch's state of the optimizer, or None."""
@@ -48,7 +48,7 @@ class Content:
 
     def common_parts(self) -> dict[str, Any]:
         """The same in words that all layouts share: ``model``, ``optimizer``, ``step``, ``epoch``; others as is."""
-        places = {"model": warm.weights_place(self.state), "optimizer": self._optimizer_place()}
+        places = {"model": warm_start.weights_place(self.state), "optimizer": self._optimizer_place()}
         made: dict[str, Any] = {"model": self.weights(), "optimizer": self.optimizer()}
         made |= {"step": self.step, "epoch": self.epoch}
         made = {part: value for part, value in made.items() if value is not None}
@@ -68,7 +68,7 @@ def read(path: str, *, trust: bool = False) -> Content:
     """The checkpoint at ``path``; of a run or a folder of checkpoints the newest one."""
     path = find(path)
     if is_native(path):
-        loaded = warm.load_native(path, trust_owner=trust)
+        loaded = warm_start.load_native(path, trust_owner=trust)
         counted = loaded.state.get("counters", {})
         step, epoch = (counted.get(word, getattr(loaded.manifest, word)) for word in ("step", "epoch"))
         return Content(path, NATIVE, loaded.state, step, epoch)

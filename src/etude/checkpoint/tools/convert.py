@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import torch
 
-from etude.checkpoint import tensors, warm
+from etude.checkpoint import safetensors, warm_start
 from etude.checkpoint.find import find, is_native
 from etude.checkpoint.manifest import Manifest
 from etude.checkpoint.snapshot import Arena
@@ -101,12 +101,12 @@ def write(
         _write_dcp(target, {"model": dict(weights), **more, "step": meta["iter"], "epoch": meta["epoch"]})
         return
     if layout == "safetensors":
-        odd = next((name for name, value in weights.items() if value.dtype not in tensors.CODES), None)
+        odd = next((name for name, value in weights.items() if value.dtype not in safetensors.CODES), None)
         if odd is not None:
             kind = str(weights[odd].dtype).removeprefix("torch.")
             raise UserError(f"{printable(odd)}: safetensors has no {kind}; a .pth file has")
         plain = {"format": "pt"} | {key: str(value) for key, value in meta.items()}
-        _put(target, lambda file: tensors.write(file, weights, metadata=plain))
+        _put(target, lambda file: safetensors.write(file, weights, metadata=plain))
         return
     made: dict[str, Any] = dict(weights)
     if layout in ("mmcv", "mmengine"):
@@ -152,7 +152,7 @@ def consolidate(source: str, folder: str) -> str:
     path = find(source)
     if not is_native(path):
         raise UserError(f"{printable(path)} is no checkpoint of Étude; `etude ckpt convert` reads it")
-    loaded = warm.load_native(path)
+    loaded = warm_start.load_native(path)
     if not loaded.manifest.shards:
         raise UserError(f"{printable(path)} has whole tensors already: there is nothing to put together")
     snapshot = Arena().take(loaded.state)
@@ -203,7 +203,7 @@ def average(sources: Sequence[str], target: str, *, key: str = "", trust: bool =
     total: dict[str, torch.Tensor] = {}
     last: dict[str, torch.Tensor] = {}
     for source in sources:
-        before, last = last, warm.read_weights(source, key=key, trust=trust)
+        before, last = last, warm_start.read_weights(source, key=key, trust=trust)
         if before:
             _require_same_names(before, last, sources[0], source)
         for name, value in last.items():
@@ -226,9 +226,9 @@ def _require_same_names(
     first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor], left: str, right: str
 ) -> None:
     """Averaging what is not the same model is a mistake, recognised by the first weights that do not fit."""
-    match = warm.compare(first, other)
+    match = warm_start.compare(first, other)
     if not match.exact:
         raise ConfigError(
             f"{printable(right)} has other weights than {printable(left)}\n"
-            + warm.describe(match, most=8, sides=("first", "other"))
+            + warm_start.describe(match, most=8, sides=("first", "other"))
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from etude.checkpoint.formats.elsewhere import is_bookkeeping, last_state, steps_in
+from etude.checkpoint.formats.last_checkpoint import is_bookkeeping, last_state, steps_in
 from etude.checkpoint.store import Store
 from etude.checkpoint.tools.compare import Difference, differences
 from etude.errors import ResumeError, UserError

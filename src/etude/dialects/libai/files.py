@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from etude.checkpoint.formats import foreign, single
+from etude.checkpoint.formats import foreign, torch_file
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.live.resume import sound
@@ -140,7 +140,7 @@ class PeriodicCheckpointer:
         self.max_to_keep, self.file_prefix = max_to_keep, file_prefix
         self.recent_checkpoints: list[str] = []
         self.path_manager = None
-        self._patience = single.Patience()
+        self._patience = torch_file.Patience()
 
     def step(self, iteration: int, **kwargs: Any) -> None:
         """To be called after every iteration."""
@@ -226,7 +226,7 @@ def _sweep(parent: str, name: str) -> None:
 
 def save_file(path: str, value: Any) -> None:
     """``value`` as torch writes it, whole or not at all."""
-    single.save_file(path, plain(value), mode=0o666)
+    torch_file.save_file(path, plain(value), mode=0o666)
 
 
 def write_text(path: str, text: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from torch.optim import Optimizer
 
 from etude.checkpoint.formats import foreign
-from etude.checkpoint.formats.single import save_file
+from etude.checkpoint.formats.torch_file import save_file
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.openmm.config.dict_base import AttributeDict
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION

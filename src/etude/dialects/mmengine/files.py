@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from etude.checkpoint.formats import foreign
-from etude.checkpoint.formats.single import save_file
+from etude.checkpoint.formats.torch_file import save_file
 from etude.checkpoint.storage import chaos
 from etude.checkpoint.storage.disk import write_atomically
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer

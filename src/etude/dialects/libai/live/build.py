@@ -27,7 +27,7 @@ from etude.dialects.libai.live.resume.resume import has_ended, say_ended
 from etude.dialects.libai.lower import is_detectron2
 from etude.dist.world import World
 from etude.errors import EtudeError, ResumeError, UserError, printable
-from etude.hooks.stops import Signals, Stops
+from etude.hooks.signals import Signals, Stops
 from etude.plan import Plan
 
 if TYPE_CHECKING:

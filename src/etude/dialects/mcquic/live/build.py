@@ -42,7 +42,7 @@ from etude.dist import group, reports
 from etude.dist.world import ALONE, World
 from etude.errors import ConfigError, UserCodeError
 from etude.events.jsonl import Jsonl
-from etude.hooks.stops import SIGNALS, Signals, Stops
+from etude.hooks.signals import SIGNALS, Signals, Stops
 from etude.plan import Plan, Spec
 
 if TYPE_CHECKING:

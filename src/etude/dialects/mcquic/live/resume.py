@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from etude.checkpoint.changes import Change, require_known
+from etude.checkpoint.plan_changes import Change, require_known
 from etude.dialects.mcquic.files import Saver, latest_of
 from etude.dialects.mcquic.live.trainer import Trainer
 from etude.errors import ConfigError, Finding, ResumeError

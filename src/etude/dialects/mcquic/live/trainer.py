@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from etude.checkpoint.formats.single import Patience
+from etude.checkpoint.formats.torch_file import Patience
 from etude.checkpoint.state import Generators, check_weights
 from etude.core.hook import Call, Hook, HookTable, Site, origin_of
 from etude.core.loop import epochs, fit

@@ -38,7 +38,7 @@ from etude.dialects.openmm.logging_v1 import FORMAT
 from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.dialects.openmm.utils.misc import import_modules_from_strings
 from etude.errors import ConfigError, DataError, EtudeError, Finding, NoCheckpoint, ResumeError, UserCodeError
-from etude.hooks.stops import Signals, Stops
+from etude.hooks.signals import Signals, Stops
 from etude.plan import Plan
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import torch
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.core.update import Step
-from etude.data.move import move
+from etude.data.to_device import move
 from etude.dialects.mmcv1.live.parallel import collate as mmcv_collate
 from etude.dialects.mmcv1.live.parallel import scatter
 from etude.dialects.openmm.init import notes as init_notes

@@ -22,7 +22,7 @@ from etude.dialects.mmcv1.live.logger.text import TextLoggerHook
 from etude.dialects.mmcv1.live.logger.trackers import NeptuneLoggerHook
 from etude.dialects.mmcv1.live.runner.adapter import POINT, Adapted
 from etude.dialects.rehearsal import EVALUATION, LOG_LINE, SAVE, Blank, Noted, Record
-from etude.hooks.stops import Stops
+from etude.hooks.signals import Stops
 
 VAL_LINE, VALIDATION, UPDATE = "log line, val", "validation", "update"
 

@@ -21,7 +21,7 @@ from etude.dialects.openmm.reading.source import is_missing, near_checkpoint
 from etude.dialects.openmm.registries.root import RUNNERS
 from etude.dist.world import World
 from etude.errors import ConfigError, ResumeError, Stopped
-from etude.hooks.stops import SIGNALS, Signals, Stops
+from etude.hooks.signals import SIGNALS, Signals, Stops
 from etude.plan import Plan
 
 if TYPE_CHECKING:

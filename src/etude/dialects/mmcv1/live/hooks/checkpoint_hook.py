@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from etude.checkpoint.formats.single import Patience
+from etude.checkpoint.formats.torch_file import Patience
 from etude.dialects.mmcv1.live.hooks.hook import HOOKS, Hook
 from etude.dialects.mmcv1.live.runner import exact_resume as exact
 from etude.dialects.mmcv1.live.utils.dist import allreduce_params, master_only

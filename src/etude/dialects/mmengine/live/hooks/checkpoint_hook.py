@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from etude.checkpoint.formats.single import Patience
+from etude.checkpoint.formats.torch_file import Patience
 from etude.dialects.mmengine import files
 from etude.dialects.mmengine.checks.results import missing_result
 from etude.dialects.mmengine.live.dist.utils import is_main_process

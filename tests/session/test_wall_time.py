@@ -12,7 +12,7 @@ import torch
 import etude
 from etude.core.hook import Hook
 from etude.data import Digits
-from etude.session import sampler
+from etude.session import wall_time
 
 
 class Sleepy(Hook):
@@ -79,7 +79,7 @@ def test_update_and_evaluation_have_their_own_rows(workdir):
 
 
 def test_a_run_of_a_dialect_has_its_updates_accounted(workdir):
-    from etude.session.sampler import doing, mark_updates
+    from etude.session.wall_time import doing, mark_updates
 
     seen, model = [], torch.nn.Linear(2, 1)
     run = etude.Run(model=model, update=None, loop=lambda run: None, stage="step")
@@ -104,17 +104,17 @@ def test_waiting_for_data_is_noticed_and_answered_with_numbers(workdir):
 
 
 def test_advice_comes_only_above_a_fifth():
-    assert sampler.advice({"data": 1.9, "update": 8.1}, workers=0, batch_size=8) == ""
-    early = sampler.advice({"start": 10.0, "data": 4.0, "update": 6.0}, workers=2, batch_size=8)
+    assert wall_time.advice({"data": 1.9, "update": 8.1}, workers=0, batch_size=8) == ""
+    early = wall_time.advice({"start": 10.0, "data": 4.0, "update": 6.0}, workers=2, batch_size=8)
     assert "20% of the time (4.0 s of 20.0 s)" in early  # as in the table of times
-    said = sampler.advice({"data": 4.0, "update": 6.0}, workers=2, batch_size=8)
+    said = wall_time.advice({"data": 4.0, "update": 6.0}, workers=2, batch_size=8)
     assert "40% of the time (4.0 s of 10.0 s)" in said and "workers=4 (now 2)" in said and "larger than 8" in said
 
 
 def test_the_table_adds_small_shares_up():
-    lines = sampler.table({"update": 8.0, "data": 1.99, "hook A": 0.005, "hook B": 0.005})
+    lines = wall_time.table({"update": 8.0, "data": 1.99, "hook A": 0.005, "hook B": 0.005})
     assert [line.split()[0] for line in lines] == ["update", "data", "other"] and "80%" in lines[0]
-    assert sampler.table({}) == []
+    assert wall_time.table({}) == []
 
 
 def test_status_tells_failures_and_warnings(workdir):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from etude.data.loader import Loader
-from etude.data.shared import Area, Receiver, Sender
+from etude.data.shared_memory import Area, Receiver, Sender
 
 
 @pytest.fixture

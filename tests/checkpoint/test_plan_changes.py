@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from etude.checkpoint.changes import Change, compare, facts, require_allowed
+from etude.checkpoint.plan_changes import Change, compare, facts, require_allowed
 from etude.errors import ConfigError
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from etude.data.fetch import Fetched
 from etude.data.order import Task
-from etude.data.shared import Area, Receiver, Sender
+from etude.data.shared_memory import Area, Receiver, Sender
 from etude.errors import DataError
 
 Make = Callable[[Task], Fetched]
