@@ -14,6 +14,7 @@ import torch
 
 from etude.dialects import imports
 from etude.errors import DataError
+from tests.dialects.mmengine.elements import element
 
 imports.install()
 
@@ -31,7 +32,6 @@ from mmengine.dataset import (  # noqa: E402
     worker_init_fn,
 )
 from mmengine.model import BaseDataPreprocessor, ImgDataPreprocessor, stack_batch  # noqa: E402
-from mmengine.structures import BaseDataElement  # noqa: E402
 from mmselfsup.models.utils import SelfSupDataPreprocessor  # noqa: E402
 
 
@@ -233,14 +233,14 @@ Pair = namedtuple("Pair", "x y")
 
 
 def test_collate_functions_turn_samples_inside_out() -> None:
-    element = BaseDataElement()
-    batch = [{"inputs": torch.ones(2), "pair": Pair(1, "a"), "list": [1, (2, 3)], "sample": element}] * 2
+    sample = element()
+    batch = [{"inputs": torch.ones(2), "pair": Pair(1, "a"), "list": [1, (2, 3)], "sample": sample}] * 2
     kept = pseudo_collate(batch)
-    assert kept["pair"] == Pair((1, 1), ("a", "a")) and kept["sample"] == [element, element]
+    assert kept["pair"] == Pair((1, 1), ("a", "a")) and kept["sample"] == [sample, sample]
     assert kept["list"] == [(1, 1), [(2, 2), (3, 3)]] and len(kept["inputs"]) == 2
     stacked = default_collate(batch)
     assert stacked["inputs"].shape == (2, 2) and stacked["pair"].x.tolist() == [1, 1]
-    assert stacked["sample"] == [element, element]
+    assert stacked["sample"] == [sample, sample]
     for collate in (pseudo_collate, default_collate):
         with pytest.raises(RuntimeError):
             collate([[1, 2], [3]])
@@ -253,7 +253,7 @@ def test_data_is_moved_through_all_containers() -> None:
     data = {
         "a": [torch.ones(1)],
         "b": Pair(torch.ones(1), "x"),
-        "c": BaseDataElement(t=torch.ones(1)),
+        "c": element(t=torch.ones(1)),
         "d": None,
         "e": 3,
     }

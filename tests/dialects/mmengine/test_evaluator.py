@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from etude.dialects import imports
+from tests.dialects.mmengine.elements import element
 
 imports.install()
 
 from mmengine.evaluator import BaseMetric, DumpResults, Evaluator, get_metric_value  # noqa: E402
 from mmengine.registry import EVALUATOR, METRICS  # noqa: E402
-from mmengine.structures import BaseDataElement  # noqa: E402
 
 
 @METRICS.register_module(force=True)
@@ -36,8 +36,8 @@ class Share(BaseMetric):
         return {self.name: sum(bool(result) for result in results) / len(results), "count": len(results)}
 
 
-def samples(count: int) -> list[BaseDataElement]:
-    return [BaseDataElement(pred=index % 2, label=0) for index in range(count)]
+def samples(count: int) -> list[Any]:
+    return [element(pred=index % 2, label=0) for index in range(count)]
 
 
 def test_results_are_cut_to_the_size_and_forgotten() -> None:

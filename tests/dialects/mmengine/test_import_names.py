@@ -31,7 +31,6 @@ SURFACE = {
     "InfiniteSampler default_collate pseudo_collate worker_init_fn force_full_init COLLATE_FUNCTIONS",
     "mmengine.dataset.sampler": "DefaultSampler InfiniteSampler",
     "mmengine.evaluator": "BaseMetric DumpResults Evaluator get_metric_value",
-    "mmengine.structures": "BaseDataElement",
     "mmengine.visualization": "Visualizer BaseVisBackend AimVisBackend ClearMLVisBackend DVCLiveVisBackend "
     "LocalVisBackend MLflowVisBackend NeptuneVisBackend TensorboardVisBackend WandbVisBackend",
     "mmengine.dist": "all_gather all_reduce all_reduce_params barrier broadcast collect_results get_dist_info "

@@ -332,7 +332,7 @@ def test_kinds_of_samples_and_their_views_come_from_the_installed_mmengine(tmp_p
 
 
 @pytest.mark.parametrize(
-    "line", ["from mmengine.structures import InstanceData", "HOOKS.build({'type': 'NaiveVisualizationHook'})"]
+    "line", ["from mmengine.structures import BaseDataElement", "HOOKS.build({'type': 'NaiveVisualizationHook'})"]
 )
 def test_without_mmengine_its_other_parts_say_what_to_install(line: str) -> None:
     with pytest.raises((OutOfScope, KeyError), match="pip install mmengine"):

@@ -24,7 +24,6 @@ imports.install()
 
 import mmcv  # noqa: E402
 import mmengine  # noqa: E402
-from mmengine.structures import BaseDataElement  # noqa: E402
 
 VALUES: list[Any] = [
     [1, 2.5, None, True, "ü", b"\x00\xff", 1j], {"a": {1, 2}}, frozenset([1]), range(3), bytearray(b"x"),
@@ -47,9 +46,7 @@ def test_data_of_every_kind_come_back_as_they_were(tmp_path: Path, protocol: int
         assert repr(got) == repr(VALUES)
 
 
-def test_results_of_mmengine_come_back_and_names_of_the_original_lead_to_ours(tmp_path: Path) -> None:
-    mmengine.dump([BaseDataElement(scores=torch.ones(2))], tmp_path / "results.pkl")
-    assert mmengine.load(tmp_path / "results.pkl")[0].scores.tolist() == [1, 1]
+def test_names_of_the_original_lead_to_ours(tmp_path: Path) -> None:
     theirs = pickle.dumps(mmengine.ConfigDict(a=1), 0).replace(
         b"etude.dialects.openmm.config.dict_v2", b"mmengine.config.config"
     )

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from etude.dialects.mmengine.live import user_errors
-from etude.dialects.mmengine.live.data.element import BaseDataElement
+from etude.dialects.mmengine.live.data.collate import is_element
 from etude.dialects.mmengine.live.dist.collectives import broadcast_object_list, collect_results
 from etude.dialects.mmengine.live.dist.utils import is_main_process
 from etude.dialects.openmm.logging import print_log
@@ -40,7 +40,7 @@ class Evaluator:
 
     def process(self, data_samples: Sequence[Any], data_batch: Any = None) -> None:
         """Give a batch and the model's outputs for it to every metric; data elements as dicts."""
-        samples = [sample.to_dict() if isinstance(sample, BaseDataElement) else sample for sample in data_samples]
+        samples = [sample.to_dict() if is_element(sample) else sample for sample in data_samples]
         for metric in self.metrics:
             metric.process(data_batch, samples)
 
@@ -184,7 +184,7 @@ class DumpResults(BaseMetric):
 
 
 def _to_cpu(data: Any) -> Any:
-    if isinstance(data, (Tensor, BaseDataElement)):
+    if isinstance(data, Tensor) or is_element(data):
         return data.to("cpu")
     if isinstance(data, list):
         return [_to_cpu(item) for item in data]

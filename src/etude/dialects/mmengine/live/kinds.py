@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.mmengine.live.device import (
     get_device,
     is_dipu_available,
@@ -29,7 +28,7 @@ ParamSchedulerType = list[_ParamScheduler] | dict[str, list[_ParamScheduler]]
 OptimWrapperType = OptimWrapper | dict[str, OptimWrapper]
 OptimizerType = BaseOptimWrapper | torch.optim.Optimizer
 
-CastData = tuple[Any, ...] | dict[Any, Any] | BaseDataElement | torch.Tensor | list[Any] | bytes | str | None
+CastData = Any  # nearly everything, and data samples, whose class comes from the mmengine on disk
 
 VisBackendsType = list[dict[str, Any] | BaseVisBackend] | BaseVisBackend | dict[str, Any] | None
 SUFFIX_TYPE = Sequence[str] | str

@@ -14,7 +14,7 @@ from etude.data import position
 from etude.data.resume import Snapshot
 from etude.data.seeds import kept_generators
 from etude.data.worker_states import from_tensors, to_tensors
-from etude.dialects.mmengine.live.data.element import BaseDataElement
+from etude.dialects.mmengine.live.data.collate import is_element
 from etude.dialects.mmengine.live.hooks.upkeep_hooks import set_epoch
 from etude.dialects.mmengine.live.logging.history_buffer import HistoryBuffer
 from etude.dialects.mmengine.live.logging.logger import print_log
@@ -190,7 +190,7 @@ class ValLosses:
     def take(self, outputs: Any) -> Any:
         """The predictions without the trailing losses; those are remembered."""
         last: Any = outputs[-1] if isinstance(outputs, list | tuple) and outputs else None
-        if not isinstance(last, BaseDataElement) or list(last.keys()) != ["loss"]:
+        if not is_element(last) or list(last.keys()) != ["loss"]:
             return outputs
         for name, value in dict(last.get("loss")).items():
             history = self.histories.setdefault(name, HistoryBuffer())

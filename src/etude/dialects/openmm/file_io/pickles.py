@@ -140,17 +140,16 @@ _MADE: dict[tuple[str, str], Callable[[], Any]] = {
     ("torch.storage", "_load_from_bytes"): _storage,
 }
 #: Module of MMEngine's → the data class in it, which reading a pickle may make.
-_STRUCTURES = {"instance_data": "InstanceData", "pixel_data": "PixelData", "label_data": "LabelData"}
-_ELEMENT = "etude.dialects.mmengine.live.data.element"
+_STRUCTURES = {
+    "base_data_element": "BaseDataElement", "instance_data": "InstanceData", "pixel_data": "PixelData",
+    "label_data": "LabelData",
+}  # fmt: skip
 _CONFIGS = {
     ("mmengine.config.config", "ConfigDict"): "dict_v2", ("mmengine.config.config", "Config"): "config_v2",
     ("mmcv.utils.config", "ConfigDict"): "config_v1", ("mmcv.utils.config", "Config"): "config_v1",
 }  # fmt: skip
 #: Data classes under the names that the originals' files and ours give them → the module of ours.
 _CLASSES: dict[tuple[str, str], str] = {}
-for _module in ("mmengine.structures.base_data_element", _ELEMENT):
-    _CLASSES[_module, "BaseDataElement"] = _ELEMENT
-_CLASSES[_ELEMENT, "Names"] = _ELEMENT
 for _module, _name in _STRUCTURES.items():
     _CLASSES[f"mmengine.structures.{_module}", _name] = f"mmengine.structures.{_module}"
 for (_theirs, _name), _ours in _CONFIGS.items():

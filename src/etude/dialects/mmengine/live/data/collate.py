@@ -5,16 +5,27 @@ from __future__ import annotations
 import random
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data._utils.collate import default_collate as torch_default_collate
 
-from etude.dialects.mmengine.live.data.element import BaseDataElement
 from etude.dialects.openmm.registries.root import FUNCTIONS
 
 COLLATE_FUNCTIONS = FUNCTIONS
+
+
+def is_element(value: Any) -> bool:
+    """Return whether ``value`` is a data sample (``mmengine.structures``)."""
+    return _is_kind_of_element(type(value))  # type: ignore[arg-type]  # mypy takes a class for unhashable
+
+
+@cache
+def _is_kind_of_element(kind: type) -> bool:
+    # Their class comes from the mmengine on disk. Asking for its name imports nothing; without mmengine there are none.
+    return any(base.__name__ == "BaseDataElement" for base in kind.__mro__)
 
 
 def worker_init_fn(
@@ -41,7 +52,7 @@ def default_collate(data_batch: Sequence[Any]) -> Any:
 
 def _collated(batch: Sequence[Any], leaf: Callable[[Any], Any]) -> Any:
     first = batch[0]
-    if isinstance(first, (BaseDataElement, str, bytes)):
+    if isinstance(first, str | bytes) or is_element(first):
         return batch
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(_collated(samples, leaf) for samples in zip(*batch, strict=True)))

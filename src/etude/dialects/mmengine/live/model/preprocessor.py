@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from etude.dialects.mmengine.live.data.element import BaseDataElement
+from etude.dialects.mmengine.live.data.collate import is_element
 from etude.dialects.openmm.registries.root import MODELS
 
 
@@ -29,7 +29,7 @@ class BaseDataPreprocessor(nn.Module):
             return data
         if type(data) in (list, tuple):
             return type(data)([self.cast_data(item) for item in data])
-        if isinstance(data, (Tensor, BaseDataElement)):
+        if isinstance(data, Tensor) or is_element(data):
             return data.to(self._device, non_blocking=self._non_blocking)
         if isinstance(data, Mapping):
             return {key: self.cast_data(value) for key, value in data.items()}
