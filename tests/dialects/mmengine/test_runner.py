@@ -10,7 +10,6 @@ from torch import nn
 from torch.utils.data import SequentialSampler
 
 from tests.dialects.mmengine import toy  # isort: skip  (serves the names below)
-from mmengine._strategy import SingleDeviceStrategy
 from mmengine.config import Config, ConfigDict
 from mmengine.evaluator import Evaluator
 from mmengine.optim import OptimWrapper, OptimWrapperDict, StepLR
@@ -224,31 +223,6 @@ def test_a_run_that_is_told_to_stop_saves_where_it_is_and_goes_on_exactly(tmp_pa
     rest.train()
     assert stopped.model.batches + rest.model.batches == whole.model.batches
     assert torch.equal(rest.model.fc.weight, whole.model.fc.weight)
-
-
-def test_a_strategy_saves_and_goes_on_without_a_runner(tmp_path: Path) -> None:
-    def prepared() -> Any:
-        strategy = SingleDeviceStrategy(work_dir=str(tmp_path))
-        strategy.prepare(
-            toy.Net(),
-            optim_wrapper={"optimizer": {"type": "SGD", "lr": 0.1, "momentum": 0.9}},
-            param_scheduler={"type": "StepLR", "step_size": 1, "gamma": 0.5},
-        )
-        return strategy
-
-    first, batch = prepared(), {"inputs": [torch.ones(2)], "data_samples": [1]}
-    first.model.train_step(batch, first.optim_wrapper)
-    first.param_schedulers[0].step()
-    first.save_checkpoint(str(tmp_path / "own.pth"), extra_ckpt={"meta": {"iter": 1}, "note": 3})
-    second = prepared()
-    rest = second.load_or_resume(resume=str(tmp_path / "own.pth"))
-    assert (rest["note"], rest["meta"]["iter"], second.optim_wrapper.get_lr()["lr"]) == (3, 1, [0.05])
-    for strategy in (first, second):
-        strategy.model.train_step(batch, strategy.optim_wrapper)
-    assert torch.equal(first.model.fc.weight, second.model.fc.weight)
-    third = prepared()
-    third.load_or_resume(load_from=str(tmp_path / "own.pth"))
-    assert third.optim_wrapper.get_lr()["lr"] == [0.1]
 
 
 class Normed(toy.Net):

@@ -17,13 +17,15 @@ from etude.dialects.mmengine.live.optim_wrapper.optim_wrapper import OptimWrappe
 from etude.dialects.mmengine.live.optim_wrapper.several import OptimWrapperDict
 from etude.dialects.mmengine.live.runner.building import multiply_lr, optim_wrapper_of, schedulers_of
 from etude.dialects.mmengine.live.runner.features import compile_method
-from etude.dialects.mmengine.live.strategy.checkpoints import Checkpoints
 from etude.dialects.openmm.registries.root import MODEL_WRAPPERS, MODELS
 from etude.dialects.openmm.state import is_wrapper
 
 
-class BaseStrategy(Checkpoints, metaclass=ABCMeta):
-    """``prepare`` takes configs or objects and gives back what is ready; a subclass says how a model is wrapped."""
+class BaseStrategy(metaclass=ABCMeta):
+    """``prepare`` takes configs or objects and gives back what is ready; a subclass says how a model is wrapped.
+
+    Checkpoints are the runner's.
+    """
 
     def __init__(
         self,
