@@ -1,4 +1,4 @@
-"""How the lives of a run ended, so that one which always dies at the same step is not started for ever.
+"""Counts failed attempts of a run, so that one that always fails at the same step is not restarted for ever.
 
 ``attempts.json`` in the run's folder holds one entry per life that did not end in good order since the newest
 checkpoint, and how many steps the present one has done, written in place after each (one small ``pwrite``). A
@@ -24,7 +24,7 @@ _KILLED = "it ended without a word (killed, out of memory, a crash of a library)
 
 
 class Attempts:
-    """The attempts at a run in ``folder``; ``say`` gets a word when they cannot be written down."""
+    """The attempts at a run in ``folder``; ``say`` gets a message if they cannot be recorded."""
 
     def __init__(self, folder: str | os.PathLike[str], *, say: Callable[[str], Any]) -> None:
         self.path, self.say = Path(folder) / NAME, say
@@ -33,7 +33,8 @@ class Attempts:
         self._at = 0
 
     def begin(self, step: int, *, again: bool = False) -> None:
-        """A life begins after ``step`` steps. Refused when :data:`LIMIT` lives in a row have failed at one step.
+        """Record an attempt that starts after ``step`` steps. Refuse it if :data:`LIMIT` attempts in a row failed at
+        one step.
 
         ``again`` forgets what was.
         """
@@ -51,7 +52,7 @@ class Attempts:
             return 0
 
     def note(self, step: int) -> None:
-        """``step`` steps are done."""
+        """Record that ``step`` steps are done."""
         if self._fd >= 0:
             try:
                 os.pwrite(self._fd, b"%*d" % (_WIDTH, step), self._at)
@@ -59,12 +60,12 @@ class Attempts:
                 self._stop_noting()
 
     def failed(self, step: int, error: BaseException) -> None:
-        """This life ends with ``error`` in the step after ``step`` finished ones."""
+        """Record that this attempt failed with ``error`` in the step after ``step`` finished ones."""
         self._stop_noting()
         self._write(at=step, how=f"{type(error).__name__}: {printable(str(error))[:300]}")
 
     def clear(self) -> None:
-        """This life has ended in good order: there is nothing to remember."""
+        """Forget all attempts: this one ended normally."""
         self._stop_noting()
         self.path.unlink(missing_ok=True)
 
@@ -81,7 +82,8 @@ class Attempts:
         )
 
     def _read(self, step: int) -> list[dict[str, Any]]:
-        """The lives so far, with the one that was under way when the file was written: there is no newer checkpoint."""
+        """Return the attempts so far, including one that was running when the file was written, as no checkpoint is
+        newer."""
         try:
             content = json.loads(self.path.read_bytes())
             lives = [_life(life["base"], life["step"], life["how"]) for life in content["lives"]]

@@ -1,4 +1,4 @@
-"""One store for the ranks of a run: rank 0 owns the folder, and each rank writes its own pieces of tensors in shards.
+"""Saves checkpoints of several ranks: rank 0 owns the folder, and each rank writes its own shards.
 
 .. code-block:: text
 
@@ -40,7 +40,7 @@ _PAUSE = 0.01
 
 
 class Mailbox:
-    """Values by key, in the store at which the ranks have met, for threads in the background: nobody waits for them."""
+    """Exchanges values by key between background threads of ranks, through the store of their rendezvous."""
 
     def __init__(self, name: str) -> None:
         self._store = PrefixStore(f"etude/{name}", distributed.distributed_c10d._get_default_store())
@@ -65,7 +65,7 @@ class Mailbox:
 
 
 class Crew(Others):
-    """The other ranks of a save in shards, as rank 0 sees them."""
+    """The other ranks of a sharded save, as rank 0 sees them."""
 
     def __init__(self, patience: Callable[[], float]) -> None:
         self.mail, self.patience = Mailbox(f"save/{next(_saves)}"), patience
@@ -117,7 +117,7 @@ class Leader(Store):
         return group.first(lambda: super(Leader, self).is_free(within))
 
     def resume(self, *, need: Collection[str] = ()) -> Loaded | None:
-        """The newest checkpoint that every rank can read."""
+        """Return the newest checkpoint that every rank can read."""
         found: list[Loaded | None] = []
 
         def find() -> str | None:
@@ -128,7 +128,7 @@ class Leader(Store):
         return found[0]
 
     def load(self, name: Any, *, need: Collection[str] = (), only: Collection[str] | None = None) -> Loaded:
-        """While all ranks look for a checkpoint, the others read it too; one that cannot is named."""
+        """Load a checkpoint. While all ranks look for one, the others read it too; a rank that cannot is named."""
         loaded = super().load(name, need=need, only=only)
         for rank, wrong in enumerate(group.ask(loaded.path)):
             if wrong:
@@ -137,7 +137,7 @@ class Leader(Store):
 
 
 class Follower(Store):
-    """The store of the other ranks: they write their own pieces alone, and read what rank 0 reads."""
+    """The store of the other ranks: they write only their own shards, and read what rank 0 reads."""
 
     def __init__(self, folder: Any, **options: Any) -> None:
         super().__init__(folder, **{**options, "write": False})
@@ -147,7 +147,7 @@ class Follower(Store):
         self._read: Loaded | None = None
 
     def save(self, state: Mapping[str, Any], *, hold: bool = False, **options: Any) -> None:
-        """Of tensors in shards the pieces of this rank; rank 0 saves all the rest."""
+        """Save this rank's pieces of sharded tensors; rank 0 also saves all the rest."""
         if has_shards(state):
             super().save(state, hold=True, **options)
             self._mail = Mailbox(f"save/{next(_saves)}")
@@ -155,7 +155,7 @@ class Follower(Store):
                 self.commit()
 
     def _work(self, job: Job) -> None:
-        """In the background. What goes wrong is reported by rank 0."""
+        """Write in the background; rank 0 reports failures."""
         mail = self._mail
         assert mail is not None
         said: dict[str, Any] = {"error": ""}

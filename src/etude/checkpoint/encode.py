@@ -1,4 +1,4 @@
-"""State as plain data: a tree for JSON, and tensors by name. What cannot come back the same is refused at save time.
+"""Encodes state as plain data: a tree for JSON, and tensors by name. Refuses at save time what could not be restored.
 
 JSON has fewer kinds of values than Python. A value of another kind is an object with the single key ``"$"`` + kind
 (``{"$tuple": [...]}``, ``{"$tensor": "name"}``); a dict whose own keys could be mistaken for one is written as pairs.
@@ -60,14 +60,15 @@ def _are_same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def encode(part: str, state: Any) -> Part:
-    """``state`` of the part called ``part``; a :class:`~etude.errors.UserCodeError` names the first odd value."""
+    """Encode the ``state`` of ``part``. Raise :class:`~etude.errors.UserCodeError` with the name of a value that
+    cannot be saved."""
     made = Part()
     made.tree = _encode(state, (), part, made)
     return made
 
 
 def decode(tree: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """The state that :func:`encode` was given."""
+    """Return the state that :func:`encode` was given."""
     if isinstance(tree, list):
         return [decode(item, tensors) for item in tree]
     if not isinstance(tree, dict):

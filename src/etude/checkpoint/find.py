@@ -1,4 +1,4 @@
-"""Which checkpoint a user means: a path to one, to ``latest``, to a run, or a bare name inside a run."""
+"""Finds the checkpoint that a user means: a path to one, to ``latest``, to a run, or a bare name inside a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 6
 
 
 def find(path: str, *, beside: str = "") -> str:
-    """The checkpoint or file at ``path``; of a run or a folder of checkpoints the newest one.
+    """Return the checkpoint or file at ``path``; for a run or a folder of checkpoints, the newest one.
 
     ``beside`` is a folder of checkpoints in which a name that leads nowhere else is looked for.
     """
@@ -43,7 +43,7 @@ def find(path: str, *, beside: str = "") -> str:
 
 
 def find_best(run: str, metric: str = "") -> str:
-    """The best checkpoint of a run: the one that its pointer ``best`` names, or the best by a metric that is named."""
+    """Return the best checkpoint of a run: by its pointer ``best``, or by a given metric."""
     folder = next((p for p in (os.path.join(run, FOLDER), run) if Store(p, write=False).entries()), "")
     if not folder:
         return _best_of_another_system(run, metric)
@@ -94,7 +94,7 @@ def _pointed_at(path: str) -> str:
 
 
 def _newest(folder: str) -> str:
-    """A checkpoint is itself; a folder without any is left to whoever can say more about it."""
+    """Return a checkpoint as it is and the newest one of a folder; callers report a folder that has none."""
     disk, where = locate(folder)
     if is_native(folder):
         return folder

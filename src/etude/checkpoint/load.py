@@ -1,4 +1,4 @@
-"""Reading one checkpoint: every byte is checked against the manifest before any of it is used."""
+"""Loads one checkpoint and verifies it: every byte is checked against the manifest before any of it is used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Loaded:
 
 
 def read_manifest(disk: Disk, path: str, *, trust_owner: bool = False) -> Manifest:
-    """The manifest of the checkpoint at ``path``; an error says what is wrong, without the path."""
+    """Return the manifest of the checkpoint at ``path``; an error says what is wrong, without the path."""
     try:
         with disk.open_file(disk.join(path, manifests.NAME)) as file:
             _check_owner(file, manifests.NAME, trust_owner)
@@ -132,7 +132,7 @@ def _opened(disk: Disk, path: str, name: str, stored: Stored, trust_owner: bool)
 
 
 def _check_owner(file: IO[bytes], name: str, trust_owner: bool) -> None:
-    """A file of another user may have been put there to be read by this one."""
+    """Refuse a file that belongs to another user, who may have planted it."""
     try:
         owner = os.fstat(file.fileno()).st_uid
     except (OSError, AttributeError):

@@ -1,4 +1,5 @@
-"""``manifest.json``: what a checkpoint is, and the size and checksum of each of its files. Written last, read first."""
+"""``manifest.json``: describes a checkpoint, with the size and checksum of each of its files. Written last, read
+first."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#+-]{0,200}")
 
 
 class Damaged(ResumeError):
-    """The content is not what was written; never a question of versions or rights."""
+    """The content is not what was written. It does not mean another version or missing permissions."""
 
 
 class Withheld(ResumeError):
-    """It is as it was written, but not to be used as it is: another user's, or of a newer format."""
+    """The content is intact, but must not be used as it is: it belongs to another user, or has a newer format."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a checkpoint says about itself. ``parts`` maps each part to its tensor file, or to None.
+    """Describes a checkpoint. ``parts`` maps each part to its tensor file, or to None.
 
     ``shards`` maps a part to the files of other ranks that hold pieces of its tensors.
     """
@@ -78,7 +79,7 @@ class Manifest:
 
 
 def parse(text: bytes) -> Manifest:
-    """The manifest, when it is whole, of a format that is known, and names files of its own folder only."""
+    """Return the manifest if it is complete, has a known format, and names files of its own folder only."""
     try:
         body = json.loads(text)
         digest = body.pop("digest", None)
@@ -119,7 +120,7 @@ def is_plain_name(name: str) -> bool:
 
 
 def human(size: float) -> str:
-    """``5.2 MB``, as people read it."""
+    """Return a size such as ``5.2 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(size) < 1000:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""What differs between the plan that a checkpoint was made with and the plan that resumes from it.
+"""Compares the plan that a checkpoint was made with to the plan that resumes from it.
 
 The rule: what the plan says (lengths, rates, sizes, hooks) is taken from the new plan; what training has learnt and
 counted (weights, moments, averages, counters, generators, position) from the checkpoint. A change that leads to
@@ -36,7 +36,7 @@ _HARMLESS_ENDS = (".workers", ".pin_memory", ".persistent_workers", ".timeout", 
 
 @dataclass(frozen=True)
 class Change:
-    """One key of the plan that is not what it was; None: not there."""
+    """One key of the plan that differs; None: the key is not there."""
 
     key: str
     before: Any
@@ -58,7 +58,7 @@ class Change:
 
 
 def facts(plan: Plan) -> dict[str, Any]:
-    """The plan as plain values by dotted key; without the places it was written at."""
+    """Return the plan as plain values by dotted key, without places."""
     flat: dict[str, Any] = {VERSION_KEY: VERSION}
     for field in dataclasses.fields(plan):
         if field.name not in ("source", "files"):
@@ -67,7 +67,7 @@ def facts(plan: Plan) -> dict[str, Any]:
 
 
 def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """All keys that differ, in the order of the new plan; nothing where the two were written in different words.
+    """Return all keys that differ, in the order of the new plan; nothing if the two have different versions.
 
     A component that is new or gone (a hook) is one difference, whatever it was given.
     """
@@ -143,7 +143,7 @@ def _flatten(key: str, value: Any, flat: dict[str, Any]) -> None:
 
 
 def _public(key: str, text: str) -> str:
-    """A text as it may lie in a checkpoint: without secrets, and without what came from the environment."""
+    """Return a text without secrets and without values from the environment, as a checkpoint may hold it."""
     shown = str(redact({key.rpartition(".")[2]: text}).popitem()[1])
     for value in os.environ.values():
         if len(value) >= _SHORTEST_SECRET and value in shown:
@@ -152,7 +152,7 @@ def _public(key: str, text: str) -> str:
 
 
 def _label(item: Any, index: int) -> str:
-    """Hooks are known by name, so that a new one at the front does not rename the others."""
+    """Label hooks by name, so that a new one at the front does not rename the others."""
     spec = getattr(item, "spec", None)
     return str(spec.name) if spec is not None else str(index)
 

@@ -1,4 +1,4 @@
-"""Which checkpoints stay: the last k, the best k by a metric, every M-th for ever."""
+"""Decides which checkpoints to keep: the last k, the best k by a metric, every M-th for ever."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODES = ("min", "max")
 
 
 class Kept(Protocol):
-    """What retention looks at."""
+    """What the retention rule reads of a checkpoint."""
 
     @property
     def step(self) -> int: ...
@@ -46,7 +46,7 @@ class Retention:
             raise ConfigError("keeping the best checkpoints needs the name of a metric")
 
     def keep(self, candidates: Iterable[K]) -> list[K]:
-        """Those that stay, oldest first. The newest always does."""
+        """Return those that stay, oldest first. The newest always stays."""
         ordered = sorted(candidates, key=lambda one: one.step)
         if self.last is None:
             return ordered
@@ -60,7 +60,7 @@ class Retention:
         return self.last is None or count <= self.last
 
     def ranked(self, candidates: Iterable[K]) -> list[K]:
-        """Those that have the metric, best first."""
+        """Return those that have the metric, best first."""
         if not self.metric:
             return []
         scored = [one for one in candidates if is_score(one.metrics.get(self.metric))]
@@ -74,7 +74,7 @@ def is_score(value: float | None) -> bool:
 
 
 def is_better(value: float, than: float | None, mode: str) -> bool:
-    """Strictly better, where there is something to be better than."""
+    """Return whether ``value`` is strictly better ``than`` another; any number is better than none."""
     if not is_score(value):
         return False
     if than is None or math.isnan(than):

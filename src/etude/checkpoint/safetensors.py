@@ -1,4 +1,4 @@
-"""The safetensors format, written and read without a detour: from buffers as they lie, into tensors of their own.
+"""Reads and writes the safetensors format directly: from buffers without a copy, into tensors with their own memory.
 
 A file is eight bytes of length, a JSON header, and the tensors' bytes without gaps. Reading checks every number in the
 header against the size of the file before anything is allocated.
@@ -32,13 +32,14 @@ CODES: dict[torch.dtype, str] = {dtype: code for code, dtype in DTYPES.items()}
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The memory of a contiguous CPU tensor, as writable bytes."""
+    """Return the memory of a contiguous CPU tensor, as writable bytes."""
     array: Any = tensor.detach().reshape(-1).view(torch.uint8).numpy()
     return memoryview(array)
 
 
 def header(layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str]) -> bytes:
-    """Length and header for tensors that follow in the order of ``layout``; padded so that the data is aligned."""
+    """Return length and header for tensors that follow in the order of ``layout``; padded so that the data is
+    aligned."""
     entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     begin = 0
     for name, (dtype, shape) in layout.items():
@@ -51,7 +52,7 @@ def header(layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: 
 
 
 def write(file: IO[bytes], named: Mapping[str, torch.Tensor], *, metadata: Mapping[str, str] | None = None) -> None:
-    """``named`` into an open file; larger items come first, so that each begins at a multiple of its item's size."""
+    """Write ``named`` to an open file. Larger items come first, so that each begins at a multiple of its item size."""
     order = sorted(named, key=lambda name: (-named[name].dtype.itemsize, name))
     kept = {name: named[name].detach().cpu().contiguous() for name in order}
     unknown = [name for name in order if kept[name].dtype not in CODES]
@@ -69,7 +70,7 @@ def read(
     watch: Callable[[memoryview], Any] | None = None,
     metadata: dict[str, str] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """The tensors of an open file, each in memory of its own.
+    """Return the tensors of an open file, each in its own memory.
 
     ``watch`` sees all bytes, in order; ``metadata`` gets what the header says beside the tensors.
     """
@@ -96,7 +97,7 @@ def skim(file: IO[bytes]) -> dict[str, torch.Tensor]:
 
 
 def size_of(file: IO[bytes]) -> int:
-    """The bytes of an open file of any file system; the position stays."""
+    """Return the size of an open file on any file system; the position stays."""
     here = file.tell()
     end = file.seek(0, os.SEEK_END)
     file.seek(here)
@@ -137,7 +138,7 @@ def parse_header(text: bytes, room: int) -> dict[str, tuple[torch.dtype, tuple[i
 
 
 def put_together(files: Iterable[Read]) -> dict[str, torch.Tensor]:
-    """The tensors of several files, those that lie in pieces whole again."""
+    """Return the tensors of several files, and join those that are split into pieces."""
     made: dict[str, torch.Tensor] = {}
     found: dict[str, list[tuple[torch.Tensor, list[int]]]] = {}
     shapes: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""A copy of a state in host memory that is used again for every save, so that a save stalls for one copy, not more."""
+"""Copies a state into host memory that every save reuses, so that training waits for one copy only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Layout = tuple[tuple[str, tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]]
 
 @dataclass(frozen=True)
 class Region:
-    """Where one part's tensors lie in the arena, in the order they are written in."""
+    """The location of one part's tensors in the arena, in the order they are written."""
 
     begin: int
     end: int
@@ -64,7 +64,7 @@ class Snapshot:
         return sum(file.size for file in self.files)
 
     def unsound(self, part: str, names: Iterable[str]) -> str | None:
-        """The first of ``names`` in ``part`` that holds something not finite. Needs no further memory."""
+        """Return the first of ``names`` in ``part`` that is not finite. Needs no extra memory."""
         views = self.regions[part].views if part in self.regions else {}
         for name in names:
             view = views.get(name)
@@ -77,7 +77,7 @@ class Snapshot:
 
 
 class Arena:
-    """Host memory for snapshots; grows when a state does, and lays out the same state the same way.
+    """Host memory for snapshots. It grows with the state, and lays out the same state in the same way.
 
     The first rank copies everything that it has; each other ``rank`` only its pieces of tensors in shards.
     """
@@ -149,18 +149,18 @@ def _is_saved(piece: Piece) -> bool:
 
 
 def _places(part: Part, names: Iterable[str]) -> dict[str, str]:
-    """The place of each piece in its whole tensor, as an entry of a file's metadata; nothing if all are whole."""
+    """Return the offset of each piece in its whole tensor, as metadata of a file; nothing if all are whole."""
     places = {name: (part.pieces[name].shape, part.pieces[name].offset) for name in names if name in part.pieces}
     return {safetensors.PIECES: json.dumps(places, separators=(",", ":"))} if places else {}
 
 
 def in_order(named: Mapping[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
-    """Larger items first, so that every tensor of a file begins at a multiple of its item's size."""
+    """Return larger items first, so that every tensor of a file begins at a multiple of its item size."""
     return sorted(named.items(), key=lambda item: -item[1].dtype.itemsize)
 
 
 def file_names(parts: Iterable[str], rank: int = 0) -> Iterator[str]:
-    """A file name for each part: its own letters where they are harmless, and no name twice, also not of two ranks."""
+    """Yield a file name for each part: its own letters where they are harmless, and unique, also across ranks."""
     ending = f".rank-{rank}.safetensors" if rank else ".safetensors"
     taken: set[str] = set()
     for part in parts:

@@ -1,4 +1,4 @@
-"""The whole state of a run, to be saved and to be taken back so that it goes on in the same bits."""
+"""Collects the whole state of a run, and restores it so that the run continues in the same bits."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def _facts_of(plan: Plan) -> dict[str, Any]:
 
 
 def _of_all_ranks(state: dict[str, Any], world: World) -> dict[str, Any]:
-    """The state of this rank, with the generators of all. Parameters in shards stay there: each rank saves its own, and
-    its own gradients of an update that is not complete."""
+    """Return the state of this rank, with the generators of all. Sharded parameters stay sharded: each rank saves
+    its own shards, and its own gradients of an incomplete update."""
     update = state.get("update")
     if isinstance(update, Mapping) and update.get("grads") and not has_shards(update):
         grads = {key: stacked(grad, *world.shard) for key, grad in update["grads"].items()}
@@ -66,7 +66,7 @@ def _of_all_ranks(state: dict[str, Any], world: World) -> dict[str, Any]:
 
 
 def generators_for(run: Run, state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The generators of this rank in a checkpoint of any number of ranks; None for one that was not there."""
+    """Return this rank's generators from a checkpoint of any number of ranks; None for a rank that it does not have."""
     own = (state.get(RANKS) or {}).get("generators", [])
     if run.world.rank < len(own):
         return dict(own[run.world.rank])
@@ -74,7 +74,7 @@ def generators_for(run: Run, state: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def needed(run: Run) -> list[str]:
-    """The parts that a checkpoint must have to go on with this run: nothing is silently begun afresh."""
+    """Return the parts that a checkpoint must have to resume this run: no part silently starts fresh."""
     parts = run.parts()
     return [*(name for name in parts if not name.startswith(("hook.", "events"))), "generators"]
 
@@ -118,7 +118,7 @@ def _load(name: str, part: Any, state: Any) -> None:
 
 
 def _is_new(name: str, state: Mapping[str, Any]) -> bool:
-    """A hook that the stored plan does not name has come new."""
+    """Return whether a hook is new, because the stored plan does not name it."""
     plan = state.get("plan") or {}
     hook = name.removeprefix("hook.").partition("#")[0]
     return name.startswith("hook.") and bool(plan) and not any(key.startswith(f"hooks.{hook}.") for key in plan)

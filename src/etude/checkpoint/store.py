@@ -1,4 +1,4 @@
-"""Checkpoints of one run: whole and verified, or not there at all.
+"""Saves, finds and prunes the checkpoints of one run: complete and verified, or absent.
 
 .. code-block:: text
 
@@ -197,7 +197,7 @@ class Store:
         return f"step {outcome.step} was not saved: {code}{printable(str(error))}; {good}"
 
     def _work(self, job: Job) -> None:
-        """In the background: write, tidy up, and leave the outcome for :meth:`poll`."""
+        """Write in the background, clean up, and leave the outcome for :meth:`poll`."""
         started = time.perf_counter()
         try:
             entry = write_checkpoint(self.disk, self.folder, job)
@@ -209,7 +209,7 @@ class Store:
         job.done.set()
 
     def _finish(self, entry: Entry, job: Job) -> None:
-        """The checkpoint is safe; what follows may fail without taking anything back."""
+        """Finish a save. The checkpoint is safe; what follows may fail without affecting it."""
         if job.prefix != "step":
             return
         self._entries[entry.name] = entry
@@ -258,7 +258,7 @@ class Store:
         return manifests.NAME in self.disk.names(self.disk.join(self.folder, name))
 
     def entries(self) -> list[Entry]:
-        """Checkpoints with a readable manifest, oldest first; their files are not looked at."""
+        """Return the checkpoints with a readable manifest, oldest first; their files are not read."""
         return [entry for entry, _ in self._candidates() if entry is not None]
 
     def prune(self) -> list[str]:
@@ -287,7 +287,7 @@ class Store:
         self.disk.remove_tree(self.disk.join(self.folder, name))
 
     def newest(self) -> str | None:
-        """The path of the newest complete checkpoint."""
+        """Return the path of the newest complete checkpoint."""
         if self._newest is None:
             entries = self.entries()
             self._newest = entries[-1].path if entries else None
@@ -305,7 +305,8 @@ class Store:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def resume(self, *, need: Collection[str] = ()) -> Loaded | None:
-        """The newest checkpoint that verifies and has the parts in ``need``; None when there is none at all.
+        """Return the newest checkpoint that verifies and has the parts in ``need``; None if there is no checkpoint at
+        all.
 
         Each one that is passed over is named with the reason. When there are candidates but none is usable, that is
         an error: training never starts again at step 0 unasked. So is one that is whole but withheld: what another user
@@ -337,7 +338,7 @@ class Store:
     def load(
         self, name: str | os.PathLike[str], *, need: Collection[str] = (), only: Collection[str] | None = None
     ) -> Loaded:
-        """The checkpoint called ``name`` in this store, or at that path; it verifies, or is refused."""
+        """Load the checkpoint called ``name`` in this store, or at that path; refuse it if it does not verify."""
         text = os.fspath(name).rstrip("/")
         path = text if "/" in text or os.sep in text else self.disk.join(self.folder, text)
         try:
@@ -346,11 +347,11 @@ class Store:
             raise ResumeError(f"{printable(os.path.basename(path))}: {error}") from error
 
     def rewind(self, step: int) -> None:
-        """The run resumes from ``step`` on purpose: what an earlier life saved after it is not newest any more."""
+        """Resume from ``step`` on purpose: set aside what an earlier attempt saved after it."""
         self.set_aside([entry.name for entry in self.entries() if entry.step > step], "aside")
 
     def _candidates(self) -> list[tuple[Entry | None, str]]:
-        """All checkpoints by step, oldest first; without an entry where the manifest cannot be read."""
+        """Return all checkpoints by step, oldest first; the entry is None if its manifest cannot be read."""
         found: list[tuple[int, int, str, Entry | None]] = []
         for name in self.disk.names(self.folder):
             match = STEP.fullmatch(name)
@@ -373,5 +374,5 @@ class Store:
 
 
 def _latest_of_each_step(entries: list[Entry]) -> list[Entry]:
-    """Of several checkpoints of one step the one that was saved last."""
+    """Return one checkpoint per step: the one that was saved last."""
     return list({entry.step: entry for entry in entries}.values())

@@ -1,4 +1,4 @@
-"""Warm starts: weights of another run or system into a model, with names adapted, and a table of what went where."""
+"""Warm start: loads weights of another run or system into a model, renames them, and reports what matched."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TENSOR = torch.Tensor
 
 @dataclass(frozen=True)
 class Match:
-    """How weights fit a model: names on both sides, names on one side only, and those of other shapes."""
+    """The match of weights and model: names on both sides, names on one side only, and different shapes."""
 
     matched: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ def init_from(
 
 
 def _targets(prefix: Prefix, to: str) -> tuple[str, ...]:
-    """The submodules that weights are put into; empty: anywhere in the model."""
+    """Return the submodules that weights are loaded into; empty: anywhere in the model."""
     names = list(prefix.values()) if isinstance(prefix, Mapping) else [to]
     return tuple(_dot(name) for name in names) if all(names) else ()
 
@@ -97,13 +97,13 @@ def _hint(state: Mapping[str, Any], weights: Mapping[str, Any]) -> str:
 
 
 def _heads(name: str) -> list[str]:
-    """``a.`` and ``a.b.`` of ``a.b.c``: what may stand in front of a name that is one of another model."""
+    """Return ``a.`` and ``a.b.`` of ``a.b.c``: the prefixes that a name of another model may have."""
     steps = name.split(".")
     return [".".join(steps[:count]) + "." for count in range(1, min(len(steps), 5))]
 
 
 def read_weights(path: str | os.PathLike[str], *, key: str = "", trust: bool = False) -> dict[str, torch.Tensor]:
-    """The weights in a file or checkpoint, or in the newest one of a run, whatever system wrote it."""
+    """Return the weights in a file or checkpoint, or in the newest one of a run, of any system."""
     path = find(os.fspath(path))
     if is_native(path) and not key:
         return dict(load_native(path, need=["model"], only=["model"]).state["model"])
@@ -114,7 +114,7 @@ def read_weights(path: str | os.PathLike[str], *, key: str = "", trust: bool = F
 
 
 def load_native(path: str, **options: Any) -> load.Loaded:
-    """A checkpoint of Étude, verified; what is wrong is said of its path."""
+    """Load a checkpoint of Étude and verify it; errors name its path."""
     try:
         return load.load(*locate(path), **options)
     except ResumeError as error:
@@ -122,7 +122,7 @@ def load_native(path: str, **options: Any) -> load.Loaded:
 
 
 def weights_in(content: Mapping[Any, Any], *, key: str = "", at: str = "") -> dict[str, torch.Tensor]:
-    """The weights inside a file's content: under ``key``, under a usual name, or the content itself."""
+    """Return the weights inside a file's content: under ``key``, under a usual name, or the content itself."""
     place = key or weights_place(content)
     inner = _inside(content, place)
     has = ", ".join(printable(str(name)) for name in list(content)[:12]) or "nothing"
@@ -136,7 +136,7 @@ def weights_in(content: Mapping[Any, Any], *, key: str = "", at: str = "") -> di
 
 
 def weights_place(content: Mapping[Any, Any]) -> str:
-    """The usual name below which the weights are; empty when the content itself is the weights."""
+    """Return the usual name under which the weights are; empty if the content itself is the weights."""
     return next((name for name in WEIGHT_KEYS if _tensors(_inside(content, name) or {})), "")
 
 
@@ -159,7 +159,7 @@ def _tensors(content: Mapping[Any, Any]) -> dict[str, torch.Tensor]:
 def adapt(
     weights: Mapping[str, torch.Tensor], *, prefix: Prefix = "", to: str = "", rename: Rename = ()
 ) -> dict[str, torch.Tensor]:
-    """Weights under the names that the model uses; see :func:`init_from`."""
+    """Return the weights under the model's names; see :func:`init_from`."""
     if isinstance(prefix, Mapping) and to:
         raise ConfigError("init_from: a mapping of prefixes says where each goes; leave `to` out")
     places = prefix.items() if isinstance(prefix, Mapping) else [(prefix, to)]
@@ -174,7 +174,7 @@ def adapt(
 
 
 def _below(weights: Mapping[str, torch.Tensor], prefix: str) -> Mapping[str, torch.Tensor]:
-    """The entries below ``prefix``, which is cut off."""
+    """Return the entries below ``prefix``, without it."""
     inside = {
         name.removeprefix(_dot(prefix)): value for name, value in weights.items() if name.startswith(_dot(prefix))
     }
@@ -210,7 +210,7 @@ def compare(model: Mapping[str, Any], weights: Mapping[str, Any], *, inside: tup
 
 
 def describe(match: Match, *, most: int = 30, sides: tuple[str, str] = ("model", "file")) -> str:
-    """A readable table: one line per name that did not simply fit, with the near name on the other side."""
+    """Return a table: one line per name that did not simply match, with a similar name of the other side."""
     lines = [
         ("shape", name, f": the {sides[0]} has {own}, the {sides[1]} {other}") for name, own, other in match.mismatched
     ]

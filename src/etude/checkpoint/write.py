@@ -1,4 +1,4 @@
-"""One checkpoint onto the disk, in an order that leaves it whole or absent wherever it is interrupted."""
+"""Writes one checkpoint in an order that leaves it complete or absent, wherever it is interrupted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Entry:
 
 @dataclass
 class Outcome:
-    """What became of a save; ``error`` is None when it is on the disk."""
+    """The outcome of a save; ``error`` is None if it is on disk."""
 
     step: int
     path: str = ""
@@ -59,10 +59,10 @@ class Outcome:
 
 
 class Others:
-    """The other ranks' share in a save; a process alone has nobody to wait for."""
+    """The other ranks' share in a save; a single process has nobody to wait for."""
 
     def unsound(self) -> str | None:
-        """A weight on another rank that is not finite."""
+        """Return a weight on another rank that is not finite."""
         return None
 
     def begin(self, name: str) -> None:
@@ -75,7 +75,7 @@ class Others:
 
 @dataclass
 class Job:
-    """A save in flight: what to write, under which word (``step``, ``weights``, a tag), and what became of it."""
+    """A save in progress: what to write, under which prefix (``step``, ``weights``, a tag), and the outcome."""
 
     snapshot: Snapshot
     manifest: Manifest
@@ -120,7 +120,7 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
 
 
 def write_files(disk: Disk, place: str, files: Sequence[File]) -> dict[str, Stored]:
-    """All files; checksums are computed beside the writing, from the same memory."""
+    """Write all files. Checksums are computed from the same memory at the same time."""
     with ThreadPoolExecutor(2, thread_name_prefix="etude-hash") as pool:
         sums = [pool.submit(_checksum, file) for file in files]
         if disk.RENAMES:
@@ -132,7 +132,7 @@ def write_files(disk: Disk, place: str, files: Sequence[File]) -> dict[str, Stor
 
 
 def _write_manifest(disk: Disk, place: str, job: Job, stored: dict[str, Stored]) -> Manifest:
-    """The manifest comes last, when the files of all ranks are safe."""
+    """Write the manifest last, when the files of all ranks are on disk."""
     theirs, shards = job.others.end()
     manifest = replace(job.manifest, files=stored | theirs, shards=shards)
     chaos.point("save.before_manifest")
@@ -142,7 +142,7 @@ def _write_manifest(disk: Disk, place: str, job: Job, stored: dict[str, Stored])
 
 
 def _write_together(disk: Disk, place: str, files: Iterable[File]) -> None:
-    """All files, and then the waiting for the disk, which may do its work for all of them at once."""
+    """Write all files and sync them afterwards, so that the disk can work on all of them at once."""
     writers: list[FileWriter] = []
     try:
         for file in files:
@@ -168,7 +168,7 @@ def _checksum(file: File) -> str:
 
 
 def free_name(disk: Disk, folder: str, wanted: str) -> str:
-    """``wanted``, or with a number after it when that is taken; the highest is the newest."""
+    """Return ``wanted``, with a number after it if that is taken; the highest is the newest."""
     suffixes = [name[len(wanted) :] for name in disk.names(folder) if name.startswith(wanted)]
     numbers = [int(suffix[1:] or 0) for suffix in suffixes if re.fullmatch(r"(\.\d+)?", suffix)]
     return f"{wanted}.{max(numbers) + 1}" if numbers else wanted

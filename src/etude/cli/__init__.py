@@ -1,4 +1,4 @@
-"""The command line: one verb, one file. Only the file of the verb that was asked for is imported."""
+"""The command line: one verb, one file. Only the file of the verb in use is imported."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def place_overrides(args: argparse.Namespace, rest: list[str], parser: argparse.
 
 
 def _meant_key(rest: Sequence[str]) -> str:
-    """``write train.epochs=3`` for ``--epochs 3``: what others have as flags is a key of the config here."""
+    """Return ``write train.epochs=3`` for ``--epochs 3``: flags of other trainers are keys of the config here."""
     word, _, value = rest[0].partition("=")
     key = elsewhere(word[2:].replace("-", "_")) if word.startswith("--") else ""
     if not re.fullmatch(r"[a-z_.]+", key):
@@ -135,14 +135,15 @@ def _meant_key(rest: Sequence[str]) -> str:
 
 
 def _near_flag(word: str, known: Sequence[str]) -> str:
-    """``did you mean '--resume'?`` for a misspelt flag; nothing where no flag is near: a wrong guess misleads."""
+    """Return ``did you mean '--resume'?`` for a misspelt flag; empty if no flag is similar, as a wrong guess
+    misleads."""
     flags = {flag.lstrip("-"): flag for flag in known}
     near = nearest(word.split("=")[0].lstrip("-"), list(flags)) if word.startswith("--") else None
     return f"did you mean {flags[near]!r}?" if near else ""
 
 
 def make_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all verbs, or of one: the others then cost nothing."""
+    """Return the parser of all verbs, or of one, so that the others cost nothing."""
     parser = Parser(
         prog="etude",
         description="A small, fast, exact training engine for PyTorch, driven by configuration files.",
@@ -160,7 +161,7 @@ def make_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def full_parser() -> argparse.ArgumentParser:
-    """The parser with the flags of every verb, as completion needs it."""
+    """Return the parser with the flags of every verb, as completion needs it."""
     parser = Parser(prog="etude")
     subparsers = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
     for verb in VERBS:
@@ -214,7 +215,7 @@ def _report_any(error: Exception) -> int:
 
 @contextmanager
 def _own_warnings() -> Iterator[None]:
-    """Étude's warnings are lines of its own; those of other code look as Python shows them."""
+    """Print Étude's warnings as single lines; warnings of other code look as Python shows them."""
     plain = warnings.showwarning
 
     def show(
@@ -245,8 +246,8 @@ def _report(error: EtudeError, cause: BaseException | None = None) -> int:
 
 
 def _report_unexpected(error: Exception) -> int:
-    """An exception nobody planned for: of user-defined code (exit 3) if a frame of it is innermost, or if torch refused
-    what a model's step gave it; else ours (1)."""
+    """Report an unexpected exception: exit 3 if user-defined code raised it, or if torch refused what a model's step
+    gave it; else 1, our bug."""
     import traceback
 
     in_worker = raised_in_worker(error)
@@ -275,7 +276,7 @@ def _report_unexpected(error: Exception) -> int:
 
 
 def _step_of(error: Exception) -> str:
-    """The model and the step whose computation another package refused; empty where Étude's own code raised."""
+    """Return the model and the step that another package refused; empty if Étude's own code raised."""
     from traceback import walk_tb
 
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]

@@ -120,7 +120,8 @@ def _add_diff(parser: argparse.ArgumentParser) -> None:
 
 
 def diff(args: argparse.Namespace) -> int:
-    """Exit 0 when what both have is the same bits, 1 when it differs, 2 or 7 when they cannot be compared."""
+    """Compare two checkpoints. Exit 0 if the common parts have the same bits, 1 if they differ, 2 or 7 if they
+    cannot be compared."""
     from etude.checkpoint.tools import content
     from etude.checkpoint.tools.compare import compare
 
@@ -143,7 +144,7 @@ def diff(args: argparse.Namespace) -> int:
 
 
 def listed(names: list[str], most: int = 12) -> str:
-    """``a, b, c``, cut where nobody would read on."""
+    """Return ``a, b, c``, shortened if it is long."""
     more = f" … ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

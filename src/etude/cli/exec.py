@@ -1,4 +1,4 @@
-"""``etude exec SCRIPT …``: a script written for another system, with the import names it expects."""
+"""``etude exec SCRIPT …``: runs a script written for another system, with the import names it expects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_way(error: EtudeError) -> None:
-    """The lines of the script that led to an error of Étude's, which alone says nothing of them."""
+    """Print the lines of the script that led to an error inside Étude."""
     import traceback
 
     told_with_it = isinstance(error, UserCodeError | DataError) and error.__cause__ is not None

@@ -1,4 +1,4 @@
-"""``etude export RUN -o model.pt2``: a trained model as a program or as weights, checked against the model."""
+"""``etude export RUN -o model.pt2``: writes a trained model as a program or as weights, and checks the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of Étude one after another, each in a process of its own that need not import torch once more.
+"""Runs several commands one after another, each in its own process, without importing torch again.
 
 A helper process imports what every command needs, and forks for each. Where forking such a process is not safe, every
 command gets a fresh one.
@@ -46,7 +46,7 @@ class Forks:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """After an error (Ctrl-C) with the command that is under way."""
+        """Stop the helper; after an error (Ctrl-C) also the running command."""
         if self._helper is not None:
             if error is not None:
                 self._helper.terminate()
@@ -54,7 +54,7 @@ class Forks:
 
 
 def serve() -> None:
-    """The helper: a line with words comes in, a line with the exit code and what was said goes out."""
+    """Serve commands: read a line with arguments, run it in a fork, write a line with exit code and output."""
     for name in _HEAVY:
         importlib.import_module(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asked
@@ -81,7 +81,7 @@ def _end(number: int, frame: object) -> None:
 
 
 def _live(words: list[str], said: int) -> None:
-    """In the fork: be the command, and end."""
+    """Run the command in the fork, and exit."""
     from etude.cli import main
 
     code = 1

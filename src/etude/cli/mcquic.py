@@ -12,7 +12,7 @@ Train = Callable[[bool, bool, str | None, str | None], int]
 
 
 def level(debug: bool, quiet: bool) -> int:
-    """Quiet wins over debug."""
+    """Return the log level; quiet wins over debug."""
     if quiet:
         return logging.CRITICAL
     return logging.DEBUG if debug else logging.INFO
@@ -47,7 +47,7 @@ def _require_file(parser: argparse.ArgumentParser, path: str | None, what: str) 
 
 
 def _train(debug: bool, quiet: bool, resume: str | None, config: str | None) -> int:
-    """Through ``etude train``, with the config that the checkpoint holds when none is given."""
+    """Call ``etude train``, with the config in the checkpoint if none is given."""
     from etude.cli import main as etude
     from etude.errors import EtudeError
 
@@ -64,7 +64,7 @@ def _train(debug: bool, quiet: bool, resume: str | None, config: str | None) -> 
 
 
 def _stored_config(resume: str) -> Path:
-    """The config inside a checkpoint, as a file beside it: data, nothing of it is imported by reading."""
+    """Write the config inside a checkpoint to a file beside it. It is read as data; nothing is imported."""
     import yaml
 
     from etude.checkpoint.storage.disk import write_atomically

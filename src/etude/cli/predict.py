@@ -1,4 +1,4 @@
-"""``etude predict RUN [DATA] -o out.csv``: what a trained model answers."""
+"""``etude predict RUN [DATA] -o out.csv``: writes a trained model's predictions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def add_weights(parser: argparse.ArgumentParser) -> None:
-    """Flags that say which weights of a run are meant."""
+    """Add the flags that choose the weights of a run."""
     parser.add_argument(
         "--best", nargs="?", const=True, default=False, metavar="METRIC", help="use the best checkpoint, not the newest"
     )

@@ -95,7 +95,7 @@ def _print_manifests(words: list[str], args: argparse.Namespace) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what occurs twice twice: anchors are hard to edit."""
+    """Writes repeated values in full, because anchors are hard to edit."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""``etude test CONFIG CHECKPOINT``: what saved weights are worth on the test data of their config."""
+"""``etude test CONFIG CHECKPOINT``: evaluates saved weights on the test data of their config."""
 
 from __future__ import annotations
 

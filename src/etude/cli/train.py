@@ -88,14 +88,14 @@ def add_parser(subparsers: Any) -> None:
 
 
 def positive(text: str) -> int:
-    """A whole number of at least one, for argparse."""
+    """Parse a whole number of at least one, for argparse."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def _count(text: str) -> int:
-    """A whole number, for argparse."""
+    """Parse a whole number, for argparse."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
@@ -124,8 +124,8 @@ def _complete(args: argparse.Namespace) -> None:
 
 @contextmanager
 def early_signals() -> Iterator[None]:
-    """While the run does not listen for itself yet, a scheduler's wish ends the command with a word and the code that
-    it knows. A process that this one has forked ends as it would have."""
+    """Handle a scheduler's signals before the run does: print a line and exit with the usual code. A forked child
+    ends as it would without this."""
     owner = os.getpid()
 
     def end(number: int, frame: Any) -> None:
@@ -240,7 +240,7 @@ def _require_endpoint(args: argparse.Namespace) -> None:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of every dialect, in a group of its own; one that several know stands in the group of the first."""
+    """Add the flags of every dialect, in a group per dialect; a shared flag is in the group of the first."""
     from etude import dialects
 
     known = [(dialect, flag) for dialect in dialects.built_in() for flag in dialect.flags]
@@ -260,7 +260,7 @@ def _group(parser: argparse.ArgumentParser, title: str) -> Any:
 
 
 def _refuse_idle_flags(args: argparse.Namespace) -> None:
-    """A flag that would change nothing is a mistake: what it asks for would be missed in silence."""
+    """Refuse a flag that would have no effect."""
     from etude import dialects
 
     every = {flag.dest: flag for dialect in dialects.built_in() for flag in dialect.flags if not flag.ignorable}
@@ -282,7 +282,7 @@ def _accepted(args: argparse.Namespace) -> list[str]:
 
 
 def print_registries() -> None:
-    """Every table and its entries, as ``-D`` asks for."""
+    """Print every table and its entries, as ``-D`` asks for."""
     from etude import registry
     from etude.registry import TABLES
 
@@ -292,7 +292,7 @@ def print_registries() -> None:
 
 
 def _folder(text: str | None) -> Path | None:
-    """``file://`` is the local disk; where a run writes as it goes can be nowhere else."""
+    """Return the folder as a local path. ``file://`` is the local disk; a run can write its log nowhere else."""
     from etude.checkpoint.storage.places import local_path
 
     path = local_path(text or "")
@@ -302,7 +302,7 @@ def _folder(text: str | None) -> Path | None:
 
 
 def seconds(flag: str, text: str) -> float:
-    """A time of the command line (``90s``, ``20min``, ``3h``) in seconds."""
+    """Parse a time of the command line (``90s``, ``20min``, ``3h``) into seconds."""
     try:
         amount = parse(text, default="second", at=flag)
     except ConfigError:

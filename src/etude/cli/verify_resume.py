@@ -91,7 +91,7 @@ def _verify(args: argparse.Namespace, root: Path, forks: Forks) -> int:
 
 
 def _at_home(args: argparse.Namespace) -> list[str]:
-    """Checkpoints that a config keeps elsewhere are kept in the runs' own folders here: the runs must not meet."""
+    """Move the checkpoints of both runs into their own folders, because the two runs must not share a place."""
     from etude import dialects
     from etude.api import load_plan
 
@@ -102,7 +102,7 @@ def _at_home(args: argparse.Namespace) -> list[str]:
 
 
 def _seeded(args: argparse.Namespace) -> list[str]:
-    """One seed for both runs where the config has none: else they would differ from the first step on."""
+    """Give both runs the same seed if the config has none; they would differ from the first step."""
     from etude import dialects
     from etude.api import load_plan
 
@@ -138,7 +138,7 @@ def _train(args: argparse.Namespace, forks: Forks, folder: Path, *words: str, ex
 
 
 class Ended(EtudeError):
-    """A training ended otherwise than it should have: with its own exit code, and its own last words."""
+    """A training that did not end as expected: its exit code and its message."""
 
     def __init__(self, code: int, expected: int, said: str) -> None:
         self.exit_code = code if code > 0 else 1

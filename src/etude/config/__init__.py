@@ -1,4 +1,4 @@
-"""Text → Tree: config files, inheritance, overrides and references, with the file and line of every value."""
+"""Reads config files, inheritance, overrides and references into a Tree, with the file and line of every value."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ def read(
 
 
 def snapshot(tree: Tree) -> str:
-    """The tree as plain YAML for a run's folder, without secrets."""
+    """Return the tree as plain YAML for a run's folder, without secrets."""
     from etude.config import dump
 
     return dump.snapshot(tree)
 
 
 def public_files(tree: Tree) -> dict[str, str]:
-    """Absolute path → text of every file that was read, without secrets."""
+    """Return absolute path → text of every file that was read, without secrets."""
     from etude.config import dump
 
     return dump.public_files(tree)
 
 
 def redact(values: object) -> object:
-    """Plain values with the texts of keys that are called like secrets hidden."""
+    """Return plain values with secrets hidden: the texts of keys that are named like one."""
     from etude.config import dump
 
     return dump.redact(values)

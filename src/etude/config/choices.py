@@ -1,4 +1,5 @@
-"""Choices inside a config: ``{oneof: {small: …, large: …}, use: small}`` stands for the alternative that ``use`` names.
+"""Resolves choices in a config: ``{oneof: {small: …, large: …}, use: small}`` becomes the alternative that ``use``
+names.
 
 Change the choice on the command line with ``model.use=large``, and a group's file with ``defaults.optim=sgd``.
 """

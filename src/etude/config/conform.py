@@ -1,4 +1,4 @@
-"""Does a config's value fit what a parameter declares? Converted only where nothing is lost.
+"""Checks whether a config value fits a parameter's annotation, and converts it only if nothing is lost.
 
 Declarations are the text of annotations (``"float | None"``, ``"Literal['mean', 'sum']"``), so that a cached index
 of signatures is enough and nothing has to be imported. A name that is not known here accepts everything.
@@ -33,7 +33,7 @@ Want = tuple[Any, ...]
 
 
 class Misfit(Exception):
-    """A value that does not fit; ``str()`` completes the sentence "lr must be …", ``hint`` says what would do."""
+    """A value that does not fit; ``str()`` completes the sentence "lr must be …", ``hint`` suggests a valid value."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         self.hint = hint
@@ -41,7 +41,7 @@ class Misfit(Exception):
 
 
 def conform(value: Any, annotation: str) -> Any:
-    """``value`` as ``annotation`` wants it, or :class:`Misfit`.
+    """Convert ``value`` to ``annotation``, or raise :class:`Misfit`.
 
     >>> conform(10.0, "int"), conform([0.9, 1], "tuple[float, float]"), conform(None, "str | None")
     (10, (0.9, 1.0), None)
@@ -54,7 +54,7 @@ def conform(value: Any, annotation: str) -> Any:
 
 @lru_cache(maxsize=4096)
 def declared(annotation: str) -> Want:
-    """The annotation's text as a :data:`Want`; anything that cannot be understood accepts everything."""
+    """Parse the annotation's text into a :data:`Want`; one that is not understood accepts everything."""
     try:
         return _parse(ast.parse(annotation.strip() or "Any", mode="eval").body)
     except SyntaxError:
@@ -211,7 +211,7 @@ def describe(want: Want) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Values that a data file can hold, and specs; objects of a Python config are taken as they come."""
+    """Return whether a data file can hold the value, or it is a spec; objects of a Python config are not checked."""
     return value is None or isinstance(value, bool | int | float | str | list | tuple | Mapping | Spec)
 
 

@@ -1,4 +1,4 @@
-"""A config as text that may lie in a run's folder: plain YAML, resolved, without secrets."""
+"""Writes a config as plain YAML for a run's folder: resolved, without secrets."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SHORTEST_SECRET = 6
 
 
 def snapshot(tree: Tree) -> str:
-    """The tree as YAML. Values of the environment stand as the reference they came from; values of keys that are
-    called like secrets, and any text that repeats a value of the environment, are redacted."""
+    """Return the tree as YAML. Values from the environment appear as the reference they came from. Values of keys
+    that are named like secrets, and any text that repeats a value from the environment, are redacted."""
     spoken = [text for text in tree.hidden if len(text) >= _SHORTEST_SECRET]
     return to_yaml(_public(tree.values, (), tree.secrets, spoken))
 
 
 def public_files(tree: Tree) -> dict[str, str]:
-    """The texts of the files that were read, for a run's folder: secrets are redacted where they stand."""
+    """Return the texts of the files that were read, for a run's folder, with secrets redacted."""
     files = {path: text.splitlines(keepends=True) for path, text in tree.files.items()}
     everywhere = [text for text in tree.hidden if len(text) >= _SHORTEST_SECRET]
     for path, entries in tree.history.items():
@@ -47,7 +47,7 @@ def public_files(tree: Tree) -> dict[str, str]:
 
 
 def _texts(value: Any) -> list[str]:
-    """The strings of a secret; a reference to the environment may be shown."""
+    """Return the strings of a secret; a reference to the environment may be shown."""
     items = value if isinstance(value, list | tuple) else [value]
     return [item for item in items if isinstance(item, str) and item and not item.startswith("${")]
 
@@ -59,7 +59,8 @@ def _without(text: str, secrets: list[str]) -> str:
 
 
 def redact(values: Any) -> Any:
-    """``values`` with the texts of keys that are called like secrets hidden; for anything that is written or shown."""
+    """Return ``values`` with secrets hidden (the texts of keys that are named like one), for anything that is
+    written or shown."""
     return _public(values, (), {}, [])
 
 
@@ -85,7 +86,7 @@ def _secrets_in(values: Any) -> list[str]:
 
 
 def to_yaml(values: Any) -> str:
-    """Plain YAML in the order given. Objects of a Python config are written as their dotted path or repr."""
+    """Return plain YAML in the given order. Objects of a Python config become their dotted path or repr."""
     return yaml.dump(_plain(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -110,7 +111,8 @@ def is_secret_key(key: Any) -> bool:
 
 
 def public_override(text: str, mark: str = REDACTED) -> str:
-    """``key=value`` as it may be printed: without the values of keys, also inside the value, that are called so.
+    """Return ``key=value`` as it may be printed: without values, nested ones included, of keys that are named like
+    secrets.
 
     >>> public_override("hub.token=abc"), public_override("+hooks.0={type: Report, api_key: abc, every: 1ep}")
     ('hub.token=REDACTED', '+hooks.0={type: Report, api_key: REDACTED, every: 1ep}')
@@ -186,7 +188,7 @@ def _flatten(value: Any, key: str, found: dict[str, Any]) -> None:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Numbers and texts so that the YAML 1.2 reader reads the same back; lists of plain values on one line."""
+    """Writes numbers and texts so that the YAML 1.2 reader reads the same back; lists of plain values on one line."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""One config file → Tree: its language is recognised by its ending."""
+"""Reads one config file into a Tree; the file ending decides the language."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py")
 
 
 def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
-    """The file's own values, without its bases. ``asked_by`` is the place that names the file, for messages."""
+    """Return the file's own values, without its bases. ``asked_by`` is the place that names the file, for messages."""
     text, shown = read_text(path, asked_by=asked_by), display(path)
     tree = _parse(text, shown, os.path.splitext(path)[1].lower(), python)
     tree.files = {os.path.abspath(path): text}
@@ -19,7 +19,7 @@ def load_file(path: str, *, python: bool = True, asked_by: str = "") -> Tree:
 
 
 def read_text(path: str, *, asked_by: str = "") -> str:
-    """The text of a config file, or a message that says why there is none and which file was probably meant."""
+    """Return the text of a config file. If it cannot be read, the error says why and which file was probably meant."""
     try:
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
@@ -35,7 +35,7 @@ def read_text(path: str, *, asked_by: str = "") -> str:
 
 
 def display(path: str) -> str:
-    """``path`` as messages show it: relative where it lies below the current folder."""
+    """Return ``path`` as messages show it: relative if it is below the current folder."""
     absolute = os.path.abspath(path)
     relative = os.path.relpath(absolute)
     return absolute if relative.startswith("..") else relative

@@ -1,4 +1,4 @@
-"""JSON → values with the line of every key; a key that stands twice is refused."""
+"""Parses JSON with the line of every key, and refuses duplicate keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+|\n')
 
 
 def parse_json(text: str, file: str) -> Tree:
-    """The object that ``text`` holds, with places."""
+    """Parse the object in ``text``, with places."""
     marks = _Marks(text, file)
     try:
         values = json.loads(text)
@@ -32,7 +32,7 @@ def parse_json(text: str, file: str) -> Tree:
 
 
 class _Marks:
-    """Walks the tokens of a text that is known to be valid, and notes where each value starts."""
+    """Walks the tokens of valid JSON, and records where each value starts."""
 
     def __init__(self, text: str, file: str) -> None:
         self.file, self.line = file, 1

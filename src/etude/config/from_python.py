@@ -1,4 +1,4 @@
-"""Python configs: run as they are, with the line of every key from the syntax tree.
+"""Runs Python configs, and takes the line of every key from the syntax tree.
 
 A key is a name that the file assigns at its top level. Names that begin with an underscore, imports, functions and
 classes are the file's own business.
@@ -41,12 +41,13 @@ def parse_python(text: str, file: str) -> Tree:
 
 
 def assigned(module: ast.Module) -> list[str]:
-    """The names that a module assigns at its top level, also below ``if``, ``for``, ``with`` and ``try``."""
+    """Return the names that a module assigns at its top level, also below ``if``, ``for``, ``with`` and ``try``."""
     return list(dict.fromkeys(str(path[0]) for path, _ in _assignments(module.body)))
 
 
 def positions(module: ast.Module, file: str) -> dict[Path, Place]:
-    """The place of every key of the dicts, ``dict(…)`` calls and lists that a module assigns at its top level."""
+    """Return the place of every key of the dicts, ``dict(…)`` calls and lists that a module assigns at its top
+    level."""
     places: dict[Path, Place] = {(): Place(file, 1)}
 
     def note(path: Path, line: int, value: ast.expr | None) -> None:
@@ -75,7 +76,7 @@ def _assignments(body: list[ast.stmt]) -> Iterator[tuple[Path, ast.stmt]]:
 
 
 def _targets(target: ast.expr) -> Iterator[Path]:
-    """``name``, ``name["key"][0]``, and the parts of an unpacking."""
+    """Yield ``name``, ``name["key"][0]``, and the parts of an unpacking."""
     if isinstance(target, ast.Name):
         yield (target.id,)
     elif isinstance(target, ast.Tuple | ast.List):
@@ -101,7 +102,7 @@ def _children(value: ast.expr | None) -> Iterator[tuple[str | int, ast.expr | as
 
 
 def _at(item: ast.expr, line: int) -> ast.keyword:
-    """The value of a dict display, standing on the line of its key."""
+    """Return the value of a dict display, with the line of its key."""
     return ast.keyword(arg=None, value=item, lineno=line, col_offset=0)
 
 
@@ -120,6 +121,6 @@ def _said(error: BaseException) -> str:
 
 
 def _line_of(error: BaseException, file: str) -> str:
-    """The last line of the config itself that the error passed through."""
+    """Return the last line of the config itself in the error's traceback."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return str(Place(file, (lines[-1] if lines else 0) or 0))

@@ -1,4 +1,4 @@
-"""TOML → values with the line of every table and key; values inside one line or array share the line of their key."""
+"""Parses TOML with the line of every table and key; values inside one line or array share the line of their key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STRING = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"
 
 
 def parse_toml(text: str, file: str) -> Tree:
-    """The table that ``text`` holds, with places."""
+    """Parse the table in ``text``, with places."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -51,7 +51,7 @@ def _places(text: str, file: str) -> dict[Path, Place]:
 
 
 def _table_path(keys: Path, appended: bool, counts: dict[Path, int]) -> Path:
-    """The way to a table; the parts that are arrays of tables lead to their newest item."""
+    """Return the path to a table; arrays of tables lead to their newest item."""
     path: Path = ()
     for position, key in enumerate(keys):
         path = (*path, key)
@@ -63,7 +63,8 @@ def _table_path(keys: Path, appended: bool, counts: dict[Path, int]) -> Path:
 
 
 def _statements(text: str) -> list[tuple[int, str]]:
-    """The lines on which a statement begins, with their numbers: those not inside a string, array or inline table."""
+    """Return the lines on which a statement begins, with their numbers: those not inside a string, array or inline
+    table."""
     blanked = _STRING.sub(lambda found: _blank(found[0]), text)
     lines, depth, found = text.splitlines(), 0, []
     for number, (line, bare) in enumerate(zip(lines, blanked.splitlines(), strict=False), 1):
@@ -74,7 +75,7 @@ def _statements(text: str) -> list[tuple[int, str]]:
 
 
 def _blank(text: str) -> str:
-    """Strings and comments as nothing that counts, newlines kept; a one-line string may be a key."""
+    """Blank out strings and comments, but keep newlines; a one-line string may be a key."""
     return re.sub(r"[^\n]", "\x00", text) if "\n" in text or text.startswith("#") else "_" * len(text)
 
 

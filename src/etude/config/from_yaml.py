@@ -1,4 +1,4 @@
-"""YAML → values with the line of every key.
+"""Parses YAML with the line of every key.
 
 Scalars follow YAML 1.2: ``1e-3`` is a number, ``12:30``, ``yes`` and ``2024-01-01`` are strings. A key that stands
 twice is refused, and so is every tag that is not plain data. Values are made from the parser's events, so that a
@@ -47,7 +47,7 @@ def scalar(text: str) -> Any:
 
 
 def parse_yaml(text: str, file: str) -> Tree:
-    """The mapping that ``text`` holds, with places; ``file`` is how messages call it."""
+    """Parse the mapping in ``text``, with places; ``file`` is its name in messages."""
     values, places = _parse(text, file)
     if values is None:
         values = {}
@@ -57,7 +57,7 @@ def parse_yaml(text: str, file: str) -> Tree:
 
 
 def parse_value(text: str, source: str) -> Any:
-    """A value as it is written on the command line; ``source`` names the argument for messages."""
+    """Parse a value of the command line; ``source`` names the argument in messages."""
     return _parse(text, source)[0]
 
 
@@ -73,7 +73,7 @@ def _parse(text: str, file: str) -> tuple[Any, dict[Path, Place]]:
 
 
 class _Maker:
-    """Turns the events of one document into values, and notes where each one starts."""
+    """Turns the events of one document into values, and records where each one starts."""
 
     def __init__(self, text: str, file: str) -> None:
         self.file = file
@@ -148,7 +148,7 @@ class _Maker:
         return key
 
     def _merged(self, event: Any, value: Any, path: Path) -> dict[Any, Any]:
-        """``<<: *other``: the keys of one or several mappings, which own keys win over."""
+        """Return the keys that ``<<: *other`` merges in from one or several mappings; a mapping's own keys win."""
         found: dict[Any, Any] = {}
         for index, source in reversed(list(enumerate(value if isinstance(value, list) else [value]))):
             if not isinstance(source, dict):
@@ -207,7 +207,7 @@ def _as_bool(text: str) -> bool:
 
 
 def _explained(error: yaml.YAMLError, text: str, file: str) -> ConfigError:
-    """PyYAML's complaint in words, with the line."""
+    """Turn PyYAML's complaint into a message with its line."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:
         position = getattr(error, "position", None)

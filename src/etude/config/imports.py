@@ -1,4 +1,4 @@
-"""The ``imports`` of a config: modules by name, or files beside it, that register user-defined components.
+"""Finds the ``imports`` of a config: modules, or files beside it, that register user-defined components.
 
 Here they are only found, not imported, so that ``check`` can look into them without running them.
 """
@@ -18,7 +18,7 @@ from etude.plan import Place
 
 @dataclass(frozen=True)
 class Import:
-    """One entry: as it was written, the name it is imported as, and the file it leads to (None for a compiled one)."""
+    """One entry: as written, the name it is imported as, and its file (None for a compiled one)."""
 
     written: str
     module: str
@@ -29,7 +29,7 @@ class Import:
 def find_imports(
     entries: Iterable[str], files: Sequence[str], places: Sequence[Place] = ()
 ) -> tuple[list[Import], list[Finding]]:
-    """Every entry of ``imports`` with the file it leads to, and a finding for each that leads nowhere.
+    """Return every entry of ``imports`` with its file, and a finding for each entry without one.
 
     ``files`` are those the config was read from: an import is looked for beside them, and in the folders that entries
     before it name (``../parts/``).
@@ -60,7 +60,7 @@ def is_folder(entry: str) -> bool:
 
 
 def _broken(file: str | None, entry: str) -> list[Finding]:
-    """A file of the user that Python cannot parse, with its own line."""
+    """Report a user's file that Python cannot parse, with its line."""
     if file is None or not entry.endswith(".py"):
         return []
     try:
@@ -74,7 +74,7 @@ def _broken(file: str | None, entry: str) -> list[Finding]:
 
 
 def locate(entry: str, place: Place, folder: str) -> Import | None:
-    """A file (``nets.py``, ``parts/nets.py``) is looked for beside its config, a module there and on ``sys.path``."""
+    """Find an import: a file (``nets.py``, ``parts/nets.py``) beside the config, a module there and on ``sys.path``."""
     if entry.endswith(".py"):
         path = os.path.abspath(os.path.join(folder, os.path.expanduser(entry)))
         name = os.path.splitext(os.path.basename(path))[0]
@@ -88,7 +88,7 @@ def locate(entry: str, place: Place, folder: str) -> Import | None:
 
 
 def _installed(entry: str, place: Place) -> Import | None:
-    """A module of ``sys.path``; its parents are not imported to find it, unless there is no other way."""
+    """Find a module on ``sys.path``; its parents are imported only if there is no other way."""
     top, *rest = entry.split(".")
     if top in sys.builtin_module_names and not rest:
         return Import(entry, entry, None, place)
@@ -108,7 +108,7 @@ def _installed(entry: str, place: Place) -> Import | None:
 
 
 def near_module(entry: str, folders: Sequence[str]) -> str:
-    """A hint for an entry that leads nowhere: the file beside the config that it was probably meant to name."""
+    """Return a hint for an entry that is not found: the file beside the config that was probably meant."""
     if os.sep in entry and not entry.endswith(".py"):
         return f"a file is written with its ending: {entry}.py"
     module = entry.removesuffix(".py")

@@ -1,4 +1,4 @@
-"""Inheritance: ``_base_`` names files whose values a config builds on, ``defaults`` picks files from folders of groups.
+"""Merges configs: ``_base_`` names files that a config builds on, ``defaults`` picks files from folders of groups.
 
 Mappings merge key by key; lists and single values are replaced. A mapping with ``_replace_: true`` (or ``_delete_``)
 takes the place of what the files before it say instead of merging with it, in whichever file of the chain it stands.
@@ -60,7 +60,7 @@ def finish(tree: Tree) -> None:
 
 
 def merge(under: Tree, over: Tree) -> Tree:
-    """``over`` on top of ``under``, with the places and the history of both."""
+    """Return ``over`` on top of ``under``, with the places and the history of both."""
     result = Tree({}, dict(under.places), {path: list(known) for path, known in under.history.items()})
     for path, entries in over.history.items():
         result.history.setdefault(path, []).extend(entries)
@@ -95,7 +95,7 @@ def put_places(places: dict[Path, Place], path: Path, value: Any, source: Tree) 
 
 
 def without_marks(value: Any) -> Any:
-    """``value`` without the ``_replace_`` marks inside it."""
+    """Return ``value`` without the ``_replace_`` marks inside it."""
     if isinstance(value, Mapping):
         return {key: without_marks(item) for key, item in value.items() if key not in REPLACE}
     if type(value) in (list, tuple):
@@ -108,7 +108,7 @@ def _replaces(value: Mapping[Any, Any]) -> bool:
 
 
 def _bases(tree: Tree, file: str) -> Iterator[tuple[str, str]]:
-    """The files that ``_base_`` names, beside the file that names them, each with its place."""
+    """Yield the files that ``_base_`` names, relative to the file that names them, each with its place."""
     named = tree.values.get(BASE, [])
     for index, base in enumerate([named] if isinstance(named, str) else named or []):
         at = str(tree.place(BASE, index))

@@ -1,4 +1,4 @@
-"""Changes from the command line: ``key=value``, ``+key=value`` for a new key, ``~key`` to remove one.
+"""Applies changes from the command line: ``key=value``, ``+key=value`` for a new key, ``~key`` to remove one.
 
 A key that the config does not write needs no ``+`` where its language checks every key (``train.compile=true``).
 
@@ -19,7 +19,7 @@ from etude.plan import Place
 
 
 class _Deleted:
-    """Stands in a key's history where an override took the key away."""
+    """Marks in a key's history that an override removed the key."""
 
     def __repr__(self) -> str:
         return "(taken away)"
@@ -94,7 +94,7 @@ def _remove(tree: Tree, path: Path, place: Place) -> None:
 
 
 def _close_gap(tree: Tree, path: Path, left: int) -> None:
-    """The items after a removed one move up, and their places with them."""
+    """Move the items after a removed one up, and their places with them."""
     *above, index = path
     for later in range(int(index) + 1, left + 1):
         old = (*above, later)
@@ -103,7 +103,7 @@ def _close_gap(tree: Tree, path: Path, left: int) -> None:
 
 
 def _holder(tree: Tree, path: Path, place: Place, *, new: bool) -> tuple[Any, Path]:
-    """The mapping or list that holds the last part of ``path``, made on the way where ``new`` allows; and ``path``
+    """Return the mapping or list that holds the last part of ``path``, created if ``new`` allows it; and ``path``
     with its indices counted from the front."""
     value: Any = tree.values
     way: Path = ()
@@ -138,7 +138,7 @@ def _index(tree: Tree, items: list[Any], way: Path, place: Place, *, room: int) 
 def _unknown(
     tree: Tree, path: Path, holder: Mapping[Any, Any], place: Place, *, part: str | int | None = None
 ) -> ConfigError:
-    """A key that is not there: the near one beside it, else one of the same name elsewhere, else how to add it."""
+    """Report an unknown key with a similar one beside it, else one of the same name elsewhere, else how to add it."""
     wrong = path[-1] if part is None else part
     depth = path.index(wrong)
     names = [str(key) for key in holder]

@@ -1,4 +1,5 @@
-"""Takes the keys of a config's section one by one, and reports everything that is wrong with them at once.
+"""Reads the keys of a config section one by one, and reports unknown keys and wrong values, with suggestions, all at
+once.
 
 A lowering asks for what it knows; whatever nobody asked for is a mistake, and is answered with the nearest key:
 
@@ -43,7 +44,7 @@ _NAMED_BY_STRING = {"transform", "transforms"}
 
 @dataclass(frozen=True)
 class Asked:
-    """A key that a lowering asked for: where, and what may stand there. ``*`` as key: the arguments of a component."""
+    """A key that was read: its place, and its allowed values. ``*`` as key: the arguments of a component."""
 
     path: Path
     key: str
@@ -104,7 +105,7 @@ class Fields:
         return self.tree.place(*self.path) if key is None else self.tree.place(*self.path, key)
 
     def name(self, key: str | int) -> str:
-        """``key`` with the way to it: ``optim.lr``."""
+        """Return the full name of ``key``: ``optim.lr``."""
         return dotted((*self.path, key))
 
     def error(self, message: str, *, key: str | int | None = None, hint: str = "", severity: str = "error") -> None:
@@ -119,8 +120,8 @@ class Fields:
     @overload
     def take(self, key: str, kind: str = "Any", *, default: Any = ..., choices: Iterable[Any] = ()) -> Any: ...
     def take(self, key: str, kind: type | str = "Any", *, default: Any = REQUIRED, choices: Iterable[Any] = ()) -> Any:
-        """The value of ``key``, of a type or of an annotation's text (``"float | list[float]"``); without a
-        ``default`` it must be there. ``null`` stands for the default where that is None."""
+        """Return the value of ``key``, checked against a type or an annotation's text (``"float | list[float]"``).
+        Without a ``default`` the key is required. ``null`` means the default if that is None."""
         options = tuple(choices)
         annotation = f"Literal[{', '.join(map(repr, options))}]" if options else getattr(kind, "__name__", str(kind))
         self._note(key, annotation, default)
@@ -136,7 +137,8 @@ class Fields:
             return None if default is REQUIRED else default
 
     def take_amount(self, key: str, *, default: Any = REQUIRED, unit: str = "step") -> Amount | None:
-        """``1ep``, ``500step``, ``2h`` or a bare number of ``unit``; None where the default or the value is null."""
+        """Return ``1ep``, ``500step``, ``2h`` or a bare number of ``unit``; None if the default or the value is
+        null."""
         self._note(key, "Amount", default)
         value = self.values.get(key) if key in self.values else self._absent(key, default)
         if value is None or isinstance(value, Amount):
@@ -149,7 +151,7 @@ class Fields:
             return None
 
     def take_positive(self, key: str, kind: type[T] = int, *, default: Any = REQUIRED, zero: bool = False) -> Any:  # type: ignore[assignment]
-        """A number above zero (or from zero, with ``zero``)."""
+        """Return a number above zero (or from zero, with ``zero``)."""
         value: Any = self.take(key, kind, default=default)
         if isinstance(value, int | float) and (value < 0 or (value == 0 and not zero)):
             self.error(f"{self.name(key)} must be {'zero or more' if zero else 'more than zero'}, not {value}", key=key)
@@ -157,7 +159,7 @@ class Fields:
         return value
 
     def take_list(self, key: str) -> list[Path]:
-        """The paths of the items of ``key``; one item alone is a list of one, an absent key an empty list."""
+        """Return the paths of the items of ``key``; a single item is a list of one, an absent key an empty list."""
         self._note(key, "list", None)
         value = self.values.get(key)
         if value is None:
@@ -167,7 +169,7 @@ class Fields:
         return [(*self.path, key)]
 
     def take_priority(self, key: str = "priority", *, default: int = 50) -> int:
-        """A number from 0 to 100, or one of the words ``HIGHEST`` … ``LOWEST``."""
+        """Return a number from 0 to 100, or one of the words ``HIGHEST`` … ``LOWEST``."""
         value = self.take(key, "int | str", default=default)
         if isinstance(value, str):
             if value.upper() not in PRIORITIES:
@@ -176,18 +178,18 @@ class Fields:
         return int(value)
 
     def section(self, key: str) -> Fields:
-        """The section below ``key``; empty (and not ``present``) where it is not written."""
+        """Return the section below ``key``; empty (and not ``present``) if the config does not have it."""
         self._note(key, "dict", None)
         return Fields(self.tree, (*self.path, key), self.findings)
 
     def take_spec(self, key: str, kind: str, *, default: Any = REQUIRED) -> Spec | None:
-        """The component at ``key``: a name, or a mapping with ``type`` and its arguments."""
+        """Return the component at ``key``: a name, or a mapping with ``type`` and its arguments."""
         self._note(key, "Any", default, kind=kind)
         value = self.values.get(key) if key in self.values else self._absent(key, default)
         return None if value is None else spec_at(self.tree, (*self.path, key), kind, self.findings)
 
     def take_specs(self, key: str, kind: str) -> tuple[Spec, ...]:
-        """The components in the list at ``key``; one alone is a list of one."""
+        """Return the components in the list at ``key``; a single one is a list of one."""
         found = [spec_at(self.tree, path, kind, self.findings) for path in self.take_list(key)]
         self._note(key, "Any", None, kind=kind, many=True)
         return tuple(spec for spec in found if spec is not None)
@@ -195,14 +197,14 @@ class Fields:
     # -- what is left --------------------------------------------------------------------------------------------
 
     def rest(self) -> dict[str, Any]:
-        """Every key that was not asked for, as arguments of a component (components inside become specs)."""
+        """Return every key that was not taken, as arguments of a component (components inside become specs)."""
         self._note("*", "Any", None)
         left = [key for key in self.values if key not in self._asked]
         self._asked.update(dict.fromkeys(left))
         return {key: _argument(self.tree, (*self.path, key), self.findings) for key in left}
 
     def rest_spec(self, kind: str, *, default: str | None = None) -> Spec | None:
-        """This section as a component: its ``type``, and every key that was not asked for as its arguments."""
+        """Return this section as a component: its ``type``, and every key that was not taken as its arguments."""
         name = self._type_name(self.take("type", str, default=default))
         self._note("*", "Any", None, kind=kind)
         beside = tuple(key for key in self._asked if key != "type")
@@ -218,14 +220,14 @@ class Fields:
         return Spec(kind=kind, name=name, args=args, at=self.place("type"), places=places, beside=beside)
 
     def _misspelt_type(self) -> str | None:
-        """The key that was meant to be ``type``, where that is missing."""
+        """Return the key that was probably meant to be ``type``, if that is missing."""
         left = [str(key) for key, value in self.values.items() if key not in self._asked and isinstance(value, str)]
         meant = nearest("type", left)
         self._asked.update({meant: None} if meant else {})
         return meant
 
     def _type_name(self, given: Any) -> str | None:
-        """A name. A Python config may give the class itself, which then goes by its dotted path."""
+        """Return the name of a component. A Python config may give the class itself, which becomes its dotted path."""
         if given is None or isinstance(given, str):
             return given
         module, name = getattr(given, "__module__", ""), getattr(given, "__qualname__", "")
@@ -251,7 +253,7 @@ class Fields:
         return suggest(key, right)
 
     def raise_findings(self) -> None:
-        """One error of all that was found, if any of it is more than a warning."""
+        """Raise one error with all findings, if any of them is more than a warning."""
         if any(finding.severity == "error" for finding in self.findings):
             raise ConfigError(self.findings)
 
@@ -270,7 +272,7 @@ class Fields:
 
 
 def spec_at(tree: Tree, path: Path, kind: str, findings: list[Finding]) -> Spec | None:
-    """The component written at ``path``: ``Name`` or ``{type: Name, …}``; None (and a finding) for anything else."""
+    """Return the component at ``path``: ``Name`` or ``{type: Name, …}``; None (and a finding) for anything else."""
     value = tree.get(*path)
     if isinstance(value, Spec):
         return value
@@ -285,7 +287,7 @@ def spec_at(tree: Tree, path: Path, kind: str, findings: list[Finding]) -> Spec 
 
 
 def _argument(tree: Tree, path: Path, findings: list[Finding], kind: str = "") -> Any:
-    """An argument with every component inside it as a spec."""
+    """Return an argument with every component inside it as a spec."""
     value, key = tree.get(*path), path[-1]
     if isinstance(key, str):
         kind = ARGUMENT_KINDS.get(key) or ARGUMENT_KINDS.get(key.removesuffix("s")) or kind

@@ -1,4 +1,4 @@
-"""References inside a config: ``${optim.lr}`` is another value of it, ``${env:NAME}`` one of the environment.
+"""Resolves references in a config: ``${optim.lr}`` is another value, ``${env:NAME}`` an environment variable.
 
 A text that is nothing but a reference becomes the value itself, of whatever type; inside a longer text it is written
 out. ``$${`` is a plain ``${``. The environment gives only names that the config lists under ``env:`` or that begin
@@ -40,7 +40,8 @@ class _Resolver:
         self._allowed = {str(name) for name in ([listed] if isinstance(listed, str) else listed or [])}
 
     def resolve(self, path: Path, chain: tuple[Path, ...] = ()) -> Any:
-        """The value at ``path`` with its own references resolved; ``chain`` is the way that led here."""
+        """Return the value at ``path`` with its own references resolved; ``chain`` is the chain of references so
+        far."""
         value = self.tree.get(*path)
         if path in self._done:
             return value

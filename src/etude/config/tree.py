@@ -1,4 +1,4 @@
-"""What the config files say: plain values, each with the file and line it came from."""
+"""Holds the values of config files, each with its file and line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Path = tuple[str | int, ...]
 
 @dataclass
 class Tree:
-    """Plain values (dicts, lists, scalars; Python configs may hold any object) and where each was written.
+    """Plain values (dicts, lists, scalars; Python configs may hold any object) and the place of each.
 
     ``history`` keeps, for a path, every value that was set there, oldest first, so that ``etude config KEY`` can tell
     what overrode what.
@@ -41,7 +41,7 @@ class Tree:
         return NOWHERE
 
     def get(self, *path: str | int, default: Any = None) -> Any:
-        """The value at ``path``, or ``default`` where there is none."""
+        """Return the value at ``path``, or ``default`` if there is none."""
         value: Any = self.values
         for key in path:
             if isinstance(value, Mapping) and key in value:
@@ -55,17 +55,17 @@ class Tree:
         return value
 
     def walk(self) -> Iterator[tuple[Path, Any]]:
-        """Every path and value below the root, parents before children."""
+        """Yield every path and value below the root, parents before children."""
         yield from _walk((), self.values)
 
 
 def dotted(path: Path) -> str:
-    """``("data", "train", 0)`` → ``data.train.0``."""
+    """Return a path with dots: ``("data", "train", 0)`` → ``data.train.0``."""
     return ".".join(str(part) for part in path)
 
 
 def copied(value: Any) -> Any:
-    """A copy of the containers all the way down, mappings as dicts; what they hold stays the same objects."""
+    """Copy nested containers, mappings as dicts; the values inside stay the same objects."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     if type(value) in (list, tuple):

@@ -1,4 +1,4 @@
-"""Words for what went wrong in a step: which part of it, where the config names that part, and what it was given."""
+"""Describes errors in a step: which part failed, where the config names that part, and what it was given."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def where_of(error: BaseException, run: Run, batch: Any) -> str:
 
 
 def step_of(run: Run) -> str:
-    """``model Net, step 12``, for an error anywhere in a step."""
+    """Return the words for an error anywhere in a step: ``model Net, step 12``."""
     return f"model {type(getattr(run.model, 'module', run.model)).__name__}, step {run.step + 1}"
 
 
@@ -40,7 +40,7 @@ def not_one_number(run: Run, losses: Mapping[str, Tensor]) -> str:
 
 
 def place_of_loss(run: Run, name: str) -> str:
-    """``config.yaml:7: `` for a loss that the config names."""
+    """Return ``config.yaml:7: `` for a loss that the config names."""
     specs = run.plan.losses if run.plan is not None else ()
     return next((f"{spec.at}: " for spec in specs if spec.name.rpartition(".")[2] == name.partition("#")[0]), "")
 
@@ -60,14 +60,14 @@ def batch_ids(run: Run) -> str:
 
 
 def kind(value: Any) -> str:
-    """``(64, 10) float32``"""
+    """Describe a tensor: ``(64, 10) float32``."""
     if isinstance(value, Tensor):
         return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
     return describe(value)
 
 
 def shapes(batch: Any) -> str:
-    """``batch of (64, 1, 8, 8) and (64,)``"""
+    """Describe a batch: ``batch of (64, 1, 8, 8) and (64,)``."""
     if isinstance(batch, Mapping):
         named = list(batch.items())
     else:
@@ -77,7 +77,7 @@ def shapes(batch: Any) -> str:
 
 
 def describe(value: Any) -> str:
-    """``a tensor of shape (64, 10)``, ``a dict with keys x, y``, ``a list of 2``"""
+    """Describe any value: ``a tensor of shape (64, 10)``, ``a dict with keys x, y``, ``a list of 2``."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""One pass over data without learning: losses averaged over samples, and metrics."""
+"""Evaluates a model in one pass over data: losses averaged over samples, and metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from etude.losses.outputs import differ_by_ones, scores, takes_tensor
 
 
 class Evaluation:
-    """Collects on the device; numbers are read once, at the end.
+    """Collects losses and metrics on the device and reads the numbers once, at the end.
 
     A metric is anything with ``update(output, target)``, ``compute()`` and ``reset()``, so torchmetrics' are too. What
     ``compute`` returns is recorded under the metric's name, or under the keys of a mapping.
@@ -97,7 +97,7 @@ class Evaluation:
         return dict(zip(values, numbers_of(list(values.values())), strict=True))
 
     def losses(self, run: Run, loader: Iterable[Any]) -> dict[str, float]:
-        """A validation epoch of a workflow: everything as in an evaluation, recorded at once."""
+        """Run a validation epoch of a workflow: like an evaluation, but recorded at once."""
         values = evaluate(run, loader, self)
         run.events.write(values, step=run.done, epoch=run.last_epoch, split="val")
         return values

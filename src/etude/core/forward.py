@@ -1,4 +1,4 @@
-"""How a batch meets the model and the losses."""
+"""Calls the model with a batch and computes the losses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Losses = dict[str, Tensor]
 
 @dataclass
 class Forward:
-    """How a batch meets the model.
+    """Splits a batch into inputs and target, calls the model, and computes the losses.
 
     With a ``loss``: a sequence is inputs then target, a mapping has its target under one of ``target_keys``, and the
     model gets the rest. Without: the model gets the whole batch and returns its losses, a tensor or a mapping whose
@@ -38,7 +38,7 @@ class Forward:
     target_keys: tuple[str, ...] = ("target", "targets", "label", "labels", "y")
 
     def __call__(self, batch: Any) -> tuple[Losses, Any, Any]:
-        """Losses by name, the model's output, and the target (None where the model keeps it to itself)."""
+        """Return the losses by name, the model's output, and the target (None if the model keeps it to itself)."""
         if not self.losses:
             return self._own_losses(batch)
         inputs, target = self.split(batch)
@@ -53,7 +53,8 @@ class Forward:
         return losses, output, target
 
     def _own_losses(self, batch: Any) -> tuple[Losses, Any, Any]:
-        """Without a loss the model gets everything; one that does not take it was probably meant to have a loss."""
+        """Call a model that computes its own losses. If it does not accept the whole batch, the config probably
+        lacks a loss."""
         try:
             output = self.call(batch)
         except TypeError as error:
@@ -88,7 +89,7 @@ class Forward:
         return batch[-1] if isinstance(batch, Sequence) and len(batch) >= 2 else None
 
     def call(self, inputs: Any) -> Any:
-        """The model's answer to inputs: a sequence as arguments, a mapping as keywords."""
+        """Call the model with the inputs: a sequence as arguments, a mapping as keywords."""
         if isinstance(inputs, list | tuple):
             return self.model(*inputs)
         return self.model(**inputs) if isinstance(inputs, Mapping) else self.model(inputs)

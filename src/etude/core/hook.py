@@ -1,4 +1,4 @@
-"""Hooks, and the table that decides once who acts where.
+"""Defines hooks, and the table that decides once which hooks act at which point.
 
 .. code-block:: text
 
@@ -62,7 +62,7 @@ Call = Callable[["Run"], Any]
 
 
 class Hook:
-    """Something that happens at points of a run; override the points you need, the others are never called.
+    """Acts at points of a run. Override the points you need; the others are never called.
 
     ``every`` (``"50step"``, ``"2ep"``, ``"10min"``) calls step or epoch points only when due: after every 50th step,
     every 2nd epoch. ``essential = False`` turns an exception of this hook into a warning.
@@ -116,7 +116,7 @@ class Hook:
 
 
 class FunctionHook(Hook):
-    """A plain function as a hook: called with the run at one point.
+    """Turns a plain function into a hook: it is called with the run at one point.
 
     >>> FunctionHook(print, "after_epoch", every="2ep").name
     'print'
@@ -151,7 +151,7 @@ class FunctionHook(Hook):
 
 
 class Periodic(Hook):
-    """A hook with one thing to do every so often: after every Nth step or epoch, and once more at the end.
+    """Acts every Nth step or epoch, and once more at the end.
 
     Override :meth:`act`. With ``every`` in epochs it acts at ``after_epoch``, otherwise at ``after_step``. When a run
     ends in good order and the last step was not due, :meth:`act` comes once more at ``after_train`` if ``at_end``.
@@ -193,7 +193,7 @@ class Periodic(Hook):
 
 @dataclass(frozen=True)
 class Site:
-    """Where an exception came from: put on it as ``etude_site`` by the table, read by whoever reports it."""
+    """Records where an exception came from. The table attaches it as ``etude_site``, and error reports read it."""
 
     hook: str
     point: str
@@ -208,7 +208,7 @@ class Site:
 
 
 class PointCalls:
-    """Who acts at one point. Periodic hooks cost one comparison of integers while none of them is due."""
+    """Holds the hooks of one point. Periodic hooks cost one integer comparison while none of them is due."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class PointCalls:
         return [hook for hook, _ in self._entries]
 
     def _due(self, number: int) -> list[Call]:
-        """The calls of step or epoch ``number``; sets when to ask again."""
+        """Return the calls of step or epoch ``number``, and set when to ask again."""
         count = number + 1
         waits = [period - number % period - 1 or period for period in self._periods]
         self._next_due = number + (1 if self._clocked else min(waits, default=float("inf")))
@@ -294,7 +294,7 @@ class PointCalls:
         return True
 
     def _timing(self, hook: Hook, steps_per_epoch: int | None) -> tuple[int, float]:
-        """The period in steps or epochs of this point, and the seconds between two calls (0: no clock)."""
+        """Return the period of this point in steps or epochs, and the seconds between two calls (0: no clock)."""
         if hook.every is None or self.point not in STEP_POINTS + EPOCH_POINTS:
             return 1, 0.0
         amount = parse(hook.every)
@@ -316,7 +316,7 @@ class PointCalls:
 
 
 class HookTable:
-    """All hooks of a run, in their order; ``table.before_step(run)`` calls those of one point.
+    """Holds all hooks of a run in order; ``table.before_step(run)`` calls those of one point.
 
     >>> late = FunctionHook(print, "after_step", priority=90)
     >>> table = HookTable([late, FunctionHook(repr, "after_step")])
@@ -363,7 +363,7 @@ class HookTable:
         return len(self._hooks)
 
     def ordered(self) -> list[Hook]:
-        """Hooks as they act: by priority, equal ones as given."""
+        """Return the hooks in the order they act: by priority, equal ones as given."""
         return sorted(self._hooks, key=lambda hook: hook.priority)
 
     def add(self, hook: Hook) -> None:
@@ -375,7 +375,7 @@ class HookTable:
         self.compile()
 
     def compile(self) -> None:
-        """Settle who acts where; after adding hooks, or when a hook's ``every`` or ``priority`` was changed."""
+        """Decide which hooks act where. Call it after adding hooks or changing a hook's ``every`` or ``priority``."""
         entries: dict[str, list[tuple[Hook, Call]]] = {point: [] for point in POINTS}
         for hook in self.ordered():
             if not callable(hook.calls):
@@ -393,13 +393,13 @@ class HookTable:
         return next(((hook, point) for hook, point in owners if hook is not None), None)
 
     def rewind(self) -> None:
-        """For counters that jumped (a resume, a rollback)."""
+        """Recompute what is due after the counters jumped (a resume, a rollback)."""
         for point in POINTS:
             getattr(self, point).rewind()
 
 
 def misspelt_points(hook: Hook) -> dict[str, str]:
-    """Public methods that look like a point but are none → the point that was probably meant."""
+    """Map public methods that look like a point but are none to the point that was probably meant."""
     own = [name for name, _ in inspect.getmembers(type(hook), inspect.isfunction) if not name.startswith("_")]
     starts = ("before_", "after_", "on_")
     strange = [name for name in own if name.startswith(starts) and name not in POINTS and not hasattr(Hook, name)]
@@ -441,7 +441,7 @@ def with_subject(method: Callable[..., Any], subject: Any) -> Call:
 
 
 def number_of(run: Run, point: str) -> int:
-    """The step that is meant at ``point``, counted as log lines and ``--chaos`` do: the first one is 1."""
+    """Return the number of the step that ``point`` belongs to, counted from 1 as log lines and ``--chaos`` do."""
     return run.step + (point in STEP_POINTS)
 
 
@@ -451,7 +451,7 @@ def is_builtin(hook: object) -> bool:
 
 
 def origin_of(target: Any) -> str:
-    """``file:line`` where a class or function was written, or its module."""
+    """Return ``file:line`` where a class or function is defined, or its module."""
     try:
         return f"{inspect.getsourcefile(target)}:{inspect.getsourcelines(target)[1]}"
     except (OSError, TypeError):
@@ -465,7 +465,7 @@ def _overrides(hook: Hook, point: str) -> bool:
 
 
 def _forgiven(hook: Hook, point: str, call: Call) -> Call:
-    """``call`` whose failures are reported, each kind once, and do not end the run."""
+    """Wrap ``call`` so that its failures are reported, each kind once, and do not end the run."""
     reported: set[type[Exception]] = set()
 
     def guarded(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Epochs and steps, and every point where hooks act. A loop is a function of the run; users may bring their own.
+"""Runs epochs and steps, and calls the hooks at every point. A loop is a function of the run; you can bring your own.
 
 .. code-block:: text
 
@@ -62,7 +62,7 @@ def _finish(run: Run) -> None:
 
 
 def epochs(run: Run) -> None:
-    """Whole passes over ``run.data["train"]`` until ``run.max_epochs``."""
+    """Train whole passes over ``run.data["train"]`` until ``run.max_epochs``."""
     loader = run.data["train"]
     while run.max_epochs is None or run.epoch < run.max_epochs:
         if (run.stopping and not _owes_end(run)) or (_complete(run) and run.step_in_epoch == 0):
@@ -83,7 +83,7 @@ def steps(run: Run) -> None:
 
 
 class Workflow:
-    """Epochs of training and of validation in turn; a validation epoch records losses and changes nothing."""
+    """Alternates epochs of training and of validation; a validation epoch records losses and changes nothing."""
 
     def __init__(self, flow: Sequence[tuple[str, int]] = (("train", 1),)) -> None:
         self.flow = [(str(mode), int(count)) for mode, count in flow]
@@ -106,7 +106,8 @@ class Workflow:
             self.position = (self.position + 1) % len(turns)
 
     def state_dict(self) -> dict[str, Any]:
-        """The turn to go on with; one that a save at ``after_epoch`` sees finished is not taken again."""
+        """Return the turn to resume with. A save at ``after_epoch`` sees the current turn as finished and does not
+        repeat it."""
         finished = self._run is not None and self._run.stage == "after_epoch"
         return {"position": self.position + int(finished)}
 
@@ -115,7 +116,7 @@ class Workflow:
 
 
 def train_epoch(run: Run, loader: Iterable[Any]) -> None:
-    """One pass over the data, or the rest of it when ``run.step_in_epoch`` says that a part was done before.
+    """Train one pass over the data, or the rest of it if ``run.step_in_epoch`` says that a part is done.
 
     After a resume from a save of the epoch's last step that rest is empty, and only ``after_epoch`` is left to do.
     """
@@ -136,7 +137,7 @@ def train_epoch(run: Run, loader: Iterable[Any]) -> None:
 
 
 def train_step(run: Run, batch: Any) -> None:
-    """One batch through the update, with the hooks around it."""
+    """Pass one batch through the update, and call the hooks around it."""
     run.batch, run.stage = batch, "step"
     hooks = run.hooks
     hooks.before_step(run)
@@ -153,7 +154,7 @@ def train_step(run: Run, batch: Any) -> None:
 
 
 def batches(run: Run, loader: Iterable[Any]) -> Iterator[Any]:
-    """The batches of this epoch from the current position on, at most ``run.steps_per_epoch`` in all."""
+    """Yield the batches of this epoch from the current position on, at most ``run.steps_per_epoch`` in all."""
     set_epoch = getattr(loader, "set_epoch", None)
     if set_epoch is not None:
         set_epoch(run.epoch)
@@ -164,7 +165,7 @@ def batches(run: Run, loader: Iterable[Any]) -> Iterator[Any]:
 
 @torch.no_grad()
 def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, float]:
-    """One pass without learning: the model in eval mode, schedule-free optimizers too, and both back afterwards.
+    """Run one pass without training. Model and schedule-free optimizers switch to eval mode, and back afterwards.
 
     ``evaluation`` has ``begin()``, ``step(run, batch)`` and ``end() -> dict``.
     """
@@ -199,7 +200,7 @@ def evaluate(run: Run, loader: Iterable[Any], evaluation: Any) -> dict[str, floa
 
 
 def switched(run: Run) -> list[Any]:
-    """Optimizers that train and evaluate with different weights, as schedule-free ones do."""
+    """Return the optimizers that train and evaluate with different weights, as schedule-free ones do."""
     return [opt for opt in run.optimizers.values() if hasattr(opt, "eval") and hasattr(opt, "train")]
 
 

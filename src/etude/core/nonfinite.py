@@ -1,4 +1,4 @@
-"""Losses that are not finite: how they are noticed before they reach the parameters, and what happens then."""
+"""Keeps losses that are not finite away from the parameters: stop, skip the batch, or roll back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("etude.core")
 
 
 class Guard:
-    """Reads each loss before it is learnt from.
+    """Reads each loss before the backward pass.
 
     ``stop`` raises :class:`~etude.errors.Diverged` at the first one that is not finite, ``skip`` leaves out the batch,
     ``rollback`` goes back to the newest checkpoint and past the batch, both at most ``limit`` times in a row.
@@ -68,7 +68,7 @@ class Guard:
 
 
 class DeferredGuard(Guard):
-    """Leaves it to the device to look at the losses; Python reads what it found with the next log line or save."""
+    """Lets the device check the losses; Python reads the result at the next log line or save."""
 
     def __init__(self, optimizers: Sequence[Any], device: torch.device, *, policy: str, limit: int) -> None:
         super().__init__(device, policy=policy, limit=limit)

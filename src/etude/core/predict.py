@@ -1,4 +1,4 @@
-"""Collects what a model answers to every sample of some data, in order."""
+"""Collects a model's outputs for every sample of some data, in order."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def inputs_of(forward: Forward, batch: Any) -> Any:
 
 
 def joined(answers: Sequence[Any]) -> Any:
-    """The answers to batches as one; entries that are no tensor per sample are dropped."""
+    """Concatenate the outputs of batches; drop entries that are not a tensor per sample."""
     first = answers[0]
     if isinstance(first, Tensor):
         return torch.cat([answer if answer.ndim else answer[None] for answer in answers])
@@ -76,7 +76,7 @@ def joined(answers: Sequence[Any]) -> Any:
 
 
 def _answer(forward: Forward, batch: Any) -> Any:
-    """A model with a loss of its own may need the target too; it is called without first."""
+    """Call the model without the target first; one that computes its own loss may need the target, too."""
     inputs = inputs_of(forward, batch)
     if forward.losses:
         return forward.call(inputs)

@@ -1,4 +1,4 @@
-"""What a training run consists of, while it runs."""
+"""Holds the state of a training run while it runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Part(Protocol):
 
 @dataclass(repr=False)
 class Run:
-    """State and ``stop()``; the verbs live in ``core.loop``.
+    """Holds the state of a run, and ``stop()``. Everything else that happens to it is in ``core.loop``.
 
     ``step`` and ``epoch`` move on after the hooks of ``after_step`` and ``after_epoch``, so that these see the number
     they belong to; ``done`` and ``epochs_done`` count the current one there. ``step_in_epoch`` is the position within
@@ -139,7 +139,7 @@ class Run:
         return table(rows, title=self.plan.name if self.plan is not None else "run")
 
     def parts(self) -> dict[str, Part]:
-        """Everything whose state a checkpoint has to hold for an exact resume, in the order it is loaded."""
+        """Return everything whose state a checkpoint has to hold for an exact resume, in the order it is loaded."""
         named: dict[str, Any] = {"model": self.model}
         named |= {f"optimizer.{name}" if name else "optimizer": value for name, value in self.optimizers.items()}
         named["update"] = self.update
@@ -158,7 +158,7 @@ def is_part(value: Any) -> bool:
 
 
 class Counters:
-    """The run's numbers as a part. Saved at a point, they say where a resumed run has to go on after that point."""
+    """Saves the counters of a run. Saved at a point, they tell a resumed run where to continue after that point."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -186,7 +186,7 @@ class Counters:
 
 
 def named_hooks(hooks: Iterable[Hook]) -> list[tuple[str, Hook]]:
-    """Hooks with names that are unique within the run: ``Ema``, ``Ema#2``."""
+    """Return the hooks with names that are unique within the run: ``Ema``, ``Ema#2``."""
     seen: dict[str, int] = {}
     named = []
     for hook in hooks:

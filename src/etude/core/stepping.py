@@ -1,4 +1,4 @@
-"""Optimizers that need more than a call of ``step()``: gradients of fp16 are scaled, LBFGS asks for the loss again."""
+"""Steps optimizers that need more than ``step()``: scaled gradients of fp16, and the closure of LBFGS."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCALE_PERIOD, _LEAST_SCALE = 50, 1e-6
 
 
 class Stepping:
-    """How optimizers step that need more than a call of ``step()``: the methods, in the order they are called."""
+    """Defines the methods of such a step, in the order they are called."""
 
     def scale(self, loss: Tensor) -> Tensor:
         return loss
@@ -58,7 +58,8 @@ class Scaled(Stepping):
         self.scaler.step(optimizer)
 
     def finish(self, run: Run) -> None:
-        """Every so often, for it reads the device: a scale that keeps falling means that every step is skipped."""
+        """Update the scale. Now and then, because that reads the device, raise if it has fallen so low that every step
+        is skipped."""
         self.scaler.update()
         self._updates += 1
         if self._updates % _SCALE_PERIOD == 0 and (scale := self.scaler.get_scale()) < _LEAST_SCALE:
@@ -75,7 +76,7 @@ class Scaled(Stepping):
 
 
 class Searching(Stepping):
-    """Gives optimizers that search the loss of the batch at other parameters, with gradients."""
+    """Gives optimizers that search (LBFGS) the loss of the batch at other parameters, with gradients."""
 
     def __init__(self, forward: Forward, autocast: Callable[[], AbstractContextManager[Any]]) -> None:
         self._forward, self._autocast = forward, autocast

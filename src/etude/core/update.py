@@ -1,4 +1,4 @@
-"""How a batch becomes new parameters: forward, backward, clip, ``optimizer.step()``, ``zero_grad()``.
+"""Turns a batch into new parameters: forward, backward, clip, ``optimizer.step()``, ``zero_grad()``.
 
 This is the seam where training systems differ. The native update is one small object; a dialect or a user brings
 another (a GAN's, say) under a name in the ``UPDATES`` table.
@@ -25,13 +25,13 @@ from etude.errors import ConfigError, UserCodeError, suggest
 
 
 class Update(Protocol):
-    """Takes the run and a batch, learns from it, and returns what the hooks may look at as ``run.outputs``."""
+    """Takes the run and a batch, updates the parameters, and returns ``run.outputs`` for the hooks."""
 
     def __call__(self, run: Run, batch: Any) -> Any: ...
 
 
 class Step:
-    """The native update: forward, backward and, every ``accumulate`` steps, new parameters.
+    """Runs forward, backward and, every ``accumulate`` steps, ``optimizer.step()``.
 
     The last group of a run may be smaller than ``accumulate``; its gradients are averaged over what it has. A loss
     that is not finite never reaches the parameters: ``stop`` raises :class:`~etude.errors.Diverged`, ``skip`` drops
@@ -93,7 +93,7 @@ class Step:
         return run.outputs  # type: ignore[no-any-return]
 
     def learn(self, run: Run, loss: Tensor | Losses) -> None:
-        """Backward and, when a group of ``accumulate`` steps is complete, clip and step: for an update of your own.
+        """Run backward and, if a group of ``accumulate`` steps is complete, clip and step. For your own update.
 
         Call it once per step, with the loss that was computed inside ``with step.autocast():``.
         """
@@ -219,7 +219,7 @@ class Step:
         return Searching(self.forward, self.autocast) if any(map(needs_closure, self.optimizers)) else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Scaler, and the gradients of a group that is not complete."""
+        """Return the scaler's state, and the gradients of an incomplete group."""
         scaler = {} if self._stepping is None else self._stepping.state_dict()
         state: dict[str, Any] = {"pending": self.pending, "bad": self._guard.bad, "scaler": scaler}
         if self.pending:

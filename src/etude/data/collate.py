@@ -1,4 +1,4 @@
-"""From samples to a batch, where torch's own way of stacking does not fit."""
+"""Collates samples into a batch where torch's default does not fit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _column(values: Sequence[Any]) -> Any:
 
 
 class Pad:
-    """Stacks sequences of different lengths, filled up with ``value`` at the end; everything else as torch does."""
+    """Stacks sequences of different lengths, padded with ``value`` at the end; everything else as torch does."""
 
     def __init__(self, value: float = 0.0) -> None:
         self.value = value
@@ -92,7 +92,7 @@ class CutMix:
 
 
 def _span(size: int, share: float) -> tuple[int, int]:
-    """A random interval of a share of ``size``, cut off at the borders."""
+    """Draw a random interval of a share of ``size``, clipped at the borders."""
     half, middle = int(size * share) // 2, int(torch.randint(size, ()))
     return max(0, middle - half), min(size, middle + half)
 

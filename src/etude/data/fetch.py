@@ -1,4 +1,4 @@
-"""From a task to a batch: fetching, seeding and collating, and what happens to a sample that raises.
+"""Turns a task into a batch: fetches, seeds and collates, and handles a sample that raises.
 
 A :class:`Fetcher` runs in the process of the run or in a worker; it gives the same batch in both.
 """
@@ -34,7 +34,7 @@ OVER = "over"
 
 @dataclass
 class Bad:
-    """A sample that could not be had."""
+    """A sample that could not be loaded."""
 
     index: Any
     reason: str
@@ -42,7 +42,7 @@ class Bad:
 
 @dataclass
 class Fetched:
-    """What became of a task. A failure crosses process borders as words, so that it arrives whole."""
+    """The outcome of a task. A failure crosses process borders as text, so that nothing of it is lost."""
 
     batch: Any = None
     bad: list[Bad] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Fetched:
 
 
 class _Refused(Exception):
-    """Not raised by user code: ends a batch with the message that the run will stop with."""
+    """Ends a batch with the message that the run stops with. User code never raises it."""
 
 
 def offers(dataset: Any, method: str) -> bool:
@@ -85,7 +85,7 @@ def _definers(dataset: Any, name: str) -> list[type]:
 
 
 class Fetcher:
-    """Makes batches of a dataset that is asked by index.
+    """Makes batches of a map-style dataset.
 
     The fastest way that the dataset offers is taken: ``fetch(indices: Tensor)`` gives a batch; ``__getitems__`` gives
     a batch, or a list of samples; ``__getitem__`` gives a sample. Samples are collated, batches are not.
@@ -153,7 +153,7 @@ class Fetcher:
         return fetched, moved
 
     def _settle(self) -> None:
-        """From now on, seed what was drawn from."""
+        """Seed only what the dataset draws from, from now on."""
         self._seeded = tuple(generator for generator in self._generators if generator in self._drawn)
         self._quiet = tuple(generator for generator in self._generators if generator not in self._drawn)
         self._seeders = tuple(generator.seed for generator in self._seeded)
@@ -263,7 +263,7 @@ class Fetcher:
 
 
 class StreamFetcher:
-    """Makes batches of a dataset that can only be iterated.
+    """Makes batches of an iterable dataset.
 
     Each batch is drawn under a seed of (seed, epoch, position of its first sample). A dataset with ``state_dict`` says
     after every batch where it stands, so that it can go on there; another one is read again from the beginning of the
@@ -373,7 +373,7 @@ def collated(collate: Collate, samples: list[Any], where: Callable[[], tuple[Seq
 
 
 def _form(sample: Any) -> str:
-    """Type and shape, for people.
+    """Return type and shape, for messages.
 
     >>> _form((torch.zeros(2, 3), 1)), _form({"ids": torch.zeros(4)}), _form(None)
     ('(2×3, int)', '{ids: 4}', 'None')
@@ -393,14 +393,14 @@ def _plain(indices: Any) -> list[Any]:
 
 
 def _number(index: Any) -> int:
-    """A number for an index of any kind; strings and tuples must not depend on Python's hash seed."""
+    """Return a number for an index of any kind; strings and tuples must not depend on Python's hash seed."""
     if type(index) is Again:
         return mix(int(index), index.count)
     return index if isinstance(index, int) else mix(*repr(index).encode())
 
 
 def _signed(number: int) -> int:
-    """The same 64 bits as a signed number."""
+    """Return the same 64 bits as a signed number."""
     return number - (1 << 64) if number >> 63 else number
 
 
@@ -409,7 +409,7 @@ def _said(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """As Python shows it, without the way here."""
+    """Format a traceback as Python does, without Étude's own frames."""
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list([f for f in shown.stack if not f.filename.startswith(_HERE)])
     return "".join(shown.format())

@@ -1,4 +1,4 @@
-"""What data are known by, so that a resumed run does not go on with other ones unnoticed."""
+"""Computes fingerprints of data, so that a resume notices when the data has changed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fingerprint_of(dataset: Any) -> str:
 
 
 def checksum_of_tensors(tensors: Iterable[Tensor]) -> str:
-    """A short word that other numbers, shapes or types would change."""
+    """Return a short checksum of numbers, shapes and types."""
     total = 0
     for tensor in tensors:
         total = crc32(f"{tensor.dtype} {tuple(tensor.shape)}".encode(), total)
@@ -54,7 +54,7 @@ def checksum_of_tensors(tensors: Iterable[Tensor]) -> str:
 
 
 def checksum_of_texts(texts: Iterable[str]) -> str:
-    """The same for names."""
+    """Return a short checksum of names."""
     total = 0
     for text in texts:
         total = crc32(text.encode("utf-8", "surrogatepass") + b"\0", total)
@@ -62,7 +62,7 @@ def checksum_of_texts(texts: Iterable[str]) -> str:
 
 
 def checksum_of_files(paths: Sequence[str | os.PathLike[str]], *, root: str | os.PathLike[str]) -> str:
-    """A short word that other names below ``root``, other sizes and other content would change.
+    """Return a short checksum of names below ``root``, sizes and content.
 
     Few files are read as a whole; of many, the sizes of some and the beginnings of fewer, evenly spaced, are looked at.
     When a file was written does not count: a copy of the data is the same data.
@@ -78,7 +78,7 @@ def checksum_of_files(paths: Sequence[str | os.PathLike[str]], *, root: str | os
 
 
 def _listed_files(dataset: Any) -> list[str]:
-    """The paths in a list of (path, …), where a dataset has one."""
+    """Return the paths in a list of (path, …), if the dataset has one."""
     samples = getattr(dataset, "samples", None)
     if not isinstance(samples, list) or not samples:
         return []

@@ -1,4 +1,4 @@
-"""A dataset as batches: in an order, with draws and from a position that (seed, epoch, batch) determine."""
+"""Loads a dataset in batches. Order, random numbers and position follow from (seed, epoch, batch)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_stream(dataset: Any) -> bool:
 
 
 class Loader:
-    """Iterating it goes through one epoch.
+    """Loads batches; one iteration is one epoch.
 
     The order is a permutation drawn from (seed, epoch), and what a sample draws depends on (seed, epoch, index). So the
     batches are the same with any number of ``workers``, the generators of the run are left alone, and
@@ -128,7 +128,7 @@ class Loader:
         return source
 
     def _require_known_order(self, sampler: Any) -> None:
-        """Every rank draws the whole order and takes its share, so the order must follow from seed and epoch."""
+        """Require an order that follows from seed and epoch: every rank draws all of it and takes its share."""
         self._require(
             sampler is None or hasattr(sampler, "__len__"),
             f"the sampler {type(sampler).__name__} has no length, so its order cannot be the same in all processes",
@@ -141,7 +141,7 @@ class Loader:
     # -- iterating -----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Batches of an epoch; a TypeError for a stream."""
+        """Return the batches of an epoch; raise TypeError for a stream."""
         return len(self._source) if self.limit is None else min(self.limit, len(self._source))
 
     def __iter__(self) -> Iterator[Any]:
@@ -159,7 +159,7 @@ class Loader:
         self._batch, self._stream_state = 0, None
 
     def _require_a_batch(self) -> None:
-        """A stream that gives nothing would let a run end at once, as if it were done."""
+        """Refuse a stream that yields nothing: the run would end at once, as if it were done."""
         if self._batch == 0:
             raise DataError(f"the dataset {type(self.dataset).__name__} gave no batch in epoch {self.epoch + 1}")
 
@@ -203,7 +203,7 @@ class Loader:
     # -- position ------------------------------------------------------------------------------------------------
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch. A position inside it, set by :meth:`load_state_dict`, is kept."""
+        """Make this epoch the next one. A position inside it, set by :meth:`load_state_dict`, is kept."""
         if epoch != self.epoch:
             self.epoch, self._batch, self._start, self._stream_state = epoch, 0, 0, None
 
@@ -212,12 +212,12 @@ class Loader:
         self._batch, self._start, self._stream_state = 0, 0, None
 
     def sample_ids(self) -> list[Any]:
-        """The samples of the batch that was handed out last, for a message about it; none for a stream."""
+        """Return the samples of the last batch, for messages; an empty list for a stream."""
         task = next(self._source.tasks(self.epoch, max(0, self._batch - 1)), None)
         return [] if self.stream or task is None else list(getattr(task.indices, "tolist", lambda: task.indices)())
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch and how many batches of it were handed out, and what the dataset says to be known by."""
+        """Return the epoch, the number of batches that it has yielded, and the dataset's fingerprint."""
         state: dict[str, Any] = {"epoch": self.epoch, "batch": self._batch, "seed": self.seed}
         if self.stream:
             state["stream"] = self._stream_state

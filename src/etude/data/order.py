@@ -1,4 +1,5 @@
-"""Which samples make up which batch: a function of (seed, epoch), so that an epoch can start in its middle."""
+"""Decides which samples make up which batch, as a function of (seed, epoch), so that an epoch can start in its
+middle."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _ORDER, _SAMPLER = -1, -2
 
 @dataclass(frozen=True)
 class Task:
-    """One batch to make. ``indices`` is a tensor, or a list where a sampler of the user yields other things."""
+    """One batch to make. ``indices`` is a tensor, or a list if a user-defined sampler yields other things."""
 
     epoch: int
     batch: int
@@ -36,7 +37,7 @@ class Task:
 
 
 class Source(Protocol):
-    """Gives the tasks of an epoch, from batch ``start`` on."""
+    """Yields the tasks of an epoch, from batch ``start`` on."""
 
     def tasks(self, epoch: int, start: int, state: Any = None) -> Iterator[Task]: ...
 
@@ -89,7 +90,7 @@ class Shared:
 
 
 def share_of(batch: Any, shard: tuple[int, int]) -> tuple[Any, float]:
-    """The part of a batch that is this rank's, and how much it weighs against the mean share.
+    """Return this rank's part of a batch, and its weight relative to the mean share.
 
     >>> [share_of([7, 8, 9], (rank, 2)) for rank in range(2)]
     [([7], 0.6666666666666666), ([8, 9], 1.3333333333333333)]
@@ -101,7 +102,7 @@ def share_of(batch: Any, shard: tuple[int, int]) -> tuple[Any, float]:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Batches in the order of a sampler of the user; what it draws depends on (seed, epoch) too."""
+    """Batches in the order of a user-defined sampler; what it draws depends on (seed, epoch), too."""
 
     sampler: Any
     batch_size: int
@@ -124,7 +125,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class SampledBatches:
-    """Whole batches of indices, as a batch sampler of the user gives them."""
+    """Whole batches of indices, as a user-defined batch sampler yields them."""
 
     sampler: Any
     seed: int = 0
@@ -140,13 +141,13 @@ class SampledBatches:
 
 @dataclass(frozen=True)
 class Endless:
-    """Tasks for a stream, which says itself when it is at its end."""
+    """Tasks for a stream, which ends by itself."""
 
     def __len__(self) -> int:
         raise TypeError("a stream of data has no length")
 
     def tasks(self, epoch: int, start: int, state: Any = None) -> Iterator[Task]:
-        """The first task says where to begin: at ``state``, or after ``start`` batches where there is none."""
+        """Yield tasks. The first one says where to begin: at ``state``, or after ``start`` batches without a state."""
         yield Task(epoch, start, state=("begin", start, state))
         for number in count(start + 1):
             yield Task(epoch, number)
@@ -170,7 +171,7 @@ def drawn(sampler: Any, seed: int, epoch: int) -> Iterable[Any]:
 
 
 class Sliced:
-    """Iterates ``loader`` and cuts each batch along its first dimension. ``weight`` is what the last part counts.
+    """Iterates ``loader`` and slices each batch along its first dimension. ``weight`` is that of the last slice.
 
     >>> [part.tolist() for part in Sliced([torch.arange(4), torch.arange(3)], (1, 2))]
     [[2, 3], [1, 2]]
@@ -194,7 +195,7 @@ class Sliced:
 
 
 def _size(batch: Any) -> int:
-    """Samples of a batch: the length of its first tensor."""
+    """Return the number of samples in a batch: the length of its first tensor."""
     for tensor in _tensors(batch):
         if tensor.ndim:
             return len(tensor)

@@ -1,4 +1,4 @@
-"""Passes over training data that can begin in the middle.
+"""Starts a pass over training data in its middle.
 
 Without data workers samples draw from the generators of the run, whose states are saved. With workers every batch says
 whose it is and brings back where that worker's generators stand, see ``worker_states.py``.
@@ -22,7 +22,7 @@ _END = object()
 
 
 class Workers:
-    """The ``count`` data workers of a run: where the generators of each stand after the last batch that was taken.
+    """Tracks the ``count`` data workers of a run: the generator states of each after its last batch that was taken.
 
     Workers that ``persist`` resume from pass to pass, others start again with each.
     """
@@ -86,7 +86,7 @@ class Workers:
 
 
 class Numbered(BatchSampler):
-    """A loader's batch sampler in whose place it stands; :meth:`begin` says where its next pass begins.
+    """Replaces a loader's batch sampler; :meth:`begin` sets where its next pass begins.
 
     It is set once and stays, because persistent workers keep the sampler that they were started with.
     """
@@ -108,7 +108,7 @@ class Numbered(BatchSampler):
         self._asked = workers
 
     def begin(self, workers: Workers | None, skip: int, restart: Restart | None) -> None:
-        """Passes that begin now leave ``skip`` batches out and give their batches to ``workers``, if there are some."""
+        """Let passes that begin now skip ``skip`` batches and hand their batches to ``workers``, if there are any."""
         self._workers, self._skip, self._restart = workers, skip, restart
 
     def __iter__(self) -> Iterator[Any]:
@@ -123,7 +123,7 @@ class Numbered(BatchSampler):
         return drawn
 
     def _batches(self, workers: Workers | None, skip: int, restart: Restart | None) -> Iterator[Any]:
-        """Nothing is drawn before the first batch is asked for: torch's loader begins a pass twice and uses one."""
+        """Draw nothing before the first batch is requested: torch's loader begins a pass twice and uses one."""
         if workers is None and self._lend is not None:
             self._lend()
         for number, batch in enumerate(_behind(self._inner, skip, restart), start=skip):
@@ -147,7 +147,8 @@ class Numbered(BatchSampler):
 def begin(
     loader: Any, *, workers: Workers | None = None, skip: int = 0, restart: Restart | None = None
 ) -> Iterator[Any]:
-    """A pass over ``loader`` behind its first ``skip`` batches. Where these are lists of indices, only those are drawn.
+    """Yield a pass over ``loader`` after its first ``skip`` batches. If batches are lists of indices, only these are
+    drawn.
 
     ``restart`` is called when the data ends among the batches to skip. With ``workers`` samples draw from theirs, and
     the generators of this process are left alone.
@@ -177,7 +178,8 @@ def _begun(loader: Any, workers: Workers | None, skip: int, restart: Restart | N
 
 
 class Taken:
-    """The batches of a pass; where their workers stand is kept aside. All else is asked of torch's iterator."""
+    """Yields the batches of a pass and keeps the states of their workers. All other attributes are those of torch's
+    iterator."""
 
     def __init__(self, batches: Iterator[Any], workers: Workers) -> None:
         self._batches, self._workers = batches, workers
@@ -196,7 +198,7 @@ class Taken:
 
 
 def _in_this_process(batches: Iterator[Any], workers: Workers, skip: int, init: Init) -> Iterator[Any]:
-    """Batches as the workers of a resumed run would make them; the generators of the process are left alone."""
+    """Yield batches as the workers of a resumed run would make them, and leave the generators of this process alone."""
     desk = Desk(init, base_seed=0)
     for number in count(skip):
         with kept_generators():

@@ -1,4 +1,4 @@
-"""Orders other than a permutation. What a sampler draws depends on the seed and the epoch, as the loader sees to it."""
+"""Samplers: orders other than a permutation. What they draw depends on the seed and the epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Balanced:
 
 
 class Weighted:
-    """Draws ``size`` samples with replacement, each with the chance that its weight says.
+    """Draws ``size`` samples with replacement, each with a probability proportional to its weight.
 
     ``weights`` are a number per sample, or a number per class.
     """

@@ -1,4 +1,4 @@
-"""Random numbers that depend on who asks, not on who asked before.
+"""Seeds the random generators of samples, workers and ranks.
 
 What a sample draws is a function of (seed, epoch, index). So the number of workers does not matter, and a run that
 was interrupted goes on with the numbers it would have drawn.
@@ -24,7 +24,7 @@ _RANK = -4
 
 
 def mix(*numbers: int) -> int:
-    """A 64-bit number that every one of ``numbers`` has a say in (the finaliser of SplitMix64, chained)."""
+    """Mix ``numbers`` into one 64-bit number (the finaliser of SplitMix64, chained)."""
     value = _GOLDEN
     for number in numbers:
         value = (value + (number & _MASK) + _GOLDEN) & _MASK
@@ -35,7 +35,7 @@ def mix(*numbers: int) -> int:
 
 
 def mix_each(numbers: Sequence[int], last: Sequence[int]) -> list[int]:
-    """``mix(*numbers, n)`` for every ``n`` of ``last``, all of them at once.
+    """Return ``mix(*numbers, n)`` for every ``n`` of ``last``, computed together.
 
     >>> mix_each((1, 2), [3, -4]) == [mix(1, 2, 3), mix(1, 2, -4)]
     True
@@ -71,13 +71,13 @@ def seed_process(number: int) -> None:
 
 
 def seed_rank(seed: int, world: Any, step: int = 0) -> None:
-    """A stream of random numbers for a rank of its own; rank 0 has the one that a process alone has."""
+    """Give a rank its own stream of random numbers; rank 0 gets that of a single process."""
     if not world.is_main:
         seed_process(mix(seed, world.rank, step, _RANK))
 
 
 class Generator:
-    """One generator of the process: to be kept while other code seeds it and draws, and then given back.
+    """One generator of the process. Its state is kept while other code seeds it and draws, and restored afterwards.
 
     Reading a state through Python takes longer than reading many a sample. So :meth:`look` reads something cheap that
     every draw changes, and the state is taken again only if that is not what it was.
@@ -88,7 +88,7 @@ class Generator:
     _state: Any = None
 
     def look(self) -> Any:
-        """Something to compare by ``==``: different after a number was drawn."""
+        """Return a value that differs, by ``==``, after a number was drawn."""
         raise NotImplementedError
 
     def _get(self) -> Any:
@@ -128,7 +128,8 @@ class PythonGenerator(Generator):
 
 
 class NumpyGenerator(Generator):
-    """The old global generator. It makes normal numbers in pairs, and handing out the second one moves nothing.
+    """numpy's global generator. It makes normal numbers in pairs, and returning the second one does not change its
+    state.
 
     So such a number is set aside meanwhile, and as long as there is one the state is taken anew each time.
     """
@@ -191,7 +192,7 @@ class TorchGenerator(Generator):
 
 
 def generators() -> tuple[Generator, ...]:
-    """The generators that samples draw from."""
+    """Return the generators that samples draw from."""
     return PythonGenerator(), NumpyGenerator(), TorchGenerator()
 
 

@@ -1,4 +1,4 @@
-"""Objects from one process to another: tensors and arrays through memory that both see, all else in a message.
+"""Passes objects between processes: tensors and arrays through shared memory, all else in a message.
 
 Memory is handed over without a copy and used again as soon as nothing of a message is alive in the process that
 received it. So it is not asked for, filled with zeros and mapped anew for every batch.
@@ -26,7 +26,7 @@ _ALIGNED = 64
 
 
 class Area:
-    """A file without a name, in memory. It is made by the process that receives, and given to the one that sends."""
+    """An anonymous file in memory. The receiving process makes it, and the sending one gets it."""
 
     def __init__(self, handle: int | None = None) -> None:
         self.handle = _nameless() if handle is None else handle
@@ -42,7 +42,7 @@ class Area:
 
 
 class Sender:
-    """Puts objects into an area. ``free`` tells which places the receiver needs no more."""
+    """Puts objects into an area. ``free`` lists the places that the receiver no longer needs."""
 
     def __init__(self, area: Area) -> None:
         self._area, self._end = area, 0
@@ -69,7 +69,7 @@ class Sender:
         return pickle.dumps((place, ends, file.getvalue()))
 
     def _place(self, size: int) -> tuple[int, int]:
-        """A free place of that size. Sizes are rounded up, so that batches of much the same size share places."""
+        """Find free memory of that size. Sizes are rounded up, so that batches of similar size reuse it."""
         grain = max(mmap.ALLOCATIONGRANULARITY, 1 << max(0, size.bit_length() - 3))
         size = -(-size // grain) * grain
         if self._free.get(size):
@@ -82,7 +82,7 @@ class Sender:
 
 
 class Receiver:
-    """Makes objects of messages; :meth:`freed` says which places have been let go since it was last asked."""
+    """Reads objects from messages; :meth:`freed` returns the places that were freed since the last call."""
 
     def __init__(self, area: Area) -> None:
         self._area = area

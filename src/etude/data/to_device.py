@@ -1,4 +1,4 @@
-"""Batches to the device, one ahead, so that copying and computing overlap on an accelerator."""
+"""Moves batches to the device one step ahead, so that copying and computing overlap on an accelerator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 
 def move(batch: Any, device: torch.device | str) -> Any:
-    """``batch`` with every tensor in it on ``device``: through tuples, lists, mappings and anything with ``.to``."""
+    """Return ``batch`` with every tensor in it on ``device``: inside tuples, lists, mappings and anything with
+    ``.to``."""
     if isinstance(batch, Tensor):
         return _copy(batch, torch.device(device))
     if isinstance(batch, Mapping):
@@ -25,7 +26,7 @@ def move(batch: Any, device: torch.device | str) -> Any:
 
 
 def ahead(items: Iterator[T], prepare: Callable[[T], T]) -> Iterator[T]:
-    """``prepare(item)`` of each item, always one before it is asked for."""
+    """Yield ``prepare(item)`` of each item, prepared one item ahead."""
     waiting: list[T] = []
     for item in items:
         waiting.append(prepare(item))

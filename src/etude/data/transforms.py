@@ -95,7 +95,7 @@ class RandAugment:
 
 
 def _affine(image: Tensor, matrix: list[list[float]]) -> Tensor:
-    """The image as seen through a 2 by 3 matrix; what comes in from outside is zero."""
+    """Transform an image by a 2 by 3 matrix; pixels from outside are zero."""
     grid = functional.affine_grid(torch.tensor([matrix]), [1, *image.shape], align_corners=False)
     return functional.grid_sample(image[None], grid, align_corners=False)[0]
 

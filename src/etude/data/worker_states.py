@@ -1,4 +1,4 @@
-"""Random numbers of data workers that can be saved and resumed.
+"""Saves and restores the random generators of data workers.
 
 A worker of the original is seeded once, when it starts, and draws from there on: the first sample of a worker decides
 what its second one draws. Here a batch carries the states of the generators back to the run, so that a checkpoint holds
@@ -54,7 +54,7 @@ def from_tensors(saved: list[Any]) -> State:
 
 @dataclass(frozen=True)
 class Turn:
-    """Whose batch it is; ``state`` is set where that worker resumes from, ``fresh`` where it starts again."""
+    """Names the worker of a batch; ``state`` is set if that worker resumes, ``fresh`` if it starts again."""
 
     worker: int
     state: State | None = None
@@ -78,7 +78,7 @@ def _drawn(indices: list[Any], turn: Turn) -> Drawn:
 
 @dataclass
 class Made:
-    """A batch, and where the worker that made it stands now."""
+    """A batch, and the generator states of its worker after it."""
 
     batch: Any
     worker: int
@@ -89,7 +89,7 @@ class Made:
 
 
 class Desk:
-    """The workers whose batches this process makes; their generators take turns."""
+    """The workers whose batches this process makes; it switches between their generators."""
 
     def __init__(self, init: Init, base_seed: int, current: int | None = None) -> None:
         self._init, self._base_seed, self._current = init, base_seed, current

@@ -1,4 +1,4 @@
-"""Processes that make batches ahead of the run.
+"""Data workers: processes that make batches ahead of the run.
 
 Task ``n`` goes to worker ``n % workers`` and is taken from it in that order, so what arrives does not depend on who is
 fast. Every wait watches the worker itself: one that dies is noticed at once, one that hangs after ``deadline`` seconds.
@@ -36,7 +36,7 @@ _ROOM = 1 << 15
 
 
 class Worker:
-    """One process and the two ends of its pipe. ``pending`` are the tasks it was given and has not answered."""
+    """One process and the two ends of its pipe. ``pending`` are the tasks that it has not answered yet."""
 
     def __init__(self, number: int, make: Make, context: Any) -> None:
         self.number, self.make, self.context = number, make, context
@@ -84,7 +84,8 @@ class Worker:
         self._writing.start()
 
     def take(self, deadline: float) -> Fetched | None:
-        """The answer to the oldest task; None if the process died. Raises TimeoutError after ``deadline`` seconds."""
+        """Return the answer to the oldest task; None if the process died. Raise TimeoutError after ``deadline``
+        seconds."""
         ready = [key.fileobj for key, _ in self._selector.select(deadline)]
         if not ready:
             raise TimeoutError
@@ -98,7 +99,7 @@ class Worker:
         return answer
 
     def restart(self) -> None:
-        """A new process in the place of a dead one, with the same work; seeds per sample make it the same result."""
+        """Replace a dead process with a new one that gets the same tasks; seeds per sample give the same result."""
         self._close()
         self.start()
         for task in self.pending:
@@ -127,7 +128,7 @@ class Worker:
 
 
 class Pool:
-    """``workers`` processes that stay between epochs. ``ahead`` tasks are given to each before they are needed."""
+    """``workers`` processes that stay between epochs. Each gets ``ahead`` tasks before they are needed."""
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class Pool:
         self.workers = [Worker(number, make, context) for number in range(workers)]
 
     def run(self, tasks: Iterator[Task]) -> Iterator[Fetched]:
-        """The answers to ``tasks``, in order."""
+        """Yield the answers to ``tasks``, in order."""
         self._forget()
         for turn in range(self.ahead * len(self.workers)):
             self._give(turn, tasks)

@@ -1,4 +1,4 @@
-"""How often to save, and what is left of the time, when a job is interrupted now and then. Knows no torch.
+"""Computes how often to save, and the goodput, for a job that fails at random. Imports no torch.
 
 A job of many machines fails at random, on average every ``mtbf`` seconds. A save costs ``save`` seconds of training, a
 failure costs ``restart`` seconds and what was done since the last save. Young (1974) and Daly (2006) say which interval
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outlook:
-    """Save every ``interval`` seconds of training; the share ``goodput`` of the time is training that counts."""
+    """Save every ``interval`` seconds of training; the share ``goodput`` of the time is useful training."""
 
     interval: float
     goodput: float
 
 
 def interval(save: float, mtbf: float) -> float:
-    """The best time between two saves, by Daly's series; Young's square root is its first term.
+    """Return the best time between two saves, by Daly's series; Young's square root is its first term.
 
     >>> round(interval(60.0, 4 * 3600.0))
     1275
@@ -32,7 +32,7 @@ def interval(save: float, mtbf: float) -> float:
 
 
 def goodput(every: float, *, save: float, restart: float, mtbf: float) -> float:
-    """The share of the time that is training which counts, for failures that come at random at a constant rate.
+    """Return the share of the time that is useful training, if failures come at random at a constant rate.
 
     >>> round(goodput(1275.0, save=60.0, restart=300.0, mtbf=4 * 3600.0), 3)
     0.893
@@ -44,6 +44,6 @@ def goodput(every: float, *, save: float, restart: float, mtbf: float) -> float:
 
 
 def outlook(*, save: float, restart: float, mtbf: float) -> Outlook:
-    """The best interval and what it leaves."""
+    """Return the best interval and the goodput that it leaves."""
     every = interval(save, mtbf)
     return Outlook(every, goodput(every, save=save, restart=restart, mtbf=mtbf))

@@ -1,4 +1,4 @@
-"""The group of processes: joining it, leaving it, and what all of them say to each other beside gradients.
+"""Joins and leaves the process group, and exchanges control messages beside gradients.
 
 Control messages have a group of their own (gloo, on the CPU), so that they need no accelerator and never stand in the
 way of gradients. All of these are called by every rank, in the same order; a process alone has nobody to ask.
@@ -52,7 +52,8 @@ def _waiting(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) -> None:
-    """Meet the other ranks. Each attempt of a launcher has its own keys: addresses of the dead are never read."""
+    """Join the process group. Each attempt of a launcher has its own keys, so that addresses of dead ranks are never
+    read."""
     global _control
     if distributed.is_available() and distributed.is_initialized():
         _control = _control or distributed.new_group(backend="gloo", timeout=timeout)
@@ -71,7 +72,8 @@ def join(world: World, *, backend: str = "gloo", timeout: timedelta = PATIENCE) 
 
 
 def _meeting_place(world: World, timeout: timedelta) -> Any:
-    """The store that the launcher's agent hosts, or that of rank 0. A port that is still being freed is tried again."""
+    """Return the store that the launcher's agent hosts, or that of rank 0. A port that is still in use is tried
+    again."""
     hosts = world.is_main and not world.hosted
     for attempt in range(_TRIES):
         try:
@@ -149,7 +151,7 @@ def sums(values: list[float]) -> list[float]:
 
 
 def sum_tensors(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The same for tensors, on the CPU; in the order of ranks, so that the bits do not depend on who came first."""
+    """Sum tensors over ranks, on the CPU and in rank order, so that the bits do not depend on who comes first."""
     if _control is None:
         return tensors
     gathered = gather([tensor.detach().cpu() for tensor in tensors])
@@ -157,7 +159,7 @@ def sum_tensors(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 class Told(EtudeError):
-    """An error of another rank that every rank ends with; that one alone reports it."""
+    """An error of another rank that every rank ends with; only that rank reports it."""
 
     is_told = True
 
@@ -203,7 +205,7 @@ def ask(question: Any) -> list[Any]:
 
 
 def together(call: Callable[[], T], what: str) -> T:
-    """``call`` on every rank; when it raises on any, all of them end, with the error of the first that did."""
+    """Run ``call`` on every rank; if it raises on any, all ranks raise the error of the first that failed."""
     if _control is None:
         return call()
     result: Any = None
@@ -245,7 +247,7 @@ _LOST = (
 
 
 def lost_peer(error: BaseException, *, step: int) -> PeerError | None:
-    """The error to report when ``error`` is how the loss of another rank shows here; else None."""
+    """Return the error to report if ``error`` means that another rank was lost; else None."""
     if isinstance(error, PeerError):
         return error
     seen: BaseException | None = error

@@ -1,4 +1,4 @@
-"""A thread in every rank that reports to the launcher: what the rank does, and for how long nothing has moved.
+"""Reports from every rank to the launcher, in a thread: what the rank does, and how long it has made no progress.
 
 A step of training does nothing for it. Only when nothing moves does it look at the stack of the main thread, which says
 whether the rank loads data, is in a hook, computes, or only waits for the others. So the launcher does not blame a rank
@@ -53,7 +53,8 @@ class Place(NamedTuple):
 
 
 class Heartbeat:
-    """``mark`` changes with every batch; ``steps`` is how many are done; ``hook`` names the hook that is at work."""
+    """Sends heartbeats. ``mark`` changes with every batch; ``steps`` counts finished ones; ``hook`` names the active
+    hook."""
 
     def __init__(
         self,

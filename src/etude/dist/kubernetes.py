@@ -1,4 +1,4 @@
-"""Makes the manifest of a Kubernetes Job that trains a config on several machines. Knows no torch.
+"""Makes the manifest of a Kubernetes Job that trains a config on several machines. Imports no torch.
 
 An indexed Job has one pod a machine, and a headless Service gives each of them a name, so that they meet at the first.
 A pod that ends with 75 has saved itself and is made again; one that ends with a mistake of yours fails the Job at once.
@@ -29,7 +29,8 @@ def manifests(
     gpus: int = 0,
     claim: str = "",
 ) -> list[dict[str, Any]]:
-    """The Service and the Job that run ``etude WORDS`` in ``image``; ``claim`` is the volume that holds ``folder``."""
+    """Return the Service and the Job that run ``etude WORDS`` in ``image``; ``claim`` is the volume that holds
+    ``folder``."""
     if not re.fullmatch(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?", name):
         raise UserError(f"--name {name}: a name of Kubernetes has small letters, digits and dashes, up to 52 of them")
     meeting = ["--nnodes", str(nodes), "--rdzv-endpoint", f"{name}-0.{name}:{_PORT}"] if nodes > 1 else []

@@ -1,4 +1,4 @@
-"""``etude train CONFIG --nproc 2``: torch's elastic agent starts the processes, and their outcome is reported once.
+"""``etude train CONFIG --nproc 2``: starts the processes with torch's elastic agent, and reports their outcome once.
 
 .. code-block:: text
 
@@ -41,7 +41,7 @@ _PASSED_ON = ("SIGTERM", "SIGINT", "SIGUSR1")
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """How many processes, where they meet, and how often a lost job is started again."""
+    """The number of processes, their rendezvous, and how often a lost job is restarted."""
 
     nproc: int
     nodes: int = 1
@@ -54,7 +54,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class End:
-    """What became of an attempt: its code, what to say about it, and whether another one may help."""
+    """The outcome of an attempt: its exit code, its message, and whether a restart may help."""
 
     code: int
     words: str = ""
@@ -171,7 +171,7 @@ class _Attempt:
     # -- signals ---------------------------------------------------------------------------------------------------
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        """To every rank, once for each time: ranks are no members of the terminal's group."""
+        """Forward a signal to every rank: ranks are not in the terminal's process group."""
         pids = [beat.pid for beat in reports.read_beats(self.place).values()]
         self._signalled = signal.Signals(number).name
         if not pids:
@@ -208,7 +208,7 @@ class _Attempt:
                 return
 
     def _leave_alone(self) -> None:
-        """The network is gone: torch's agent waits for minutes for an answer of the other machines."""
+        """Leave without the others if the network is gone: torch's agent would wait minutes for their answer."""
         words = f"the other machines do not answer at {self.options.endpoint}; resume when they do"
         print(f"etude: error: {self._hung}\netude: {words}", file=sys.stderr, flush=True)
         shutil.rmtree(self.place, ignore_errors=True)
@@ -217,7 +217,7 @@ class _Attempt:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _wait_for_notes(self) -> None:
-        """A rank that failed has left its note before it ended; another node's may take a moment."""
+        """Wait for the notes of failed ranks: each writes one before it ends, and another node's may take a moment."""
         if not reports.read_notes(self.place) and self.options.nodes > 1:
             time.sleep(1.0)
 
@@ -253,7 +253,7 @@ class _Attempt:
 
 
 class _Early(BaseException):
-    """A signal came before any rank had begun."""
+    """A signal that came before any rank started."""
 
     def __init__(self, code: int) -> None:
         self.code = code

@@ -1,4 +1,4 @@
-"""Metrics over the samples of all ranks: each sample counted once, and the same number as one process gets.
+"""Computes metrics over the samples of all ranks: each sample counts once, with the result of a single process.
 
 Three kinds. One that says of which attributes it is the sum (``sums = ("_right", "_count")``) has these added up at the
 end. One of torchmetrics' gathers its own states. Any other sees the outputs and targets of all ranks, in their order.
@@ -16,7 +16,7 @@ from etude.dist import group
 
 
 def parts(metrics: Mapping[str, Any], output: Any, target: Any, *, lent: bool) -> dict[str, list[tuple[Any, Any]]]:
-    """Metric → the pairs that it has to see of this batch; a batch that was only lent counts nowhere."""
+    """Return the (output, target) pairs of this batch that each metric has to see; padding batches do not count."""
     own: list[tuple[Any, Any]] = [] if lent else [(output, target)]
     everyone = own
     if group.is_joined() and not all(map(reduces_itself, metrics.values())):

@@ -1,4 +1,4 @@
-"""What the ranks of a run decide together: is the loss a number everywhere, does anybody want to stop, what time is it.
+"""Lets the ranks of a run decide together: is every loss finite, does any rank want to stop, how much time has passed.
 
 It is sent after the forward pass and read after the backward pass: under DDP on CPUs inside the message that carries
 the gradients, as those of a few more numbers, else in a small message beside them. Whoever looks at the answer sees the
@@ -51,7 +51,7 @@ class Peers:
         self.bad = False
 
     def clock(self) -> float:
-        """Seconds since the start, the same on every rank until the next exchange."""
+        """Return the seconds since the start, the same on every rank until the next exchange."""
         return self.now
 
     def sync(self, completes: bool) -> None:
@@ -94,7 +94,7 @@ class Peers:
         self.now = max(self.now, now)
 
     def meet(self, step: int) -> None:
-        """An exchange at once, unless this step has had its own."""
+        """Exchange at once, unless this step has had its exchange."""
         if self._asked_at != step:
             self._send(bad=False)
         self.settle()
@@ -115,12 +115,12 @@ class Peers:
         return True
 
     def copy_from_main(self, model: torch.nn.Module) -> None:
-        """Rank 0's parameters and buffers on every rank."""
+        """Broadcast rank 0's parameters and buffers to every rank."""
         for tensor in (*model.parameters(), *model.buffers()):
             distributed.broadcast(tensor.detach(), src=0)
 
     def align(self, model: torch.nn.Module) -> None:
-        """Rank 0's buffers (statistics of batch norms) on every rank, so that all of them evaluate one model."""
+        """Broadcast rank 0's buffers (batch-norm statistics), so that all ranks evaluate the same model."""
         for buffer in model.buffers():
             distributed.broadcast(buffer, src=0)
 
@@ -134,13 +134,13 @@ class Peers:
         return group.first(call)
 
     def exchange(self) -> None:
-        """An exchange at once, outside of steps."""
+        """Exchange at once, outside of steps."""
         self._send(bad=False)
         self.settle()
 
 
 def mean_over_ranks(values: list[dict[str, list[float]]], own: Callable[[str], bool]) -> dict[str, list[float]]:
-    """Element by element, the mean over the ranks that have a name; those that ``own`` names are rank 0's alone.
+    """Return the mean over ranks, element by element, of each name; for names that ``own`` selects, rank 0's value.
 
     >>> mean_over_ranks([{"loss": [1.0], "time": [5.0]}, {"loss": [2.0], "time": [7.0]}], lambda name: name == "time")
     {'loss': [1.5], 'time': [5.0]}

@@ -1,4 +1,4 @@
-"""What the processes of one machine leave for their launcher: how each of them goes, and how it ended.
+"""Files through which the processes of one machine report to their launcher: progress, and how each ended.
 
 .. code-block:: text
 
@@ -56,7 +56,8 @@ class Note:
 
 @dataclass(frozen=True)
 class Beat:
-    """How a rank goes. ``still`` is how long nothing has moved, ``waiting`` whether it only waits for other ranks.
+    """The progress of a rank. ``still`` is the time without progress, ``waiting`` is whether it only waits for other
+    ranks.
 
     ``when`` is of the monotonic clock, which all processes of a machine share: a clock that is set, or a laptop that
     sleeps, makes no rank look frozen.
@@ -85,8 +86,8 @@ def attempt() -> int:
 
 
 def timeout() -> timedelta:
-    """The time to wait in a collective: more than a rank may stand still, so that the launcher ends the one that does
-    before the others lose their patience."""
+    """Return the timeout of a collective. It is longer than a rank may stand still, so that the launcher ends a
+    hanging rank before the others time out."""
     return timedelta(seconds=1.5 * float(os.environ.get(PATIENCE, "300")) + 5.0)
 
 
@@ -136,7 +137,7 @@ def remember_folder(path: Path) -> None:
 
 
 def folder_before() -> Path | None:
-    """The run's folder of the attempt before this one; None in the first."""
+    """Return the run's folder of the previous attempt; None in the first."""
     place = folder()
     if place is None or not attempt() or not (place / "folder").exists():
         return None

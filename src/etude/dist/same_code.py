@@ -1,4 +1,4 @@
-"""What a rank computes with: versions, and the source of every module of the user that is loaded."""
+"""Collects versions and the source of loaded user modules, so that ranks with different code are noticed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def versions() -> dict[str, str]:
 
 
 def of_user() -> dict[str, str]:
-    """Module → checksum of its file, for modules that are no package's."""
+    """Map each user-defined module to the checksum of its file."""
     found = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)

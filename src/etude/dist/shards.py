@@ -1,4 +1,4 @@
-"""States of parameters in shards: piece by piece for a checkpoint, in shards again for a run, whatever world it has.
+"""Splits and joins the states of sharded parameters, so that a run can resume in any number of processes.
 
 A checkpoint holds the pieces of a tensor by the model's own names, each with its place in the whole. So a run resumes
 in another number of processes, or under another strategy, from the same files.
@@ -57,7 +57,7 @@ def stacked(tensor: torch.Tensor, rank: int, size: int) -> Piece:
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
-    """All tensors and pieces of a tree of mappings and lists."""
+    """Yield all tensors and pieces in a tree of mappings and lists."""
     if isinstance(value, torch.Tensor | Piece):
         yield value
     elif isinstance(value, Mapping | list | tuple):
@@ -81,7 +81,7 @@ def local(tensor: Any) -> Any:
 
 
 def forget_whole(model: torch.nn.Module) -> None:
-    """Free the whole parameters that FSDP may have kept after a forward pass, so that it puts them together anew."""
+    """Free the whole parameters that FSDP may have kept after a forward pass, so that it gathers them anew."""
     for module in model.modules():
         reshard: Any = getattr(module, "reshard", None)
         if reshard is not None:
@@ -126,7 +126,7 @@ def is_sharded(model: torch.nn.Module) -> bool:
 
 
 def like(tensor: Any, param: Any) -> Any:
-    """``tensor`` in the shards that ``param`` has, when it has any and their shapes are the same."""
+    """Return ``tensor`` sharded like ``param``, if that is sharded and the shapes are the same."""
     if not hasattr(param, "full_tensor") or not isinstance(tensor, torch.Tensor) or hasattr(tensor, "full_tensor"):
         return tensor
     if tensor.shape != param.shape:
@@ -137,7 +137,7 @@ def like(tensor: Any, param: Any) -> Any:
 
 
 def scattered(run: Any, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of whole tensors as the parts of ``run`` hold them."""
+    """Return a state of whole tensors, sharded like the parts of ``run``."""
     made = dict(state)
     update = state.get("update")
     if isinstance(update, Mapping) and update.get("grads"):
@@ -159,8 +159,8 @@ def scattered(run: Any, state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gradient(run: Any, param: torch.Tensor, grad: torch.Tensor) -> Any:
-    """A gradient of an update that is not complete. It is not reduced yet, so that every rank has its own; ranks of
-    another number take the mean, which comes to the same."""
+    """Return a gradient of an incomplete update. It is not reduced yet, so every rank has its own; another number of
+    ranks takes the mean, which gives the same result."""
     if grad.ndim > param.ndim:
         grad = grad[run.world.rank] if len(grad) == run.world.size else grad.mean(0)
     return grad

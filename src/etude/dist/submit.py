@@ -1,4 +1,4 @@
-"""Runs ``etude train`` as a job of SLURM that is queued again until it has finished, through submitit."""
+"""Runs ``etude train`` as a SLURM job that is requeued until it has finished, through submitit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PORT = 29_400
 
 
 class Training:
-    """One task a machine: the command, which resumes the run in its folder whenever the job is started again."""
+    """One task per machine: the command, which resumes the run in its folder each time the job starts."""
 
     def __init__(self, words: Sequence[str], nodes: int = 1) -> None:
         self.words, self.nodes = list(words), nodes
@@ -39,7 +39,7 @@ class Training:
             raise RuntimeError(f"etude {' '.join(self.words)} ended with code {code}")
 
     def checkpoint(self) -> Any:
-        """Called by submitit when the time of the job is nearly up or it is preempted: save, then start again."""
+        """Save and requeue. submitit calls this when the job's time is nearly up or when it is preempted."""
         from submitit.helpers import DelayedSubmission
 
         if self._child is not None:
@@ -64,7 +64,8 @@ class Training:
         return ["--nnodes", str(self.nodes), "--rdzv-endpoint", f"{host}:{_PORT}"]
 
     def _queue_again(self) -> None:
-        """The run has saved itself (``--max-time``, a signal to it alone). The first task speaks for all."""
+        """Requeue the job: the run has saved itself (``--max-time``, a signal to it alone). The first task decides
+        for all."""
         import submitit
 
         environment = submitit.JobEnvironment()

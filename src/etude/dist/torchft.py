@@ -1,4 +1,5 @@
-"""Replicas that leave and join while the others train on, by torchft: ``parallel: {fault_tolerant: true}``.
+"""Fault-tolerant replicas by torchft: they leave and join while the others train (``parallel: {fault_tolerant:
+true}``).
 
 .. code-block:: text
 
@@ -34,7 +35,7 @@ LIGHTHOUSE, REPLICA, COUNT = "TORCHFT_LIGHTHOUSE", "REPLICA_GROUP_ID", "NUM_REPL
 
 @dataclass(frozen=True)
 class Place:
-    """Which of how many replicas this process is, and where they meet."""
+    """The number of this replica, how many there are, and where they meet."""
 
     number: int
     count: int
@@ -46,7 +47,7 @@ class Place:
 
     @classmethod
     def from_environment(cls, at: str) -> Place:
-        """As torchft's own launcher sets it; a ConfigError says what is missing."""
+        """Read the place of this replica from torchft's environment variables; a ConfigError says what is missing."""
         missing = [name for name in (LIGHTHOUSE, REPLICA, COUNT) if not os.environ.get(name)]
         if missing:
             raise ConfigError(
@@ -60,7 +61,7 @@ class Place:
 
 
 class Replicas:
-    """The other replicas, as the engine sees them: what :class:`~etude.dist.peers.Peers` is for ranks."""
+    """The other replicas, as the engine sees them: the counterpart of :class:`~etude.dist.peers.Peers`."""
 
     by_hand = True
 
@@ -88,7 +89,8 @@ class Replicas:
         self.bad = False
 
     def join(self, run: Run) -> None:
-        """Meet the others before the first step: one that joins takes their state and goes to their position."""
+        """Join the others before the first step: a replica that joins copies their state and moves to their
+        position."""
         self._run = run
         self._manager.start_quorum()
         self._is_ready, self._trains = True, True
@@ -130,7 +132,7 @@ class Replicas:
         self._bad = self._bad or bad
 
     def settle(self) -> None:
-        """A loss that is not finite shows in the mean of all replicas: see :meth:`average`."""
+        """Do nothing here: a loss that is not finite shows in the mean of all replicas (see :meth:`average`)."""
 
     @torch.no_grad()
     def average(self, params: Iterable[torch.nn.Parameter]) -> bool:
@@ -149,7 +151,7 @@ class Replicas:
         return True
 
     def align(self, model: torch.nn.Module) -> None:
-        """Each replica evaluates its own model, which has the parameters of all."""
+        """Do nothing: each replica evaluates its own model, and all have the same parameters."""
 
     def from_bad_ranks(self, words: str, bad: bool) -> str:
         return words

@@ -1,4 +1,4 @@
-"""Who this process is among the processes of a run, and under which address other machines reach this one.
+"""Finds rank and world size, and the address under which other machines reach this one.
 
 A machine's own name often leads to 127.0.1.1, and it may have several networks. The one that leads to the meeting place
 is the one that the others are on. No torch is needed to know any of it.
@@ -28,7 +28,7 @@ _SIOCGIFADDR = 0x8915
 
 @dataclass(frozen=True)
 class World:
-    """One process alone unless a launcher says otherwise."""
+    """Rank and world size. A single process unless a launcher says otherwise."""
 
     rank: int = 0
     size: int = 1
@@ -63,7 +63,7 @@ class World:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> World:
-        """As torchrun and its like set it (``RANK``, ``WORLD_SIZE`` …), or ``srun``."""
+        """Read the world from the variables of torchrun (``RANK``, ``WORLD_SIZE`` …) or ``srun``."""
         given = os.environ if environment is None else environment
         if "WORLD_SIZE" in given or "RANK" in given:
             return cls._from_torchrun(given)
@@ -108,7 +108,7 @@ ALONE = World()
 
 
 def first_host(nodes: str) -> str:
-    """The first host of a list as SLURM writes it.
+    """Return the first host of a SLURM node list.
 
     >>> first_host("gpu[007-009,12],login1"), first_host("a,b")
     ('gpu007', 'a')
@@ -127,7 +127,7 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
 
 
 def towards(endpoint: str) -> str:
-    """The address of this machine on the way to ``host:port``; empty if there is no way."""
+    """Return the address of this machine on the route to ``host:port``; empty if there is no route."""
     host, _, port = endpoint.rpartition(":")
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -146,7 +146,7 @@ def is_here(endpoint: str) -> bool:
 
 
 def interface_of(address: str) -> str:
-    """The network interface that has ``address``; empty if none has."""
+    """Return the network interface that has ``address``; empty if none has."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         for _, name in socket.if_nameindex():
             try:

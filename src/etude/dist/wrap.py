@@ -1,4 +1,5 @@
-"""A model for several processes: DDP, or FSDP2 on a mesh. torch does the work; here is decided what is wrapped how."""
+"""Wraps a model for several processes: DDP, or FSDP2 on a mesh. torch does the work; this decides what is wrapped
+how."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True)
 class Wrapped:
-    """``called`` computes losses for training; ``model`` is the module itself, whose names checkpoints have."""
+    """``called`` computes losses for training; ``model`` is the module itself, whose names are those of checkpoints."""
 
     model: nn.Module
     called: Any
@@ -40,7 +41,7 @@ def strategy_of(parallel: Parallel, world: World) -> str:
 
 
 def wrap(model: nn.Module, parallel: Parallel, world: World, device: torch.device, *, by_hand: bool = False) -> Wrapped:
-    """The model as ``parallel`` wants it. Called by every rank, before optimizers are made.
+    """Wrap the model as ``parallel`` asks. Call it on every rank, before optimizers are made.
 
     ``by_hand`` is for updates of your own, which may call parts of the model without DDP's knowledge.
     """
@@ -127,7 +128,7 @@ def _sharded(model: nn.Module, parallel: Parallel, world: World, device: torch.d
 
 
 class _Switch:
-    """Turns the reduction of gradients on and off; to say the same again costs nothing."""
+    """Turns the reduction of gradients on and off; setting the same value again costs nothing."""
 
     def __init__(self, model: Any) -> None:
         self._model, self._on = model, True
@@ -148,7 +149,7 @@ def _mesh(parallel: Parallel, world: World, device: torch.device, *, hybrid: boo
 
 
 def _blocks(model: nn.Module, parallel: Parallel) -> list[nn.Module]:
-    """The modules that are sharded on their own, innermost first: those of the named classes, or large ones."""
+    """Return the modules that are sharded on their own, innermost first: those of the named classes, or large ones."""
     if parallel.wrap:
         return list(reversed(of_classes(model, parallel.wrap, "parallel.wrap", at=str(parallel.at))))
     if not parallel.min_params:
@@ -158,7 +159,7 @@ def _blocks(model: nn.Module, parallel: Parallel) -> list[nn.Module]:
 
 
 def of_classes(model: nn.Module, names: Iterable[str], key: str, *, at: str) -> list[nn.Module]:
-    """The modules below ``model`` whose class is called one of ``names``; a name that fits none is a mistake."""
+    """Return the modules below ``model`` whose class name is in ``names``; a name without a match is a mistake."""
     wanted, found = set(names), []
     for module in model.modules():
         if module is not model and type(module).__name__ in wanted:
@@ -179,7 +180,7 @@ def require_trainable(model: nn.Module, parallel: Parallel) -> None:
 
 
 def require_fitting(optimizers: dict[str, torch.optim.Optimizer], strategy: str, *, at: str) -> None:
-    """Optimizers that do not work with parameters in shards, or not with several ranks at all."""
+    """Refuse optimizers that do not work with sharded parameters, or not with several ranks at all."""
     import inspect
 
     for optimizer in optimizers.values():

@@ -1,4 +1,4 @@
-"""What a person sees: a live line on a terminal, plain periodic lines elsewhere, and the same lines in ``log.txt``."""
+"""Prints the log: a live line on a terminal, plain periodic lines elsewhere, and the same lines in ``log.txt``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Console:
-    """Lines of the log on standard error, above a live progress line when that is a terminal.
+    """Prints log lines to standard error, above a live progress line if that is a terminal.
 
     The live line is drawn ten times a second by a thread of its own; a step of training does nothing for it. In a
     notebook records go to the log alone, because live curves show them, and the rest goes to standard output, because
@@ -66,7 +66,7 @@ class Console:
             self.quiet = True
 
     def _note(self, line: str) -> None:
-        """A log that cannot be written is given up with one warning; training goes on."""
+        """Write to the log. If it cannot be written, warn once and continue without it."""
         assert self.log is not None
         try:
             self.log.write(line)
@@ -92,7 +92,7 @@ class Console:
 
 
 def format_record(record: Record, where: Mapping[str, Any]) -> str:
-    """``epoch 3/20  step 60/460  loss 0.4312  lr 9.8e-04  812 steps/s  0:01 left``"""
+    """Format a record: ``epoch 3/20  step 60/460  loss 0.4312  lr 9.8e-04  812 steps/s  0:01 left``"""
     epoch = min(record.epoch + 1, where["epochs"]) if where.get("epochs") else record.epoch + 1
     head = f"epoch {_of(epoch, where.get('epochs'))}  step {_of(record.step, where.get('steps'))}"
     values = {
@@ -117,7 +117,7 @@ def _is_of_group(name: str, record: Record) -> bool:
 
 
 def number(value: float) -> str:
-    """Four digits behind the point, small and large ones with an exponent, and counts as they are."""
+    """Format a number with four decimals, small and large ones with an exponent, and counts as they are."""
     if 10 <= abs(value) < 1e5 and float(value).is_integer():
         return f"{value:.0f}"
     if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e5):
@@ -126,14 +126,14 @@ def number(value: float) -> str:
 
 
 def speed(rate: float) -> str:
-    """``812 steps/s``, ``2.5 steps/s``, and ``4.0 s/step`` for slow ones"""
+    """Format a speed: ``812 steps/s``, ``2.5 steps/s``, and ``4.0 s/step`` for slow ones."""
     if rate < 1:
         return f"{1 / rate:.1f} s/step"
     return f"{rate:.0f} steps/s" if rate >= 10 else f"{rate:.1f} steps/s"
 
 
 def duration(seconds: float) -> str:
-    """``1:02:03``, ``0:07``"""
+    """Format a time: ``1:02:03``, ``0:07``."""
     whole = int(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

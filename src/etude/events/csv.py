@@ -1,4 +1,4 @@
-"""Records as a table that any spreadsheet opens."""
+"""Writes records as a table that any spreadsheet opens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEAD = ["step", "epoch", "split"]
 
 
 class Csv:
-    """``metrics.csv``: a row per record, a column per value. A value that comes later adds a column at the end."""
+    """``metrics.csv``: a row per record, a column per value. A new value adds a column at the end."""
 
     def __init__(self, folder: str | Path, name: str = "metrics.csv") -> None:
         if Path(name).name != name:
@@ -47,7 +47,7 @@ class Csv:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        """The same rows under the columns of now; the file is replaced whole."""
+        """Rewrite all rows with the current columns; the file is replaced as a whole."""
         rows = _read(self.path)[1 : self._rows + 1]
         unfinished = self.path.with_name(f".{self.path.name}.part")
         with unfinished.open("w", newline="", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Keeps the recent course of every value in memory, for plots in notebooks."""
+"""Keeps recent values in memory, for plots in notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as JSON lines: safe to the last line, read by everyone.
+"""Writes records as JSON lines; a crash loses at most the last line.
 
 ``metrics.jsonl`` holds only what training determines, so that the files of two runs with the same result are the same
 bytes; what the clock says goes to ``timing.jsonl``.
@@ -25,7 +25,7 @@ TIMING_OFFSET = "timing_offset"
 
 
 class Jsonl:
-    """One object per line. Knows how many bytes it wrote, so that a resume can drop what came after its checkpoint.
+    """Writes one object per line, and counts the bytes, so that a resume can drop what came after its checkpoint.
 
     Lines that the disk does not take are kept in memory, up to :data:`MOST_KEPT` bytes, and written when it does again.
     """
@@ -87,7 +87,7 @@ class Jsonl:
             os.fsync(self._fd)
 
     def state_dict(self) -> dict[str, Any]:
-        """The length of the file so far, and what is still to be written."""
+        """Return the length of the file so far, and the lines that are still to be written."""
         kept = {"kept": self._kept.decode()} if self._kept else {}
         return {TIMING_OFFSET if self.timing else "offset": self._offset, **kept}
 
@@ -99,7 +99,7 @@ class Jsonl:
 
 
 class JsonLines(Jsonl):
-    """One more file of JSON lines in the run's folder, with the values of training (or those of the clock)."""
+    """A further file of JSON lines in the run's folder, with the values of training (or the timings)."""
 
     def __init__(self, folder: str | Path, name: str = "records.jsonl", timing: bool = False) -> None:
         if Path(name).name != name or name in ("metrics.jsonl", "timing.jsonl"):
@@ -108,5 +108,6 @@ class JsonLines(Jsonl):
 
 
 def _plain(value: float) -> float | str | None:
-    """JSON has no word for what is not finite; Python's own ``NaN`` would break other readers."""
+    """Replace values that are not finite by a word: JSON has none for them, and Python's ``NaN`` would break other
+    readers."""
     return value if math.isfinite(value) else str(value)

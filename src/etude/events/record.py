@@ -1,4 +1,5 @@
-"""Recorded values: put from anywhere, kept as they are until a writer is due, then read in one transfer."""
+"""Collects recorded values: put from anywhere, kept on their device until a writer is due, then read in one
+transfer."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ MANY = 1000
 
 @dataclass(frozen=True)
 class _Medium:
-    """An image, a histogram or a text with the step and epoch that it was put at; None: those of the next record."""
+    """An image, a histogram or a text with its step and epoch; None: those of the next record."""
 
     kind: str
     name: str
@@ -37,7 +38,7 @@ class _Medium:
 
 @dataclass(frozen=True)
 class Record:
-    """Values of one moment: after ``step`` steps, in ``epoch``; ``split`` says of which data."""
+    """Values of one moment: after ``step`` steps, in ``epoch``, of the data ``split``."""
 
     step: int
     epoch: int
@@ -54,7 +55,7 @@ class Record:
 
 
 class Writer(Protocol):
-    """Where records go.
+    """Receives records.
 
     May offer ``state_dict``/``load_state_dict`` to forget what came after a checkpoint, and ``leave(say)``, which
     begins the end without waiting for it and comes before ``close``.
@@ -66,7 +67,7 @@ class Writer(Protocol):
 
 @dataclass
 class Events:
-    """The run's notebook.
+    """Collects values and passes them to writers.
 
     ``put`` costs an append: a tensor stays on its device. ``flush`` averages what was put since the last one
     (``last=True``: keeps the latest), reads all of it at once, and hands one record to every writer.
@@ -221,7 +222,7 @@ class Events:
                 writer.load_state_dict(state["writers"][name])
 
     def _stateful(self) -> Iterable[tuple[str, Any]]:
-        """Writers that remember, each under a name of its own: the same kind may write to several files."""
+        """Return the writers with a state, each under its own name: writers of one kind may write to several files."""
         counts: Counter[str] = Counter()
         for writer in self.writers:
             if hasattr(writer, "state_dict"):
@@ -261,7 +262,7 @@ def _read(
     last: Mapping[str, Any],
     gather: Callable[[dict[str, list[float]]], dict[str, list[float]]] | None = None,
 ) -> dict[str, float]:
-    """Every pending value as a number; tensors cross to Python together, in double precision."""
+    """Return every pending value as a number; all tensors are read in one transfer, in double precision."""
     numbers = iter(numbers_of(list(chain.from_iterable(pending.values()))))
     lists = {
         name: [*_numbers_in(rows.get(name, ())), *islice(numbers, len(values))] for name, values in pending.items()
@@ -308,7 +309,7 @@ def _are_alike(values: list[Any]) -> bool:
 
 
 def numbers_of(values: list[Any]) -> list[float]:
-    """Numbers and scalar tensors as floats, with one transfer for all tensors of a kind."""
+    """Return numbers and scalar tensors as floats, with one transfer for all tensors of a kind."""
     if _are_alike(values):
         import torch
 

@@ -1,1 +1,1 @@
-"""What happens at points of a run, one file each. The registered names are in ``etude.builtins``."""
+"""Hooks that come with Étude, one file each. Their registered names are in ``etude.builtins``."""

@@ -1,4 +1,4 @@
-"""Alerts: point at a loss that jumps and at a step that takes far too long, and go on."""
+"""Alerts: report a loss that jumps and a step that takes far too long, without stopping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHARE = 0.1
 
 
 class Ear:
-    """Hears of every loss that is logged, when it is: as a writer after the others."""
+    """Receives every logged loss as a writer, after the other writers."""
 
     def __init__(self, hear: Callable[[float], None]) -> None:
         self._hear = hear
@@ -28,11 +28,11 @@ class Ear:
             self._hear(record.values["loss"])
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class Alerts(Hook):
-    """Records an event when a logged loss lies ``deviations`` above what was usual, or a step takes ``times`` as long.
+    """Records an event when a logged loss is ``deviations`` above the usual, or a step takes ``times`` as long.
 
     Nothing is stopped. Losses are looked at when they are logged, so that no step waits for them; the first ``settle``
     of them, and as many steps, only tell what is usual. A step of less than a second is never slow.

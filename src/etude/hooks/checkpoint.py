@@ -1,4 +1,4 @@
-"""Checkpoint: save the run every so often, and keep the last and the best."""
+"""Checkpoint: saves the run periodically, and keeps the last and the best."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(Periodic):
-    """Save every so often; keep the last ``keep``, the ``best_k`` best by the metric ``best``, one each ``forever``.
+    """Saves periodically; keeps the last ``keep``, the ``best_k`` best by the metric ``best``, and one per ``forever``.
 
     ``save_last`` saves once more at the end. ``weights_only`` saves weights beside the full checkpoints of the run.
     ``failures`` saves in a row may fail before the run stops. With ``debug`` an exception in a step saves the state
@@ -62,7 +62,7 @@ class Checkpoint(Periodic):
             raise ConfigError(f"checkpoint.best: no metric {self.best!r}", hint=suggest(self.best, known))
 
     def retention(self, steps_per_epoch: int | None) -> Retention:
-        """The rule in steps; ``forever`` may be written in epochs."""
+        """Return the retention rule in steps; ``forever`` may be written in epochs."""
         known = self.forever is not None and (steps_per_epoch is not None or self.forever.unit == "step")
         forever = self.forever.steps(steps_per_epoch) if self.forever is not None and known else 0
         return Retention(
@@ -86,7 +86,7 @@ class Checkpoint(Periodic):
             self._ranked_at = run.done
 
     def _least(self) -> float | None:
-        """The score that a newcomer among the ``best_k`` has to beat; None while there is room."""
+        """Return the score that a new checkpoint must beat to be among the ``best_k``; None while fewer are kept."""
         return self._top[-1] if len(self._top) >= self.best_k else None
 
     def has_new_best(self, run: Run) -> bool:
@@ -109,8 +109,8 @@ class Checkpoint(Periodic):
         self._top, self._ranked_at = list(state.get("top", alone)), int(state.get("ranked_at", self.best_step))
 
     def after_train(self, run: Run) -> None:
-        """After a signal the steps since the last checkpoint are saved, also when the end as such is not; and all of
-        the state where else weights alone are, for what was stopped is to go on."""
+        """Save the steps since the last checkpoint after a signal, even if ``save_last`` is off. A ``weights_only``
+        hook saves the full state then, because a stopped run is going to be resumed."""
         if not run.exit_code or run.error is not None or run.done == 0 or run.store is None:
             return
         if self.weights_only:

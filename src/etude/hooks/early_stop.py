@@ -1,4 +1,4 @@
-"""Ends a run early: when it no longer improves (EarlyStop), or before its time is up (TimeBudget)."""
+"""Ends a run early: if it no longer improves (EarlyStop), or before its time is up (TimeBudget)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TimeBudget(Hook):
         self._began = monotonic()
 
     def before_train(self, run: Run) -> None:
-        """The clock of the run, which all ranks of one go by; it may count from elsewhere."""
+        """Switch to the clock of the run, which all ranks share; it may start at another value."""
         passed = self._clock() - self._began
         self._clock = run.clock
         self._began = run.clock() - (passed if run.peers is None else 0.0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Average:
-    """Copies of some tensors that follow them. One kernel call moves all of them."""
+    """Copies of some tensors that follow them. One kernel call updates all of them."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = [tensor.detach().clone() for tensor in tensors]
@@ -110,7 +110,7 @@ class Ema(Hook):
         return f"weights averaged by {type(self).__name__.upper()}; the results are theirs, and etude.load gives them"
 
     def averaged_state_dict(self, model: torch.nn.Module) -> dict[str, Any]:
-        """The state of ``model`` with the average in place of its weights, for an export."""
+        """Return the state of ``model`` with the average in place of its weights, for an export."""
         if self.average is None:
             return dict(model.state_dict())
         return {**model.state_dict(), **dict(zip(self._names, self.average.tensors, strict=True))}
@@ -129,7 +129,7 @@ class Ema(Hook):
             self._take(self._loaded)
 
     def _take(self, named: Mapping[str, Tensor]) -> None:
-        """The average as a checkpoint has it, in the order of the model; files keep an order of their own."""
+        """Take the average from a checkpoint, in the order of the model; files have their own order."""
         strange = sorted(set(named) ^ set(self._names))
         if strange:
             raise ConfigError(f"{type(self).__name__}: the checkpoint and the model differ in {strange[0]}")

@@ -1,4 +1,4 @@
-"""Evaluate: every so often, measure the model on other data."""
+"""Evaluate: measures the model on other data periodically."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Evaluate(Periodic):
                 self.best[name] = (value, run.done)
 
     def summary(self) -> str:
-        """``best    accuracy 0.9833 (step 460)`` for the first metric that is not a loss."""
+        """Return ``best    accuracy 0.9833 (step 460)`` for the first metric that is not a loss."""
         name = next((name for name in self.best if "loss" not in name), next(iter(self.best), None))
         if name is None:
             return ""

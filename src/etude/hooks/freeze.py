@@ -1,4 +1,4 @@
-"""Freeze: parameters that do not learn, for a while or for good."""
+"""Freeze: keeps parameters fixed, for a while or for good."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Freeze(Hook):
-    """Parameters whose name fits one of ``match`` (``encoder``, ``*.bias``) do not learn, from ``begin`` to ``until``.
+    """Keeps parameters fixed whose name matches one of ``match`` (``encoder``, ``*.bias``), from ``begin`` to
+    ``until``.
 
     Modules that hold frozen parameters only stay in eval mode meanwhile, so that batch norms keep their statistics;
     turn that off with ``still=False``. What is frozen follows from the step alone, so a resumed run agrees.

@@ -1,4 +1,4 @@
-"""Log: every so often, hand what was recorded to the writers."""
+"""Log: passes recorded values to the writers periodically."""
 
 from __future__ import annotations
 

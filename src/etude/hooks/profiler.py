@@ -1,4 +1,4 @@
-"""Profiler: a look at some steps with torch.profiler."""
+"""Profiler: traces some steps with torch.profiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Profiler(Hook):
-    """Traces the steps from ``first`` on, ``steps`` of them, after one step of warming up.
+    """Traces ``steps`` steps from ``first`` on, after one warm-up step.
 
     Leaves ``profile/trace.json`` (for Perfetto or chrome://tracing) and ``profile/table.txt`` in the run's folder. A
     failure to profile is no reason to stop a run.

@@ -73,7 +73,7 @@ class Schedule(Hook):
         self._last = [None] * len(self._last)
 
     def state_dict(self) -> dict[str, Any]:
-        """Only curves that react to results have a state; all others follow from the step."""
+        """Return the state of curves that react to results; all others follow from the step."""
         return {"reactive": [curve.state_dict() for curve in self._reactive()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -86,7 +86,7 @@ class Schedule(Hook):
 
 
 def setters(run: Run, timeline: Timeline) -> list[Set]:
-    """A function per group (or for the attribute) that takes a factor and writes base times factor."""
+    """Return a function per group (or for the attribute) that takes a factor and writes base times factor."""
     if timeline.target.startswith("model."):
         return [_attribute_setter(run.model, timeline.target.removeprefix("model."))]
     chosen = {timeline.optimizer: run.optimizers[timeline.optimizer]} if timeline.optimizer else run.optimizers
@@ -105,7 +105,7 @@ def setters(run: Run, timeline: Timeline) -> list[Set]:
 
 
 def _group_setter(optimizer: Any, index: int, target: str) -> Set:
-    """Groups are looked up at every call: loading a state puts new ones in their place."""
+    """Return a setter that looks its group up at every call, because loading a state replaces the groups."""
     group = optimizer.param_groups[index]
     if target == "momentum" and "momentum" not in group and "betas" in group:
         return _beta_setter(optimizer, index, 0)

@@ -1,4 +1,4 @@
-"""Stops: signals, a time limit and failed saves, looked at between two steps."""
+"""Handles SIGTERM, SIGINT, SIGUSR1, the time limit and failed saves, between two steps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _bells: set[socket.socket] = set()
 
 
 class _Mask(threading.local):
-    """The signal mask of a thread from before it forks."""
+    """Holds the signal mask that a thread had before it forked."""
 
     before: set[int] | None = None
 
@@ -70,7 +70,8 @@ if hasattr(os, "register_at_fork"):
 
 
 class Signals:
-    """Turns the first signal into a wish and the second into the end; a handler only writes down what came.
+    """Turns the first signal into a request to stop and the second into an immediate exit. The handler only records the
+    signal.
 
     What the wish asks for (the end of the step, a save) has ``grace`` seconds; then the process ends without it.
     """
@@ -86,7 +87,7 @@ class Signals:
         self._bell_before = -1
 
     def install(self) -> None:
-        """Only the main thread may; elsewhere the program's own handlers stay."""
+        """Install the handlers. Python allows it in the main thread only; elsewhere the program's own handlers stay."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._over = False
@@ -118,7 +119,7 @@ class Signals:
                         self._start_clock(name)
 
     def _start_clock(self, name: str) -> None:
-        """The other thread may hear of a signal only when the run is over: nothing is left to be ended then."""
+        """Start the grace period, unless the run is over: the other thread may see a signal late."""
         with self._lock:
             if self._timer is None and not self._over:
                 self._timer = threading.Timer(self.grace, self._give_up, [name])
@@ -150,13 +151,13 @@ class Signals:
             os.write(2, b"\nstopping after this step; Ctrl-C again to quit without saving\n")
 
     def _give_up(self, name: str) -> None:
-        """The older checkpoints are as they were; what is half written is beside its target and will be swept."""
+        """End the process without a save. Older checkpoints stay; the next start removes the half-written one."""
         os.write(2, f"\netude: not done {self.grace:g} s after {name}; ending without a save\n".encode())
         os._exit(SIGNALS[name][1])
 
 
 class Stops(Hook):
-    """Acts last at every step: ends the run when a signal came or its time is up, saves a new best, reports saves.
+    """Acts last in every step: stops the run after a signal or at its time limit, saves a new best, reports saves.
 
     Most steps give it nothing to do. It attends to one after an evaluation, when a save has ended, when a signal came,
     at the end of an epoch whose hooks may fail, and to every step of several ranks.
@@ -209,7 +210,7 @@ class Stops(Hook):
         self._start()
 
     def before_epoch(self, run: Run) -> None:
-        """A loop of another system may know no ``before_train``."""
+        """Start here if the loop of another system does not call ``before_train``."""
         self._start()
         self._plan_hold(run)
 
@@ -249,7 +250,7 @@ class Stops(Hook):
             self._hold_at = run.step + run.steps_per_epoch - run.step_in_epoch - 1
 
     def before_eval_step(self, run: Run) -> None:
-        """A signal ends an evaluation at once when the training before it is safe; else after it."""
+        """Stop an evaluation at a signal if the training before it is saved; otherwise after it."""
         if run.peers is not None:
             run.peers.exchange()
         if self._wished() and run.store is not None and run.store.holds(run):
@@ -265,7 +266,7 @@ class Stops(Hook):
         self._check(run)
 
     def on_error(self, run: Run) -> None:
-        """Training before a failed evaluation or hook is saved; on request also what a failed step had."""
+        """Save the training before a failed evaluation or hook and, with ``debug``, the state of a failed step."""
         if run.store is None or isinstance(run.error, SaveError):
             return
         try:

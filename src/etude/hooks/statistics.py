@@ -1,4 +1,4 @@
-"""Statistics: how large gradients and weights are."""
+"""Statistics: records the size of gradients and weights."""
 
 from __future__ import annotations
 

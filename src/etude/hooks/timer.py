@@ -1,4 +1,4 @@
-"""Timer: where the time of a run goes."""
+"""Timer: records where the time of a run goes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Gauge:
-    """A value that is measured when it is read. A step of training does not pay for it."""
+    """Measures a value when it is read, so that a training step does not pay for it."""
 
     def __init__(self, read: Callable[[], float]) -> None:
         self.read = read
@@ -79,7 +79,7 @@ class Timer(Hook):
         self._window_totals, self._window_steps = dict(self.totals), self.steps
 
     def _measure(self) -> dict[str, float]:
-        """Means over the steps since the last reading, which ends with this one; the same again until another step."""
+        """Return means over the steps since the last reading. Without a new step, return the same again."""
         steps = self.steps - self._window_steps
         if steps or not self._measured:
             means = {name: (self.totals[name] - self._window_totals[name]) / max(1, steps) for name in ("step", "data")}
@@ -91,7 +91,7 @@ class Timer(Hook):
 
 
 def _megabytes() -> float:
-    """The most memory so far: of the accelerator where there is one, else of this process."""
+    """Return the peak memory: of the accelerator if there is one, else of this process."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6
     import resource

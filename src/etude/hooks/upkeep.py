@@ -1,5 +1,5 @@
-"""Small things beside training: empty the cache, sync buffers over processes, set the epoch of samplers, see whether
-torch has compiled anything."""
+"""Small housekeeping hooks: empty the allocator's cache, sync buffers over processes, set the epoch of samplers,
+warn if torch compiled nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EmptyCache(Hook):
 
 
 class SyncBuffers(Hook):
-    """After every epoch, the mean over processes of floating-point buffers (statistics of batch norms).
+    """Averages floating-point buffers (batch-norm statistics) over processes after every epoch.
 
     A process alone has nothing to do.
     """

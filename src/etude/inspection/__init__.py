@@ -1,1 +1,1 @@
-"""Reports what can be known about a config without importing or building anything."""
+"""Inspects a config without importing or building anything."""

@@ -1,4 +1,4 @@
-"""What every component takes, known without importing it.
+"""Keeps the signatures of components, so that they need not be imported.
 
 Signatures of torch and of what comes with Étude are kept in ``index.json`` (``python -m etude.inspection.index``
 writes it anew).
@@ -40,7 +40,7 @@ _SAME = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered component: where it comes from, and what it takes (None where that cannot be known)."""
+    """A registered component: its origin, and its parameters (None if unknown)."""
 
     kind: str
     name: str
@@ -49,7 +49,7 @@ class Entry:
 
 
 class Index:
-    """What a config's names lead to: the registries, and what the config's ``imports`` would add to them."""
+    """Resolves a config's names: in the registries, and in what its ``imports`` would add to them."""
 
     def __init__(self, imports: Sequence[Import] = (), folders: Sequence[str] = ()) -> None:
         self.folders = tuple(folders)
@@ -58,7 +58,7 @@ class Index:
         self._signatures: dict[str, Signature | None] = {}
 
     def origin(self, table: Registry, name: str) -> str:
-        """``module:attr`` of what ``name`` would build; empty where nothing is called so."""
+        """Return ``module:attr`` of what ``name`` would build; empty if nothing has that name."""
         registered = self.added.get(table.kind, {}).get(name)
         if registered is not None:
             return registered.target
@@ -74,7 +74,7 @@ class Index:
         return self._signatures[origin]
 
     def entries(self, table: Registry) -> list[Entry]:
-        """Every component of a table, sorted by name."""
+        """Return every component of a table, sorted by name."""
         found = []
         for name in self.names(table):
             origin = self.origin(table, name)
@@ -82,7 +82,7 @@ class Index:
         return found
 
     def dotted(self, path: str) -> str:
-        """``my_pkg.nets.Tiny`` → ``my_pkg.nets:Tiny``, whether that exists or not."""
+        """Return ``my_pkg.nets:Tiny`` for ``my_pkg.nets.Tiny``, whether or not that exists."""
         module, _, attribute = path.rpartition(".")
         return f"{module}:{attribute}"
 
@@ -97,12 +97,12 @@ def index_of(tree: Tree | None) -> Index:
 
 
 def table_of(kind: str) -> Registry | None:
-    """The registry for a spec's kind: ``hook`` or the word that ``etude list`` takes, ``hooks``."""
+    """Return the registry of a spec's kind: ``hook``, or ``hooks`` as ``etude list`` calls it."""
     return next((table for word, table in TABLES.items() if kind in (word, table.kind)), None)
 
 
 def tables_asked(word: str | None) -> dict[str, Registry]:
-    """The tables that ``etude list WORD`` means; all of them without a word."""
+    """Return the tables that ``etude list WORD`` means; all of them without a word."""
     if word is None:
         return dict(TABLES)
     for name, table in TABLES.items():
@@ -114,7 +114,7 @@ def tables_asked(word: str | None) -> dict[str, Registry]:
 
 
 def kept(target: str) -> Signature | None:
-    """The kept signature of ``module:attr``, while it is still true."""
+    """Return the stored signature of ``module:attr`` while it is still valid."""
     data = _kept()
     entry = data["signatures"].get(_SAME.get(target, target))
     if entry is None or not all(_unchanged(file) for file in entry.get("sources", ())):
@@ -154,7 +154,7 @@ def _stamp(file: str) -> int | None:
 
 
 def installed(package: str) -> str:
-    """The version of an installed package by the name of its metadata folder, without importing anything."""
+    """Return the version of an installed package by the name of its metadata folder, without importing anything."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return ""
@@ -166,7 +166,7 @@ def installed(package: str) -> str:
 
 
 def _added_by(imports: Sequence[Import], folders: Sequence[str]) -> dict[str, dict[str, Registered]]:
-    """Registry kind → name → what the imports would register there."""
+    """Map registry kind → name → what the imports would register there."""
     kinds = {word.upper(): table.kind for word, table in TABLES.items()}
     added: dict[str, dict[str, Registered]] = {}
     for entry in imports:

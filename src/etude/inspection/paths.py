@@ -1,4 +1,4 @@
-"""Finds the files and folders that datasets of a config name, and looks into the headers of its CSV files."""
+"""Finds the files and folders that datasets of a config name, and reads the headers of its CSV files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def wrong_columns(plan: Plan) -> Iterator[Finding]:
 
 
 def _header(spec: Spec, files: Sequence[str]) -> list[str]:
-    """The names of the columns of a CSV file; nothing where it cannot be read."""
+    """Return the column names of a CSV file; empty if it cannot be read."""
     path = os.path.expanduser(find_path(str(spec.args["file"]), files))
     try:
         with open(path, newline="", encoding="utf-8") as stream:
@@ -80,7 +80,7 @@ def _header(spec: Spec, files: Sequence[str]) -> list[str]:
 
 
 def _datasets(spec: Spec) -> Iterator[Spec]:
-    """The dataset and those inside it."""
+    """Yield the dataset and those inside it."""
     yield spec
     for value in spec.args.values():
         if isinstance(value, Spec):

@@ -32,7 +32,7 @@ _CONFIGURABLE = ("configurable",)
 
 @dataclass(frozen=True)
 class Parameter:
-    """``default`` is its source text; None where the parameter is required. ``word`` False: by position only."""
+    """``default`` is its source text; None if the parameter is required. ``word`` False: positional only."""
 
     name: str
     annotation: str = ""
@@ -51,7 +51,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a class or function takes. ``open``: also arguments that cannot be known from here."""
+    """The parameters of a class or function. ``open``: it also takes arguments that the source does not show."""
 
     parameters: tuple[Parameter, ...] = ()
     open: bool = False
@@ -69,7 +69,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Registered:
-    """One entry that a source file makes: which table (``HOOKS``), under which name, and where."""
+    """One registration in a source file: its table (``HOOKS``), name and place."""
 
     table: str
     name: str
@@ -84,7 +84,7 @@ Known = Callable[[str], "Signature | None"]
 
 @dataclass
 class Source:
-    """One parsed file: what its top-level names stand for."""
+    """One parsed file, with the meaning of its top-level names."""
 
     module: str
     file: str
@@ -127,7 +127,7 @@ class Source:
             )
 
     def absolute(self, statement: ast.ImportFrom) -> str:
-        """The module that a ``from … import`` names, relative ones counted from here."""
+        """Return the absolute module that a ``from … import`` names."""
         if not statement.level:
             return statement.module or ""
         package = self.module.split(".")
@@ -140,7 +140,7 @@ def _nothing(target: str) -> Signature | None:
 
 
 def signature(target: str, *, folders: Sequence[str] = (), known: Known = _nothing) -> Signature | None:
-    """The signature of ``module:attr``; None where the source does not show it. ``folders`` are searched first."""
+    """Return the signature of ``module:attr``; None if the source does not show it. ``folders`` are searched first."""
     return _signature(target, (*folders, os.getcwd()), known)
 
 
@@ -155,7 +155,7 @@ def registrations(module: str, file: str, *, folders: Sequence[str] = ()) -> lis
 
 
 def reached(module: str, file: str, *, folders: Sequence[str] = ()) -> Iterator[Source]:
-    """The file, and those of its own package or beside it that importing it would import, too."""
+    """Yield the file, and the files of its own package or folder that importing it would import."""
     waiting, seen = [(module, file)], set()
     while waiting:
         name, path = waiting.pop(0)
@@ -169,7 +169,7 @@ def reached(module: str, file: str, *, folders: Sequence[str] = ()) -> Iterator[
 
 @lru_cache(maxsize=512)
 def parse(module: str, file: str) -> Source | None:
-    """The file's top-level names, or None where it cannot be read as Python."""
+    """Return the file's top-level names, or None if it is not valid Python."""
     try:
         with open(file, encoding="utf-8") as stream:
             return Source(module, file, ast.parse(stream.read(), file).body)
@@ -178,7 +178,7 @@ def parse(module: str, file: str) -> Source | None:
 
 
 def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, also those below ``if`` and ``try``."""
+    """Yield the statements of a module, also those below ``if`` and ``try``."""
     for statement in body:
         yield statement
         if isinstance(statement, ast.If | ast.Try | ast.With):
@@ -212,7 +212,7 @@ class _Scan:
         return self._of_node(source, node, hops)
 
     def joined(self, target: str, rest: str) -> str:
-        """``target`` (a module, or ``module:attr``) and what is asked of it, as ``module:attr``."""
+        """Return ``module:attr`` of an attribute of ``target`` (a module, or ``module:attr``)."""
         module, _, attribute = target.partition(":")
         if attribute and self.source(f"{module}.{attribute}") is not None:
             module, attribute = f"{module}.{attribute}", ""
@@ -276,8 +276,8 @@ class _Scan:
         parent: Signature | None,
         hops: int,
     ) -> Signature | None:
-        """The signature that ``__init__`` hands arguments on to: that of ``parent``, or of a class further up where
-        ``super(Parent, self).__init__`` leaves the parent out."""
+        """Return the signature that ``__init__`` passes arguments on to: that of ``parent``, or of a class further
+        up if ``super(Parent, self).__init__`` skips the parent."""
         call = _forwarding(init)
         above = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
         if not isinstance(above, ast.Call) or _tail(above.func) != "super" or not above.args:
@@ -309,7 +309,8 @@ def _united(parents: Iterable[Signature | None]) -> Signature | None:
 
 
 def _with_init(own: Signature, init: ast.FunctionDef | ast.AsyncFunctionDef, parent: Signature | None) -> Signature:
-    """``own`` with what its ``__init__`` takes, and what that hands on to ``parent``'s (None: not known)."""
+    """Return ``own`` with the parameters of its ``__init__``, and those that it passes on to ``parent``'s (None: not
+    known)."""
     parameters, is_open = _parameters(init.args, skip=1)
     if _is_decorated(init, _RENAMING):
         return replace(own, parameters=tuple(parameters), open=True)
@@ -337,14 +338,15 @@ def _from_config(written: Signature) -> Signature:
 
 
 def find_source(module: str, folders: Sequence[str] = ()) -> Source | None:
-    """The source of a module, beside the config, in the current folder or on ``sys.path``; its parents stay asleep."""
+    """Find the source of a module beside the config, in the current folder or on ``sys.path``, without importing its
+    parents."""
     file = _find_file(module, (*folders, os.getcwd()))
     return parse(module, file) if file else None
 
 
 @lru_cache(maxsize=1024)
 def _find_file(module: str, folders: tuple[str, ...]) -> str:
-    """The file that holds the source of a module; empty where there is none."""
+    """Return the file that holds the source of a module; empty if there is none."""
     for folder in folders:
         found = locate(module, NOWHERE, folder) if module else None
         if found is not None:
@@ -353,7 +355,7 @@ def _find_file(module: str, folders: tuple[str, ...]) -> str:
 
 
 def class_of(target: str, *, folders: Sequence[str] = ()) -> tuple[Source, ast.ClassDef] | None:
-    """The definition of the class ``module:attr``, and the file that holds it."""
+    """Return the definition of the class ``module:attr``, and its file."""
     module, _, attribute = target.partition(":")
     source = find_source(module, folders)
     node = source.names.get(attribute) if source else None
@@ -380,7 +382,7 @@ def words_in(target: str, *, folders: tuple[str, ...] = ()) -> frozenset[str]:
 
 
 def names_in(source: Source, folders: Sequence[str] = (), hops: int = 4) -> set[str]:
-    """The top-level names of a module, those of its ``import *`` with them."""
+    """Return the top-level names of a module, including those of ``import *``."""
     found = set(source.names)
     for star in source.stars if hops else ():
         inner = find_source(star, folders)
@@ -400,7 +402,7 @@ def has_module(module: str, folders: Sequence[str] = ()) -> bool:
 
 
 def _parameters(arguments: ast.arguments, *, skip: int) -> tuple[list[Parameter], bool]:
-    """The parameters of a ``def`` (without ``self``), and whether it takes any other word."""
+    """Return the parameters of a ``def`` (without ``self``), and whether it takes any keyword."""
     positional = [*arguments.posonlyargs, *arguments.args]
     padding: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))
     defaults = [*padding, *arguments.defaults]
@@ -418,7 +420,7 @@ def _parameter(argument: ast.arg, default: ast.expr | None, *, word: bool = True
 
 
 def _forwarding(init: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.Call | None:
-    """The call of a parent's ``__init__`` that hands ``**kwargs`` on; None where they go elsewhere."""
+    """Return the call of a parent's ``__init__`` that gets ``**kwargs``; None if they go elsewhere."""
     if init.args.kwarg is None:
         return None
     name = init.args.kwarg.arg
@@ -435,7 +437,7 @@ def _is_dataclass(node: ast.ClassDef) -> bool:
 
 
 def _fields(node: ast.ClassDef, parents: Mapping[str, Signature | None]) -> tuple[Parameter, ...]:
-    """The fields of a dataclass after those of its parents, in the order its ``__init__`` has them."""
+    """Return the fields of a dataclass after those of its parents, in the order of its ``__init__``."""
     found = {p.name: p for parent in reversed(list(parents.values())) if parent for p in parent.parameters}
     for item in node.body:
         if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
@@ -487,8 +489,8 @@ def registered(source: Source) -> Iterator[Registered]:
 
 
 def _decorated(decorator: ast.expr, own_name: str, source: Source) -> Iterator[tuple[str, str]]:
-    """``@HOOKS.register``, ``@HOOKS.register("name")``, ``@HOOKS.register_module(name=("name", "other"))`` → table and
-    name, for each name."""
+    """Yield table and name, for each name, of ``@HOOKS.register``, ``@HOOKS.register("name")`` and
+    ``@HOOKS.register_module(name=("name", "other"))``."""
     call = decorator if isinstance(decorator, ast.Call) else None
     method = call.func if call else decorator
     if not isinstance(method, ast.Attribute) or method.attr not in _REGISTERING:
@@ -506,7 +508,7 @@ def _decorated(decorator: ast.expr, own_name: str, source: Source) -> Iterator[t
 
 
 def _added_in_loop(loop: ast.For, source: Source) -> Iterator[Registered]:
-    """``for layer in [nn.ReLU, nn.Tanh]: MODELS.register_module(module=layer)``."""
+    """Yield registrations in a loop: ``for layer in [nn.ReLU, nn.Tanh]: MODELS.register_module(module=layer)``."""
     items = loop.iter.elts if isinstance(loop.iter, ast.List | ast.Tuple) else []
     for call in (item.value for item in loop.body if isinstance(item, ast.Expr) and isinstance(item.value, ast.Call)):
         words = [*call.args, *(word.value for word in call.keywords)]
@@ -519,7 +521,8 @@ def _added_in_loop(loop: ast.For, source: Source) -> Iterator[Registered]:
 
 
 def _added(call: ast.Call, source: Source) -> Iterator[Registered]:
-    """``HOOKS.add("name", Target)``, ``HOOKS.register(Target)`` and ``HOOKS.register("name")(Target)``."""
+    """Yield registrations by call: ``HOOKS.add("name", Target)``, ``HOOKS.register(Target)``,
+    ``HOOKS.register("name")(Target)``."""
     targets = call.args
     if isinstance(call.func, ast.Call):
         call = call.func
@@ -538,7 +541,7 @@ def _added(call: ast.Call, source: Source) -> Iterator[Registered]:
 
 
 def _text(value: ast.expr, source: Source) -> str:
-    """A text as it is written, or behind a name that the file gives it."""
+    """Return a string literal, or the string that the file assigns to a name."""
     if isinstance(value, ast.Name):
         known = source.names.get(value.id)
         return _constant(known) if isinstance(known, ast.expr) else ""
@@ -554,14 +557,14 @@ def _is_reference(value: ast.expr, source: Source) -> bool:
 
 
 def _table(expression: ast.expr, source: Source) -> str:
-    """The registry's own name, also where it was imported under another."""
+    """Return the registry's own name, even if it was imported under another."""
     name = _tail(expression)
     origin = source.names.get(name) if isinstance(expression, ast.Name) else None
     return origin.partition(":")[2] if isinstance(origin, str) and ":" in origin else name
 
 
 def _own_imports(source: Source, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """The modules that a file imports from its own package or from beside it: those may register things too."""
+    """Yield the modules that a file imports from its own package or folder, because these may register things, too."""
     beside = os.path.dirname(source.file)
     top = source.module.partition(".")[0]
     for statement in statements(source.body):
@@ -582,7 +585,7 @@ def _is_overload(statement: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDe
 
 
 def _is_builtin(target: str, source: Source) -> bool:
-    """``object``, ``Protocol``, ``Generic`` … add no parameters."""
+    """Return whether a base class (``object``, ``Protocol``, ``Generic`` …) adds no parameters."""
     module, _, name = target.partition(":")
     if module in ("typing", "abc", "typing_extensions"):
         return True
@@ -606,7 +609,7 @@ def _doc_of(node: ast.AST) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line of a text that says something."""
+    """Return the first line of a text that is not empty."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 

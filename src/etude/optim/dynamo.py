@@ -1,4 +1,4 @@
-"""Keeps ``torch._dynamo`` out of runs that compile nothing: to import it takes as long as to import torch.
+"""Keeps ``torch._dynamo`` out of runs that compile nothing: importing it takes as long as importing torch.
 
 torch's optimizers import it when they are made and at every step, only to be left out of its graphs. As long as nothing
 else has imported it, there are no graphs.

@@ -1,4 +1,4 @@
-"""The optimizer that a plan asks for, with its parameter groups and the fastest kernels that the parameters allow."""
+"""Builds the optimizer of a plan, with its parameter groups and the fastest kernels that the parameters allow."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _parameters(factory: Any) -> Mapping[str, inspect.Parameter]:
 def _way(
     accepted: Mapping[str, Any], given: Mapping[str, Any], model: nn.Module, params: Sequence[nn.Parameter]
 ) -> dict[str, bool]:
-    """``fused`` where it can be, else ``foreach``; nothing if the user said."""
+    """Return ``fused`` if possible, else ``foreach``; nothing if the config chooses."""
     if any(given.get(way) is not None for way in _WAYS) or isinstance(given.get("lr"), torch.Tensor):
         return {}
     if _is_sparse(model) or any(isinstance(parameter, UninitializedParameter) for parameter in params):
@@ -87,12 +87,12 @@ def _is_sparse(model: nn.Module) -> bool:
 
 
 def _lists_as_tuples(args: Mapping[str, Any]) -> dict[str, Any]:
-    """A config file has no tuples, and torch compares ``betas`` as one."""
+    """Return the options with lists as tuples: config files have no tuples, and torch expects ``betas`` as one."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in args.items()}
 
 
 def _require_known_options(plan: OptimizerPlan, optimizer: Optimizer) -> None:
-    """torch takes any key into a group and never reads it; a misspelt one has to be found here."""
+    """Refuse misspelt options here, because torch accepts any key in a group and never reads it."""
     known = [*optimizer.defaults, "name"]
     for rule in plan.groups:
         for option in rule.options:

@@ -1,4 +1,4 @@
-"""What optimizers of ours share: tensors in lists that one kernel can take."""
+"""Shared code of Étude's optimizers: lists of tensors for one kernel call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXACT = (torch.float32, torch.float64)
 
 
 def with_grads(group: dict[str, Any]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-    """Parameters of ``group`` that have a gradient, and the gradients, in pairs of lists.
+    """Yield parameters of ``group`` that have a gradient, and the gradients, in pairs of lists.
 
     The tensors of a list share device and type. Accelerators get all of them at once; on a CPU, where every pass over
     large lists would go to memory, a pair holds about as much as the cache.
@@ -54,7 +54,7 @@ def kernels_fit(params: list[Tensor], grads: list[Tensor]) -> bool:
 
 
 def norms(tensors: list[Tensor]) -> Tensor:
-    """The L2 norm of each tensor, as one vector. Nothing is read by Python."""
+    """Return the L2 norm of each tensor, as one vector. Nothing is copied to the host."""
     return torch.stack(torch._foreach_norm(tensors))
 
 

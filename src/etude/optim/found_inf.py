@@ -1,4 +1,4 @@
-"""Whether losses are numbers, kept on the device until somebody may wait for it."""
+"""Detects losses that are not finite on the device (``found_inf``), without waiting for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def takes_found_inf(optimizer: torch.optim.Optimizer) -> bool:
 
 
 class Unread:
-    """Losses that were looked at by the device alone.
+    """Losses that only the device has checked.
 
     Fused optimizers leave parameters and moments as they are while their ``found_inf`` is 1. With ``lasting``, it stays
     1 from the first bad loss until Python knows of it, so that nothing is learnt after it either.

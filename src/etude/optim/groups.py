@@ -1,4 +1,4 @@
-"""Parameter groups: which parameters a rule of the config means, and what is different for them.
+"""Makes parameter groups from the rules of a config.
 
 A parameter goes to the first rule that fits it; a rule with several conditions wants all of them. ``depth_decay`` takes
 nobody away from other rules: it multiplies the learning rate by how deep a parameter sits. A rule that fits nothing, or
@@ -37,7 +37,8 @@ class Named:
 
 
 def named_parameters(model: nn.Module, patterns: Sequence[str] = ()) -> list[Named]:
-    """Parameters of ``model`` in order; with ``patterns``, those whose name fits one (``encoder`` means all in it)."""
+    """Return the parameters of ``model`` in order; with ``patterns``, those whose name matches one (``encoder``
+    means all below it)."""
     names = [name for name, _ in model.named_parameters()]
     depths = layer_depths(model, names)
     found = [
@@ -73,7 +74,8 @@ def layer_depths(model: nn.Module, names: Sequence[str]) -> dict[str, tuple[int,
 
 
 def make_groups(named: Sequence[Named], rules: Sequence[Group], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Groups for an optimizer with these ``defaults``, in the order of the rules; what no rule fits comes first."""
+    """Return the groups for an optimizer with these ``defaults``, in the order of the rules; parameters without a
+    rule come first."""
     claims = [rule for rule in rules if rule.depth_decay is None]
     depth_rules = [rule for rule in rules if rule.depth_decay is not None]
     members: dict[tuple[int, int], list[tuple[Named, float]]] = {}
@@ -101,7 +103,7 @@ def fits(rule: Group, named: Named) -> bool:
 
 
 def kind_of(named: Named) -> str:
-    """``norm`` (weights and biases of norm layers), ``embedding``, ``bias`` or ``weight``."""
+    """Return ``norm`` (weights and biases of norm layers), ``embedding``, ``bias`` or ``weight``."""
     if isinstance(named.owner, _NORMS) or "norm" in type(named.owner).__name__.lower():
         return "norm"
     if isinstance(named.owner, nn.Embedding | nn.EmbeddingBag):
@@ -110,7 +112,7 @@ def kind_of(named: Named) -> str:
 
 
 def describe(groups: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows for a table: name, tensors, numbers, and the options that differ between groups or matter most."""
+    """Return rows for a table: name, tensors, numbers, and the options that differ between groups or matter most."""
     listed = list(groups)
     options = [key for key in (listed[0] if listed else {}) if key not in ("params", "name")]
     shown = [key for key in options if key in ("lr", "weight_decay") or len({str(g.get(key)) for g in listed}) > 1]
@@ -177,7 +179,7 @@ def _told(rule: Group) -> str:
 
 
 def _hint(pattern: str, names: Sequence[str]) -> str:
-    """The name or pattern that was probably meant."""
+    """Return a hint with the name or pattern that was probably meant."""
     parts = [name.split(".") for name in names]
     ends = {"*." + ".".join(p[-n:]) for p in parts for n in (1, 2) if len(p) > n}
     heads = {".".join(p[:n]) for p in parts for n in range(1, len(p))}

@@ -1,4 +1,4 @@
-"""LAMB: Adam whose step is made as long as the tensor it moves.
+"""LAMB: Adam with a step that is scaled to the norm of each tensor.
 
 You et al.: *Large Batch Optimization for Deep Learning: Training BERT in 76 minutes*, 2020; with the clipping of the
 whole gradient that training recipes for images added.
@@ -75,8 +75,8 @@ class LAMB(Optimizer):
     def _fused_way(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], divisor: Tensor | None
     ) -> None:
-        """With torch's kernel for Adam. Where the trust ratio scales the step, the kernel works on a copy: with a rate
-        of one and a decay of ``1 + decay`` it leaves the direction there."""
+        """Step with torch's kernel for Adam. If the trust ratio scales the step, the kernel works on a copy: with a
+        rate of one and a decay of ``1 + decay`` it leaves the direction there."""
         decay, lr = group["weight_decay"], float(group["lr"])
         if divisor is not None and float(divisor) == 1.0:
             divisor = None  # the kernel would write every gradient
@@ -99,7 +99,7 @@ class LAMB(Optimizer):
     def _foreach_way(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], divisor: Tensor | None
     ) -> None:
-        """The same in single operations that read nothing: for accelerators, and for options the kernel has not."""
+        """Step with single operations that read nothing: for accelerators, and for options that the kernel lacks."""
         decay, lr = group["weight_decay"], group["lr"]
         if divisor is not None:
             torch._foreach_div_(grads, divisor.to(grads[0]))
@@ -121,7 +121,7 @@ class LAMB(Optimizer):
         return torch.clamp(whole / most, min=1.0)
 
     def _adam(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-        """The way down that Adam would go with a rate of one."""
+        """Return the descent direction of Adam with a rate of one."""
         beta1, beta2 = group["betas"]
         first, second = self._moments(params)
         if group["grad_averaging"]:
@@ -149,7 +149,8 @@ class LAMB(Optimizer):
         return [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
 
     def _scratch(self, params: list[Tensor]) -> list[Tensor]:
-        """Room for tensors of these shapes: the same memory for every list, so that it is still in the cache."""
+        """Return scratch memory for tensors of these shapes. Every list uses the same, so that it stays in the
+        cache."""
         key = (params[0].dtype, *[parameter.shape for parameter in params])
         if key not in self._views:
             ends = list(accumulate(parameter.numel() for parameter in params))

@@ -1,4 +1,4 @@
-"""LARS: the step of each tensor is made as long as a share of the tensor itself.
+"""LARS: SGD with a step that is scaled to the norm of each tensor.
 
 You, Gitman, Ginsburg: *Large Batch Training of Convolutional Networks*, 2017. The learning rate is part of what the
 momentum remembers, as in the form that self-supervised training made common.
@@ -57,8 +57,8 @@ class LARS(Optimizer):
         return loss
 
     def _fused_way(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        """Tensor by tensor with torch's kernel for SGD, which goes through memory once. The norms of all tensors come
-        right before it in one call, so that it finds parameters and gradients in the cache.
+        """Step tensor by tensor with torch's kernel for SGD, which passes over memory once. The norms of all tensors
+        are computed right before it in one call, so that it finds parameters and gradients in the cache.
 
         The rate of a tensor enters where the kernel has ``1 - dampening``, so that the momentum remembers it.
         """
@@ -80,7 +80,7 @@ class LARS(Optimizer):
             )  # fmt: skip
 
     def _foreach_way(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
-        """Without temporary copies: gradient and decay are added one after the other to where they go."""
+        """Step without temporary copies: gradient and decay are added in place, one after the other."""
         momentum, decay, scales = group["momentum"], group["weight_decay"], _scales(group, params, grads)
         if momentum != 0:
             buffers, shares = self._buffers(params, scales, 1.0 - group["dampening"])
@@ -112,7 +112,7 @@ def _buffer(state: dict[str, Any], parameter: Tensor) -> Tensor:
 
 
 def _scales(group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> Tensor:
-    """Learning rate of each tensor, as a vector, so that no norm has to be read."""
+    """Return the learning rate of each tensor, as a vector on the device, so that no norm has to be read."""
     lr = group["lr"]
     if group.get("lars_exclude", False):
         return torch.full((len(params),), float(lr), dtype=params[0].dtype, device=params[0].device)

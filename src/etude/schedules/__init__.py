@@ -1,1 +1,1 @@
-"""Values over the course of a run: curves, and the phases in which they apply."""
+"""Schedules: curves of a value over a run, and the phases in which they apply."""

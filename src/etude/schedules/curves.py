@@ -1,4 +1,4 @@
-"""Curves: a value as a function of progress. They count nothing and know no torch.
+"""Curves: a value as a pure function of progress. They have no counter and import no torch.
 
 A curve gives a *factor* of the base value (of an ``lr`` of 0.1, a factor of 0.5 makes 0.05). Most are a function of the
 share of their phase that has passed, from 0 to 1. Those that count in steps or epochs (``every: 10ep``) have a method
@@ -24,7 +24,7 @@ Factor = Callable[[float], float]
 
 @dataclass(frozen=True)
 class Window:
-    """A phase in steps: where it begins in the run, how long it is (None: nobody knows), and how long an epoch is."""
+    """A phase in steps: its start in the run, its length (None: unknown), and the length of an epoch."""
 
     begin: int = 0
     length: int | None = None
@@ -36,7 +36,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Constant:
-    """``factor`` all the way. As a first phase: the constant kind of warmup."""
+    """``factor`` for the whole phase. As a first phase: constant warm-up."""
 
     factor: float = 1.0
 
@@ -46,7 +46,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Linear:
-    """A straight line between two factors. As a first phase: the linear kind of warmup."""
+    """A straight line between two factors. As a first phase: linear warm-up."""
 
     from_: float = 0.0
     to: float = 1.0
@@ -57,7 +57,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Exponential:
-    """Equal ratios in equal times: from ``from`` to ``to``, or times ``gamma`` in every ``every``.
+    """Multiplies by equal ratios in equal times: from ``from`` to ``to``, or by ``gamma`` per ``every``.
 
     As a first phase (``from: 0.01, to: 1``): the exponential kind of warmup.
     """
@@ -86,7 +86,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Step:
-    """Times ``gamma`` after every ``every``."""
+    """Multiplies by ``gamma`` after every ``every``."""
 
     every: str | int
     gamma: float = 0.1
@@ -99,7 +99,7 @@ class Step:
 
 @dataclass(frozen=True)
 class MultiStep:
-    """Times ``gamma`` at each of the moments ``at``, counted from the beginning of the run: ``at: [30ep, 60ep]``."""
+    """Multiplies by ``gamma`` at each of ``at``, counted from the beginning of the run: ``at: [30ep, 60ep]``."""
 
     at: Sequence[str | int]
     gamma: float = 0.1
@@ -124,7 +124,7 @@ class Poly:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a wave of a cosine from ``from`` to ``to``."""
+    """Half a cosine wave from ``from`` to ``to``."""
 
     from_: float = 1.0
     to: float = 0.0
@@ -135,7 +135,8 @@ class Cosine:
 
 @dataclass(frozen=True)
 class CosineRestarts:
-    """Cosines one after another. Each is ``grow`` times as long as the one before and starts at ``shrink`` times it."""
+    """Cosines one after another. Each is ``grow`` times as long as the previous one and starts at ``shrink`` times
+    it."""
 
     every: str | int
     grow: float = 1.0
@@ -163,7 +164,7 @@ class CosineRestarts:
 
 @dataclass(frozen=True)
 class Cyclic:
-    """Up from ``from`` to ``peak`` and down again, in every ``every``; ``rise`` is the share of the way up.
+    """Rises from ``from`` to ``peak`` and falls again in every ``every``; ``rise`` is the share of the rise.
 
     The height of each turn is ``shrink`` times that of the one before.
     """
@@ -192,7 +193,7 @@ class Cyclic:
 
 @dataclass(frozen=True)
 class OneCycle:
-    """From ``from`` up to ``peak`` in the share ``rise`` of the phase, then down to ``to``.
+    """Rises from ``from`` to ``peak`` in the share ``rise`` of the phase, then falls to ``to``.
 
     For a momentum that falls while the lr rises: ``from: 1, peak: 0.89, to: 1``.
     """
@@ -245,7 +246,7 @@ class FlatCosine:
 
 @dataclass(frozen=True)
 class WarmupStableDecay:
-    """A line up from ``from`` to 1, level, and down to ``to`` at the end.
+    """Rises linearly from ``from`` to 1, stays, and falls to ``to`` at the end.
 
     ``warmup`` and ``decay`` are amounts (``500step``, ``1ep``), or shares of the phase (numbers below 1).
     """
@@ -283,7 +284,7 @@ class WarmupStableDecay:
 
 @dataclass
 class Plateau:
-    """Times ``gamma`` whenever ``metric`` has not improved for ``patience`` evaluations.
+    """Multiplies by ``gamma`` whenever ``metric`` has not improved for ``patience`` evaluations.
 
     It has a state and reacts to what happens, so a plan can only show it as 1. ``to`` is the lowest factor.
     """
@@ -340,17 +341,17 @@ class Plateau:
 
 
 def cosine(start: float, end: float, at: float) -> float:
-    """Half a wave between two values."""
+    """Interpolate between two values by half a cosine wave."""
     return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * at))
 
 
 def line(start: float, end: float, at: float) -> float:
-    """A straight line between two values."""
+    """Interpolate linearly between two values."""
     return start + (end - start) * at
 
 
 def root(start: float, end: float, at: float) -> float:
-    """Fast at first: ``1 - √at`` of the way is left."""
+    """Interpolate fast at first: ``1 - √at`` of the distance is left."""
     return start + (end - start) * math.sqrt(at)
 
 
@@ -358,7 +359,7 @@ _SHAPES: dict[str, Callable[[float, float, float], float]] = {"cosine": cosine, 
 
 
 def shape_of(name: str) -> Callable[[float, float, float], float]:
-    """The way between two values that a config calls ``name``."""
+    """Return the interpolation that a config calls ``name``."""
     if name not in _SHAPES:
         raise ConfigError(f"no shape is called {name!r}", hint=suggest(name, _SHAPES))
     return _SHAPES[name]
@@ -371,7 +372,7 @@ def require_share(curve: str, **values: float) -> None:
 
 
 def known_length(curve: object, window: Window) -> int:
-    """The length of the phase, for curves that cannot do without."""
+    """Return the length of the phase, for curves that need it."""
     if window.length is None:
         raise ConfigError(
             f"{type(curve).__name__} needs to know when it ends", hint="give `until`, or train for a number of steps"
@@ -380,7 +381,7 @@ def known_length(curve: object, window: Window) -> int:
 
 
 def by_share(curve: Callable[[float], float], window: Window) -> Factor:
-    """A curve over the share of its phase as a function of the step within it."""
+    """Turn a curve over the share of its phase into a function of the step within it."""
     if isinstance(curve, Constant):
         return lambda step: curve.factor
     length = known_length(curve, window)

@@ -1,4 +1,4 @@
-"""From the phases of a plan to a factor for every step: windows, chains, by epoch or by step.
+"""Turns the phases of a plan into a factor for every step: windows, chains, by epoch or by step.
 
 Phases follow one another. A phase begins where the one before it ends, or at ``begin``; it ends at ``until``, counted
 from the start of the run, or with the run. In a gap, and after the last phase, the value stays where the phase before
@@ -70,7 +70,7 @@ class Timeline:
 
 
 def resolve(schedule: Schedule, *, steps_per_epoch: int | None, total_steps: int | None) -> Timeline:
-    """The timeline of ``schedule`` in a run of this length; lengths that nobody knows are None."""
+    """Return the timeline of ``schedule`` in a run of this length; unknown lengths are None."""
     pieces: list[Piece] = []
     reactive: list[Plateau] = []
     position: int | None = 0
@@ -91,7 +91,8 @@ def resolve(schedule: Schedule, *, steps_per_epoch: int | None, total_steps: int
 
 
 def curve_of(spec: Any) -> Any:
-    """The curve that ``spec`` names. A plain function of the share of the phase works as one; an object is itself."""
+    """Return the curve that ``spec`` names. A plain function of the share of the phase works too; an object is used
+    as is."""
     if not isinstance(spec, Spec):
         return spec
     factory = SCHEDULES.get(spec.name, at=str(spec.at))
@@ -102,7 +103,7 @@ def curve_of(spec: Any) -> Any:
 
 
 def python_names(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a config under their names in Python: ``from`` is a keyword there, and called ``from_``."""
+    """Rename arguments of a config for Python: ``from`` is a keyword there, so the parameter is ``from_``."""
     return {f"{name}_" if iskeyword(name) else name: value for name, value in args.items()}
 
 
@@ -125,14 +126,14 @@ def _piece(
 
 
 def _by_epoch(factor: Factor, begin: int, steps_per_epoch: int | None) -> Factor:
-    """``factor`` as it is at the start of the epoch that a step belongs to."""
+    """Return ``factor`` with its value at the start of the epoch that a step belongs to."""
     if steps_per_epoch is None:
         raise ConfigError("a schedule by epoch needs a dataset with a length")
     return lambda step: factor(max(0, (begin + step) // steps_per_epoch * steps_per_epoch - begin))
 
 
 class _placed:
-    """Say in which phase of the config a mistake stands, if the error does not know."""
+    """Adds the phase of the config to an error that does not name it."""
 
     def __init__(self, phase: Phase) -> None:
         self.at = str(phase.at if str(phase.at) else getattr(phase.curve, "at", ""))
@@ -177,7 +178,7 @@ def _phase(given: Any) -> Phase:
 
 
 def sample(timeline: Timeline, base: float, steps: int, *, points: int = 200) -> list[tuple[int, float]]:
-    """The curve at some steps, first and last among them, for drawing."""
+    """Sample the curve at some steps, including the first and the last, for drawing."""
     count = max(1, min(points, steps))
     chosen = sorted({round(number * (steps - 1) / max(1, count - 1)) for number in range(count)}) if steps else []
     return [(step, timeline.value(step, base)) for step in chosen]

@@ -1,4 +1,4 @@
-"""Takes down the code that a run is made of: uncommitted changes, and the imported files of the project."""
+"""Records the code of a run: uncommitted changes, and the imported files of the project."""
 
 from __future__ import annotations
 

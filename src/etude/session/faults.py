@@ -1,4 +1,4 @@
-"""Faults on purpose, as ``--chaos`` plans them: see :mod:`etude.checkpoint.storage.chaos`."""
+"""Injects the faults that ``--chaos`` asks for: see :mod:`etude.checkpoint.storage.chaos`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Faults(Hook):
         self._came: set[Fault] = set()
 
     def missed(self, run: Run) -> list[Fault]:
-        """The faults at steps that a finished run has not come to."""
+        """Return the faults at steps that a finished run did not reach."""
         return [fault for fault in self._at_step if fault not in self._came and fault.number > run.done]
 
     def listen(self) -> None:
@@ -74,7 +74,7 @@ class Faults(Hook):
             self._at_batch = set()
 
     def before_step(self, run: Run) -> None:
-        """Loaders and updates that are not Étude's do not let their batches and losses be reached."""
+        """Inject faults into runs whose batches and losses are out of reach: kill a worker, spoil the model."""
         if run.step + 1 in self._at_batch:
             kill_a_worker(run.step + 1)
         if run.step + 1 in self._nan and not isinstance(run.update, Step):
@@ -111,7 +111,7 @@ class Faults(Hook):
 
 
 class Spoilt:
-    """A model whose answers are not numbers, until it is closed."""
+    """Makes the outputs of a model NaN until it is closed."""
 
     def __init__(self, model: Any) -> None:
         self.called = False
@@ -151,7 +151,7 @@ def kill_a_worker(batch: int) -> None:
 
 
 class Deadly:
-    """Makes batches as ``make`` does, except that the worker which comes to one of ``batches`` dies first."""
+    """Makes batches as ``make`` does, but kills the worker that reaches one of ``batches``."""
 
     def __init__(self, make: Callable[[Any], Any], batches: frozenset[int]) -> None:
         self.make, self.batches, self.parent = make, batches, os.getpid()
@@ -163,12 +163,13 @@ class Deadly:
 
 
 def weights_of(path: Path) -> Path:
-    """The file with the weights: the checkpoint itself, or that of its folder which is called after the model."""
+    """Return the file with the weights: the checkpoint itself, or the one in its folder that is named after the
+    model."""
     return path if path.is_file() else next(path.glob("model*"))
 
 
 def flip_bit(path: Path) -> None:
-    """One bit in the middle of a file, as a tired disk does it: size and times stay."""
+    """Flip one bit in the middle of a file, as a failing disk does: size and times stay."""
     with open(path, "r+b") as file:
         file.seek(path.stat().st_size // 2)
         byte = file.read(1)

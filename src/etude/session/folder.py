@@ -1,4 +1,4 @@
-"""A run's folder: what was asked for, in full, and where it ran. Made only once everything else could be built.
+"""Creates a run's folder and records the plan, config and environment. It is made only after everything else was built.
 
 .. code-block:: text
 
@@ -36,7 +36,7 @@ _RESERVED = {"con", "prn", "aux", "nul", ".", ".."}
 
 
 def safe_name(name: str) -> str:
-    """``name`` as one component of a path, below its parent whatever it says."""
+    """Return ``name`` as one path component that stays below its parent, whatever it contains."""
     cleaned = _UNSAFE.sub("-", name).strip("-. ")[:100]
     if not cleaned or cleaned.lower() in _RESERVED:
         raise ConfigError(f"{printable(name)!r} cannot be the name of a run", hint="use letters, digits, - and _")
@@ -44,7 +44,7 @@ def safe_name(name: str) -> str:
 
 
 def new_folder(root: str | Path, name: str) -> Path:
-    """A path that does not exist yet: ``root/name/20261115-204250``."""
+    """Return a path that does not exist yet: ``root/name/20261115-204250``."""
     parent = Path(root) / safe_name(name)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     candidate = parent / stamp
@@ -56,7 +56,8 @@ def new_folder(root: str | Path, name: str) -> Path:
 
 
 def newest_folder(root: str | Path, name: str) -> Path | None:
-    """The run that ``--resume`` goes on with: the newest one of this name that saved anything, else the newest."""
+    """Return the run that ``--resume`` continues: the newest one of this name that has a checkpoint, else the
+    newest."""
     parent = Path(root) / safe_name(name)
     if not parent.is_dir():
         return None
@@ -116,7 +117,7 @@ def make(
 
 
 def config_of(folder: Path) -> Path:
-    """The config that a run was started with, if it is still there; else the plan in the run's folder."""
+    """Return the config that a run was started with, if it still exists; else the plan in the run's folder."""
     try:
         relative = json.loads((folder / "env.json").read_text(encoding="utf-8"))["config"]
         there = Path(os.path.normpath(folder / relative))
@@ -126,7 +127,7 @@ def config_of(folder: Path) -> Path:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine, and the code's state in git: what a report of a problem needs. No environment variables."""
+    """Return versions, machine and git state, for a bug report. No environment variables."""
     import torch
 
     return {

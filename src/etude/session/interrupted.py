@@ -206,7 +206,7 @@ def _bytes_of(value: Any) -> float:
 
 
 class TooLarge(Exception):
-    """A state that is too much to be copied at every step, or of a kind that no checkpoint holds."""
+    """A state that is too large to be copied at every step, or that no checkpoint can hold."""
 
 
 def small_copy(value: Any, most: int = MOST_NUMBERS) -> Any:

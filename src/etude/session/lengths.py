@@ -1,4 +1,4 @@
-"""What a built run knows that its plan does not: lengths, groups, who acts where, how large a checkpoint is."""
+"""Reads from a built run what its plan does not say: lengths, groups, hooks per point, size of a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEADER = 400
 
 
 def facts_of(run: Run) -> Facts:
-    """For ``explain``, read off a run that was built and has not begun."""
+    """Return the facts for ``explain``, from a run that is built and has not started."""
     return Facts(
         steps_per_epoch=run.steps_per_epoch,
         total_steps=run.total_steps,
@@ -33,7 +33,7 @@ def facts_of(run: Run) -> Facts:
 
 
 def checkpoint_bytes(run: Run) -> int:
-    """About what one checkpoint takes: parameters and buffers, what the optimizer will remember of each, the rest."""
+    """Estimate the size of a checkpoint: parameters, buffers, optimizer state, and the rest."""
     tensors = [tensor for tensor in run.model.state_dict().values() if isinstance(tensor, torch.Tensor)]
     averaged = sum(1 for hook in run.hooks if hook.name in _AVERAGES)
     weights = sum(_with_header(tensor) for tensor in tensors) * (1 + averaged)
@@ -77,7 +77,7 @@ def _groups(run: Run) -> list[GroupFact]:
 
 
 def _group_name(group: dict[str, Any], index: int, parameters: dict[int, str]) -> str:
-    """Its own, or that of its only parameter, or its number."""
+    """Return the group's own name, that of its only parameter, or its number."""
     only = parameters.get(id(group["params"][0]), "") if len(group["params"]) == 1 else ""
     return str(group.get("name", only or index))
 

@@ -1,4 +1,4 @@
-"""``etude test``: a run that is built, given the weights of a checkpoint, and evaluated once."""
+"""Implements ``etude test``: builds a run, loads the weights of a checkpoint, and evaluates once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from etude.session.session import relative
 
 
 def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
-    """The results that are numbers, of one pass over ``split`` with the weights of ``checkpoint``."""
+    """Evaluate the weights of ``checkpoint`` once on ``split``; return the results that are numbers."""
     found = dialects.of(plan).measure(plan, options, checkpoint, split, _native)
     return {str(name): float(value) for name, value in found.items() if _is_number(value)}
 
@@ -44,7 +44,7 @@ def _native(plan: Plan, options: Options, checkpoint: str, split: str) -> Mappin
 
 
 def _take(run: Run, hooks: HookTable, state: Mapping[str, Any]) -> None:
-    """Weights, and of the hooks those that put something in their place for an evaluation: an average, say."""
+    """Load the weights, and the hooks that replace them during an evaluation, such as an average."""
     check_weights(run.model, state["model"])
     run.model.load_state_dict(state["model"])
     for name, hook in named_hooks(hooks):

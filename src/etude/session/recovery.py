@@ -1,4 +1,4 @@
-"""What lets a run survive: its folder's lock, its store, its way back, signals and time limits."""
+"""Locks the run folder, finds and restores the checkpoint to resume from, and sets up signals and time limits."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LENGTHS = ("train.epochs", "train.steps")
 
 
 class AtStart(Hook):
-    """Calls something right before the first step, after everything else at ``before_train``."""
+    """Calls a function right before the first step, after everything else at ``before_train``."""
 
     priority = sys.maxsize
 
@@ -116,7 +116,7 @@ class Recovery:
             self.run.hooks.add(self._faults)
 
     def guard_driven(self) -> None:
-        """A run that drives itself has its own checkpoints, and brings its own ear for signals."""
+        """Guard a run that drives itself: it has its own checkpoints and its own signal handling."""
         self.guard()
         own = next((hook for hook in self.run.hooks if isinstance(hook, Stops)), None)
         if own is not None:
@@ -130,7 +130,7 @@ class Recovery:
         self._watchdog.start()
 
     def _open_store(self, folder: Path) -> None:
-        """With several ranks the first looks for what to resume from, and all of them read that."""
+        """Open the store. With several ranks, rank 0 looks for what to resume from, and all of them read that."""
         if self.run.peers is None:
             self._open_own_store(folder, Store)
             return
@@ -157,7 +157,7 @@ class Recovery:
         return store, place
 
     def _open_own_store(self, folder: Path, kind: type[Store]) -> str | None:
-        """The store, and in ``_loaded`` what to resume from; returns where that is."""
+        """Open the store, and put what to resume from into ``_loaded``; return where that is."""
         store, place = self._make_store(folder, kind)
         if self.options.restart:
             store.set_aside([entry.name for entry in store.entries()], "aside")
@@ -176,7 +176,8 @@ class Recovery:
         return self._loaded.path if self._loaded is not None else None
 
     def _guard_place(self, place: str, folder: Path) -> None:
-        """Two runs must not save to one place; that of the run's own folder is guarded already."""
+        """Lock the place of the checkpoints, unless the lock of the run's folder covers it: two runs must not share
+        it."""
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
             if not os.path.samefile(place, folder):
@@ -211,7 +212,7 @@ class Recovery:
         return loaded
 
     def _look_at_tag(self, name: str, loaded: Loaded) -> None:
-        """Checkpoints apart: what is in their name is no state that an undisturbed run would have had."""
+        """Refuse weights that are not finite, and warn about a checkpoint from inside a failed step."""
         if name.startswith(DIVERGED):
             raise ResumeError(f"{printable(name)}: its weights are not finite: there is nothing to resume from")
         if loaded.manifest.tag == FAILED:
@@ -231,7 +232,7 @@ class Recovery:
         self._begin_attempt()
 
     def _check_allowed(self, loaded: Loaded | None) -> None:
-        """A misspelt name would allow nothing, which is reported before anything is compared."""
+        """Refuse a misspelt name before anything is compared; it would allow nothing."""
         if self.run.plan is None:
             return
         parts = [*self.run.parts(), *(loaded.state if loaded is not None else ())]
@@ -268,13 +269,13 @@ class Recovery:
             self.say(f"the run had ended there ({run.stopping}), so there is nothing left to do")
 
     def _start_from(self, state: Mapping[str, Any]) -> None:
-        """Right before the first step: take the generators back, and end the step that was interrupted."""
+        """Restore the generators right before the first step, and finish the step that was interrupted."""
         self._restore_generators(state)
         if INTERRUPTED in state:
             finish_step(self.run, state[INTERRUPTED])
 
     def _restore_generators(self, state: Mapping[str, Any]) -> None:
-        """Each rank's own; one that the checkpoint has none of begins a stream of its own."""
+        """Restore each rank's own generators; a rank that the checkpoint does not have starts its own stream."""
         own = generators_for(self.run, state)
         if own is not None:
             Generators().load_state_dict(own)
@@ -303,7 +304,7 @@ class Recovery:
                 self.say(line)
 
     def _with_place(self, error: ConfigError | ResumeError) -> ConfigError | ResumeError:
-        """A mistake in ``init_from`` with the line of the config that makes it."""
+        """Return a mistake in ``init_from`` with the line of the config that contains it."""
         places = self.run.plan.places if self.run.plan is not None else {}
         word = re.match(r"init_from: (\w+)", str(error))
         at = places.get(("init_from", word[1])) if word else None
@@ -326,7 +327,7 @@ class Recovery:
         self._batch_sizes = (int(sizes[0].before), int(sizes[0].after)) if sizes else None
 
     def _say_what_a_length_changes(self) -> None:
-        """A curve that reaches to the end of the run has other values from here on when the end is elsewhere."""
+        """Report curves that reach to the end of the run: with a new length they have other values from here on."""
         plan = self.run.plan
         open_ended = [one.target for one in plan.schedules if any(p.until is None for p in one.phases)] if plan else []
         if open_ended:
@@ -396,7 +397,7 @@ def _recorded_steps(folder: Path | None) -> int:
 
 
 def _mention_weights(store: Store) -> str:
-    """Weights alone are nothing to resume from; who saves nothing else should know."""
+    """Return a hint if the store has weights only, which cannot be resumed."""
     alone = [name for name in sorted(store.disk.names(store.folder)) if name.startswith("weights-")]
     return f"; {printable(alone[-1])} has weights only: init_from starts with them" if alone else ""
 
@@ -423,7 +424,7 @@ def _apply_settings(run: Run, settings: dict[str, list[dict[str, Any]]]) -> None
 
 
 def _rescale(state: dict[str, Any], before: int, after: int) -> None:
-    """With another batch size the position inside the epoch is kept in samples, rounded down to a whole batch."""
+    """Keep the position inside the epoch in samples after a new batch size, rounded down to a whole batch."""
     counters, position = dict(state["counters"]), dict(state["data.train"])
     counters["step_in_epoch"] = counters["step_in_epoch"] * before // after
     position["batch"] = position["batch"] * before // after

@@ -1,4 +1,4 @@
-"""Saves the state of a run to its store, and takes it back."""
+"""Saves the state of a run to its store, and restores it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LARGE = ("model", "optimizer", "hook.Ema")
 
 
 class Saver:
-    """Saves the state of one run, holds a copy where the run may have to stop, and goes back to a checkpoint."""
+    """Saves the state of one run, holds a copy where the run may have to stop, and rolls back to a checkpoint."""
 
     def __init__(self, run: Run, store: Store, say: Callable[[str], Any]) -> None:
         self.store, self.say, self.watch = store, say, Watch(run)
@@ -114,13 +114,13 @@ class Saver:
         )
 
     def hold(self, run: Run) -> None:
-        """At the end of an epoch's last step: have a copy of the state, in case the end of the epoch goes wrong."""
+        """Copy the state after an epoch's last step, in case the end of the epoch fails."""
         if not self._is_saved(run) and self.store.is_free(_PATIENCE):
             self._store(run, hold=True)
             self._held_at = run.done
 
     def hold_for_evaluation(self, run: Run) -> None:
-        """Before an evaluation: have a copy of the state, in case it does not come back.
+        """Copy the state before an evaluation, in case the evaluation fails.
 
         In the middle of a step the copy says which hooks have acted; at the end of an epoch there is one already.
         """
@@ -132,8 +132,8 @@ class Saver:
             self._held_at = run.done
 
     def save_what_is_left(self, run: Run, error: BaseException | None) -> None:
-        """After an error: the copy that is held; else the state as it is, where a hook raised between two steps or no
-        batch was to be had.
+        """Save after an error: the copy that is held; else the current state, if a hook raised between two steps or no
+        batch could be loaded.
 
         Nothing is pruned then: what was saved before stays as it was.
         """
@@ -191,7 +191,7 @@ class Saver:
             )
 
     def newest(self) -> str | None:
-        """The newest checkpoint, with the one that is being written; of another file system its URL."""
+        """Return the newest checkpoint, including the one that is being written; on another file system its URL."""
         self.store.wait()
         newest = self.store.newest()
         return self.store.disk.join(self.store.given, newest.rpartition("/")[2]) if newest else None
@@ -205,7 +205,8 @@ class Saver:
         return f"{counted(steps, 'step')} {'is' if steps == 1 else 'are'} to be repeated{why}" if steps > 0 else ""
 
     def rollback(self, run: Run) -> None:
-        """Weights, optimizers and the hooks' states from the newest checkpoint; counters, data, generators go on."""
+        """Restore weights, optimizers and hook states from the newest checkpoint; counters, data and generators
+        continue."""
         at = f"the loss is not finite at step {run.step + 1}"
         self.store.wait()
         loaded = self.store.resume(need=["model"])
@@ -228,5 +229,5 @@ class Saver:
 
 
 def watched(run: Run) -> Collection[str]:
-    """The weights that must be finite: parameters, not buffers, which may well hold an infinite mask."""
+    """Return the weights that must be finite: parameters, not buffers, which may hold an infinite mask."""
     return [name for name, _ in run.model.named_parameters()]

@@ -1,4 +1,4 @@
-"""Everything around the training of a run: folder, writers, checkpoints, signals, last words."""
+"""Wraps the training of a run: folder, writers, checkpoints, signals, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _CTRL_C, _SIGTERM = SIGNALS["SIGINT"][1], SIGNALS["SIGTERM"][1]
 
 
 def open_session(run: Run, options: Options, **around: Any) -> Session:
-    """The context to train ``run`` in. One that drives itself keeps its own log and checkpoints."""
+    """Return the context to train ``run`` in. A run that drives itself keeps its own log and checkpoints."""
     kind = GuardedSession if dialects.of(run.plan).drives_itself else Session
     return kind(run, options, **around)
 
 
 class Session:
-    """A context around the training of a run that was built: opens what it needs, and always says a last word.
+    """A context around the training of a built run: opens what it needs, and always prints how it ended.
 
     Errors that the config caused become those of the config, and a wish to stop becomes the end of the run.
     """
@@ -143,7 +143,8 @@ class Session:
         raise mistake from error
 
     def _explained(self, error: BaseException | None) -> EtudeError | None:
-        """The error to report instead: a process that was lost, or what the config caused before the first step."""
+        """Return the error to report instead: a lost process, or a mistake in the config that shows before the first
+        step."""
         if not isinstance(error, Exception):
             return None
         lost = group.lost_peer(error, step=self.run.done) if self.run.peers is not None else None
@@ -176,7 +177,7 @@ class Session:
             self._part(error)
 
     def _part(self, error: BaseException | None) -> None:
-        """Ranks that have come to the end go together: one that is gone would look like one that was lost."""
+        """Wait for the other ranks at the end: a rank that leaves early would look like a lost one."""
         if self._pulse is not None:
             self._pulse.stop()
         if error is None:
@@ -310,8 +311,8 @@ class GuardedSession(Session):
         super()._close(error)
 
     def _is_unused(self, error: BaseException) -> bool:
-        """The run has said where its log is: only a mistake of the user takes that back, or a file to resume from that
-        cannot be used."""
+        """Return whether the run's folder may be removed. Once the log's path is printed, only a user mistake or an
+        unusable checkpoint allows that."""
         return isinstance(error, UserError | ResumeError) and self._has_done_nothing()
 
     def _say_last_words(self, error: BaseException | None, *, unused: bool) -> None:
@@ -353,7 +354,7 @@ def resume_command(run: Run, options: Options) -> str:
 
 
 def relative(path: Path | str) -> str:
-    """``path`` as seen from here, when it is below; a URL is seen from everywhere."""
+    """Return ``path`` relative to the current folder if it is below it; a URL stays as it is."""
     if "://" in str(path):
         return str(path)
     try:

@@ -30,7 +30,8 @@ _BY_CHANCE = re.compile(r"(.+?) does not have a deterministic implementation")
 
 
 class Status:
-    """A writer of the run's events. The file is replaced whole, so that a reader never sees half of it."""
+    """Writes ``status.json`` as one of the run's writers. The file is replaced as a whole, so that a reader never
+    sees half of it."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Status:
         self._write("interrupted" if stopped else "failed" if error is not None else "finished", error)
 
     def by_chance(self) -> list[str]:
-        """Operations that torch has warned about under ``train.deterministic: warn``."""
+        """Return the operations that torch has warned about under ``train.deterministic: warn``."""
         found = [_BY_CHANCE.match(text) for text in self._warnings]
         return list(dict.fromkeys(match[1] for match in found if match))
 

@@ -1,4 +1,4 @@
-"""Finds objects with a state that user-defined functions and hooks use, and that no checkpoint would hold."""
+"""Finds stateful objects that user-defined functions and hooks use and that no checkpoint would hold."""
 
 from __future__ import annotations
 

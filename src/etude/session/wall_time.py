@@ -1,5 +1,5 @@
-"""Accounts a run's wall time to its start, data, forward and backward, update, hooks by name, evaluation, checkpoint,
-waiting for other processes, and its end.
+"""Accounts a run's wall time: start, data, forward/backward, update, each hook, evaluation, checkpoint, waiting for
+other processes, and end.
 
 A thread looks now and then at what the run says it does (``run.stage`` and ``run.acting``) and gives the time since its
 last look to that. A step of training reads no clock for it. The thread does not look at the stack of the thread that
@@ -43,7 +43,7 @@ SLOW_DATA = 0.2
 
 
 class Sampler:
-    """Start it in the thread that trains; ``seconds`` has the account, ``stop`` ends it."""
+    """Samples what the run does. Start it in the training thread; ``seconds`` holds the result, ``stop`` ends it."""
 
     def __init__(self, run: Run) -> None:
         self.seconds: dict[str, float] = {}
@@ -99,7 +99,7 @@ def doing(run: Run) -> str:
 
 
 def _wake_at_any_moment() -> None:
-    """Sleep a little and wake up at a moment of the clock's choice.
+    """Sleep briefly and wake up at a random moment.
 
     A thread that wakes up gets the interpreter when the other one lets go of it, which is mostly in a system call:
     a tiny write after every step would look like a fifth of the time. So wake up once more, impatiently.

@@ -1,4 +1,4 @@
-"""A thread that notices when a run stands still, and says where: in which hook, at which line."""
+"""Watches a run from a thread and reports when it makes no progress: in which hook, at which line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 8
 
 
 class Watchdog:
-    """Looks at the run a few times per ``patience``; a step of training does nothing for it. Says a thing once."""
+    """Looks at the run a few times per ``patience``, at no cost for a training step. Reports each problem once."""
 
     def __init__(self, run: Run, *, say: Callable[[str], Any], patience: float | None = None) -> None:
         self.run, self.say, self.patience = run, say, PATIENCE if patience is None else patience

@@ -1,4 +1,4 @@
-"""Checkpoints of other systems in the folders that those systems keep them in.
+"""Finds checkpoints of other systems in their own folders.
 
 .. code-block:: text
 
@@ -40,7 +40,7 @@ _LONGEST_POINTER = 4096
 
 @dataclass(frozen=True)
 class Found:
-    """One checkpoint in a folder of another system; ``pointers`` are the names that lead to it."""
+    """One checkpoint in a folder of another system; ``pointers`` are the names that point to it."""
 
     name: str
     path: str
@@ -104,7 +104,7 @@ class Found:
 
 
 def read(path: str, *, skim: bool = False, trust: bool = False) -> dict[Any, Any]:
-    """The content of a file or a folder of another system. ``skim`` leaves out the bytes of the tensors."""
+    """Return the content of a file or folder of another system. ``skim`` leaves out the bytes of the tensors."""
     if not os.path.isdir(path):
         return foreign.skim(path) if skim else foreign.read(path, trust=trust)
     if sharded.is_sharded(path):
@@ -122,7 +122,7 @@ def read(path: str, *, skim: bool = False, trust: bool = False) -> dict[Any, Any
 
 
 def checkpoints(folder: str) -> list[Found]:
-    """The checkpoints of other systems in ``folder``, by step; empty when it is none of their folders."""
+    """Return the checkpoints of other systems in ``folder``, by step; empty if it is not one of their folders."""
     place, where = locate(folder)
     names = place.names(where)
     pointed = {name: target for name in POINTERS if name in names and (target := _pointed_at(place, where, name))}
@@ -148,7 +148,7 @@ def newest(folder: str) -> str | None:
 
 
 def one(path: str) -> Found | None:
-    """The checkpoint that ``path`` itself is, when it is a file or folder of another system."""
+    """Return the checkpoint at ``path`` if it is a file or folder of another system."""
     place, where = locate(path)
     if isinstance(place, LocalDisk):
         single = os.path.isfile(where) or is_of_parts(where)
@@ -203,7 +203,7 @@ def _trouble(path: str, look: Callable[[], Any]) -> str:
 
 
 def without(path: str, text: str) -> str:
-    """A message without the path that it is about; of what lies below it, the name stays."""
+    """Return a message without its path; names below that path stay."""
     return text.removeprefix(f"{printable(path)}: ").replace(f"{printable(path.rstrip('/'))}/", "", 1)
 
 
@@ -221,7 +221,7 @@ def _begins(path: str, start: bytes) -> bool:
 
 
 def _of_runs(folder: str, names: list[str]) -> Iterator[Found]:
-    """McQuic: the runs of a project, the newest in ``latest``."""
+    """Yield the runs of a McQuic project, the newest in ``latest``."""
     for name in names:
         inner = os.path.join(folder, name)
         if _OLDER_RUN.fullmatch(name) and os.path.isdir(inner):
@@ -231,7 +231,7 @@ def _of_runs(folder: str, names: list[str]) -> Iterator[Found]:
 
 
 def _pointed_at(place: Disk, folder: str, pointer: str) -> str:
-    """The name beside ``pointer`` that it leads to; whatever it says, it is not followed out of the folder."""
+    """Return the name beside ``pointer`` that it names. It is never followed out of the folder."""
     path = place.join(folder, pointer)
     if isinstance(place, LocalDisk) and os.path.islink(path):
         return os.path.basename(os.readlink(path))
@@ -246,7 +246,8 @@ def _pointed_at(place: Disk, folder: str, pointer: str) -> str:
 
 
 def is_of_parts(path: str) -> bool:
-    """A folder with a file for each part, as LiBai writes it, or one of torch.distributed.checkpoint."""
+    """Return whether it is a folder with a file per part, as LiBai writes it, or one of
+    torch.distributed.checkpoint."""
     called_so = _LIBAI.fullmatch(os.path.basename(path.rstrip("/"))) is not None
     return sharded.is_sharded(path) or (
         os.path.isdir(path) and (called_so or os.path.isfile(os.path.join(path, "model")))
@@ -254,7 +255,7 @@ def is_of_parts(path: str) -> bool:
 
 
 def _files(path: str) -> list[str]:
-    """The files of a checkpoint: itself, or those in its folder."""
+    """Return the files of a checkpoint: itself, or those in its folder."""
     if not os.path.isdir(path):
         return [path]
     inside = (os.path.join(path, name) for name in sorted(os.listdir(path)) if not name.startswith("."))

@@ -1,4 +1,4 @@
-"""Checkpoints of other systems, read as data: ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors``.
+"""Reads checkpoint files of other systems as data: ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors``.
 
 What a file is, its first bytes tell, never its name. Pickles, zipped or of torch's older kind, go through a reader that
 knows a short table of names (``safe_pickle.py``) and refuses every other, so that opening a file from
@@ -32,7 +32,7 @@ _LEGACY_PROTOCOL = 1001
 
 
 def read(path: str | os.PathLike[str], *, trust: bool = False) -> dict[Any, Any]:
-    """The content of ``path`` on the CPU: a dict of plain data and tensors.
+    """Return the content of ``path`` on the CPU: a dict of plain data and tensors.
 
     Raises :class:`~etude.errors.ResumeError` for a file that is damaged, of no known kind, or names something outside
     the table (``refused: global os.system``).
@@ -44,7 +44,7 @@ def read(path: str | os.PathLike[str], *, trust: bool = False) -> dict[Any, Any]
 
 
 def skim(path: str | os.PathLike[str]) -> dict[Any, Any]:
-    """The same without the bytes of the tensors, which come on torch's ``meta`` device: for a look at large files."""
+    """Return the same without the bytes of the tensors, which are on torch's ``meta`` device: for large files."""
     return _as_dict(_opened(path, lambda file: _reader(file, skim=True)(file)), path)
 
 
@@ -106,11 +106,11 @@ def _as_dict(value: Any, path: str | os.PathLike[str]) -> dict[Any, Any]:
 
 
 class NoMapping(ResumeError, RuntimeError):
-    """A file with something else than a state in it; other systems say ``RuntimeError``."""
+    """A file that does not hold a state; other systems raise ``RuntimeError``."""
 
 
 class Unpickler(pickle.Unpickler):
-    """A reader of pickles that knows only the inert table, and storages through ``storage(saved_id)``."""
+    """Reads pickles with the table of ``safe_pickle`` only, and storages through ``storage(saved_id)``."""
 
     def __init__(self, file: Any, storage: Callable[[tuple[Any, ...]], Any] | None = None) -> None:
         super().__init__(file, encoding="utf-8")
@@ -145,7 +145,7 @@ def read_zip(file: IO[bytes], *, skim: bool = False) -> Any:
 
 
 def _check_archive(archive: zipfile.ZipFile, size: int) -> str:
-    """The folder inside the archive; what torch never writes (compression, overlaps, code) is refused."""
+    """Return the folder inside the archive; refuse what torch never writes (compression, overlaps, code)."""
     entries = archive.infolist()
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise ResumeError("refused: a compressed archive")
@@ -195,7 +195,8 @@ def _fill(content: Any, dtype: torch.dtype, numel: int) -> torch.Tensor:
 
 
 def _read_legacy(file: IO[bytes], *, skim: bool = False) -> Any:
-    """Magic, protocol and machine, then the object, the keys of its storages, and their bytes, one after the other."""
+    """Read magic number, protocol and machine, then the object, the keys of its storages, and their bytes, in this
+    order."""
     if Unpickler(file).load() != _LEGACY_MAGIC:
         raise ResumeError("a pickle, but not one of torch")
     if Unpickler(file).load() != _LEGACY_PROTOCOL or not Unpickler(file).load().get("little_endian", True):

@@ -1,4 +1,4 @@
-"""The last checkpoint of a finished run in another system's layout, so that two such runs can be held together."""
+"""Reads the last checkpoint of a finished run in another system's layout, to compare two such runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BOOKKEEPING = re.compile(
 
 
 def last_state(folder: Path) -> dict[Any, Any]:
-    """Everything in the last checkpoint below ``folder``."""
+    """Return everything in the last checkpoint below ``folder``."""
     for path in _candidates(folder):
         if path.is_dir():  # LiBai: a file for each part
             return {child.name: foreign.read(child) for child in sorted(path.iterdir()) if child.is_file()}

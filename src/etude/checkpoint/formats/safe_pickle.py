@@ -1,4 +1,4 @@
-"""What the names inside a foreign pickle stand for here: inert data, never code of the file's choosing.
+"""Maps the names inside a foreign pickle to inert data, so that reading it runs no code.
 
 A pickle is a program that calls what it names. This table is everything that it may name. Tensors and arrays are put
 together by functions of this module, which check sizes before they allocate; objects of other systems (MMEngine's
@@ -42,7 +42,7 @@ def find(module: str, name: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """``value`` with every stand-in replaced by what it stands for."""
+    """Return ``value`` with every placeholder replaced by plain data."""
     return _plain(value, {}, 0)
 
 
@@ -97,7 +97,7 @@ _STORAGES: dict[str, torch.dtype | None] = {
 
 
 def rebuild_tensor(storage: torch.Tensor, offset: int, size: Any, stride: Any, *_: Any) -> torch.Tensor:
-    """A tensor over ``storage`` (all its elements, in one dimension); one that would reach beyond it is refused."""
+    """Build a tensor over ``storage`` (all its elements, in one dimension); refuse one that reaches beyond it."""
     size, stride = tuple(int(n) for n in size), tuple(int(n) for n in stride)
     if (
         not isinstance(storage, torch.Tensor)
@@ -117,7 +117,7 @@ def rebuild_tensor(storage: torch.Tensor, offset: int, size: Any, stride: Any, *
 def _rebuild_tensor_v3(
     storage: torch.Tensor, offset: int, size: Any, stride: Any, grad: Any, hooks: Any, dtype: torch.dtype, *_: Any
 ) -> torch.Tensor:
-    """Newer dtypes come as raw bytes with the dtype beside them; the offset still counts elements."""
+    """Build a tensor of a newer dtype: raw bytes with the dtype beside them; the offset still counts elements."""
     return rebuild_tensor(storage.view(dtype), offset, size, stride)
 
 
@@ -152,7 +152,7 @@ class _Dtype:
 
 
 class _Array:
-    """A numpy array in the making: the file gives it a state, :meth:`array` gives the array."""
+    """A numpy array that is being rebuilt: the file sets its state, :meth:`array` returns the array."""
 
     def __init__(self) -> None:
         self.state: tuple[Any, ...] = (1, (0,), _Dtype("u1"), False, b"")
@@ -208,7 +208,7 @@ class _Dict(dict[Any, Any]):
 
 
 class _Method:
-    """A method that an object carried along; of no use as data."""
+    """A method that an object carried along; useless as data."""
 
 
 def _getattr(owner: Any, name: str) -> _Method:
@@ -234,7 +234,7 @@ def _bytearray(data: Any = b"", *_: Any) -> bytearray:
 
 
 def _renamed(module: str) -> str:
-    """Old and new names of one module in one spelling."""
+    """Return old and new names of a module in one spelling."""
     module = module.replace("numpy._core.", "numpy.core.", 1) if module.startswith("numpy._core.") else module
     return {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
 

@@ -1,4 +1,4 @@
-"""Folders of ``torch.distributed.checkpoint`` as data. Their ``.metadata`` is a pickle; nothing in it is run.
+"""Reads folders of ``torch.distributed.checkpoint`` as data. Their ``.metadata`` is a pickle; nothing in it is run.
 
 .. code-block:: text
 
@@ -31,7 +31,7 @@ def is_sharded(folder: str) -> bool:
 
 
 def read(folder: str, *, skim: bool = False) -> dict[Any, Any]:
-    """The content of such a folder, pieces put together, nested as it was saved. ``skim``: tensors by shape alone."""
+    """Return the content of such a folder, shards joined, nested as it was saved. ``skim``: tensors by shape alone."""
     try:
         return _nested(*_read(folder, skim))
     except safe_pickle.Refused as error:

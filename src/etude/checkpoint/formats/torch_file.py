@@ -1,4 +1,4 @@
-"""A checkpoint that is one file, as torch writes it: how other systems keep theirs."""
+"""Writes a checkpoint as one file of torch, the way other systems do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from etude.errors import SaveError, printable
 
 
 def save_file(path: str | os.PathLike[str], content: Any, *, mode: int = 0o600) -> None:
-    """``content`` at ``path``, whole or not at all; a disk that refuses is a :class:`~etude.errors.SaveError`."""
+    """Write ``content`` to ``path``, completely or not at all. Raise :class:`~etude.errors.SaveError` if the disk
+    refuses."""
     target = os.fspath(path)
     try:
         disk.write_atomically(target, lambda file: torch.save(content, file), mode=mode)
@@ -26,7 +27,7 @@ def save_file(path: str | os.PathLike[str], content: Any, *, mode: int = 0o600) 
 
 
 class Patience:
-    """Saves that fail: the first in a row are reported and forgiven, for a full disk may have room at the next.
+    """Tolerates a few failed saves in a row, because a full disk may have space at the next.
 
     >>> patience = Patience(most=2)
     >>> patience.forgive(SaveError("no space"), print)
@@ -49,5 +50,5 @@ class Patience:
         say(f"{error}; training goes on")
 
     def renew(self) -> None:
-        """A save came through."""
+        """Count from zero again: a save succeeded."""
         self.failures = 0

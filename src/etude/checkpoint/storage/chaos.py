@@ -1,4 +1,4 @@
-"""Faults on purpose: ``--chaos kill@step=37,enospc@save=2`` tests an engine, and a user's project, as real life does.
+"""Parses and announces injected faults: ``--chaos kill@step=37,enospc@save=2``.
 
 .. code-block:: text
 
@@ -49,7 +49,7 @@ class Fault:
 
 
 def parse(text: str, *, rank: int = 0, size: int = 1) -> tuple[Fault, ...]:
-    """``"kill@step=37,nan@step=12"`` as faults, those of ``rank``: ``kill@step=37,rank=1`` is meant for one alone.
+    """Parse ``"kill@step=37,nan@step=12"`` into the faults of ``rank``: ``kill@step=37,rank=1`` is for one rank only.
 
     A :class:`~etude.errors.ConfigError` says what may be written.
     """
@@ -80,7 +80,7 @@ _listeners: dict[str, Callable[..., Any]] = {}
 
 
 def point(name: str, **facts: Any) -> None:
-    """The engine is here. Does nothing unless somebody listens."""
+    """Announce that the engine is here. Does nothing unless somebody listens."""
     if _listeners:
         listener = _listeners.get(name)
         if listener is not None:
@@ -97,7 +97,7 @@ def listen(name: str, listener: Callable[..., Any] | None) -> None:
 
 @contextmanager
 def saving(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Around the writing of a checkpoint to ``path``, in whatever layout."""
+    """Mark the writing of a checkpoint to ``path``, in any layout."""
     point("save.begin")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Every file-system call that checkpoints make, in one place, so that a test can fail, delay or tear the n-th of them.
+"""Makes every file-system call of checkpoints, so that a test can fail, delay or tear the n-th of them.
 
 A *gate* is asked before each call. It may raise (the call fails), sleep (the disk is slow), end the process (a crash
 right there), or raise :class:`Torn` (only the first bytes of a write arrive). There is none in a normal run.
@@ -38,7 +38,7 @@ _last_call = ""
 
 @contextmanager
 def gated(gate: Gate) -> Iterator[None]:
-    """All calls inside the block, of any thread, pass ``gate`` first."""
+    """Send all calls inside the block, of any thread, through ``gate`` first."""
     before = set_gate(gate)
     try:
         yield
@@ -54,12 +54,12 @@ def set_gate(gate: Gate | None) -> Gate | None:
 
 
 def last_call() -> str:
-    """The call that was made last, ``fsync …/model.safetensors``: what a save that does not come back waits for."""
+    """Return the last call, ``fsync …/model.safetensors``: what a save that hangs waits for."""
     return _last_call
 
 
 def ask(call: str, path: str, size: int = 0) -> None:
-    """Every call comes by here before it is made."""
+    """Pass every call through the gate before it is made."""
     global _last_call
     _last_call = f"{call} {path}"
     if _gate is not None:
@@ -70,7 +70,7 @@ def ask(call: str, path: str, size: int = 0) -> None:
 
 
 class Writer:
-    """A new file, opened so that neither a link nor a file that is there already can be written through."""
+    """A new file, opened so that nothing can be written through a link or over an existing file."""
 
     def __init__(self, path: str, mode: int = 0o600) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class Writer:
         self._fd = os.open(path, flags, mode)
 
     def write(self, data: memoryview | bytes) -> int:
-        """All of ``data``, in pieces; the number of bytes."""
+        """Write all of ``data``, in pieces, and return the number of bytes."""
         view = memoryview(data).cast("B")
         for begin in range(0, len(view), PIECE):
             self._write_piece(view[begin : begin + PIECE])
@@ -110,7 +110,7 @@ class Writer:
 
 
 def make_folder(path: str, *, mode: int = 0o700) -> None:
-    """``path`` and what is missing above it, by default readable by the owner alone; no error when it is there."""
+    """Create ``path`` and missing parents, by default readable by the owner alone; no error if it exists."""
     ask("mkdir", path)
     os.makedirs(path, mode=mode, exist_ok=True)
 
@@ -126,13 +126,13 @@ def sync_folder(path: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """One name for another on the same file system; a file that has the target's name is replaced."""
+    """Rename a file on the same file system, replacing the target."""
     ask("rename", target)
     os.rename(source, target)
 
 
 def remove(path: str) -> None:
-    """A file or link; no error when it is gone already."""
+    """Remove a file or link; no error if it is gone already."""
     ask("remove", path)
     try:
         os.unlink(path)
@@ -141,7 +141,7 @@ def remove(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """A folder with all that is in it, never following a link; no error when it is gone already."""
+    """Remove a folder and everything in it, never following a link; no error if it is gone already."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:
@@ -156,7 +156,7 @@ def remove_tree(path: str) -> None:
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], Any], *, mode: int = 0o600) -> None:
-    """``path`` gets the content that ``write(file)`` writes, whole or not at all.
+    """Write ``path`` with ``write(file)``, completely or not at all.
 
     A temporary file beside the target is filled, synced and renamed; when anything fails it is removed and what was
     at ``path`` before is untouched. A link at ``path`` is followed once, so that its target is replaced. The file is
@@ -210,7 +210,7 @@ def _quietly(call: Callable[..., Any], *args: Any) -> None:
 
 
 def open_file(path: str) -> IO[bytes]:
-    """An ordinary file for reading; a link, a pipe or a device in its place is refused."""
+    """Open an ordinary file for reading; refuse a link, a pipe or a device in its place."""
     ask("open", path)
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -1,4 +1,4 @@
-"""One writer per run folder: a lock that the kernel drops when its owner is gone, however it went."""
+"""Locks a run folder for one writer; the kernel drops the lock when its owner dies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class FolderInUse(UserError):
 
 
 class Lock:
-    """Holds ``folder`` from construction to :meth:`release`; a second holder is refused, saying who has it.
+    """Holds ``folder`` from construction to :meth:`release`. A second holder is refused, and the message names the
+    first.
 
     The lock belongs to the open file, which children made by ``fork`` (data workers) would keep open, and the folder
     locked, after their parent's death; so they close it first thing.

@@ -1,4 +1,4 @@
-"""Where checkpoints live: the local disk, or any file system that fsspec knows (``memory://``, ``s3://`` …)."""
+"""Stores checkpoints on the local disk, or on any file system that fsspec knows (``memory://``, ``s3://`` …)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FileWriter(Protocol):
 
 
 class Disk(Protocol):
-    """The calls that a store makes. ``RENAMES`` says whether a folder can get its name in one stroke."""
+    """The calls that a store makes. ``RENAMES`` says whether a folder can be renamed atomically."""
 
     RENAMES: bool
 
@@ -73,7 +73,7 @@ class LocalDisk:
 
 
 class RemoteDisk:
-    """A file system of fsspec. A call that fails is tried again a few times, with longer and longer waits.
+    """A file system of fsspec. A call that fails is repeated a few times, with longer and longer waits.
 
     Object stores cannot rename a folder in one stroke; there a checkpoint is complete when its manifest is there,
     which comes last.
@@ -94,7 +94,8 @@ class RemoteDisk:
         return _RemoteWriter(self._fs, path)
 
     def put(self, path: str, pieces: Iterable[memoryview | bytes]) -> None:
-        """A whole file. What does not arrive is sent once more from its beginning: it is kept until it has arrived."""
+        """Upload a whole file. It is kept until it has arrived, so that a broken upload starts again from the
+        beginning."""
 
         def send() -> None:
             writer = _RemoteWriter(self._fs, path)
@@ -145,7 +146,7 @@ class RemoteDisk:
 
 
 class _RemoteWriter:
-    """An upload: its bytes are there once ``sync`` has come back and the size over there is the size sent."""
+    """An upload. It is complete when ``sync`` returns and the remote size is the size sent."""
 
     def __init__(self, fs: Any, path: str) -> None:
         self._fs, self.path, self._sent = fs, path, 0
@@ -172,7 +173,7 @@ class _RemoteWriter:
 
 
 def _again(call: str, path: str, attempt: Callable[[], T]) -> T:
-    """The result of ``attempt``; what a network may lose is asked for again, what is simply not there is not."""
+    """Return the result of ``attempt``; repeat it after errors that a network may cause, not if the file is missing."""
     for wait in (*(0.1 * 2**n for n in range(_TRIES - 1)), None):
         try:
             local.ask(call, path)
@@ -187,7 +188,7 @@ def _again(call: str, path: str, attempt: Callable[[], T]) -> T:
 
 
 def locate(folder: str | os.PathLike[str]) -> tuple[Disk, str]:
-    """The disk that ``folder`` is on, and its path there."""
+    """Return the disk that ``folder`` is on, and its path there."""
     text = local_path(os.fspath(folder))
     if "://" not in text:
         return LocalDisk(), os.path.abspath(text)
@@ -203,6 +204,6 @@ def locate(folder: str | os.PathLike[str]) -> tuple[Disk, str]:
 
 
 def local_path(path: str) -> str:
-    """``file:///a/b`` is the file ``/a/b``, with all that the local disk can do; any other path stays as it is."""
+    """Return ``/a/b`` for ``file:///a/b``, so that it counts as local disk; any other path stays as it is."""
     scheme, found, rest = path.partition("://")
     return rest if found and scheme in ("file", "local") else path

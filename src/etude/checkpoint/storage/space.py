@@ -1,4 +1,4 @@
-"""Why a checkpoint did not fit: what it needs, counted in the blocks of the disk, and what the disk has."""
+"""Explains why a checkpoint did not fit: what it needs, in blocks of the disk, and what the disk has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BESIDE = 3
 
 
 def explain(folder: str, sizes: Iterable[int], *, local: bool = True) -> str:
-    """``need 412 MB, have 80 MB``; what else it may be, where there would have been room."""
+    """Return ``need 412 MB, have 80 MB``, or other possible causes if there was enough space."""
     sizes = list(sizes)
     info = _where(folder) if local else None
     if info is None:
@@ -28,12 +28,12 @@ def explain(folder: str, sizes: Iterable[int], *, local: bool = True) -> str:
 
 
 def _exact(size: int, other: int) -> str:
-    """As people read it; to the byte where that would look the same as ``other``."""
+    """Format a size for people; to the byte if it would look the same as ``other``."""
     return human(size) if human(size) != human(other) else f"{size:,} bytes"
 
 
 def _where(folder: str) -> os.statvfs_result | None:
-    """The file system of ``folder``, or of what is above it as long as it is not there."""
+    """Return the file system of ``folder``, or of its nearest parent that exists."""
     while not os.path.exists(folder) and os.path.dirname(folder) != folder:
         folder = os.path.dirname(folder)
     try:

@@ -1,4 +1,4 @@
-"""Whether pickles may run. They may not, unless the user says so for one process: ``--trust``, or ``ETUDE_TRUST=1``.
+"""Allows pickles to run code. They may not, unless you pass ``--trust`` or set ``ETUDE_TRUST=1`` for one process.
 
 It is kept in the environment so that the processes which a run starts (data workers, ranks) know it too; a config
 cannot say it.
@@ -22,7 +22,7 @@ def is_given() -> bool:
 
 @contextmanager
 def given(yes: bool = True) -> Iterator[None]:
-    """Trust meanwhile, in this process and in those that it starts; nothing changes unless ``yes``."""
+    """Trust inside the block, in this process and in those that it starts; nothing changes unless ``yes``."""
     before = os.environ.get(NAME)
     if yes:
         os.environ[NAME] = "1"

@@ -1,1 +1,1 @@
-"""What ``etude ckpt`` and ``etude verify-resume`` do with checkpoints."""
+"""Implements ``etude ckpt`` and ``etude verify-resume``."""

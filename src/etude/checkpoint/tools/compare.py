@@ -1,4 +1,4 @@
-"""Where two checkpoints differ, bit by bit; of different systems, in what both of them hold."""
+"""Compares two checkpoints bit by bit; of different systems, the parts that both have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONG = 16
 
 @dataclass(frozen=True)
 class Difference:
-    """One path at which two contents are not the same."""
+    """One path at which two checkpoints differ."""
 
     path: str
     left: str
@@ -28,7 +28,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs among the parts that both sides have, and the names of the parts that only one has."""
+    """The differences among common parts, and the names of the parts that only one side has."""
 
     differences: list[Difference]
     only_left: list[str]
@@ -48,8 +48,8 @@ def compare(left: Content, right: Content) -> Comparison:
 
 
 def differences(left: Any, right: Any) -> list[Difference]:
-    """All leaves that differ, except for what the clock says; tensors are compared bit by bit and reported by their
-    largest difference."""
+    """Return all leaves that differ, except for times. Tensors are compared bit by bit and reported by their largest
+    difference."""
     first, second = (
         {path: value for path, value in leaves(tree) if not path.endswith(TIMING_OFFSET)} for tree in (left, right)
     )
@@ -63,7 +63,8 @@ def differences(left: Any, right: Any) -> list[Difference]:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree that is no container, with its dotted path; a long list of numbers is one value."""
+    """Yield every value of a tree that is not a container, with its dotted path; a long list of numbers is one
+    value."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from leaves(item, f"{path}.{key}" if path else str(key))
@@ -79,7 +80,7 @@ def _is_row(value: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def same(left: Any, right: Any) -> bool:
-    """The same bits; NaN is the same as NaN."""
+    """Return whether the bits are the same; NaN equals NaN."""
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         alike = left.dtype == right.dtype and left.shape == right.shape
         return alike and bytes(safetensors.bytes_of(left.contiguous())) == bytes(
@@ -93,7 +94,8 @@ def same(left: Any, right: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """A tensor by dtype, shape and range; a long row of numbers by its length; anything else by its beginning."""
+    """Describe a tensor by dtype, shape and range, a long list of numbers by its length, anything else by its
+    beginning."""
     if isinstance(value, torch.Tensor):
         shape = "×".join(map(str, value.shape)) or "scalar"
         kind = str(value.dtype).removeprefix("torch.")

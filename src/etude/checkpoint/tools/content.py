@@ -1,4 +1,4 @@
-"""What one checkpoint holds, whatever system wrote it: its layout, its weights, its optimizer, how far it had come."""
+"""Describes a checkpoint of any system: its layout, weights, optimizer, step and epoch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EPOCHS = (("counters", "epoch"), ("meta", "epoch"), ("trainer", "_epoch"), ("",
 
 @dataclass(frozen=True)
 class Content:
-    """A checkpoint in memory. ``layout`` is the word for how ``state`` is arranged."""
+    """A checkpoint in memory. ``layout`` names the arrangement of ``state``."""
 
     path: str
     layout: str
@@ -35,19 +35,20 @@ class Content:
         return warm_start.weights_in(self.state, key=key, at=self.path)
 
     def optimizer(self) -> Any:
-        """Torch's state of the optimizer, or None."""
+        """Return torch's state of the optimizer, or None."""
         found = next((found for path in _OPTIMIZERS if (found := _at(self.state, path)) is not None), None)
         return _with_numbers(found) if isinstance(found, Mapping) and "param_groups" in found else found
 
     def parts(self) -> dict[str, Any]:
-        """The state by the pieces that a conversion takes or leaves: ``model``, ``optimizer``, ``meta.seed`` …"""
+        """Return the state by the parts that a conversion keeps or drops: ``model``, ``optimizer``, ``meta.seed`` …"""
         made: dict[str, Any] = {}
         for key, value in self.state.items():
             _split(str(key), value, _LOOSE.get(str(key), 0), made)
         return made
 
     def common_parts(self) -> dict[str, Any]:
-        """The same in words that all layouts share: ``model``, ``optimizer``, ``step``, ``epoch``; others as is."""
+        """Return the same under names that all layouts share: ``model``, ``optimizer``, ``step``, ``epoch``; others
+        as is."""
         places = {"model": warm_start.weights_place(self.state), "optimizer": self._optimizer_place()}
         made: dict[str, Any] = {"model": self.weights(), "optimizer": self.optimizer()}
         made |= {"step": self.step, "epoch": self.epoch}
@@ -65,7 +66,7 @@ class Content:
 
 
 def read(path: str, *, trust: bool = False) -> Content:
-    """The checkpoint at ``path``; of a run or a folder of checkpoints the newest one."""
+    """Return the checkpoint at ``path``; for a run or a folder of checkpoints, the newest one."""
     path = find(path)
     if is_native(path):
         loaded = warm_start.load_native(path, trust_owner=trust)
@@ -77,7 +78,7 @@ def read(path: str, *, trust: bool = False) -> Content:
 
 
 def layout_of(state: Mapping[Any, Any]) -> str:
-    """The system whose arrangement ``state`` has."""
+    """Return the system whose layout ``state`` has."""
     if "state_dict" in state and "meta" in state:
         return "mmengine" if "message_hub" in state else "mmcv"
     if _at(state, "trainer._model") is not None:
@@ -102,7 +103,7 @@ def _at(state: Any, path: str) -> Any:
 
 
 def _with_numbers(optimizer: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Parameters by number, as torch has them: a folder of ``torch.distributed.checkpoint`` has texts, or nothing."""
+    """Key parameters by number, as torch does: a folder of ``torch.distributed.checkpoint`` has texts, or nothing."""
     state = optimizer.get("state") or {}
     return {**optimizer, "state": {int(key) if str(key).isdecimal() else key: one for key, one in state.items()}}
 

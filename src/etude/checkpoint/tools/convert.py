@@ -1,4 +1,4 @@
-"""Checkpoints into the layouts of other systems and back, and the mean of several."""
+"""Converts checkpoints to the layouts of other systems and back, and averages several."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ENDINGS = {
 def convert(
     source: str, target: str, *, layout: str = "", key: str = "", optimizer: bool = False, trust: bool = False
 ) -> tuple[str, str]:
-    """Weights of ``source`` (those at ``key``) into ``target``; returns what was written and its layout."""
+    """Write the weights of ``source`` (those at ``key``) to ``target``; return what was written and its layout."""
     layout = choose_layout(target, layout)
     if optimizer and layout not in _WITH_OPTIMIZER:
         raise UserError(f"{layout} holds weights alone; --optimizer goes with --to {', '.join(_WITH_OPTIMIZER)}")
@@ -52,7 +52,7 @@ def convert(
 
 
 def choose_layout(target: str, layout: str = "", *, choices: Sequence[str] = LAYOUTS) -> str:
-    """The layout that was asked for, or that the name's ending stands for; a name that lies about it is refused."""
+    """Return the requested layout, or that of the name's ending; refuse a name that contradicts its layout."""
     ending = os.path.splitext(target)[1].lower()
     if layout == DCP and ("://" in local_path(target) or (os.path.isdir(target) and os.listdir(target))):
         raise UserError(f"{printable(target)}: --to {DCP} writes a folder on a local disk that is new or empty")
@@ -95,7 +95,7 @@ def _check_room(target: str, layout: str) -> None:
 def write(
     target: str, weights: Mapping[str, torch.Tensor], *, layout: str, meta: Mapping[str, Any], optimizer: Any = None
 ) -> None:
-    """``weights`` as a file or a folder of another system, whole or not at all."""
+    """Write ``weights`` as a file or folder of another system, completely or not at all."""
     if layout == DCP:
         more = {"optimizer": optimizer} if optimizer is not None else {}
         _write_dcp(target, {"model": dict(weights), **more, "step": meta["iter"], "epoch": meta["epoch"]})
@@ -119,7 +119,8 @@ def write(
 
 
 def write_native(folder: str, found: Content, key: str = "", optimizer: Any = None) -> str:
-    """The weights as a checkpoint ``weights-N`` below ``folder``, with checksums: to start from, not to resume from."""
+    """Write the weights as a checkpoint ``weights-N`` below ``folder``, with checksums: to start from, not to resume
+    from."""
     parts = {"model": found.weights(key)} | ({"optimizer": optimizer} if optimizer is not None else {})
     snapshot = Arena().take(parts)
     manifest = Manifest(step=found.step or 0, epoch=found.epoch or 0, kind="weights", parts=snapshot.parts)
@@ -130,7 +131,7 @@ def write_native(folder: str, found: Content, key: str = "", optimizer: Any = No
 
 
 def _write_dcp(target: str, state: dict[str, Any]) -> None:
-    """By torch's own writer, beside the target, which gets its name when everything is there."""
+    """Write with torch's own writer beside the target, and rename when everything is there."""
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -165,7 +166,7 @@ def consolidate(source: str, folder: str) -> str:
 
 
 def _put(target: str, fill: Callable[[IO[bytes]], Any]) -> None:
-    """A file that others are to load: readable as the umask says, unlike a run's own."""
+    """Write a file for others to load: readable as the umask says, unlike a run's own files."""
     place, where = locate(target)
     with _told(target):
         if isinstance(place, LocalDisk):
@@ -192,7 +193,7 @@ def _meta(found: Content) -> dict[str, Any]:
 
 
 def average(sources: Sequence[str], target: str, *, key: str = "", trust: bool = False) -> int:
-    """The mean of the weights of several checkpoints; returns how many tensors were averaged.
+    """Average the weights of several checkpoints; return how many tensors were averaged.
 
     Sums are kept in double precision. What is no floating-point number (a counter) is taken from the last one.
     """
@@ -225,7 +226,7 @@ def _wide(value: torch.Tensor) -> torch.Tensor:
 def _require_same_names(
     first: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor], left: str, right: str
 ) -> None:
-    """Averaging what is not the same model is a mistake, recognised by the first weights that do not fit."""
+    """Refuse to average different models, and name the first weights that do not match."""
     match = warm_start.compare(first, other)
     if not match.exact:
         raise ConfigError(

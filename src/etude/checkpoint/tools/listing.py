@@ -1,4 +1,4 @@
-"""What ``etude ckpt ls``, ``verify`` and ``prune`` do, with checkpoints of Étude and of other systems."""
+"""Implements ``etude ckpt ls``, ``verify`` and ``prune``, for checkpoints of Étude and of other systems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTES = ".etude"
 
 
 def store_folder(path: str) -> str:
-    """The folder with the checkpoints: ``path`` itself, or the one inside a run's folder."""
+    """Return the folder with the checkpoints: ``path`` itself, or the one inside a run's folder."""
     path = local_path(path)
     place, where = locate(path)
     if isinstance(place, LocalDisk) and not os.path.isdir(where):
@@ -34,19 +34,19 @@ def store_folder(path: str) -> str:
 
 
 def native_names(folder: str) -> list[str]:
-    """The checkpoints of Étude in ``folder``: whatever has a manifest, or the name of one."""
+    """Return Étude's checkpoints in ``folder``: whatever has a manifest, or the name of one."""
     place, where = locate(folder)
     return [name for name in place.names(where) if not name.startswith(".") and is_native(place.join(folder, name))]
 
 
 def rows(path: str) -> list[tuple[str, ...]]:
-    """One line per checkpoint for ``ls``: name, step, epoch, size, when, metrics or what is wrong."""
+    """Return one line per checkpoint for ``ls``: name, step, epoch, size, time, metrics or what is wrong."""
     natives, others = listed(path)
     return [_row(one) for one in natives] or [_foreign_row(one) for one in others]
 
 
 def listed(path: str) -> tuple[list[str], list[Found]]:
-    """The paths of Étude's checkpoints at ``path``, or what there is of other systems; it may be one itself."""
+    """Return the paths of Étude's checkpoints at ``path``, or those of other systems; ``path`` may be one itself."""
     path = local_path(path).rstrip("/") or path
     if os.path.basename(path) == "latest" and os.path.isfile(path):
         path = find(path)
@@ -65,7 +65,7 @@ def listed(path: str) -> tuple[list[str], list[Found]]:
 
 
 def _none_in(path: str) -> UserError:
-    """Nothing is there; of a folder of runs the newest is named."""
+    """Report that nothing is there; for a folder of runs, name the newest."""
     levels = () if "://" in path else (f"*/{FOLDER}", f"*/*/{FOLDER}")
     runs = [found for level in levels for found in Path(path).glob(level)]
     newest = max(runs, key=lambda one: one.parent.name, default=None)
@@ -89,7 +89,7 @@ def _row(path: str) -> tuple[str, ...]:
 
 
 def _best_in(folder: str) -> str:
-    """The checkpoint that the pointer ``best`` of a local folder names."""
+    """Return the checkpoint that the pointer ``best`` of a local folder names."""
     try:
         with open(os.path.join(folder, "best"), encoding="utf-8") as file:
             return file.read(200).strip()
@@ -111,7 +111,7 @@ def _foreign_row(one: Found) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Checked:
-    """One checkpoint that was read to its last byte: what is wrong with it, and what could not be found out."""
+    """One checkpoint that was read completely: what is wrong with it, and what could not be checked."""
 
     name: str
     wrong: str = ""
@@ -146,7 +146,7 @@ def _check_foreign(one: Found) -> Checked:
 
 @dataclass
 class Pruned:
-    """The names that went (or would go), and what was left alone for a reason."""
+    """The names that were (or would be) deleted, and what stays for a reason."""
 
     gone: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -182,7 +182,7 @@ def _aside(store: Store) -> Iterable[str]:
 
 
 def _prune_foreign(folder: str, rule: Retention, *, dry: bool) -> Pruned:
-    """The row that was saved every so often is thinned; the best, the final and what is pointed to stay."""
+    """Prune the periodic checkpoints; the best, the final and the pointed-to ones stay."""
     found = folders.checkpoints(folder)
     if not found:
         raise _none_in(folder)
@@ -225,7 +225,7 @@ def _forget(one: Found) -> None:
 
 
 def newest_run(root: str = "runs") -> str:
-    """The run folder that was written last, for commands without a path."""
+    """Return the run folder that was written last, for commands without a path."""
     found = sorted(Path(root).glob(f"*/*/{FOLDER}"), key=lambda path: path.parent.name)
     if not found:
         raise UserError(f"no run with checkpoints below {root}/; give a path")

@@ -1,4 +1,4 @@
-"""Two finished runs compared with each other: the first thing that differs, in the order in which it came about."""
+"""Compares two finished runs and reports the first difference, in the order of training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def saved_steps(folder: Path) -> int:
 
 
 def compare_runs(left: Path, right: Path) -> str | None:
-    """None when both left the same behind; else what differs first: a line of the records, then a checkpoint."""
+    """Return None if both runs left the same files; else the first difference: a line of the records, then a
+    checkpoint."""
     return _compare_records(left, right) or _compare_states(left, right)
 
 

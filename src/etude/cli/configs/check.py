@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when all is well, 2 when a finding is more than a warning."""
+    """Return 0 if all is well, 2 if a finding is more than a warning."""
     import os
 
     changes = [word for word in args.configs if ("=" in word or word[:1] in "+~") and not os.path.exists(word)]
@@ -76,7 +76,7 @@ def report(config: str, overrides: Sequence[str], *, dialect: str = "", python: 
 def inspect(
     config: str, overrides: Sequence[str] = (), *, dialect: str = "", python: bool = True
 ) -> tuple[list[Finding], list[str]]:
-    """Everything that is wrong with a config, and the Python files that were run to find out."""
+    """Return everything that is wrong with a config, and the Python files that were run to find it."""
     from etude import dialects, registry
 
     registry.load_builtins()

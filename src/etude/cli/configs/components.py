@@ -1,4 +1,4 @@
-"""``etude list [KIND]``: everything that can be named in a config, with signature, origin and a line about it."""
+"""``etude list [KIND]``: every component that a config can name, with signature, origin and a summary."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def _listed(listed: Mapping[str, Mapping[str, str]], dialect: str, kind: str | N
 
 
 def _bare(word: str) -> str:
-    """``HookRegistry``, ``HOOKS`` and ``hook`` are one word."""
+    """Return ``hook`` for ``HookRegistry``, ``HOOKS`` and ``hook``."""
     return word.lower().removesuffix("registry").replace("_", "").removesuffix("s")
 
 
 def _lines(word: str, entries: list[Entry]) -> None:
-    """For pipes: one entry per line, fields parted by tabs."""
+    """Print one entry per line, fields separated by tabs, for pipes."""
     for entry in entries:
         signature, doc = _described(entry)
         print("\t".join((word, f"{entry.name}{signature}", entry.origin, doc)))

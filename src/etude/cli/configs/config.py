@@ -92,7 +92,7 @@ def _leaves(tree: Tree) -> dict[Path, Any]:
 
 
 def explain(tree: Tree, key: str) -> list[str]:
-    """The value of ``key``, its place, and every value that stood there before, newest first."""
+    """Return the value of ``key``, its place, and every earlier value, newest first."""
     path: Path = tuple(int(part) if part.isdigit() else part for part in key.split("."))
     missing = object()
     value = tree.get(*path, default=missing)
@@ -106,7 +106,7 @@ def explain(tree: Tree, key: str) -> list[str]:
 
 
 def shown(tree: Tree, path: Path) -> str:
-    """A value as YAML, with secrets hidden."""
+    """Return a value as YAML, with secrets hidden."""
     from etude.config import dump
     from etude.config.from_yaml import parse_value
 

@@ -1,4 +1,4 @@
-"""``etude convert OLD -o NEW``: an old config as a native one."""
+"""``etude convert OLD -o NEW``: rewrites a config of another system as a native one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def reachable(imports: Sequence[str], files: Sequence[str], output: str) -> list[str]:
-    """``imports`` with the folders in which the old config found its modules, where the new one is elsewhere."""
+    """Return ``imports`` with the folders of the old config's modules, if the new config is elsewhere."""
     from etude.config.imports import locate
     from etude.plan import Place
 
@@ -68,7 +68,7 @@ def reachable(imports: Sequence[str], files: Sequence[str], output: str) -> list
 
 
 def written(config: dict[str, Any], notes: list[str], origin: str) -> str:
-    """The config as YAML, the notes as comments above it."""
+    """Return the config as YAML, with the notes as comments above it."""
     import yaml
 
     lines = [f"# converted from {os.path.basename(origin)} by etude convert", *(f"# {note}" for note in notes)]

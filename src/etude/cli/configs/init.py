@@ -1,4 +1,4 @@
-"""``etude init DIR``: a small project of one's own that runs at once."""
+"""``etude init DIR``: creates a small project that runs at once."""
 
 from __future__ import annotations
 

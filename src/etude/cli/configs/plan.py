@@ -1,4 +1,4 @@
-"""``etude plan CONFIG``: what exactly will happen, before it does."""
+"""``etude plan CONFIG``: shows what will happen, before it does."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Told:
 
 
 def _predicted(plan: Plan, count: int = 1) -> Told:
-    """A native plan tells its own story; only lengths and groups are read off the built run."""
+    """Predict a native run from its plan; only lengths and groups come from the built run."""
     from etude.build import build, for_world
     from etude.dist.world import World
     from etude.preview.explain import story
@@ -122,7 +122,7 @@ def _predicted(plan: Plan, count: int = 1) -> Told:
 
 
 def _processes(asked: Plan, plan: Plan, count: int) -> list[str]:
-    """The batch of all processes together and of each, where there is more than one or the config speaks of it."""
+    """Return the global batch size and that of each process, if there are several or the config mentions them."""
     from etude.dist.world import World
 
     train = plan.data.get("train")
@@ -182,7 +182,7 @@ def _layers(built: Any) -> list[str]:
 
 
 def _rehearsed(plan: Plan, *, keep_acts: bool) -> Told:
-    """A run that drives itself is rehearsed, in a folder that is thrown away."""
+    """Rehearse a run that drives itself, in a temporary folder."""
     import tempfile
     from pathlib import Path
 
@@ -234,7 +234,7 @@ def _kept(record: Record, facts: Facts) -> list[str]:
 
 
 def _driven(record: Record, facts: Facts) -> Curves:
-    """Learning rate and momentum of every group, and whatever else does not stay as it was."""
+    """Return learning rate and momentum of every group, and everything else that changes."""
     numbered: Counter[str] = Counter()
     names: dict[tuple[str, str], str] = {}
     for fact in facts.groups:
@@ -326,7 +326,7 @@ def _room(kept: int, facts: Facts) -> list[str]:
 
 
 def _curves(plan: Plan, facts: Facts) -> Curves:
-    """Learning rate, momentum and whatever else a schedule drives, of every group; flat where nothing drives it."""
+    """Return learning rate, momentum and all scheduled values of every group; flat lines for constants."""
     from etude.preview.explain import timelines
     from etude.schedules.phases import sample
 

@@ -1,4 +1,4 @@
-"""``etude board [DIR]``: a live page of all runs below a folder."""
+"""``etude board [DIR]``: serves a live page of all runs below a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``etude diff A B``: why two runs differ."""
+"""``etude diff A B``: shows why two runs differ."""
 
 from __future__ import annotations
 

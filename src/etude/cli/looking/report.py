@@ -1,4 +1,4 @@
-"""``etude report RUN… -o report.html``: runs as one page that opens offline."""
+"""``etude report RUN… -o report.html``: writes runs as one page that opens offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``etude runs [DIR]``: the runs below a folder, one line each."""
+"""``etude runs [DIR]``: lists the runs below a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``etude show RUN``: one run in the terminal."""
+"""``etude show RUN``: shows one run in the terminal."""
 
 from __future__ import annotations
 

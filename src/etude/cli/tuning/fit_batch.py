@@ -1,4 +1,4 @@
-"""``etude fit-batch CONFIG``: the largest training batch that fits into memory."""
+"""``etude fit-batch CONFIG``: finds the largest training batch that fits into memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table in a CSV file: numbers as features, one column as the target."""
+"""Reads a table from a CSV file: numbers as features, one column as the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""idx files, the format of MNIST and Fashion-MNIST: a header of sizes, then the numbers."""
+"""Reads idx files, the format of MNIST and Fashion-MNIST: a header of sizes, then the numbers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class Idx:
 
 
 def read_idx(path: Path | str) -> np.ndarray[Any, Any]:
-    """The array in an idx file; a :class:`~etude.errors.DataError` if the file is not one, or is cut short."""
+    """Return the array in an idx file. Raise :class:`~etude.errors.DataError` if the file is damaged or of another
+    format."""
     path = Path(path)
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()

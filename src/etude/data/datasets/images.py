@@ -1,4 +1,4 @@
-"""Pictures in folders, one folder per class, read through Pillow."""
+"""Reads images in folders, one folder per class, through Pillow."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ImageFolder:
         return {"classes": self.classes}
 
     def fingerprint(self) -> str:
-        """By the names, sizes and content of the pictures, as far as those are quickly had."""
+        """Return a checksum of names, sizes and content of the images; of large folders, only a part of the content."""
         return checksum_of_files([path for path, _ in self.samples], root=self._root)
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class ImageFolder:
 
 
 class Pictures:
-    """Every picture in ``folder`` (or the one at that path), without labels, in the order of their names."""
+    """Every image in ``folder`` (or the one at that path), without labels, in the order of their names."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Pictures:
 
 
 def read_image(path: Path | str | BinaryIO, *, mode: str = "RGB", size: tuple[int, ...] | None = None) -> Tensor:
-    """A picture as float32 in [0, 1], channels first."""
+    """Return an image as float32 in [0, 1], channels first."""
     try:
         from PIL import Image
     except ImportError:

@@ -1,4 +1,4 @@
-"""Tables in files of JSON lines, Parquet and Arrow: a row is a sample."""
+"""Reads tables from JSON lines, Parquet and Arrow files: a row is a sample."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARROW = (".arrow", ".feather", ".ipc")
 
 
 class Rows:
-    """What tables of all formats do with a row.
+    """Turns a row of any table format into a sample.
 
     Without a ``target`` a sample is a mapping of the ``columns`` (all, if none are named): numbers and lists of numbers
     become tensors, texts stay texts. With a ``target`` it is the columns as one float32 tensor, and the target: int64
@@ -53,11 +53,11 @@ class Rows:
         return {"columns": self.columns} | ({"classes": self.classes} if self.classes else {})
 
     def row(self, index: int) -> Mapping[str, Any]:
-        """The values of a row by column."""
+        """Return the values of a row by column."""
         raise NotImplementedError
 
     def column(self, name: str) -> list[Any]:
-        """All values of a column."""
+        """Return all values of a column."""
         raise NotImplementedError
 
     def __getitem__(self, index: int) -> Any:
@@ -172,7 +172,7 @@ class Parquet(Rows):
 
 
 def paths_of(files: str | Sequence[str], who: str) -> list[Path]:
-    """The files that a path, a pattern (``data/*.parquet``), a folder or a list of them names, in order."""
+    """Return the files that a path, a pattern (``data/*.parquet``), a folder or a list of them names, in order."""
     found: list[Path] = []
     for one in [files] if isinstance(files, str) else files:
         path = Path(one).expanduser()
@@ -184,7 +184,7 @@ def paths_of(files: str | Sequence[str], who: str) -> list[Path]:
 
 
 def _arrow_names(file: Path) -> list[str]:
-    """The columns of a file, without its rows."""
+    """Return the columns of a file, without its rows."""
     pa, parquet = _pyarrow()
     try:
         if file.suffix in ARROW:
@@ -207,7 +207,7 @@ def _read_arrow(files: Sequence[Path], columns: list[str] | None) -> Any:
 
 
 def _open_arrow(file: Path) -> Any:
-    """A reader of either format of Arrow: that of files (Feather too), or that of streams (Hugging Face's caches)."""
+    """Open an Arrow file of either format: files (Feather too), or streams (Hugging Face's caches)."""
     pa, _ = _pyarrow()
     memory = pa.memory_map(str(file))
     try:
@@ -237,7 +237,7 @@ def _line_starts(file: Path) -> list[int]:
 
 
 def _value(value: Any) -> Any:
-    """Numbers and lists of numbers as tensors; everything else as it is."""
+    """Convert numbers and lists of numbers to tensors; return everything else unchanged."""
     is_number = isinstance(value, int | float)
     if is_number or (isinstance(value, list) and value and isinstance(value[0], int | float | list)):
         tensor: Tensor = torch.tensor(value)

@@ -1,4 +1,4 @@
-"""Samples in tar shards, as WebDataset writes them: files of one stem are one sample."""
+"""Reads tar shards in the format of WebDataset: files with one stem are one sample."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Tar:
 
 
 def _index(file: Path, number: int) -> list[dict[str, tuple[int, int, int]]]:
-    """The samples of a shard: part → (shard, first byte, bytes)."""
+    """List the samples of a shard: part → (shard, first byte, bytes)."""
     found: dict[str, dict[str, tuple[int, int, int]]] = {}
     try:
         with tarfile.open(file, "r:") as shard:

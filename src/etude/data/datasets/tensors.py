@@ -1,4 +1,4 @@
-"""Tensors that are already in memory, taken a batch at a time."""
+"""Serves tensors that are already in memory, a batch at a time."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ class TensorData:
         return rows if len(rows) > 1 else rows[0]
 
     def fetch(self, indices: Tensor) -> Any:
-        """A whole batch at once. It is a copy: changing it in place leaves the data as they are."""
+        """Return a whole batch at once. It is a copy: changing it in place leaves the dataset unchanged."""
         rows = tuple(tensor.index_select(0, indices) for tensor in self.tensors)
         return rows if len(rows) > 1 else rows[0]

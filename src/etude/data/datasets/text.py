@@ -1,4 +1,4 @@
-"""Text as numbers: pieces of a file, and the same pieces one character on."""
+"""Turns text into numbers: pieces of a file, and the same pieces shifted by one character."""
 
 from __future__ import annotations
 

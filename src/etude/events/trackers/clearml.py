@@ -17,7 +17,7 @@ _FRAMEWORKS = [
 
 
 class ClearMLTask(Service):
-    """What ``clearml.Task.init`` gives, by the names that every tracker has."""
+    """Adapts ``clearml.Task`` to the methods of every tracker."""
 
     package = "clearml"
     sends_at_once = True

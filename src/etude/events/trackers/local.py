@@ -12,7 +12,7 @@ from etude.events.trackers.tracker import Job, Tracker
 
 
 class AimRun(Service):
-    """What ``aim.Run`` gives, by the names that every tracker has."""
+    """Adapts ``aim.Run`` to the methods of every tracker."""
 
     package = "aim"
     sends_at_once = True
@@ -83,7 +83,7 @@ class Aim(AimRun, Tracker):
 
 
 class DvcLiveRun(Service):
-    """What ``dvclive.Live`` gives, by the names that every tracker has."""
+    """Adapts ``dvclive.Live`` to the methods of every tracker."""
 
     package = "dvclive"
 

@@ -11,7 +11,7 @@ from etude.events.trackers.tracker import Job, Tracker
 
 
 class NeptuneRun(Service):
-    """What ``neptune.init_run`` gives, by the names that every tracker has."""
+    """Adapts a Neptune run to the methods of every tracker."""
 
     package = "neptune"
 

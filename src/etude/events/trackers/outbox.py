@@ -1,4 +1,4 @@
-"""Runs calls in a thread of their own, so that a slow, lost or broken service never stops or slows training."""
+"""Runs calls in their own thread, so that a slow or broken service never stops or slows training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _leaving: weakref.WeakSet[Outbox] = weakref.WeakSet()
 
 
 class Outbox:
-    """Calls for the service ``name``, made in order. ``put`` never waits: what does not fit is dropped and counted.
+    """Makes the calls for the service ``name`` in order. ``put`` never waits: what does not fit is dropped and counted.
 
     Calls are gathered and made in rounds, the first at once. ``after`` is called at the end of each round, ``idle``
     when nothing came for a while. A call that raises switches the service off with one warning.

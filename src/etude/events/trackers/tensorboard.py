@@ -15,7 +15,7 @@ from etude.events.trackers.tracker import Job, Tracker
 
 
 class EventFiles(Service):
-    """A ``SummaryWriter`` of torch, by the names that every tracker has. ``writer`` is there after ``begin``."""
+    """Adapts torch's ``SummaryWriter`` to the methods of every tracker. ``writer`` exists after ``begin``."""
 
     package, extra = "tensorboard", "tracking"
 

@@ -24,7 +24,7 @@ _ids_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Job:
-    """What a tracker may know about a run: read from its folder, where no secrets are."""
+    """What a tracker may know about a run: read from its folder, which holds no secrets."""
 
     folder: Path
     name: str
@@ -35,7 +35,7 @@ class Job:
 
 
 class Tracker(Service):
-    """A writer that hands everything to a thread. A tracker's file says how to :meth:`open` it and what to call.
+    """A writer that passes everything to a thread. A tracker's file defines how to :meth:`open` it and what to call.
 
     ``checkpoint=True`` sends the best checkpoint at the end. ``system`` adds CPU, memory and GPU use.
     """

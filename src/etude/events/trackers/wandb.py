@@ -16,7 +16,7 @@ _PRIVATE = {"x_disable_meta": True, "disable_git": True}
 
 
 class WandbRun(Service):
-    """What ``wandb.init`` gives, by the names that every tracker has."""
+    """Adapts a W&B run to the methods of every tracker."""
 
     package, extra = "wandb", "tracking"
 

@@ -1,4 +1,4 @@
-"""Plan → everything that is wrong with it, at once, with nothing built and nothing imported.
+"""Finds everything that is wrong with a plan, at once, without building or importing anything.
 
 ``binding`` compares every component with the signature of what it names, ``contradictions`` compares the parts of the
 plan with one another, and ``reality`` checks what only the data and the model show, right before the first step.
@@ -25,13 +25,13 @@ __all__ = ["check", "settle"]
 
 
 def check(plan: Plan) -> list[Finding]:
-    """Everything that is wrong: errors, and warnings about what will run but hardly as meant."""
+    """Return everything that is wrong: errors, and warnings about what runs but is probably not what you meant."""
     return settle(plan)[1]
 
 
 def settle(plan: Plan) -> tuple[Plan, list[Finding]]:
-    """The plan with every argument as its component declares it (``10.0`` where a whole number is due becomes
-    ``10``), and everything that is wrong."""
+    """Return the plan with every argument converted as its component declares it (``10.0`` becomes ``10`` for an
+    int), and everything that is wrong."""
     registry.load_builtins()
     places = [_place_of_import(plan, number) for number in range(len(plan.imports))]
     imports, findings = find_imports(plan.imports, plan.files, places)
@@ -52,7 +52,7 @@ def _place_of_import(plan: Plan, number: int) -> Place:
 
 
 def _with_specs(value: Any, change: Callable[[Spec], Spec]) -> Any:
-    """``value`` with every outermost spec changed; specs inside specs are the change's own business."""
+    """Return ``value`` with every outermost spec changed; specs inside specs are left to ``change``."""
     if isinstance(value, Spec):
         return change(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -1,4 +1,4 @@
-"""Holds each component of a plan against the signature of what it names."""
+"""Compares each component of a plan with the signature of the class or function that it names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TARGETS = ("lr", "momentum", "weight_decay")
 
 
 class Binder:
-    """Binds specs one by one; what is wrong gathers in ``findings``."""
+    """Binds specs one by one, and collects mistakes in ``findings``."""
 
     def __init__(self, index: Index, *, complete: bool = True) -> None:
         self.index, self.complete = index, complete
@@ -42,7 +42,7 @@ class Binder:
         self._package = ""
 
     def bind(self, spec: Spec) -> Spec:
-        """``spec`` with its arguments, and those of the specs inside them, as they are declared."""
+        """Return ``spec`` with its arguments, nested ones included, converted as declared."""
         above, self._package = self._package, spec.name.partition(".")[0] if "." in spec.name else ""
         inner = replace(spec, args={key: self._inside(value) for key, value in spec.args.items()})
         self._package = above
@@ -63,7 +63,7 @@ class Binder:
         return inner if signature is None else self._matched(inner, signature)
 
     def _check_metric(self, spec: Spec, origin: str) -> None:
-        """A class without parents has the methods of a metric, or it cannot be one."""
+        """Check that a class without parents has the methods of a metric."""
         found = scan.class_of(origin, folders=self.index.folders)
         if found is None or found[1].bases:
             return
@@ -74,7 +74,7 @@ class Binder:
             self._tell(spec.at, f"metric {spec.name} has no method {missing[0]!r}", hint)
 
     def check_groups(self, plan: Plan) -> None:
-        """Options of group rules, and what schedules drive, are words of the optimizer."""
+        """Check that group rules and schedules name options of the optimizer."""
         words = {name: self._group_options(optimizer) for name, optimizer in plan.optimizers.items()}
         for name, optimizer in plan.optimizers.items():
             self._check_rules(optimizer, words[name])
@@ -88,7 +88,8 @@ class Binder:
             self._tell(at, f"the schedule drives {schedule.target!r}, which no parameter group has", hint)
 
     def check_update(self, plan: Plan) -> None:
-        """A user-defined update does what ``train`` says only if it takes the engine's ``step``."""
+        """Check that a user-defined update takes the engine's ``step``; without it, settings of ``train`` have no
+        effect."""
         if plan.update.name in ("Step", ""):
             return
         table = table_of("update")
@@ -117,7 +118,7 @@ class Binder:
     # -- names ---------------------------------------------------------------------------------------------------
 
     def _origin(self, spec: Spec, table: Registry | None) -> str:
-        """``module:attr`` of what the spec names; empty, and a finding, where nothing is called so."""
+        """Return ``module:attr`` of what the spec names; empty, with a finding, if nothing has that name."""
         if self._package and spec.name.startswith(f"{self._package}."):
             return ""  # classes of such packages make their signatures while they run; building checks the arguments
         if table is None:
@@ -157,7 +158,7 @@ class Binder:
         return suggest(name, self.index.names(table))
 
     def _dotted(self, spec: Spec, table: Registry) -> str | None:
-        """A path to a class or function; None where no module of that name can be found at all."""
+        """Return the path to a class or function; None if no module of that name exists."""
         origin = self.index.dotted(spec.name)
         module, _, attribute = origin.partition(":")
         source = scan.find_source(module, self.index.folders)
@@ -179,7 +180,8 @@ class Binder:
         return ""
 
     def _require_kind(self, spec: Spec, table: Registry, origin: str, signature: Signature) -> None:
-        """A dotted path may lead to a class of the right kind, or to a function of a module under ``imports``."""
+        """Require that a dotted path leads to a class of the right kind, or to a function of a module under
+        ``imports``."""
         if origin.partition(":")[0] in self.index.imported:
             return
         if not signature.is_class:

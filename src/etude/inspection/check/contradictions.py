@@ -1,4 +1,5 @@
-"""Parts of a plan that cannot both be meant. What runs, but hardly as meant, is a warning with the numbers."""
+"""Finds settings of a plan that contradict each other. Settings that run but make no sense are warnings with the
+numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _OF_CLASSES = ("Accuracy", "F1", "Confusion")
 
 
 def contradictions(plan: Plan) -> list[Finding]:
-    """Everything in the plan that contradicts something else in it."""
+    """Return every contradiction inside the plan."""
     return [
         *check_length(plan), *_schedules(plan), *_intervals(plan), *_results(plan), *_written(plan), *_owners(plan),
         *_shards(plan), *_retention(plan), *_numbers(plan), *_losses(plan),
@@ -29,7 +30,7 @@ def contradictions(plan: Plan) -> list[Finding]:
 
 
 def check_length(plan: Plan) -> Iterator[Finding]:
-    """A run has to end."""
+    """Report a run without an end."""
     if plan.train.epochs is None and plan.train.steps is None and plan.train.max_seconds is None:
         yield Finding(_first(plan), "nothing says how long to train", "give `epochs` or `steps`")
 
@@ -94,12 +95,12 @@ def _end_of_schedule(schedule: Schedule, last: Phase, length: Amount) -> Iterato
 
 
 def _ends_at_base(curve: Spec) -> bool:
-    """A warmup, after which the base value is meant to stay."""
+    """Return whether a phase is a warm-up, after which the base value stays."""
     return curve.name in ("Linear", "Constant", "Exponential") and curve.args.get("to", 1.0) == 1.0
 
 
 def _compare(one: Amount, other: Amount) -> int | None:
-    """-1, 0 or 1 as ``one`` is less, the same or more; None for different units."""
+    """Return -1, 0 or 1 if ``one`` is less, equal or more; None for different units."""
     if one.unit != other.unit:
         return None
     return (one.value > other.value) - (one.value < other.value)
@@ -117,7 +118,7 @@ def _intervals(plan: Plan) -> Iterator[Finding]:
 
 
 def _results(plan: Plan) -> Iterator[Finding]:
-    """``best: accuracy`` needs a metric that makes it, and data to evaluate on."""
+    """Report results that nothing computes: ``best: accuracy`` needs that metric, and data to evaluate on."""
     names, certain = result_names(plan)
     for spec in _readers(plan):
         for argument in _RESULT_ARGUMENTS:
@@ -138,7 +139,7 @@ def _readers(plan: Plan) -> Iterator[Spec]:
 
 
 def _written(plan: Plan) -> Iterator[Finding]:
-    """Two hooks or writers that write to one file would destroy each other's work."""
+    """Report two hooks or writers that write to the same file."""
     seen: dict[tuple[str, str], Spec] = {}
     for spec in (*(hook.spec for hook in plan.hooks), *plan.writers):
         for key in _targets(spec):
@@ -156,7 +157,7 @@ def _targets(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def _numbers(plan: Plan) -> Iterator[Finding]:
-    """Values that every optimizer refuses, before anything is built."""
+    """Report values that every optimizer refuses, before anything is built."""
     for optimizer in plan.optimizers.values():
         for name in ("lr", "weight_decay", "momentum"):
             value = optimizer.spec.args.get(name)
@@ -165,7 +166,7 @@ def _numbers(plan: Plan) -> Iterator[Finding]:
 
 
 def _losses(plan: Plan) -> Iterator[Finding]:
-    """A loss has to be one number; ``reduction: none`` gives one per sample."""
+    """Report a loss that is not one number: ``reduction: none`` gives one per sample."""
     for spec in plan.losses:
         if spec.args.get("reduction") == "none":
             text = f"{spec.name}: reduction 'none' gives a number per sample, and a loss is one number"
@@ -173,7 +174,7 @@ def _losses(plan: Plan) -> Iterator[Finding]:
 
 
 def _kinds_of_targets(plan: Plan) -> Iterator[Finding]:
-    """A metric of classes beside a loss of numbers: one of them does not fit the targets."""
+    """Report a metric of classes beside a loss of numbers: one of them does not fit the targets."""
     numbers = [spec.name for spec in plan.losses if spec.name.removesuffix("Loss") in _OF_NUMBERS]
     for spec in plan.metrics:
         if numbers and spec.name in _OF_CLASSES:
@@ -182,7 +183,7 @@ def _kinds_of_targets(plan: Plan) -> Iterator[Finding]:
 
 
 def _retention(plan: Plan) -> Iterator[Finding]:
-    """Values of a checkpoint hook that keep nothing, or not what was asked for."""
+    """Report checkpoint settings that keep nothing, or not what was asked for."""
     yield from _shared_store(plan)
     for spec in (hook.spec for hook in plan.hooks if hook.spec.name == "Checkpoint"):
         for key in ("keep", "best_k", "failures"):
@@ -204,7 +205,8 @@ def _retention(plan: Plan) -> Iterator[Finding]:
 
 
 def _shared_store(plan: Plan) -> Iterator[Finding]:
-    """Several checkpoint hooks save to one store: what is kept there is the first one's to say."""
+    """Report settings that several checkpoint hooks cannot have together: they share a store, and the first one
+    decides what it keeps."""
     specs = [hook.spec for hook in plan.hooks if hook.spec.name == "Checkpoint"]
     for first, spec in zip(specs[:1] * len(specs), specs[1:], strict=False):
         for key in ("folder", "keep", "best", "best_k", "mode", "forever"):
@@ -239,7 +241,7 @@ def _shards(plan: Plan) -> Iterator[Finding]:
 
 
 def _owners(plan: Plan) -> Iterator[Finding]:
-    """Of several optimizers each has its own parameters."""
+    """Report optimizers without ``params``: several optimizers need one list each."""
     if len(plan.optimizers) < 2:
         return
     for name, optimizer in plan.optimizers.items():

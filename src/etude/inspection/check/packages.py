@@ -1,4 +1,5 @@
-"""Checks what timm, torchvision, transformers and datasets make from their sources, without importing them.
+"""Checks models and datasets of timm, torchvision, transformers and datasets against their sources, without importing
+them.
 
 They hand ``**kwargs`` through several functions, so that no signature says what a model takes. A name that occurs
 nowhere in the source of the model is a mistake for sure; one that does may still be one, which building it shows.
@@ -71,7 +72,7 @@ def _transformers(spec: Spec, folder: str) -> Iterator[Finding]:
 
 
 def missing_trackers(plan: Plan) -> Iterator[Finding]:
-    """A tracker of ``log.to`` whose package is not installed; its class says which one that is."""
+    """Report trackers of ``log.to`` whose package is not installed; the tracker's class names it."""
     for spec in plan.writers:
         found = scan.class_of(WRITERS.origin(spec.name))
         package = _assigned(found[1], "package") if found is not None else ""
@@ -81,7 +82,7 @@ def missing_trackers(plan: Plan) -> Iterator[Finding]:
 
 
 def _assigned(node: ast.ClassDef, name: str) -> str:
-    """The string that a class body assigns to ``name``."""
+    """Return the string that a class body assigns to ``name``."""
     for item in node.body:
         names = (
             [target.id for target in item.targets if isinstance(target, ast.Name)]
@@ -104,7 +105,8 @@ def _timm(spec: Spec, folder: str) -> Iterator[Finding]:
 def _named(
     spec: Spec, folder: str, files: dict[str, str], name: str, title: str, *, key: str = "", strict: bool = True
 ) -> Iterator[Finding]:
-    """``files`` are the package's names and where each is defined. With ``strict``, other arguments raise."""
+    """Report unknown names. ``files`` maps the package's names to their definitions; with ``strict``, unknown
+    arguments are errors."""
     root = spec.name.partition(".")[0]
     if name not in files:
         what = f"{root} has no {name!r}" if not key else f"timm has no model {name!r}"

@@ -1,4 +1,4 @@
-"""What only the data, the model and the disk can tell: asked right before the first step."""
+"""Checks a plan against the data, the model and the disk, right before the first step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHECKPOINTS = "checkpoints"
 
 
 def check_facts(plan: Plan, facts: Facts, *, parameters: Sequence[str] = (), folder: str = "") -> list[Finding]:
-    """Everything about the plan that the facts contradict.
+    """Return every contradiction between the plan and the facts.
 
     ``parameters`` are the names of the model's parameters, ``folder`` is that of the run.
     """
@@ -40,7 +40,7 @@ def _data(plan: Plan, facts: Facts) -> Iterator[Finding]:
 
 
 def _rules(plan: Plan, parameters: Sequence[str]) -> Iterator[Finding]:
-    """A pattern that matches no parameter does nothing, and was hardly meant to."""
+    """Report patterns that match no parameter."""
     if not parameters:
         return
     for optimizer in plan.optimizers.values():
@@ -56,7 +56,7 @@ def _rules(plan: Plan, parameters: Sequence[str]) -> Iterator[Finding]:
 
 
 def _lengths(plan: Plan, facts: Facts) -> Iterator[Finding]:
-    """Intervals and schedules in other units than the run's length, now that an epoch has a length."""
+    """Report intervals and schedules in other units than the run's length, now that the length of an epoch is known."""
     per_epoch, total = facts.steps_per_epoch, facts.total_steps
     if not per_epoch or total is None:
         return
@@ -96,7 +96,7 @@ def _matches(pattern: str, names: Iterable[str]) -> bool:
 
 
 def _near(pattern: str, parameters: Sequence[str]) -> str:
-    """The part of the model's names that the pattern was probably meant to name."""
+    """Return the name in the model that the pattern was probably meant to match."""
     words = sorted({part for name in parameters for part in name.split(".") if not part.isdigit()})
     for part in pattern.replace("*", "").split("."):
         near = nearest(part, words) if part and part not in words else None

@@ -1,4 +1,4 @@
-"""Which results an evaluation of a plan will record, as far as that can be known before it runs."""
+"""Predicts the names of the results that an evaluation will record, so that ``best`` can be checked before training."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KNOWN: Mapping[str, _Names] = {
 
 
 def result_names(plan: Plan) -> tuple[set[str], bool]:
-    """The names, and whether these are sure to be all: user-defined metrics may record what they like."""
+    """Return the names, and whether they are complete: user-defined metrics may record anything."""
     names = {"loss"}
     if len(plan.losses) > 1:
         names |= {f"loss/{spec.name.rpartition('.')[2]}" for spec in plan.losses}

@@ -1,4 +1,4 @@
-"""Which import would add a name that nothing is called by: looks into the Python files beside a config."""
+"""Finds the import that would add an unknown name, in the Python files beside a config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGEST = 500_000
 
 
 def import_that_adds(name: str, folders: Sequence[str], *, exact: bool) -> str | None:
-    """A hint that names the file to import; ``exact=False`` also finds a name that is near."""
+    """Return a hint that names the file to import; ``exact=False`` also finds similar names."""
     words = {word.upper() for word in TABLES}
     found: dict[str, str] = {}
     for path, entry in _files(folders):
@@ -32,7 +32,7 @@ def import_that_adds(name: str, folders: Sequence[str], *, exact: bool) -> str |
 
 
 def _files(folders: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Python files in the folders and one level below, with the name that ``imports`` would call each by."""
+    """Yield Python files in the folders and one level below, with their name for ``imports``."""
     count = 0
     for folder in folders:
         for top, names, files in os.walk(folder):
