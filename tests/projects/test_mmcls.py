@@ -116,6 +116,33 @@ model = dict(bbox_head=dict(transformer=dict(encoder=encoder, decoder=decoder)))
 """
 
 
+OPS = """\
+_base_ = "configs/faster_rcnn/faster_rcnn_r50_fpn_1x_coco.py"
+model = dict(
+    backbone=dict(norm_cfg=dict(requiers_grad=True)),
+    roi_head=dict(bbox_roi_extractor=dict(roi_layer=dict(type="RoIAlig"))),
+    train_cfg=dict(rpn_proposal=dict(nms=dict(iou_threshhold=0.7))),
+)
+steps = [dict(type="Rsize", keep_ratio=True), dict(type="Pad", size_divisor=32), dict(type="Colect", keys=["img"])]
+whole = dict(type="MultiScaleFlipAug", img_scale=(64, 64), flip=False, transforms=steps)
+data = dict(val=dict(pipeline=[dict(type="LoadImageFromFile"), whole]))
+"""
+
+
+@pytest.mark.pins("mmdet-2.28.2", "mmcv-lite-2.2.0")
+def test_check_finds_mistakes_in_what_other_code_than_a_registry_builds(projects: Projects):
+    (projects.cwd / "configs").symlink_to(projects.folders[0] / "mmdet/.mim/configs")
+    (projects.cwd / "wrong.py").write_text(OPS)
+    done = projects.etude("check", "wrong.py")
+    assert done.returncode == 2
+    assert "wrong.py:3: BN has no parameter 'requiers_grad'; did you mean 'requires_grad'?" in done.stdout
+    assert "wrong.py:4: no roi layer is called 'RoIAlig'; did you mean 'RoIAlign'?" in done.stdout
+    assert "wrong.py:5: nms has no parameter 'iou_threshhold'; did you mean 'iou_threshold'?" in done.stdout
+    assert "wrong.py:7: no transform is called 'Rsize'; did you mean 'Resize'?" in done.stdout
+    assert "wrong.py:7: no transform is called 'Colect'; did you mean 'Collect'?" in done.stdout
+    assert "5 mistakes" in done.stdout
+
+
 @pytest.mark.pins("mmdet-2.28.2", "mmcv-lite-2.2.0")
 def test_check_finds_mistakes_in_the_layers_of_a_transformer(projects: Projects):
     """The base classes are mmcv's; the first one passes over words that it does not know."""

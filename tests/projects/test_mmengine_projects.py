@@ -182,6 +182,26 @@ def test_a_part_of_the_projects_own_counts_where_another_project_was_imported(tm
     assert run.stdout.split() == ["mmselfsup.models.algorithms.beit:BEiT", "mine:MAE"], run.stderr
 
 
+def test_check_finds_mistakes_in_names_with_a_scope(tmp_path: Path) -> None:
+    projects = prepared(tmp_path, "selfsup_mae")
+    (tmp_path / "configs" / "wrong.py").write_text(
+        "_base_ = './selfsup_mae.py'\n"
+        "model = dict(\n"
+        "    backbone=dict(init_cfg=dict(type='Pretrained', chekpoint='x.pth')),\n"
+        "    head=dict(loss=dict(_delete_=True, type='mmcls.CrossEntropyLos')))\n"
+        "train_dataloader = dict(dataset=dict(_delete_=True, type='mmcls.ImageNt', data_root='data/images'))\n"
+        "val_evaluator = dict(type='mmcls.Accuracy', topkk=1)\n"
+    )
+    run = projects.etude("check", "configs/wrong.py")
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert "wrong.py:3: Pretrained has no parameter 'chekpoint'; did you mean 'checkpoint'?" in run.stdout
+    assert (
+        "wrong.py:4: no model is called 'mmcls.CrossEntropyLos'; did you mean 'mmcls.CrossEntropyLoss'?" in run.stdout
+    )
+    assert "wrong.py:5: no dataset is called 'mmcls.ImageNt'; did you mean 'mmcls.ImageNet'?" in run.stdout
+    assert "wrong.py:6: mmcls.Accuracy has no parameter 'topkk'; did you mean 'topk'?" in run.stdout
+
+
 BESIDE_TRAINING = """\
 import etude.compat
 etude.compat.install()

@@ -14,6 +14,7 @@ from etude.dialects.mmcv1.listing import registries
 from etude.dialects.mmcv1.names import OUT_OF_SCOPE
 from etude.dialects.mmcv1.projects import PROJECTS, installed
 from etude.dialects.openmm.checks.lowering import NOT_ARGUMENTS, Lowering
+from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
@@ -140,10 +141,23 @@ def report_project_parts(low: Lowering, registered: Mapping[tuple[str, str], str
     ``known`` answers for the base classes that Étude serves.
     """
     disk = ownership.original("mmcv")  # Étude answers to its import name, so it is not found by that
-    read = partial(_taken, (*low.folders, *([os.path.dirname(disk)] if disk else ())), known)
+    folders = (*low.folders, *([os.path.dirname(disk)] if disk else ()))
+    read = partial(_taken, folders, known)
     for path, value in low.tree.walk():
         kind = value.get("type") if isinstance(value, Mapping) else None
-        if not isinstance(kind, str) or path[0] not in ("model", "data") or "." in kind:
+        if not isinstance(kind, str) or path[0] not in ("model", "data"):
+            continue
+        scope, dot, bare = kind.rpartition(".")
+        if dot:
+            if bare in (theirs := scoped(scope)):
+                _tell_arguments(low, path, value, theirs[bare], read, slips=True)
+            continue
+        if path[-1] in _OPS:
+            ops = _ops(_OPS[path[-1]], folders)
+            if kind in ops:
+                _tell_arguments(low, path, value, ops[kind], read, slips=True)
+            elif any(is_slip(kind, name) for name in ops):
+                _tell_name(low, path, kind, ops)
             continue
         names = _known(registered, path)
         if names and kind not in names:
@@ -168,6 +182,12 @@ def _report_metrics(low: Lowering, registered: Mapping[tuple[str, str], str]) ->
             low.error(low.place("evaluation", "metric"), f"no metric is called {metric!r}", f"did you mean {near!r}?")
 
 
+def _ops(module: str, folders: Sequence[str]) -> Mapping[str, str]:
+    """Return name → ``module:attr`` of the ops in a module of mmcv."""
+    source = scan.find_source(module, folders)
+    return {name: f"{module}:{name}" for name in scan.names_in(source, folders)} if source else {}
+
+
 class _Taken(NamedTuple):
     """The arguments of a class; ``open`` says that it takes others, too."""
 
@@ -176,6 +196,13 @@ class _Taken(NamedTuple):
     open: bool
 
 
+#: Key of a part, or of a list of parts → words that its builder takes beside the arguments of the class.
+_BESIDE: dict[str | int, tuple[str, ...]] = {
+    "norm_cfg": ("requires_grad",), "nms": ("class_agnostic", "split_thr", "max_num"),
+    "policies": ("magnitude_key", "magnitude_range"),
+}  # fmt: skip
+#: Key of a part that is no class of a registry → the module of mmcv that its ``type`` is taken from.
+_OPS: dict[str | int, str] = {"nms": "mmcv.ops.nms", "roi_layer": "mmcv.ops"}
 _Read = Callable[[str], _Taken | None]
 
 
@@ -202,7 +229,7 @@ def _tell_slips(
     names = {name: to for (table, name), to in registered.items() if of_data == (table in ("PIPELINES", "DATASETS"))}
     if kind in names:
         _tell_arguments(low, path, value, names[kind], read, slips=True)
-    elif len(kind) > _SHORT and any(is_slip(kind, name) for name in names):
+    elif (of_data or len(kind) > _SHORT) and any(is_slip(kind, name) for name in names):
         _tell_name(low, path, kind, names)
 
 
@@ -249,13 +276,14 @@ def _tell_arguments(
     taken = read(target)
     if taken is None:
         return
+    known = [*taken.keys, *_BESIDE.get(path[-2] if isinstance(path[-1], int) else path[-1], ())]
     for key in value:
-        if key in (*taken.keys, *NOT_ARGUMENTS, *_GIVEN) or not isinstance(key, str) or low.has_error((*path, key)):
+        if key in (*known, *NOT_ARGUMENTS, *_GIVEN) or not isinstance(key, str) or low.has_error((*path, key)):
             continue
-        near = nearest(key, taken.keys)
+        near = nearest(key, known)
         if (slips or taken.open) and (near is None or not is_slip(key, near)):
             continue
-        hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(taken.keys)}"
+        hint = f"did you mean {near!r}?" if near else f"it takes {', '.join(known)}"
         is_lost = near in taken.required and near not in value
         tell = low.warning if value["type"] in _WRAPPERS or (taken.open and not is_lost) else low.error
         tell(low.place(*path, key), f"{value['type']} has no parameter {key!r}", hint)

@@ -59,6 +59,7 @@ WORDS = Words(
     names={
         **{name: target for table in names.REGISTERED.values() for name, target in table.items()},
         **{name: f"etude.dialects.openmm.init.rules:{name}Init" for name in _INITS},
+        "Pretrained": "etude.dialects.openmm.init.module_v2:PretrainedInit",
     },
     keys={
         ("train_dataloader",): _LOADER_KEYS,

@@ -15,6 +15,7 @@ from etude.config.tree import Path, dotted
 from etude.dialects import imports
 from etude.dialects.mmengine.projects import registered_by, scope_of
 from etude.dialects.openmm.checks.lowering import Lowering
+from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.checks.schemas import written
 from etude.dialects.openmm.checks.source_coverage import reads_all
 from etude.dialects.openmm.checks.typos import Words, report_methods
@@ -109,6 +110,9 @@ class Components:
         """``module:attr`` of what a config calls ``name``; empty where that is not known."""
         if not isinstance(name, str) or not name:
             return ""
+        scope, _, last = name.rpartition(".")
+        if (found := scoped(scope).get(last)) is not None:
+            return found
         bare = _bare(name)
         for table in tables:
             found = self.low.registered.get((table, bare)) or self.tables.get(table, {}).get(bare)

@@ -24,6 +24,11 @@ def registered(package: str, keep: Keep | None = None) -> Mapping[tuple[str, str
     return _registered(package, folder, keep) if folder is not None else {}
 
 
+def scoped(scope: str) -> dict[str, str]:
+    """Return name → ``module:attr`` of what a config may write as ``scope.name``; empty for what is no project here."""
+    return {name: target for (_, name), target in registered(scope).items()} if scope in ownership.MARKS else {}
+
+
 @cache
 def _registered(package: str, folder: str, keep: Keep | None) -> Mapping[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}

@@ -17,6 +17,7 @@ from etude.config.files import display
 from etude.config.imports import find_imports
 from etude.config.tree import Path, dotted
 from etude.dialects.openmm.checks.lowering import Lowering, names_used
+from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.project_names import owner_of
 from etude.errors import Finding, is_slip, nearest
 from etude.inspection import signatures as scan
@@ -91,10 +92,13 @@ class _Slips:
     def _name(self, path: Path, value: Mapping[Any, Any]) -> None:
         name = value.get("type")
         known = isinstance(name, str) and (_bare(name) in self.names or _bare(name) in self.words.others)
-        if isinstance(name, str) and name and not known and "." not in name and not owner_of(name):
-            meant = _slip_of(name, self.names)
-            if meant:
-                self._error((*path, "type"), name, f"{self._no(meant, path)} is called {name!r}", meant)
+        if not isinstance(name, str) or not name or known or owner_of(name):
+            return
+        scope, dot, bare = name.rpartition(".")
+        names = scoped(scope) if dot else self.names
+        meant = _slip_of(bare, names) if bare not in names else None
+        if meant:
+            self._error((*path, "type"), name, f"{self._no(meant, path)} is called {name!r}", f"{scope}{dot}{meant}")
 
     def _no(self, meant: str, path: Path) -> str:
         """``no transform``: the kind of what was probably meant, by the table that it is registered in."""
