@@ -25,6 +25,14 @@ class Net(nn.Module):
         self.register_buffer("note", torch.ones(1))
 
 
+def test_only_mmcv_saves_buffers_that_a_module_does_not_keep() -> None:
+    net = Net()
+    net.register_buffer("mean", torch.zeros(1), persistent=False)
+    wrapped = nn.DataParallel(net)
+    assert list(state_functions.get_state_dict(wrapped)) == list(net.state_dict())
+    assert "mean" in state_functions.get_state_dict_v1(wrapped)
+
+
 @pytest.mark.parametrize("kind", BOTH)
 class TestBothFlavours:
     def test_a_state_goes_out_without_wrappers_and_in_again(self, kind: Any) -> None:

@@ -16,7 +16,7 @@ from etude.checkpoint.formats.torch_file import save_file
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.openmm.config.dict_base import AttributeDict
 from etude.dialects.openmm.live.checkpoint_v1 import MMCV_VERSION
-from etude.dialects.openmm.state import get_state_dict, unwrapped, weights_to_cpu
+from etude.dialects.openmm.state import get_state_dict_v1, unwrapped, weights_to_cpu
 from etude.errors import ResumeError
 
 LATEST = "latest.pth"
@@ -29,7 +29,7 @@ def content(model: Any, *, optimizer: Any = None, meta: dict[str, Any] | None = 
     classes = getattr(unwrapped(model), "CLASSES", None)
     if classes is not None:
         meta.update(CLASSES=classes)
-    found: dict[str, Any] = {"meta": meta, "state_dict": weights_to_cpu(get_state_dict(model))}
+    found: dict[str, Any] = {"meta": meta, "state_dict": weights_to_cpu(get_state_dict_v1(model))}
     if isinstance(optimizer, Optimizer):
         found["optimizer"] = optimizer.state_dict()
     elif isinstance(optimizer, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,17 +62,26 @@ def _load(module: Any, state: Any, metadata: Any, prefix: str, found: Mismatch) 
 
 
 def get_state_dict(module: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-    """The state dict of ``module`` with wrappers at any level left out, and with buffers that torch would not save."""
+    """The state dict of ``module`` as torch makes it, with wrappers at any level left out."""
+    return _state_dict(module, destination, prefix, keep_vars, _save)
+
+
+def get_state_dict_v1(module: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+    """The same as mmcv 1.x makes it: also with buffers that torch would not save."""
+    return _state_dict(module, destination, prefix, keep_vars, _save_v1)
+
+
+def _state_dict(module: Any, destination: Any, prefix: str, keep_vars: bool, save: Callable[..., None]) -> Any:
     if is_wrapper(module):
         module = module.module
     if destination is None:
         destination = OrderedDict()
         destination._metadata = OrderedDict()
     destination._metadata[prefix[:-1]] = {"version": module._version}
-    _save(module, destination, prefix, keep_vars)
+    save(module, destination, prefix, keep_vars)
     for name, child in module._modules.items():
         if child is not None:
-            get_state_dict(child, destination, f"{prefix}{name}.", keep_vars=keep_vars)
+            _state_dict(child, destination, f"{prefix}{name}.", keep_vars, save)
     for hook in module._state_dict_hooks.values():
         replaced = hook(module, destination, prefix, destination._metadata[prefix[:-1]])
         destination = replaced if replaced is not None else destination
@@ -79,6 +89,10 @@ def get_state_dict(module: Any, destination: Any = None, prefix: str = "", keep_
 
 
 def _save(module: Any, destination: Any, prefix: str, keep_vars: bool) -> None:
+    module._save_to_state_dict(destination, prefix, keep_vars)
+
+
+def _save_v1(module: Any, destination: Any, prefix: str, keep_vars: bool) -> None:
     tensors = [*module._parameters.items(), *module._buffers.items()]
     for name, tensor in tensors:
         if tensor is not None:

@@ -11,7 +11,8 @@ from torch import nn
 
 from etude.dialects.openmm.live.loader import Loader, below, register_all, revised, save_atomically, state_of
 from etude.dialects.openmm.logging_v1 import _rank
-from etude.dialects.openmm.state import get_state_dict, is_wrapper, load_fitting, weights_to_cpu
+from etude.dialects.openmm.state import get_state_dict_v1 as get_state_dict
+from etude.dialects.openmm.state import is_wrapper, load_fitting, weights_to_cpu
 
 #: Wrappers put ``module.`` in front of every key.
 DEFAULT_REVISE = ((r"^module\.", ""),)
