@@ -190,7 +190,7 @@ def test_mistakes_of_the_command_line(root, capfd, monkeypatch):
         assert said.code == 2 and "is taken; choose another with --port" in said.err
     assert "add --expose" in command("board", str(root), "--host", "0.0.0.0").err
     assert "there is no folder" in command("board", str(root / "nowhere")).err
-    assert "is no port" in command("board", str(root), "--port", "99999").err
+    assert "is not a port" in command("board", str(root), "--port", "99999").err
     import sys
 
     for name in [

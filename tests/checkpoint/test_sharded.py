@@ -122,7 +122,7 @@ def test_a_run_does_not_go_on_from_it_and_says_what_can_be_done(
     for folder in (str(saved[0]), "evil"):
         assert main(["train", "c.yaml", "--resume", folder]) == 7
         said = capfd.readouterr().err
-        assert "is no checkpoint of Étude to resume from" in said and "`init_from: " in said
+        assert "is not an Étude checkpoint" in said and "`init_from: " in said
     assert main(["train", "c.yaml", "+init_from=evil"]) == 7
     assert "refused: global os.system" in capfd.readouterr().err
     assert not marker.exists() and not (workdir / "runs").exists()
@@ -169,4 +169,4 @@ def test_where_such_a_folder_cannot_be_written_is_a_message(tmp_path, monkeypatc
         assert main(["ckpt", "convert", "a.pth", target, "--to", "dcp"]) == 2
         assert words in capsys.readouterr().err
     assert main(["ckpt", "consolidate", "a.pth", "-o", "whole"]) == 2
-    assert "no checkpoint of Étude" in capsys.readouterr().err
+    assert "not an Étude checkpoint" in capsys.readouterr().err

@@ -21,8 +21,8 @@ def disk_with(monkeypatch: pytest.MonkeyPatch, **facts: Any) -> None:
         # thirty small files take a block each, and the folder, its manifest and `latest` three more
         ([10] * 30, {"f_bavail": 32}, "need 135 kB, have 131 kB"),
         ([1_000_000], {"f_bavail": 247}, "need 1,015,808 bytes, have 1,011,712 bytes"),
-        ([10], {"f_bavail": 10_000}, "need 16.4 kB, have 41.0 MB by now: a quota, or room that others had taken meanwhile"),
-        ([10, 10], {"f_bavail": 10_000, "f_favail": 0}, "need 5 more files, have room for none (no inodes are left)"),
+        ([10], {"f_bavail": 10_000}, "need 16.4 kB, have 41.0 MB now: a quota, or other programs used the space"),
+        ([10, 10], {"f_bavail": 10_000, "f_favail": 0}, "need 5 more files, have none (no inodes are left)"),
     ],
 )  # fmt: skip
 def test_need_and_room_are_counted_in_blocks(

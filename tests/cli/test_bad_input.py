@@ -234,7 +234,7 @@ def test_a_time_limit_is_a_time(etude):
     code, said = etude("train", "c.yaml", "--max-time", "1ep", c__yaml=GOOD)
     assert code == 2 and "--max-time takes a time" in said
     code, said = etude("train", "c.yaml", "--resume", "--restart")
-    assert code == 2 and "give one of them" in said
+    assert code == 2 and "pass one of them" in said
 
 
 def test_resume_goes_on_with_a_run_that_saved_something(etude):

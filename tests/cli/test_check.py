@@ -81,7 +81,7 @@ def test_warnings_do_not_fail_a_check(config: Path, capsys: pytest.CaptureFixtur
     code, lines = told(capsys, "a.yaml", "+schedule.lr={type: Cosine, until: 5ep}")
     assert code == 0
     assert lines[0].endswith(
-        "warning: the schedule of lr goes on until 5ep, but the run ends at 2ep; `until: end` follows the run"
+        "warning: the schedule of lr continues until 5ep, but the run ends at 2ep; `until: end` follows the run"
     )
     assert lines[-1] == "a.yaml: 1 warning"
 
@@ -92,7 +92,7 @@ def test_warnings_do_not_fail_a_check(config: Path, capsys: pytest.CaptureFixtur
         ("model:\n\ttype: MLP\n", "a.yaml:2: a tab in the indentation"),
         ("_base_: b.yaml\n", "a.yaml:1: there is no file b.yaml"),
         ("_base_: a.yaml\n", "a.yaml:1: the bases go in a circle: a.yaml → a.yaml"),
-        ("model: 1\nmodel: 2\n", "a.yaml:2: the key model stands twice"),
+        ("model: 1\nmodel: 2\n", "a.yaml:2: the key model is written twice"),
     ],
 )
 def test_a_config_that_cannot_be_read_is_a_finding_too(

@@ -141,11 +141,11 @@ def test_an_optimizer_goes_there_and_back(native: Path, tmp_path: Path, layout: 
 @pytest.mark.parametrize(
     ("target", "flags", "words"),
     [
-        ("x.safetensor", (), "write .safetensors, or give --to"),
-        ("x.onnx", (), "write .safetensors or .pth, or give --to"),
-        ("x", (), "which layout?"),
-        ("x.pth", ("--to", "safetensors"), "end it in .safetensors"),
-        ("x.safetensors", ("--to", "mmcv"), "end it in .pth"),
+        ("x.safetensor", (), "use .safetensors, or pass --to"),
+        ("x.onnx", (), "use .safetensors or .pth, or pass --to"),
+        ("x", (), "unknown layout"),
+        ("x.pth", ("--to", "safetensors"), "use the ending .safetensors"),
+        ("x.safetensors", ("--to", "mmcv"), "use the ending .pth"),
         ("x.pth", ("--to", "etude"), "leave the ending .pth out"),
         ("x.pth", ("--optimizer",), "holds weights alone"),
         ("nowhere/x.pth", (), "there is no folder"),
@@ -173,7 +173,7 @@ def test_an_average_names_what_does_not_fit(tmp_path: Path) -> None:
     code, _, said = etude("average", tmp_path / "a.pth", tmp_path / "b.pth", "-o", tmp_path / "c.pth")
     assert code == 2 and "shape    w: the first has (2,), the other (3,)" in said and "missing  n" in said
     code, _, said = etude("average", tmp_path / "a.pth", tmp_path / "a.pth", "-o", tmp_path / "c.zip")
-    assert code == 2 and "which layout?" in said
+    assert code == 2 and "unknown layout" in said
 
 
 def test_a_target_on_another_file_system(native: Path) -> None:

@@ -182,7 +182,7 @@ def test_what_is_pointed_to_stays_even_when_it_is_old(etude: Run, tmp_path: Path
 def test_prune_says_what_it_cannot_do(etude: Run, tmp_path: Path) -> None:
     folder = mmcv_folder(tmp_path / "work")
     code, _, said = etude("prune", folder, "--keep", 1, "--best", "accuracy")
-    assert code == 2 and "leave --best out" in said
+    assert code == 2 and "leave out --best" in said
     code, _, said = etude("prune", folder / "epoch_1.pth", "--keep", 1)
     assert code == 2 and "is not a folder" in said
     code, _, said = etude("prune", libai_folder(tmp_path / "libai") / "model_best", "--keep", 1)

@@ -100,4 +100,4 @@ def test_two_configs_are_compared_value_by_value(capsys: pytest.CaptureFixture[s
     ]  # fmt: skip
     assert told(capsys, "--diff", "one.yaml", "two.yaml") == told(capsys, "one.yaml", "--diff", "two.yaml")
     assert "  - 5  (override 'optim.lr=5')\n  + 1" in told(capsys, "one.yaml", "optim.lr=5", "--diff", "one.yaml")
-    assert told(capsys, "one.yaml", "--diff", "one.yaml") == "the two configs say the same\n"
+    assert told(capsys, "one.yaml", "--diff", "one.yaml") == "the two configs are equal\n"

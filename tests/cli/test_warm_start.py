@@ -53,7 +53,7 @@ def test_mistakes_in_the_section_are_found_by_check(command, workdir: Path) -> N
         "{prefix: a}": "init_from.path",
         "{path: w.pth, strict: maybe}": "init_from.strict must be",
         "{path: w.pth, rename: [a, b]}": "init_from.rename must be pairs",
-        "{path: w.pth, rename: [['(', b]]}": "'(' is no regular expression",
+        "{path: w.pth, rename: [['(', b]]}": "'(' is not a valid regular expression",
         "[a]": "init_from must be",
     }.items():
         said = command("check", "w.yaml", w_yaml=config(text))

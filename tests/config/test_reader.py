@@ -155,6 +155,6 @@ def test_a_variable_of_a_python_config_is_told_how_to_stay_private() -> None:
     fields.take("model", default=None)
     fields.done()
     assert [finding.hint for finding in fields.findings] == [
-        "call it _width if it is a variable of your own",
+        "call it _width if it is your own variable",
         "did you mean 'model'?",
     ]

@@ -42,7 +42,7 @@ def test_references_see_overrides_and_are_followed_through(resolved: Any) -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("optim: {lr: 1}\na: ${optim.rl}\n", "a.yaml:2: ${optim.rl} stands for nothing; did you mean 'optim.lr'?"),
+        ("optim: {lr: 1}\na: ${optim.rl}\n", "a.yaml:2: ${optim.rl} is undefined; did you mean 'optim.lr'?"),
         ("a: ${b}\nb: ${a}\n", "references go in a circle: a → b → a"),
         ("a: {b: '${a}'}\n", "references go in a circle: a.b → a → a.b"),
         (

@@ -406,7 +406,7 @@ def test_samplers_balance_classes_and_choose_samples():
         Subset(data, indices=[100])
     with pytest.raises(ConfigError, match="either"):
         Subset(data)
-    with pytest.raises(ConfigError, match="does not say its labels"):
+    with pytest.raises(ConfigError, match="does not provide its labels"):
         Balanced(Noisy())
 
 

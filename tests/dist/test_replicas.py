@@ -79,6 +79,6 @@ def test_what_a_replica_misses_is_said(folder: Path, capsys, monkeypatch) -> Non
     for name, value in (("TORCHFT_LIGHTHOUSE", "http://x:1"), ("REPLICA_GROUP_ID", "2"), ("NUM_REPLICA_GROUPS", "2")):
         monkeypatch.setenv(name, value)
     assert main(["train", "config.yaml", "--folder", "none"]) == 2
-    assert "REPLICA_GROUP_ID=2 is no replica of NUM_REPLICA_GROUPS=2" in capsys.readouterr().err
+    assert "REPLICA_GROUP_ID=2 is not a replica of NUM_REPLICA_GROUPS=2" in capsys.readouterr().err
     assert main(["check", "config.yaml", "parallel.strategy=fsdp"]) == 2
     assert "replicas hold the whole model, fsdp does not" in capsys.readouterr().out

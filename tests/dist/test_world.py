@@ -48,7 +48,7 @@ def test_numbers_that_cannot_be_are_refused(wrong):
         (("--nproc", "0"), "'0' is not a whole number of at least 1"),
         (("--nproc", "2", "--max-restarts", "-1"), "'-1' is not a whole number of at least 0"),
         (("--nproc", "2", "--hang-timeout", "0"), "--hang-timeout takes a time, not '0'; write 90s, 20min or 3h"),
-        (("--nnodes", "2"), "--nnodes 2: say where they meet: --rdzv-endpoint HOST:PORT"),
+        (("--nnodes", "2"), "--nnodes 2: name their meeting point: --rdzv-endpoint HOST:PORT"),
         (("--nproc", "2", "--rdzv-endpoint", "node0"), "--rdzv-endpoint node0: write HOST:PORT, as in node0:29400"),
         (
             ("--nnodes", "2", "--rdzv-endpoint", "no.invalid:1"),

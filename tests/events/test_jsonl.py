@@ -58,7 +58,7 @@ def test_lines_that_do_not_fit_are_kept_and_written_later(tmp_path: Path) -> Non
 def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "MOST_KEPT", 200)
     events = Events([Jsonl(tmp_path / "m.jsonl")])
-    with pytest.warns(UserWarning, match="switched off; training goes on"), room_for(0):
+    with pytest.warns(UserWarning, match="switched off; training continues"), room_for(0):
         for step in range(20):
             events.write({"loss": 1.0}, step=step, epoch=0, split="train")
     assert events.writers == []

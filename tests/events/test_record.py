@@ -110,7 +110,7 @@ def test_pictures_that_wait_survive_in_the_state():
 def test_a_writer_that_cannot_write_is_switched_off_and_the_others_go_on():
     kept = Kept()
     events = Events([Full(), kept])
-    with pytest.warns(UserWarning, match="Full cannot write .*training goes on"):
+    with pytest.warns(UserWarning, match="Full cannot write .*training continues"):
         events.flush(step=1, epoch=0)
     events.flush(step=2, epoch=0)
     assert [record.step for record in kept.records] == [1, 2] and events.writers == [kept]

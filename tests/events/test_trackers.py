@@ -208,7 +208,7 @@ def test_a_tracker_that_fails_is_switched_off_with_one_warning(tmp_path):
     broken.write(record(1))
     broken._outbox._thread.join(60)
     with pytest.warns(
-        UserWarning, match="switched off; training goes on: ConnectionError: the network is gone"
+        UserWarning, match="switched off; training continues: ConnectionError: the network is gone"
     ) as said:
         broken.write(record(2))
         broken.write(record(3))

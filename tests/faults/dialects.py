@@ -89,7 +89,7 @@ def play(name: str) -> dict[str, Any]:
     full = command(name, f"{name}-full", "--chaos", "enospc@save=1")
     nan = command(name, f"{name}-nan", "--chaos", "nan@step=2")
     return {
-        "full": [full[0], "training goes on" in full[1], compare_runs(calm, Path(f"{name}-full"))],
+        "full": [full[0], "training continues" in full[1], compare_runs(calm, Path(f"{name}-full"))],
         "nan": [nan[0], compare_runs(calm, Path(f"{name}-nan"))],
         "loop": loop and [[code for code, _ in loop], loop[-1][1][-2000:]],
         "name": name,

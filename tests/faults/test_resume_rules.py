@@ -89,9 +89,9 @@ def test_a_longer_run_is_harmless_and_a_new_rate_needs_its_name(config: Path, tm
     assert max(rates) > 0.1
     said = (tmp_path / "a/log.txt").read_text()
     assert "changed since the checkpoint: train.epochs 2 -> 3" in said
-    assert "the run has another length: lr goes on as a run of that length has it here" in said
+    assert "the run has a new length: lr continues as in a run of this length" in said
     run(config, tmp_path / "a", "train.epochs=1", "optim.lr=0.5", resume="")
-    assert "the plan ends after 6 steps, so there is nothing left to do" in (tmp_path / "a/log.txt").read_text()
+    assert "the plan ends after 6 steps; nothing is left to do" in (tmp_path / "a/log.txt").read_text()
 
 
 def test_another_batch_size_keeps_the_position_in_samples(config: Path, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_two_runs_do_not_save_to_one_place(config: Path, tmp_path: Path) -> None
 
 def test_a_run_is_not_overwritten_unasked(config: Path, tmp_path: Path) -> None:
     first = run(config, tmp_path / "a")
-    with pytest.raises(ConfigError, match=r"holds a run at step 12; --resume goes on with it, --restart begins"):
+    with pytest.raises(ConfigError, match=r"holds a run at step 12; --resume continues it, --restart starts"):
         run(config, tmp_path / "a")
     assert same(first, run(config, tmp_path / "a", restart=True))
 

@@ -138,7 +138,7 @@ def test_a_state_inside_a_step_that_failed_is_gone_on_from_by_name_and_loses_no_
         train(first, tmp_path)
     train(run, tmp_path, resume=str(tmp_path / "checkpoints" / "failed-000000005"))
     said = (tmp_path / "log.txt").read_text()
-    assert "failed-000000005 was saved inside the step that failed" in said and "resumed from step 5" in said
+    assert "failed-000000005 was saved inside the failed step" in said and "resumed from step 5" in said
     assert run.step == 10 and "batch is not used" not in said
 
 

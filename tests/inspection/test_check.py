@@ -179,8 +179,8 @@ def test_arguments_are_converted_where_nothing_is_lost(planned: Any) -> None:
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"schedule": "{lr: {type: Cosine, until: 12ep}}"}, "warning: the schedule of lr goes on until 12ep, but the run ends at 10ep"),
-        ({"schedule": "{lr: {type: Cosine, until: 8ep}}"}, "warning: the schedule of lr ends at 8ep, the run goes on until 10ep"),
+        ({"schedule": "{lr: {type: Cosine, until: 12ep}}"}, "warning: the schedule of lr continues until 12ep, but the run ends at 10ep"),
+        ({"schedule": "{lr: {type: Cosine, until: 8ep}}"}, "warning: the schedule of lr ends at 8ep, but the run continues until 10ep"),
         ({"schedule": "{lr: [{type: Linear, until: 1ep}, {type: Cosine, begin: 10ep}]}"}, "warning: a phase of lr begins at 10ep, but the run ends at 10ep"),
         ({"schedule": "{lr: [{type: Linear}, {type: Cosine}]}"}, "this phase of lr lasts until the end, but another one follows"),
         ({"schedule": "{lr: [{type: Linear, until: 3ep}, {type: Cosine, begin: 2ep}]}"}, "this phase of lr begins at 2ep, before the one in front of it ends (3ep)"),
@@ -190,7 +190,7 @@ def test_arguments_are_converted_where_nothing_is_lost(planned: Any) -> None:
         ({"checkpoint": "{best: accuracy}", "metrics": "[]"}, "Checkpoint: no metric gives 'accuracy'"),
         ({"checkpoint": "{best: accuracy}", "data": "{train: {dataset: Digits}}"}, "Checkpoint: best 'accuracy' needs an evaluation, and data.val is missing"),
         ({"hooks": "[{type: Checkpoint, keep: 9}]"}, "keep of a second Checkpoint has no effect: both save to one place"),
-        ({"optim": "{one: {type: SGD}, two: {type: SGD, params: ['*']}}"}, "optimizer 'one' says no `params`"),
+        ({"optim": "{one: {type: SGD}, two: {type: SGD, params: ['*']}}"}, "optimizer 'one' has no `params`"),
         ({"parallel": "{strategy: fsdp}", "optim": "{type: SGD, lr: 0.1, fused: true}"}, "fused SGD does not work with parameters in shards (parallel.strategy: fsdp); remove `fused`"),
         ({"parallel": "{strategy: fsdp}", "update": "torch.nn.Identity"}, "an update of your own does not work with parameters in shards (parallel.strategy: fsdp); use ddp"),
         ({"parallel": "{strategy: ddp}", "optim": "{type: LBFGS}"}, "LBFGS trains in one process only (parallel.strategy: ddp); use another optimizer"),
@@ -263,7 +263,7 @@ def test_the_room_that_own_checkpoints_take_is_room_for_newer_ones(
         ({"optim": "{type: SGD, groups: [{match: 'boddy.*', lr: 1}]}"}, {}, "pattern 'boddy.*' matches no parameter; did you mean 'body'?"),
         ({"optim": "{type: SGD, params: ['tail.*']}"}, {}, "pattern 'tail.*' matches no parameter; parameters are called like body.0.weight"),
         ({"log": "{every: 51step}"}, {}, "warning: Log acts every 51step (51 steps), but the run has 50 steps"),
-        ({"schedule": "{lr: {type: Cosine, until: 60step}}"}, {}, "warning: the schedule of lr goes on until step 60, but the run has 50"),
+        ({"schedule": "{lr: {type: Cosine, until: 60step}}"}, {}, "warning: the schedule of lr continues until step 60, but the run has 50"),
         ({}, {"checkpoint_bytes": 10**18}, "checkpoints need"),
     ],
 )  # fmt: skip

@@ -189,7 +189,7 @@ def test_functions_act_at_any_point_and_on_time():
 def test_methods_that_would_never_be_called_are_found(method, meant):
     hook = type("Mine", (etude.Hook,), {method: lambda self, run: None})()
     with pytest.raises(
-        ConfigError, match=f"hook Mine has a method {method}, which is no point; did you mean '{meant}'"
+        ConfigError, match=f"hook Mine has a method {method}, which is not a point; did you mean '{meant}'"
     ):
         make(hooks=[hook])
 

@@ -20,7 +20,7 @@ from etude.errors import EtudeError, printable
 NAME = "attempts.json"
 LIMIT = 3
 _WIDTH = 20
-_KILLED = "it ended without a word (killed, out of memory, a crash of a library)"
+_KILLED = "it ended without a message (killed, out of memory, a crash of a library)"
 
 
 class Attempts:
@@ -77,7 +77,7 @@ class Attempts:
         raise EtudeError(
             f"{LIMIT} failures at step {step}, giving up; see {printable(str(log if log.exists() else log.parent))}\n"
             f"  the last one: {printable(str(last['how']))}\n"
-            f"  every start from step {last['base']} ends there. When the cause is mended, --retry goes on; "
+            f"  every start from step {last['base']} ends there. After fixing the cause, pass --retry to continue; "
             "--resume PATH resumes from an older checkpoint"
         )
 

@@ -87,9 +87,9 @@ def _load_trees(disk: Disk, path: str, manifest: Manifest, trust_owner: bool) ->
     try:
         trees = json.loads(text)
     except (ValueError, RecursionError):
-        raise Damaged("state.json is no JSON") from None
+        raise Damaged("state.json is not JSON") from None
     if not isinstance(trees, dict):
-        raise Damaged("state.json is no JSON object")
+        raise Damaged("state.json is not a JSON object")
     return trees
 
 

@@ -183,7 +183,7 @@ class Store:
         message = self._explain(outcome)
         if self._failed_in_a_row >= self.failures:
             raise SaveError(f"{message}; {self._failed_in_a_row} saves in a row have failed") from outcome.error
-        self.say(f"{message}; training goes on")
+        self.say(f"{message}; training continues")
 
     def _explain(self, outcome: Outcome) -> str:
         error = outcome.error

@@ -191,7 +191,7 @@ def _substituted(pattern: str, replacement: str, name: str) -> str:
     try:
         return re.sub(pattern, replacement, name)
     except re.error as error:
-        raise ConfigError(f"init_from: {pattern!r} is no regular expression: {error}") from None
+        raise ConfigError(f"init_from: {pattern!r} is not a valid regular expression: {error}") from None
 
 
 def compare(model: Mapping[str, Any], weights: Mapping[str, Any], *, inside: tuple[str, ...] = ()) -> Match:

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if not Path(args.config).exists():
         raise UserError(f"{printable(args.config)}: no such run or config")
     if checkpoint is None and not Path(args.config).is_dir():
-        raise UserError("say which checkpoint: etude test CONFIG CHECKPOINT, or etude test RUN")
+        raise UserError("name a checkpoint: etude test CONFIG CHECKPOINT, or etude test RUN")
     compat.install()
     options = Options(
         folder=Path(args.folder) if args.folder else None, quiet=args.quiet, trust=args.trust, extras=vars(args)

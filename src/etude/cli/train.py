@@ -118,7 +118,7 @@ def _complete(args: argparse.Namespace) -> None:
     if args.retry and args.resume is None:
         args.resume = ""
     if args.restart and args.resume is not None:
-        raise UserError("--resume goes on and --restart begins at step 0: give one of them")
+        raise UserError("--resume continues and --restart starts at step 0: pass one of them")
     _refuse_idle_flags(args)
 
 
@@ -220,7 +220,9 @@ def _require_endpoint(args: argparse.Namespace) -> None:
     """Refuse a meeting place that nobody can find: torch would wait for minutes before it says so."""
     if not args.rdzv_endpoint:
         if args.nnodes > 1:
-            raise UserError(f"--nnodes {args.nnodes}: say where they meet: --rdzv-endpoint HOST:PORT, the same on each")
+            raise UserError(
+                f"--nnodes {args.nnodes}: name their meeting point: --rdzv-endpoint HOST:PORT, the same on each"
+            )
         return
     host, _, port = args.rdzv_endpoint.rpartition(":")
     shown = f"--rdzv-endpoint {printable(args.rdzv_endpoint)}"

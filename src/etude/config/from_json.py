@@ -65,7 +65,7 @@ class _Marks:
             if key in seen:
                 at = f"{self.file}:{self.line}"
                 first = self.places[below].line
-                self.findings.append(Finding(at, f"the key {dotted(below)} stands twice", f"first at line {first}"))
+                self.findings.append(Finding(at, f"the key {dotted(below)} is written twice", f"first at line {first}"))
             seen.add(key)
             self.places[below] = Place(self.file, self.line, dotted(below))
             next(self._tokens)

@@ -130,7 +130,7 @@ class _Maker:
             key = self._key(event, path)
             if key in made:
                 first = self.places[(*path, key)]
-                self._tell(event, f"the key {dotted((*path, key))} stands twice", f"first at line {first.line}")
+                self._tell(event, f"the key {dotted((*path, key))} is written twice", f"first at line {first.line}")
             value = self._value((*path, key), self._place(event, (*path, key)))
             if key == "<<" and event.implicit[0]:
                 inherited |= self._merged(event, value, path)
@@ -141,7 +141,7 @@ class _Maker:
 
     def _key(self, event: Any, path: Path) -> Any:
         if not isinstance(event, yaml.ScalarEvent):
-            raise self._refused(event, "a key must be a word or a number")
+            raise self._refused(event, "a key must be a string or a number")
         key = self._scalar(event)
         if key is None or isinstance(key, bool | float):
             return event.value
@@ -162,7 +162,7 @@ class _Maker:
 
     def _alias(self, event: Any, path: Path) -> Any:
         if event.anchor not in self._anchors:
-            raise self._refused(event, f"*{event.anchor} stands for nothing: no &{event.anchor} above it")
+            raise self._refused(event, f"*{event.anchor} is undefined: there is no &{event.anchor} above it")
         value, source, complete = self._anchors[event.anchor]
         if not complete:
             raise self._refused(event, f"*{event.anchor} is a part of itself")

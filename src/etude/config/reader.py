@@ -232,7 +232,7 @@ class Fields:
             return given
         module, name = getattr(given, "__module__", ""), getattr(given, "__qualname__", "")
         if not callable(given) or not module or "<locals>" in name or module == "__etude_config__":
-            hint = "put it into a module of its own, and name that under `imports`"
+            hint = "put it into its own module, and name that under `imports`"
             self.error(f"{self.name('type')}: {given!r} cannot be found again by its name", key="type", hint=hint)
             return None
         return f"{module}.{name}"
@@ -249,7 +249,7 @@ class Fields:
         if other and meaning(key, right) is None and other != self.name(key):
             return f"write {other}"
         if not self.path and self.place(key).file.endswith(".py") and nearest(key, right) is None:
-            return f"call it _{key} if it is a variable of your own"
+            return f"call it _{key} if it is your own variable"
         return suggest(key, right)
 
     def raise_findings(self) -> None:

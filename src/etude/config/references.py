@@ -79,7 +79,7 @@ class _Resolver:
         target: Path = tuple(int(part) if part.isdigit() else part for part in name.split("."))
         if self.tree.get(*target, default=_MISSING) is _MISSING:
             known = [dotted(way) for way, _ in self.tree.walk()]
-            raise ConfigError(f"${{{name}}} stands for nothing", at=self._at(path), hint=suggest(name, known, most=6))
+            raise ConfigError(f"${{{name}}} is undefined", at=self._at(path), hint=suggest(name, known, most=6))
         value = self.resolve(target, (*chain, path))
         for secret in [way for way in self.tree.secrets if way[: len(target)] == target]:
             inner = secret[len(target) :]

@@ -412,7 +412,7 @@ def require_points(hook: Hook, *, at: str = "") -> None:
     if wrong:
         raise ConfigError(
             [
-                Finding(at, f"hook {hook.name} has a method {name}, which is no point", f"did you mean {near!r}?")
+                Finding(at, f"hook {hook.name} has a method {name}, which is not a point", f"did you mean {near!r}?")
                 for name, near in wrong.items()
             ]
         )
@@ -474,7 +474,13 @@ def _forgiven(hook: Hook, point: str, call: Call) -> Call:
         except Exception as error:
             if type(error) not in reported:
                 reported.add(type(error))
-                _remark(hook, point, number_of(run, point), error, why=", is not essential and goes on (reported once)")
+                _remark(
+                    hook,
+                    point,
+                    number_of(run, point),
+                    error,
+                    why=", is not essential; training continues (reported once)",
+                )
 
     return guarded
 

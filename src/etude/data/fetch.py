@@ -105,7 +105,9 @@ class Fetcher:
         retries: int = 3,
     ) -> None:
         if on_bad_sample not in POLICIES:
-            raise ConfigError(f"on_bad_sample: {on_bad_sample!r} is no policy", hint=suggest(on_bad_sample, POLICIES))
+            raise ConfigError(
+                f"on_bad_sample: {on_bad_sample!r} is not a policy", hint=suggest(on_bad_sample, POLICIES)
+            )
         self.dataset, self.seed, self.policy, self.retries = dataset, seed, on_bad_sample, retries
         self.collate: Collate = collate or stack
         self.fixed = collate is None and never_draws(dataset)
@@ -224,7 +226,7 @@ class Fetcher:
             except Exception as error:
                 samples.extend(self._instead(task, index, error, bad))
         if not samples:
-            raise _Refused(f"no sample of {task.place} can be had; the last: {bad[-1].reason}")
+            raise _Refused(f"no sample of {task.place} could be loaded; the last error: {bad[-1].reason}")
         return self._collated(task, samples)
 
     def _numbers(self, epoch: int, indices: list[Any]) -> list[int]:

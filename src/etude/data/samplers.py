@@ -149,5 +149,5 @@ def _labels(dataset: Any) -> Tensor:
     if labels is None and getattr(dataset, "samples", None):
         labels = [label for _, label in dataset.samples]
     if labels is None:
-        raise ConfigError(f"{type(dataset).__name__} does not say its labels", hint="give it `labels`")
+        raise ConfigError(f"{type(dataset).__name__} does not provide its labels", hint="give it `labels`")
     return torch.as_tensor(labels).long()

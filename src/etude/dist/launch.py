@@ -249,7 +249,7 @@ class _Attempt:
             return End(PeerError.exit_code, f"rank {lost} on {_host()} lost {after}: {how}", lost=True)
         if notes:
             return End(PeerError.exit_code, _last_line(notes[0]), lost=True)
-        return End(code or 1, f"rank {rank} on {_host()} ended with code {code} and without a word")
+        return End(code or 1, f"rank {rank} on {_host()} ended with code {code} and no message")
 
 
 class _Early(BaseException):

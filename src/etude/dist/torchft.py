@@ -56,7 +56,9 @@ class Place:
             )  # fmt: skip
         number, count = os.environ[REPLICA], os.environ[COUNT]
         if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
-            raise ConfigError(f"{REPLICA}={number} is no replica of {COUNT}={count}; they are numbered from 0", at=at)
+            raise ConfigError(
+                f"{REPLICA}={number} is not a replica of {COUNT}={count}; they are numbered from 0", at=at
+            )
         return cls(int(number), int(count), os.environ[LIGHTHOUSE])
 
 

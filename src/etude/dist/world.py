@@ -122,7 +122,7 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     if text is None or text == "":
         return None
     if not text.isdecimal():
-        raise UserError(f"the environment says {name}={printable(text)[:40]}, which is no rank, size or port")
+        raise UserError(f"the environment says {name}={printable(text)[:40]}, which is not a rank, size or port")
     return int(text)
 
 

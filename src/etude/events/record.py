@@ -163,7 +163,7 @@ class Events:
                 writer.write(record)
             except Exception as error:
                 self.writers.remove(writer)
-                _warn(writer, "cannot write", error, "and is switched off; training goes on")
+                _warn(writer, "cannot write", error, "and is switched off; training continues")
 
     def close(self, say: Callable[[str], object] | None = None) -> None:
         """Write media that came after the last record, then close the writers; ``say`` gets why that takes long."""

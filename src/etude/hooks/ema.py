@@ -51,7 +51,7 @@ class Ema(Hook):
         evaluate: bool = True,
     ) -> None:
         if not 0.0 < momentum <= 1.0:
-            raise ConfigError(f"{type(self).__name__}: momentum is {momentum}; it must lie between 0 and 1")
+            raise ConfigError(f"{type(self).__name__}: momentum is {momentum}; it must be between 0 and 1")
         self.momentum, self.begin, self.buffers, self.evaluate = momentum, begin, buffers, evaluate
         self.average: Average | None = None
         self.updates = 0

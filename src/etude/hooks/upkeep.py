@@ -82,7 +82,7 @@ class Compiled(Hook):
     def after_step(self, run: Run) -> None:
         if self._before is not None and run.world.is_main and _graphs() - self._before <= self._losses:
             text = "train.compile has no effect: torch compiled nothing of the model, which runs as it is"
-            warnings.warn(f"{text}; put its layers into a module with a forward of its own", stacklevel=2)
+            warnings.warn(f"{text}; put its layers into a module with its own forward", stacklevel=2)
         self._before = None
 
 

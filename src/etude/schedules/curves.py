@@ -368,7 +368,7 @@ def shape_of(name: str) -> Callable[[float, float, float], float]:
 def require_share(curve: str, **values: float) -> None:
     for name, value in values.items():
         if not 0.0 < value < 1.0:
-            raise ConfigError(f"{curve}: {name} is {value}; it must lie between 0 and 1")
+            raise ConfigError(f"{curve}: {name} is {value}; it must be between 0 and 1")
 
 
 def known_length(curve: object, window: Window) -> int:

@@ -167,9 +167,9 @@ class Recovery:
             held = folder if place.startswith(str(folder)) or not store.entries() else place
             raise ConfigError(
                 f"{printable(str(held))} holds a run at step {reached}",
-                hint="--resume goes on with it, --restart begins at step 0"
+                hint="--resume continues it, --restart starts at step 0"
                 if self.run.plan is not None
-                else "resume=True goes on with it, another folder begins at step 0",
+                else "resume=True continues it, another folder starts at step 0",
             )
         if self._loaded is None:
             _set_records_aside(folder)
@@ -196,7 +196,7 @@ class Recovery:
         text = found if "://" in found else os.path.abspath(found)
         if os.path.isfile(text) or is_of_parts(text):
             raise ResumeError(
-                f"{printable(path)} is no checkpoint of Étude to resume from; to start from its weights write "
+                f"{printable(path)} is not an Étude checkpoint and cannot be resumed; to start from its weights write "
                 f"`init_from: {printable(os.path.relpath(text))}`"
             )
         whole, _, name = text.rpartition("/")
@@ -217,7 +217,7 @@ class Recovery:
             raise ResumeError(f"{printable(name)}: its weights are not finite: there is nothing to resume from")
         if loaded.manifest.tag == FAILED:
             self.say(
-                f"{printable(name)} was saved inside the step that failed: that step is done anew, with random numbers "
+                f"{printable(name)} was saved inside the failed step: that step runs again, with random numbers "
                 "and statistics that are ahead of an undisturbed run's"
             )
 
@@ -264,9 +264,9 @@ class Recovery:
         if run.peers is not None and run.plan is not None and run.plan.parallel.compression == "powersgd":
             self.say("PowerSGD starts without the errors of earlier steps: the run will not end in the same bits")
         if run.total_steps is not None and run.step + (not run.step_in_epoch) > run.total_steps:
-            self.say(f"the plan ends after {counted(run.total_steps, 'step')}, so there is nothing left to do")
+            self.say(f"the plan ends after {counted(run.total_steps, 'step')}; nothing is left to do")
         elif run.stopping is not None:
-            self.say(f"the run had ended there ({run.stopping}), so there is nothing left to do")
+            self.say(f"the run ended there ({run.stopping}); nothing is left to do")
 
     def _start_from(self, state: Mapping[str, Any]) -> None:
         """Restore the generators right before the first step, and finish the step that was interrupted."""
@@ -331,7 +331,7 @@ class Recovery:
         plan = self.run.plan
         open_ended = [one.target for one in plan.schedules if any(p.until is None for p in one.phases)] if plan else []
         if open_ended:
-            self.say(f"the run has another length: {', '.join(open_ended)} goes on as a run of that length has it here")
+            self.say(f"the run has a new length: {', '.join(open_ended)} continues as in a run of this length")
 
     @property
     def refused(self) -> bool:

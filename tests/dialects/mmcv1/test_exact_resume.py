@@ -345,7 +345,7 @@ def test_a_full_disk_is_forgiven_twice(make_runner: Any, tmp_path: Path, caplog:
     with disk.gated(gate):
         _train(_prepared(make_runner, tmp_path, EPOCHS, checkpoint={"interval": 1}))
         assert {"epoch_3.pth", "epoch_4.pth"} == {path.name for path in tmp_path.glob("epoch_*")}
-        assert "could not be written: No space left on device; training goes on" in caplog.text
+        assert "could not be written: No space left on device; training continues" in caplog.text
         failing.update({"epoch_3.pth", "epoch_4.pth"})
         with pytest.raises(SaveError):
             _train(_prepared(make_runner, tmp_path / "again", EPOCHS, checkpoint={"interval": 1}))

@@ -69,9 +69,7 @@ def _opened(path: str | os.PathLike[str], use: Callable[[IO[bytes]], Any]) -> An
         raise ResumeError(f"{printable(name)}: damaged or not a checkpoint ({_short(error)})") from error
 
 
-_REFUSED = (
-    "A checkpoint needs no such thing, so the file was not read further and nothing in it was run. " + trusting.ADVICE
-)
+_REFUSED = "A checkpoint does not need it, so reading stopped here and nothing in it was run. " + trusting.ADVICE
 
 
 def _reader(file: IO[bytes], *, skim: bool = False) -> Callable[[IO[bytes]], Any]:
@@ -225,7 +223,7 @@ def _read_legacy(file: IO[bytes], *, skim: bool = False) -> Any:
 
 def _fill_legacy(file: IO[bytes], target: torch.Tensor) -> None:
     if int.from_bytes(file.read(8), "little") != target.numel():
-        raise ResumeError("a storage has another size than was said")
+        raise ResumeError("a storage does not have its declared size")
     target.copy_(_fill(file, target.dtype, target.numel()))
 
 

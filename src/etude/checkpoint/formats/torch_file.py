@@ -31,7 +31,7 @@ class Patience:
 
     >>> patience = Patience(most=2)
     >>> patience.forgive(SaveError("no space"), print)
-    no space; training goes on
+    no space; training continues
     >>> patience.forgive(SaveError("no space"), print)
     Traceback (most recent call last):
     etude.errors.SaveError: no space; 2 saves in a row have failed
@@ -47,7 +47,7 @@ class Patience:
             raise error
         if self.failures >= self.most:
             raise SaveError(f"{error}; {self.failures} saves in a row have failed") from error
-        say(f"{error}; training goes on")
+        say(f"{error}; training continues")
 
     def renew(self) -> None:
         """Count from zero again: a save succeeded."""

@@ -8,7 +8,7 @@
     kill@save=N  enospc@save=N   eio@save=N     slow@save=N  bitflip@save=N  in the N-th save
     worker-dies@batch=N                                                      the worker that makes batch N
     hang@step=N  freeze@step=N                                               the process sleeps, or is stopped
-    kill@step=N:rank=1                                                       any of them on one rank alone
+    kill@step=N,rank=1                                                       any of them on one rank alone
 
 Inside the engine stand named points that cost nothing while no fault is planned.
 """
@@ -63,7 +63,7 @@ def parse(text: str, *, rank: int = 0, size: int = 1) -> tuple[Fault, ...]:
 def _parse_one(text: str) -> Fault:
     match = _PATTERN.fullmatch(text)
     if match is None:
-        raise ConfigError(f"--chaos: {text!r} is no fault", hint="write kill@step=37 or enospc@save=2")
+        raise ConfigError(f"--chaos: {text!r} is not a fault", hint="write kill@step=37 or enospc@save=2")
     what, where, number = match[1], match[2], int(match[3])
     if what not in FAULTS:
         raise ConfigError(f"--chaos: no fault is called {what!r}", hint=suggest(what, FAULTS))

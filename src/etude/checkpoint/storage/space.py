@@ -23,8 +23,8 @@ def explain(folder: str, sizes: Iterable[int], *, local: bool = True) -> str:
     if have < need:
         return f"need {_exact(need, have)}, have {_exact(have, need)}"
     if info.f_files and not info.f_favail:
-        return f"need {len(sizes) + _BESIDE} more files, have room for none (no inodes are left)"
-    return f"need {human(need)}, have {human(have)} by now: a quota, or room that others had taken meanwhile"
+        return f"need {len(sizes) + _BESIDE} more files, have none (no inodes are left)"
+    return f"need {human(need)}, have {human(have)} now: a quota, or other programs used the space"
 
 
 def _exact(size: int, other: int) -> str:

@@ -65,16 +65,14 @@ def choose_layout(target: str, layout: str = "", *, choices: Sequence[str] = LAY
     if not layout and not stands_for:
         near = nearest(ending, list(ENDINGS)) or ".safetensors or .pth"
         raise UserError(
-            f"{printable(target)}: which layout? Its ending says nothing; write {near}, or give --to "
+            f"{printable(target)}: unknown layout, because of the ending; use {near}, or pass --to "
             + " | ".join(choices)
         )
     if layout in (NATIVE, DCP) and stands_for:
         raise UserError(f"{printable(target)}: --to {layout} writes a folder; leave the ending {ending} out")
     if layout and stands_for and (layout == "safetensors") != (stands_for == "safetensors"):
         right = ".safetensors" if layout == "safetensors" else ".pth"
-        raise UserError(
-            f"{printable(target)} would be taken for {stands_for}, and --to says {layout}; end it in {right}"
-        )
+        raise UserError(f"{printable(target)} looks like {stands_for}, but --to says {layout}; use the ending {right}")
     return layout or stands_for
 
 
@@ -152,7 +150,7 @@ def consolidate(source: str, folder: str) -> str:
     """Write a checkpoint that lies in the pieces of several ranks with whole tensors below ``folder``."""
     path = find(source)
     if not is_native(path):
-        raise UserError(f"{printable(path)} is no checkpoint of Étude; `etude ckpt convert` reads it")
+        raise UserError(f"{printable(path)} is not an Étude checkpoint; `etude ckpt convert` reads it")
     loaded = warm_start.load_native(path)
     if not loaded.manifest.shards:
         raise UserError(f"{printable(path)} has whole tensors already: there is nothing to put together")

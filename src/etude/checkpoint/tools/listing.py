@@ -155,7 +155,7 @@ class Pruned:
 def prune(folder: str, rule: Retention, *, aside: bool = False, dry: bool = False) -> Pruned:
     """Delete what ``rule`` does not keep. What is damaged neither counts as kept nor goes: it is reported."""
     if is_native(folder) or folders.one(folder):
-        raise UserError(f"{printable(folder)} is one checkpoint; prune takes the folder that it lies in")
+        raise UserError(f"{printable(folder)} is one checkpoint; pass its folder to prune")
     store = Store(folder, retention=rule, write=False)
     entries = store.entries()
     if not entries and not native_names(folder):
@@ -190,8 +190,8 @@ def _prune_foreign(folder: str, rule: Retention, *, dry: bool) -> Pruned:
         raise UserError("checkpoints of other systems are pruned on the local disk alone")
     if rule.metric:
         raise UserError(
-            "such checkpoints do not say how good they are: the best ones have names of their own "
-            "(best_…, model_best) and always stay; leave --best out"
+            "these checkpoints do not record a metric: the best ones have their own names "
+            "(best_…, model_best) and always stay; leave out --best"
         )
     done = Pruned()
     row = []

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.diff:
         _, other = dialects.read(args.diff, dialect=args.dialect, options=options)
         first, second = (other, tree) if args.swapped else (tree, other)
-        print("\n".join(differences(first, second)) or "the two configs say the same")
+        print("\n".join(differences(first, second)) or "the two configs are equal")
         return 0
     if not keys:
         print(config.snapshot(tree), end="")

@@ -152,7 +152,7 @@ def _failures(args: argparse.Namespace) -> list[str]:
     return [
         f"{'failures':<10} one every {_time(mtbf)} on {args.nodes} machine{'s' if args.nodes > 1 else ''}; "
         f"a save takes {_time(save)}, a restart {_time(restart)}",
-        f"{'interval':<10} save every {_time(found.interval)}, as Young and Daly say: checkpoint.every: "
+        f"{'interval':<10} save every {_time(found.interval)}, by Young and Daly: checkpoint.every: "
         f"{found.interval:.0f}s",
         f"{'goodput':<10} {found.goodput:.1%} of the time is training that counts",
     ]

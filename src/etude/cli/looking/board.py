@@ -30,6 +30,6 @@ def run(args: argparse.Namespace) -> int:
     from etude.errors import UserError
 
     if not 0 <= args.port < 65536:
-        raise UserError(f"--port: {args.port} is no port (0 to 65535)")
+        raise UserError(f"--port: {args.port} is not a port (0 to 65535)")
     serve(Path(args.folder), host=args.host, port=args.port, expose=args.expose, token=args.token)
     return 0

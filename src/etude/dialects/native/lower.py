@@ -453,7 +453,7 @@ def _renames(fields: Fields) -> list[Any]:
         try:
             re.compile(str(pattern))
         except re.error as error:
-            fields.error(f"init_from.rename: {pattern!r} is no regular expression: {error}", key="rename")
+            fields.error(f"init_from.rename: {pattern!r} is not a valid regular expression: {error}", key="rename")
     return pairs
 
 

@@ -66,14 +66,16 @@ class Outbox:
             self.dropped += 1
             if not self._warned:
                 self._warned = True
-                warnings.warn(f"{self.name} failed and is switched off; training goes on: {self._failed}", stacklevel=3)
+                warnings.warn(
+                    f"{self.name} failed and is switched off; training continues: {self._failed}", stacklevel=3
+                )
             return
         if len(self._calls) < WAITING:
             self._calls.append((time.time(), partial(call, *args, **settings)))
         else:
             self.dropped += 1
             if self.dropped == 1:
-                warnings.warn(f"{self.name} is too slow: records are dropped, training goes on", stacklevel=3)
+                warnings.warn(f"{self.name} is too slow: records are dropped, training continues", stacklevel=3)
         if self._thread.ident is None:
             self._thread.start()
             _open.add(self)

@@ -87,10 +87,10 @@ def _end_of_schedule(schedule: Schedule, last: Phase, length: Amount) -> Iterato
         return
     order = _compare(last.until, length)
     if order == 1:
-        text = f"the schedule of {schedule.target} goes on until {last.until}, but the run ends at {length}"
+        text = f"the schedule of {schedule.target} continues until {last.until}, but the run ends at {length}"
         yield Finding(str(last.at), text, "`until: end` follows the run", "warning")
     elif order == -1 and not _ends_at_base(last.curve):
-        text = f"the schedule of {schedule.target} ends at {last.until}, the run goes on until {length}"
+        text = f"the schedule of {schedule.target} ends at {last.until}, but the run continues until {length}"
         yield Finding(str(last.at), text, "the value stays where the schedule leaves it", "warning")
 
 
@@ -212,7 +212,7 @@ def _shared_store(plan: Plan) -> Iterator[Finding]:
         for key in ("folder", "keep", "best", "best_k", "mode", "forever"):
             if key in spec.args and spec.args[key] != first.args.get(key):
                 text = f"{key} of a second Checkpoint has no effect: both save to one place"
-                yield Finding(str(spec.place(key)), text, f"say it once, in {first.at}")
+                yield Finding(str(spec.place(key)), text, f"set it once, in {first.at}")
 
 
 def _shards(plan: Plan) -> Iterator[Finding]:
@@ -246,7 +246,7 @@ def _owners(plan: Plan) -> Iterator[Finding]:
         return
     for name, optimizer in plan.optimizers.items():
         if not optimizer.params:
-            text = f"optimizer {name!r} says no `params`: with several optimizers each needs its own"
+            text = f"optimizer {name!r} has no `params`: with several optimizers each needs its own"
             yield Finding(str(optimizer.spec.at), text, 'write params: ["generator.*"]')
 
 

@@ -68,7 +68,7 @@ def _lengths(plan: Plan, facts: Facts) -> Iterator[Finding]:
     for schedule in plan.schedules:
         steps = _steps(schedule.phases[-1].until, per_epoch) if schedule.phases else None
         if steps is not None and steps > total:
-            text = f"the schedule of {schedule.target} goes on until step {steps}, but the run has {total}"
+            text = f"the schedule of {schedule.target} continues until step {steps}, but the run has {total}"
             yield Finding(str(schedule.phases[-1].at), text, "`until: end` follows the run", "warning")
 
 
