@@ -10,18 +10,18 @@ from typing import Any
 from etude.errors import ResumeError, printable
 
 HELP = """\
-Look at checkpoints: of Étude, and in the folders of mmcv, MMEngine, LiBai, detectron2, McQuic and
-torch.distributed.checkpoint. Nothing in a file is ever executed; --trust lifts that for one call.
+Inspect, verify and convert checkpoints of Étude, mmcv, MMEngine, LiBai, detectron2, McQuic and
+torch.distributed.checkpoint. Never executes anything in a file, unless you pass --trust.
 
   etude ckpt ls runs/digits/20261115-204250
-  etude ckpt verify work_dirs/resnet                     every byte against its checksum; exit 7 if one differs
-  etude ckpt diff step-000000460 epoch_20.pth            what both have; exit 0 the same, 1 different
+  etude ckpt verify work_dirs/resnet                     compare every byte with its checksum; exit 7 if one differs
+  etude ckpt diff step-000000460 epoch_20.pth            compare common parts; exit 0 if equal, 1 if not
   etude ckpt convert epoch_12.pth model.safetensors      and back: --to state_dict, mmcv, mmengine, etude
-  etude ckpt convert step-000000460 out --to dcp         a folder for torch.distributed.checkpoint; also read
-  etude ckpt consolidate runs/digits/20261115-204250 -o whole     pieces of several ranks in whole tensors
+  etude ckpt convert step-000000460 out --to dcp         a folder for torch.distributed.checkpoint
+  etude ckpt consolidate runs/digits/20261115-204250 -o whole     join the shards of several ranks
   etude ckpt average a.pth b.pth c.pth -o mean.safetensors
 
-Exit 2: there is no checkpoint at that path. Exit 7: there is one, and it is damaged or refused.
+Exit 2: no checkpoint at that path. Exit 7: the checkpoint is damaged or refused.
 """
 
 
@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
     )
     inner = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="action")
     for name, (add, act, help_line) in ACTIONS.items():
-        sub = inner.add_parser(name, help=help_line)
+        sub = inner.add_parser(name, help=help_line, description=f"{help_line[0].upper()}{help_line[1:]}.")
         add(sub)
         sub.set_defaults(run=run, act=act)
 
@@ -174,7 +174,7 @@ def convert(args: argparse.Namespace) -> int:
 
 
 def _add_consolidate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", help="a checkpoint of Étude in pieces, or a run (its newest)")
+    parser.add_argument("path", help="a sharded checkpoint of Étude, or a run (its newest)")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder to write the checkpoint into")
 
 
@@ -237,12 +237,12 @@ def average(args: argparse.Namespace) -> int:
 
 #: Command → (flags, what to do, one line of help).
 ACTIONS: dict[str, Any] = {
-    "ls": (_add_path, ls, "the checkpoints of a run"),
-    "show": (_add_show, show, "what is inside one"),
-    "verify": (_add_verify, verify, "check every byte against its checksum"),
-    "diff": (_add_diff, diff, "where two differ"),
-    "convert": (_add_convert, convert, "to and from files of other systems"),
-    "consolidate": (_add_consolidate, consolidate, "pieces of several ranks in whole tensors"),
+    "ls": (_add_path, ls, "list the checkpoints of a run"),
+    "show": (_add_show, show, "print the content of a checkpoint"),
+    "verify": (_add_verify, verify, "compare every byte with its checksum"),
+    "diff": (_add_diff, diff, "compare two checkpoints bit by bit"),
+    "convert": (_add_convert, convert, "convert to and from files of other systems"),
+    "consolidate": (_add_consolidate, consolidate, "join the shards of several ranks"),
     "prune": (_add_prune, prune, "delete all but the last, the best, every N-th"),
-    "average": (_add_average, average, "the mean of several checkpoints' weights"),
+    "average": (_add_average, average, "average the weights of several checkpoints"),
 }

@@ -8,7 +8,11 @@ from typing import Any
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("env", help="print versions and machine, for bug reports")
+    parser = subparsers.add_parser(
+        "env",
+        help="print versions and machine, for bug reports",
+        description="Print the versions of Python, torch and other packages, the machine and the git state.",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

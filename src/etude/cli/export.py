@@ -13,7 +13,7 @@ def add_parser(subparsers: Any) -> None:
         "export",
         help="export a trained model: pt2, onnx, safetensors",
         description="Load the model of RUN and write it by torch.export (.pt2), as ONNX (.onnx), or as weights "
-        "(.safetensors). A program takes any batch size, and is compared with the model on a batch before it is kept.",
+        "(.safetensors). The program takes any batch size. It is compared with the model before the file is kept.",
     )
     parser.add_argument("folder", metavar="RUN", help="the folder of a run")
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="model.pt2, model.onnx or model.safetensors")

@@ -10,18 +10,18 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "predict",
         help="write a trained model's predictions to a file",
-        description="Load the model of RUN and write its answer to every sample: of a split of its own data, of a "
-        "folder of images, or of a file like the config's own. The suffix of FILE says the format.",
+        description="Load the model of RUN and write its prediction for every sample of a split, of a folder of images "
+        "or of a file in the format of the training data. The suffix of FILE sets the output format.",
     )
     parser.add_argument("folder", metavar="RUN", help="the folder of a run")
     parser.add_argument(
-        "data", metavar="DATA", nargs="?", help="a split (val), a folder of images, or a file like the config's own"
+        "data", metavar="DATA", nargs="?", help="a split (val), a folder of images, or a file like the training data"
     )
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="out.csv, out.jsonl or out.npz")
     parser.add_argument("--split", default="", metavar="NAME", help="a split of the data (default: test, else val)")
     add_weights(parser)
     parser.add_argument("--batch-size", type=int, metavar="N", help="batch size (default: the config's)")
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: the best there is)")
     parser.set_defaults(run=run)
 
 

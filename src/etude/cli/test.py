@@ -14,8 +14,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "test",
         help="evaluate a checkpoint on the test data",
-        description="Build what CONFIG says, take the weights of CHECKPOINT, go once over the test data (validation "
-        "data where there is no other) and print the results, one per line. Nothing is trained or saved.",
+        description="Build the model of CONFIG, load the weights of CHECKPOINT, evaluate on the test data (else on the "
+        "validation data) and print the results, one per line. Trains and saves nothing.",
     )
     parser.add_argument("config", metavar="CONFIG", help="a config, or a run folder (uses its config)")
     parser.add_argument(
@@ -29,7 +29,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--out", metavar="FILE", help="write the results to FILE as JSON")
     parser.add_argument("--folder", "--work-dir", metavar="DIR", help="folder for the logs of other dialects")
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
-    parser.add_argument("--launcher", default="none", choices=["none", "pytorch", "slurm", "mpi"])
+    parser.add_argument(
+        "--launcher", default="none", choices=["none", "pytorch", "slurm", "mpi"], help="who started the processes"
+    )
     parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--trust", action="store_true", help="load a file that contains code, and execute it")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but the results")

@@ -17,9 +17,9 @@ from etude.errors import EtudeError, UserError, printable
 from etude.units import counted
 
 HELP = """\
-Prove that a run of CONFIG which is killed and resumed ends in the same bits as one that is not: trains once without
-a disturbance, then again with a SIGKILL at several steps, and compares weights, optimizer, averages, counters,
-generators and metrics.jsonl. The first thing that differs is named. Exit 0: the same; 1: not, or nothing was resumed.
+Prove that a killed and resumed run of CONFIG ends in the same bits as an undisturbed one. Trains once without a
+disturbance and again with a SIGKILL at several steps, then compares weights, optimizer, averages, counters,
+generators and metrics.jsonl, and names the first difference. Exit 0: the same; 1: different, or nothing was resumed.
 
   etude verify-resume config.yaml train.epochs=2 --kills 3
 """
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
     parser.add_argument(
         "overrides", metavar="key=value", nargs="*", default=[], help="values to change, for example a shorter run"
     )

@@ -16,9 +16,9 @@ def add_parser(subparsers: Any) -> None:
         "check",
         help="find every mistake in a config without running it",
         description="Find every mistake in one or several configs: unknown keys and names, parameters that a component "
-        "does not take, wrong types, contradictions. Each is one line with file and line number. Nothing is "
-        "built, no code but that of a Python config is run.",
-        epilog="exit code: 0 when nothing is wrong (warnings may be printed), 2 when something is",
+        "does not take, wrong types, contradictions. Prints one line per mistake, with file and line number. "
+        "Builds nothing, and runs no code except that of a Python config.",
+        epilog="exit code: 0 if nothing is wrong (warnings may be printed), else 2",
     )
     parser.add_argument("configs", metavar="CONFIG", nargs="+", help="config files, and key=value to change a value")
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")

@@ -15,8 +15,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "list",
         help="list the names a config can use",
-        description="Every registered component: its name, what it takes, where it comes from, and a line about it. "
-        "Nothing is imported. Any dotted path (my_pkg.nets.Tiny) works wherever a name does.",
+        description="List every registered component: its name, parameters, origin and a summary. "
+        "Imports nothing. Any dotted path (my_pkg.nets.Tiny) works wherever a name does.",
     )
     parser.add_argument("kind", metavar="KIND", nargs="?", help="models, losses, optimizers, schedules, hooks, …")
     parser.add_argument("--config", metavar="CONFIG", help="include what this config's imports and project add")

@@ -19,7 +19,7 @@ def add_parser(subparsers: Any) -> None:
         "(optim.lr, hooks.0.type): its value, the file and line it came from, and what it overrode. "
         "Secrets are hidden.",
     )
-    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
     parser.add_argument(
         "words", metavar="KEY", nargs="*", default=[], help="a key to explain, and key=value to change a value"
     )

@@ -16,14 +16,15 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "convert",
         help="write an old config as a native one",
-        description="Write what a config of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic trains as a native config. "
-        "Nothing is built.",
+        description="Rewrite a config of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as a native one. Builds nothing.",
     )
-    parser.add_argument("config", metavar="OLD")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[])
+    parser.add_argument("config", metavar="OLD", help="the config to rewrite")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
     parser.add_argument("-o", "--output", metavar="NEW", help="file to write (default: standard output)")
     parser.add_argument("--force", action="store_true", help="overwrite NEW if it exists")
-    parser.add_argument("--dialect", default="")
+    parser.add_argument(
+        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
+    )
     parser.set_defaults(run=run)
 
 

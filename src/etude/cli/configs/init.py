@@ -80,7 +80,11 @@ FILES = {"config.yaml": CONFIG, "parts.py": PARTS, "test_project.py": TEST}
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("init", help="create a small project that runs at once")
+    parser = subparsers.add_parser(
+        "init",
+        help="create a small project that runs at once",
+        description="Create a project: a config, a model, a hook and a test. Train it with `etude train config.yaml`.",
+    )
     parser.add_argument("dir", metavar="DIR", help="folder to create; existing files are never overwritten")
     parser.set_defaults(run=run)
 

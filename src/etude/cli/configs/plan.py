@@ -34,10 +34,10 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "plan",
         help="show what will happen: steps, schedules, hooks, saves",
-        description="Tell what a run will do. The model and the data are built, nothing is trained or written.",
+        description="Show what a run will do. Builds the model and the data; trains and writes nothing.",
     )
-    parser.add_argument("config", metavar="CONFIG")
-    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[])
+    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
+    parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="k=v", help="the same as key=value")
     parser.add_argument(
         "--plot",
@@ -47,7 +47,9 @@ def add_parser(subparsers: Any) -> None:
         help="draw the curves of all groups into FILE (.svg, or with matplotlib .png and .pdf; default: NAME.svg)",
     )
     parser.add_argument("--acts", action="store_true", help="print every call of every hook, one per line")
-    parser.add_argument("--dialect", default="")
+    parser.add_argument(
+        "--dialect", default="", metavar="D", help="read the config as this dialect (default: detected)"
+    )
     many = parser.add_argument_group("several processes")
     many.add_argument("--nproc", type=positive, default=1, metavar="N", help="processes per machine")
     many.add_argument("--nodes", "--nnodes", type=positive, default=1, metavar="N", help="number of machines")

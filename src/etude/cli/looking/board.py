@@ -10,10 +10,10 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "board",
         help="watch all runs below a folder in the browser",
-        description="Serve a live page of the runs below DIR: search, overlay, compare, log. It only reads. "
+        description="Serve a live page of the runs below DIR: search, overlay, compare, log. Changes nothing. "
         "Needs the extra [board].",
     )
-    parser.add_argument("folder", metavar="DIR", nargs="?", default="runs")
+    parser.add_argument("folder", metavar="DIR", nargs="?", default="runs", help="folder to watch (default: runs)")
     parser.add_argument("--port", type=int, default=6007, help="port (default 6007; 0 picks a free one)")
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine only)"

@@ -11,10 +11,10 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "diff",
         help="explain why two runs differ",
-        description="Compare two runs: the keys of their plans, code, data, environment, and where their metrics part.",
+        description="Compare two runs: plans, code, data, environment, and the step at which their metrics diverge.",
     )
-    parser.add_argument("a", metavar="A")
-    parser.add_argument("b", metavar="B")
+    parser.add_argument("a", metavar="A", help="a run folder, or a name that `etude runs` prints")
+    parser.add_argument("b", metavar="B", help="the run to compare it with")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

@@ -20,9 +20,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "runs",
         help="list the runs below a folder",
-        description="List the runs below DIR, also those of mmcv 1.x, MMEngine and LiBai. Nothing is changed.",
+        description="List the runs below DIR, including those of mmcv 1.x, MMEngine and LiBai. Changes nothing.",
     )
-    parser.add_argument("folder", metavar="DIR", nargs="?", default="runs")
+    parser.add_argument("folder", metavar="DIR", nargs="?", default="runs", help="folder to search (default: runs)")
     parser.add_argument(
         "--sort", default="began", metavar="KEY", help=f"{', '.join(_SORTS)}, a metric, or a key of the plan: optim.lr"
     )

@@ -13,9 +13,11 @@ def add_parser(subparsers: Any) -> None:
         "show",
         help="show one run in the terminal",
         description="Show a run: its curves, where its time went, checkpoints, warnings and the last lines of its log. "
-        "RUN is a run folder, or a folder above it: then the newest run is shown.",
+        "RUN is a run folder; for a folder above runs, its newest run is shown.",
     )
-    parser.add_argument("run_folder", metavar="RUN", nargs="?", default="runs")
+    parser.add_argument(
+        "run_folder", metavar="RUN", nargs="?", default="runs", help="a run (default: the newest below runs)"
+    )
     parser.add_argument(
         "--metric", "-m", action="append", default=[], metavar="NAME", help="metric to draw, or a pattern: val/*"
     )

@@ -12,10 +12,10 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "fit-batch",
         help="find the largest batch that fits into memory",
-        description="Train two batches in a process of its own with larger and larger batches, and print the largest "
+        description="Train two batches in a separate process, with larger and larger sizes, and print the largest "
         "one that fits. On a CPU the process may use --memory. Nothing is written.",
     )
-    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
     parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
     parser.add_argument("--memory", metavar="2G", default="", help="memory limit (default: all of this machine's)")
     parser.add_argument("--start", type=positive, default=16, metavar="N", help="first size to try (default 16)")

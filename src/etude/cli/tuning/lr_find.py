@@ -16,7 +16,7 @@ def add_parser(subparsers: Any) -> None:
         description="Train a few steps with a learning rate that grows from --from to --to, draw the loss over it, "
         "and name the rate at which it falls fastest. Nothing is written unless you ask for a picture.",
     )
-    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
     parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
     parser.add_argument("--from", dest="low", type=float, default=1e-6, metavar="LR", help="first rate (default 1e-6)")
     parser.add_argument("--to", dest="high", type=float, default=1.0, metavar="LR", help="last rate (default 1)")

@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="CONFIG")
+    parser.add_argument("config", metavar="CONFIG", help="YAML, TOML, JSON or Python")
     parser.add_argument(
         "overrides", metavar="key=VALUES", nargs="*", default=[], help="values to search, or to set for all trials"
     )
