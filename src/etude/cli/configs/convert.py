@@ -16,7 +16,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "convert",
         help="write an old config as a native one",
-        description="Rewrite a config of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as a native one. Builds nothing.",
+        description="Rewrite a config of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as a native one.",
     )
     parser.add_argument("config", metavar="OLD", help="the config to rewrite")
     parser.add_argument("overrides", metavar="key=value", nargs="*", default=[], help="values to change")
