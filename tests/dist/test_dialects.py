@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from etude.checkpoint.tools.same_runs import compare_runs
@@ -23,6 +26,30 @@ def test_two_processes_of_another_system_obey_signals_and_survive(jobs, tmp_path
     job = jobs.run(*words, "frozen", "--chaos", "freeze@step=5,rank=1", cwd=tmp_path, hang_timeout=10.0, max_restarts=1)
     assert "rank 1 on" in job.output and "it is frozen (stopped by a signal)" in job.output
     assert compare_runs(tmp_path / "calm", tmp_path / "frozen") is None
+
+
+SCRIPT = """\
+import sys
+import torch
+from mmcv.runner import get_dist_info, init_dist
+init_dist("pytorch", backend="gloo")
+rank, world = get_dist_info()
+seen = torch.tensor([float(rank)])
+torch.distributed.all_reduce(seen)
+print(f"rank {rank} of {world} has {seen.item()}, {sys.argv[1:]}\\n", end="", flush=True)
+if sys.argv[1:] == ["--fail"] and rank == 1:
+    raise ValueError("of rank 1")
+"""
+
+
+def test_exec_runs_a_script_in_several_processes_and_names_the_one_that_fails(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    words = [sys.executable, "-m", "etude", "exec", "--nproc", "2", "script.py", "--fail"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    for rank in (0, 1):
+        assert f"rank {rank} of 2 has 1.0, ['--fail']" in done.stdout
+    assert "rank 1 on" in done.stderr and "script.py:10: ValueError: of rank 1" in done.stderr
 
 
 def test_a_config_of_mcquic_has_the_same_weights_on_all_ranks_and_goes_on_alone(jobs, tmp_path, monkeypatch):

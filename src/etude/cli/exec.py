@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from etude.cli.train import positive
 from etude.errors import DataError, EtudeError, UserCodeError, UserError, is_library
 
 HELP = """\
@@ -14,6 +15,10 @@ Run a script of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as `python SCRIP
 the place of theirs, installed or not. Everything after SCRIPT belongs to the script.
 
   etude exec tools/train_net.py --config-file configs/gpt.py train.train_iter=100
+
+On eight GPUs, in place of tools/dist_train.sh:
+
+  etude exec --nproc 8 tools/train.py configs/resnet50.py --launcher pytorch
 """
 
 
@@ -24,6 +29,9 @@ def add_parser(subparsers: Any) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument(
+        "--nproc", type=positive, default=1, metavar="N", help="processes on this machine (before SCRIPT)"
+    )
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("args", metavar="…", nargs=argparse.REMAINDER, help="arguments of the script")
     parser.set_defaults(run=run)
@@ -31,12 +39,14 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the script as ``__main__``; its exit code is ours. The folder one is in can be imported from too."""
+    if not os.path.isfile(args.script):
+        raise UserError(f"there is no script {args.script}")
+    if args.nproc > 1 and "ETUDE_LAUNCHER" not in os.environ:
+        return _launch(args)
     import runpy
 
     from etude.dialects import imports
 
-    if not os.path.isfile(args.script):
-        raise UserError(f"there is no script {args.script}")
     imports.install()
     words, path = sys.argv, list(sys.path)
     sys.argv = [args.script, *args.args]
@@ -51,6 +61,14 @@ def run(args: argparse.Namespace) -> int:
     finally:
         sys.argv, sys.path[:] = words, path
     return 0
+
+
+def _launch(args: argparse.Namespace) -> int:
+    """Run this command in several processes, once: the script itself knows from where it could go on."""
+    from etude.cli import main
+    from etude.dist.launch import Launch, launch
+
+    return launch(args.typed, Launch(nproc=args.nproc, max_restarts=0), main)
 
 
 def _print_way(error: EtudeError) -> None:
