@@ -23,15 +23,21 @@ MADE = "<!-- made by docs/make_reference.py from the sources: change those, then
 REFERENCE = """\
 # Components
 
-What a native config can say, and everything it can name. `etude list` prints the same for the registries of your own
-project (`etude list --config CONFIG`), `etude schema` as JSON Schema for an editor. Wherever a name stands, any dotted
-path (`my_pkg.nets.Tiny`) may stand too.
+```console
+$ etude list                          # every component, with its arguments
+$ etude list hooks --config c.yaml    # with those of your own project
+$ etude schema > schema.json          # the same for an editor
+```
+
+This page lists the keys of a native config, then the components that it can name. Any dotted path
+(`my_pkg.nets.Tiny`) works wherever a name does.
 
 """
 API = """\
 # Python API
 
-The engine without a config: `import etude` gives these names, each loaded on first use. Everything is typed.
+`import etude` gives you these names. Each is loaded on first use, and everything is typed.
+[Training from Python](python.md) shows them at work.
 
 """
 #: Methods that a reader of the page is not looking for.
