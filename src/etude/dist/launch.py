@@ -264,6 +264,8 @@ def worker(main: Callable[[list[str]], int], words: list[str], environment: dict
     os.environ.update(environment)
     with suppress(OSError):
         os.setsid()  # Ctrl-C goes to the launcher, which passes it on
+    # How this process was made must not decide how a DataLoader makes its workers.
+    multiprocessing.set_start_method(None, force=True)
     reports.beat()
     heartbeat.watch_start()
     import torch
