@@ -178,6 +178,10 @@ def test_a_config_of_a_project_that_is_not_installed_is_reported_as_one(projects
     assert done.returncode == 2 and done.stdout.rstrip().endswith("1 mistake")
     assert "MMClassification 0.25.0 has no model 'RetinaNet'" in done.stdout
     assert "MMDetection: pip install --no-deps mmdet==2.28.2" in done.stdout
+    nothing = Projects((), projects.cwd)
+    done = nothing.etude("check", str(mmdet / "mmdet/.mim/configs/retinanet/retinanet_r18_fpn_1x_coco.py"))
+    assert done.returncode == 2 and done.stdout.rstrip().endswith("1 mistake")
+    assert "Étude itself has no model 'RetinaNet'; install the project that the config is for" in done.stdout
 
 
 @pytest.mark.pins("mmcls-0.25.0", "opencv")

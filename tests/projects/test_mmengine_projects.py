@@ -169,6 +169,24 @@ def test_check_finds_mistakes_by_the_sources_of_the_project(tmp_path: Path) -> N
     assert "mmpretrain.datasets.cifar.CIFAR100" in listed and "tiny_cifar.TinyCIFAR10" in listed
 
 
+def test_without_an_mmcv_on_disk_the_message_names_mmcv_lite(tmp_path: Path) -> None:
+    cases.write(tmp_path)
+    folders = fetched([name for name in cases.PRETRAIN if not name.startswith("mmcv")])
+    run = Projects((tmp_path, *folders), tmp_path).etude("train", "configs/pretrain_vit.py", "--work-dir", "out")
+    assert run.returncode == 2
+    assert "none is on disk: pip install mmcv-lite" in run.stderr
+
+
+def test_a_config_of_a_project_that_is_not_installed_is_reported_as_one(tmp_path: Path) -> None:
+    projects = prepared(tmp_path, "pretrain_vit")
+    (tmp_path / "configs" / "other.py").write_text(
+        "_base_ = './pretrain_vit.py'\ndefault_scope = 'mmselfsup'\nmodel = dict(_delete_=True, type='SimCLR')\n"
+    )
+    run = projects.etude("train", "configs/other.py", "--work-dir", "out")
+    assert run.returncode == 2
+    assert "mmselfsup, which the config is for, is not installed: pip install mmselfsup" in run.stderr
+
+
 CLASHING = """\
 from etude.dialects.mmengine.projects import with_project
 imported = {("MODELS", "BEiT"): "mmcls.models.backbones.beit:BEiT", ("MODELS", "MAE"): "mine:MAE"}

@@ -47,14 +47,16 @@ def report_unknown_parts(low: Lowering, known: Collection[str]) -> None:
 
 
 def report_other_project(low: Lowering, known: Collection[str]) -> None:
-    """Say so once, in place of each part, where projects are installed and the config's model is of none of them."""
+    """Say so once, in place of each part, where the config's model is of no project that is installed."""
     kind, there = low.tree.get("model", "type"), installed()
-    if not there or not isinstance(kind, str) or kind in {*known, *(name for _, name in low.registered)}:
+    if not isinstance(kind, str) or kind in {*known, *(name for _, name in low.registered)}:
         return
+    if not there and low.modules:
+        return  # the model is the user's own, and the parts are reported one by one
     missing = [finding for finding in low.findings if " is called " in finding.message]
     if any(finding.severity == "error" for finding in missing):
         low.findings[:] = [finding for finding in low.findings if finding not in missing]
-        titles = " and ".join(f"{one.title} {ownership.version(one.package)}" for one in there)
+        titles = " and ".join(f"{one.title} {ownership.version(one.package)}" for one in there) or "Étude itself"
         rest = [f"{one.title}: pip install --no-deps {_RELEASES[one.package]}" for one in PROJECTS if one not in there]
         hint = "; ".join(
             ("install the project that the config is for", *rest, "or name your own module in custom_imports")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from etude.dialects import ownership
 from etude.dialects.config_errors import making
 from etude.dialects.openmm.config.external import MODULE2PACKAGE
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigTypeError
@@ -82,6 +83,13 @@ class Registry(RegistryTree):
                 print_log(f"{self.name}: there is no module {location!r}", logger="current", level=logging.DEBUG)
         if not self._locations and self._scope in MODULE2PACKAGE:
             _register_all(self._scope)
+
+    def hint(self, key: str) -> str:
+        current = DefaultScope.get_current_instance()
+        scope = key.partition(".")[0] if "." in key else current.scope_name if current is not None else ""
+        if scope.startswith("mm") and scope != "mmengine" and ownership.original(scope) is None:
+            return f"{scope}, which the config is for, is not installed: pip install {scope}"
+        return super().hint(key)
 
     @contextmanager
     def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
@@ -208,7 +216,9 @@ def _import_if_there(name: str) -> ModuleType | None:
     """Import a module, or return None where it does not exist; an import that fails inside it is raised as it is."""
     try:
         return importlib.import_module(name)
-    except OutOfScope:
+    except OutOfScope as error:
+        if (error.name or "").partition(".")[0] != name.partition(".")[0]:
+            raise  # the project is there, and needs what is not
         return None  # the project is not installed, and Étude's stand-in has no such module
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
