@@ -1,9 +1,9 @@
 """Counts failed attempts of a run, so that one that always fails at the same step is not restarted for ever.
 
-``attempts.json`` in the run's folder holds one entry per life that did not end in good order since the newest
-checkpoint, and how many steps the present one has done, written in place after each (one small ``pwrite``). A
-scheduler that types ``--resume`` again and again is refused after :data:`LIMIT` of them at one step. The file is gone
-as soon as a life ends well; entries are forgotten as soon as there is a newer checkpoint to resume from.
+``attempts.json`` in the run's folder has one entry per attempt that failed since the newest checkpoint, and the number
+of steps that the current attempt has done, updated in place after each step (one small ``pwrite``). After :data:`LIMIT`
+failures at one step, ``--resume`` is refused. The file is removed when an attempt ends well, and entries are dropped
+when there is a newer checkpoint to resume from.
 """
 
 from __future__ import annotations

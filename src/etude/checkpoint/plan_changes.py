@@ -18,7 +18,7 @@ from etude.errors import ConfigError, Finding, nearest
 from etude.plan import Place, Plan, Spec
 from etude.units import Amount
 
-#: Keys that cannot change the numbers, or that are changed for the sake of going on: more epochs, more workers.
+#: Keys that cannot change the numbers, or that users change to train longer: more epochs, more workers.
 HARMLESS = (
     "dialect", "builder", "name", "folder", "imports", "files", "source", "init_from", "writers",
     "train.epochs", "train.steps", "train.max_seconds", "train.device", "train.compile",
@@ -85,7 +85,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]
 
 
 def require_allowed(changes: Iterable[Change], allow: Iterable[str]) -> None:
-    """Raise for the changes that would lead elsewhere and that nobody allowed, all at once."""
+    """Raise one error for all changes that alter the result and are not allowed."""
     refused = [change for change in changes if not change.harmless and not change.allowed(allow)]
     if refused:
         raise ConfigError(

@@ -7,8 +7,8 @@
              rename to step-N · fsync of the parent · latest · prune (rename to .trash-…, then delete)
     resume:  newest to oldest by the step in the manifest; the first whose every byte is as written
 
-Once one checkpoint is complete, there is a complete one at every instant. Names that begin with a dot are work in
-progress or rubbish; they are never read, and swept when a store is opened for writing.
+Once the first checkpoint is complete, there is a complete one at every moment. Names that begin with a dot are
+unfinished or deleted checkpoints: they are never read, and removed when a store is opened for writing.
 """
 
 from __future__ import annotations
@@ -308,9 +308,9 @@ class Store:
         """Return the newest checkpoint that verifies and has the parts in ``need``; None if there is no checkpoint at
         all.
 
-        Each one that is passed over is named with the reason. When there are candidates but none is usable, that is
-        an error: training never starts again at step 0 unasked. So is one that is whole but withheld: what another user
-        or a newer version made is not skipped, and not pruned, without a word from the user.
+        Each one that is skipped is reported with the reason. If there are candidates but none is usable, that is an
+        error: training never silently starts again at step 0. A checkpoint of another user or of a newer version is an
+        error, too: it is neither skipped nor pruned unless the user says so.
         """
         damaged: list[str] = []
         reasons: list[str] = []

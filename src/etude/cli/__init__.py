@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(words: list[str]) -> argparse.Namespace:
-    """Read the command line; raise ``SystemExit`` where everything is said then: help, or a mistake."""
+    """Parse the command line; raise ``SystemExit`` after printing help or a mistake."""
     verb = next((word for word in words if not word.startswith("-")), None)
     if words and verb is not None and words[0] == verb and verb not in VERBS:
         print(f"etude: error: no command {printable(verb)!r}; {suggest(verb, VERBS)}", file=sys.stderr)
@@ -196,7 +196,7 @@ def _exit_code_of(error: Exception | KeyboardInterrupt) -> int:
 
 
 def _report_any(error: Exception) -> int:
-    """Say what was raised, as a mistake of the config, of user-defined code, of the data or of ours; its exit code."""
+    """Report an exception as a mistake in the config, in user code, in the data or in Étude; return its exit code."""
     if type(error) is UserCodeError and hasattr(error, "etude_where"):
         return _report(UserCodeError(f"{error.etude_where}: {error}"), cause=error.__cause__)
     if isinstance(error, EtudeError):

@@ -57,7 +57,7 @@ def serve() -> None:
     """Serve commands: read a line with arguments, run it in a fork, write a line with exit code and output."""
     for name in _HEAVY:
         importlib.import_module(name)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     signal.signal(signal.SIGTERM, _end)
     for line in sys.stdin:
         with tempfile.TemporaryFile() as said:

@@ -217,7 +217,7 @@ def _launch(args: argparse.Namespace) -> int:
 
 
 def _require_endpoint(args: argparse.Namespace) -> None:
-    """Refuse a meeting place that nobody can find: torch would wait for minutes before it says so."""
+    """Refuse a rendezvous endpoint that cannot be reached: torch would wait for minutes before it fails."""
     if not args.rdzv_endpoint:
         if args.nnodes > 1:
             raise UserError(

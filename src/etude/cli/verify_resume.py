@@ -95,7 +95,7 @@ def _at_home(args: argparse.Namespace) -> list[str]:
     from etude import dialects
     from etude.api import load_plan
 
-    with suppress(UserError):  # the first training tells it
+    with suppress(UserError):  # the first training reports it
         plan, tree = load_plan(args.config, args.overrides, dialect=args.dialect)
         return dialects.of(plan).keep_apart(tree)
     return []

@@ -204,7 +204,7 @@ def describe(want: Want) -> str:
     """Describe what is wanted: ``a number or null``."""
     if want[0] == "literal":
         return "one of " + ", ".join(map(repr, want[1:]))
-    if want[0] == "union":  # whoever writes a number means no object, though a tensor would do too
+    if want[0] == "union":  # a number in a config never means an object, even if the union allows a tensor
         plain = [part for part in want[1:] if part[0] != "object"]
         return " or ".join(dict.fromkeys(map(describe, plain or want[1:])))
     return _WORDS[want[0]]

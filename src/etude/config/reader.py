@@ -1,7 +1,7 @@
 """Reads the keys of a config section one by one, and reports unknown keys and wrong values, with suggestions, all at
 once.
 
-A lowering asks for what it knows; whatever nobody asked for is a mistake, and is answered with the nearest key:
+A lowering takes the keys that it knows. Every key that was not taken is a mistake, reported with the nearest key:
 
 >>> from etude.config.tree import Tree
 >>> from etude.plan import Place
@@ -60,7 +60,7 @@ _watchers: list[list[Asked]] = []
 
 @contextmanager
 def watch() -> Iterator[list[Asked]]:
-    """Collect what is asked for meanwhile. A lowering that reads a sample so tells what its config may hold."""
+    """Collect the keys that are taken inside the block. A lowering that reads a sample shows which keys it knows."""
     asked: list[Asked] = []
     _watchers.append(asked)
     try:
@@ -80,8 +80,8 @@ REQUIRED: Any = _Required()
 class Fields:
     """The keys of the mapping at ``path``. Mistakes go to ``findings``, which sections of one config share.
 
-    A key that does not fit yields the default (None where there is none), so that reading goes on to the next one;
-    :meth:`raise_findings` at the end of the lowering makes them one error.
+    A wrong value yields the default (None if there is none), so that reading continues with the next key;
+    :meth:`raise_findings` at the end of the lowering raises all mistakes as one error.
     """
 
     def __init__(self, tree: Tree, path: Path = (), findings: list[Finding] | None = None) -> None:
@@ -238,7 +238,7 @@ class Fields:
         return f"{module}.{name}"
 
     def done(self, known: Iterable[str] = ()) -> None:
-        """Tell of every key that nobody asked for. ``known`` adds names that would be right here too."""
+        """Report every key that was not taken. ``known`` adds names that are allowed here, too."""
         right = [*self._asked, *known]
         for key in self.values:
             if key not in right:

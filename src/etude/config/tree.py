@@ -33,7 +33,7 @@ class Tree:
     groups: set[str] = field(default_factory=set)
 
     def place(self, *path: str | int) -> Place:
-        """Return where the value at ``path`` was written; for one that nobody wrote, the nearest place above it."""
+        """Return the place of the value at ``path``; for a value that no file has, the nearest place above it."""
         for length in range(len(path), -1, -1):
             found = self.places.get(tuple(path[:length]))
             if found is not None:

@@ -153,8 +153,8 @@ class FunctionHook(Hook):
 class Periodic(Hook):
     """Acts every Nth step or epoch, and once more at the end.
 
-    Override :meth:`act`. With ``every`` in epochs it acts at ``after_epoch``, otherwise at ``after_step``. When a run
-    ends in good order and the last step was not due, :meth:`act` comes once more at ``after_train`` if ``at_end``.
+    Override :meth:`act`. With ``every`` in epochs it acts at ``after_epoch``, otherwise at ``after_step``. If a run
+    ends without a failure and the last step was not due, ``at_end`` calls :meth:`act` once more at ``after_train``.
     """
 
     at_end = True
@@ -203,7 +203,7 @@ class Site:
 
     @property
     def word(self) -> str:
-        """The point as whoever wrote the hook calls it."""
+        """The name of the point in the hook's own system."""
         return self.point if self.actor is None else self.actor.word_for(self.point)
 
 
@@ -402,8 +402,8 @@ def misspelt_points(hook: Hook) -> dict[str, str]:
     """Map public methods that look like a point but are none to the point that was probably meant."""
     own = [name for name, _ in inspect.getmembers(type(hook), inspect.isfunction) if not name.startswith("_")]
     starts = ("before_", "after_", "on_")
-    strange = [name for name in own if name.startswith(starts) and name not in POINTS and not hasattr(Hook, name)]
-    return {name: near for name in strange if (near := FOREIGN_POINTS.get(name) or nearest(name, POINTS)) is not None}
+    unknown = [name for name in own if name.startswith(starts) and name not in POINTS and not hasattr(Hook, name)]
+    return {name: near for name in unknown if (near := FOREIGN_POINTS.get(name) or nearest(name, POINTS)) is not None}
 
 
 def require_points(hook: Hook, *, at: str = "") -> None:
@@ -431,7 +431,7 @@ def require_call(function: Call, what: str, *words: str, at: str = "") -> None:
         written = ", ".join(("self", *words) if inspect.ismethod(function) else words)
         short = name.rpartition(".")[2].strip("<>")
         raise ConfigError(f"{what} {name} {called}", at=at, hint=f"write def {short}({written})") from None
-    except ValueError:  # one that is written in C tells nothing about its parameters
+    except ValueError:  # a function written in C has no signature
         return
 
 

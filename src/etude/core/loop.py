@@ -29,8 +29,8 @@ def train(run: Run) -> None:
 
 
 def fit(run: Run) -> None:
-    """Train from wherever the counters stand. ``after_train`` comes in any case, for each hook once; ``after_run`` only
-    in good order."""
+    """Train from the current counters on. ``after_train`` is always called, once per hook; ``after_run`` only if
+    nothing failed."""
     hooks = run.hooks
     hooks.before_run(run)
     for optimizer in switched(run):

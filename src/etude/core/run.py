@@ -76,7 +76,7 @@ class Run:
     metrics: dict[str, float] = field(default_factory=dict)
     stopping: str | None = None
     exit_code: int = 0
-    #: What ended the run, when it did not end in good order; set before ``on_error`` and ``after_train``.
+    #: The exception that ended the run, if it failed; set before ``on_error`` and ``after_train``.
     error: BaseException | None = None
     #: Further parts of a checkpoint, by name (a dialect's, a user's); see :meth:`parts`.
     extra_parts: dict[str, Part] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Run:
         self.events.moment = self._moment
 
     def stop(self, reason: str, *, exit_code: int = 0) -> None:
-        """End after the current step, in good order. The first reason stays."""
+        """End the run after the current step. The first reason stays."""
         if self.stopping is None:
             self.stopping, self.exit_code = reason, exit_code
 
@@ -166,7 +166,7 @@ class Counters:
     def state_dict(self) -> dict[str, Any]:
         run = self.run
         within = 0 if run.stage == "after_epoch" else run.step_in_epoch + run.done - run.step
-        # A run that a hook ended is over; one that a signal ended goes on.
+        # A run that a hook ended stays ended after a resume; one that a signal ended continues.
         ended = run.stopping if run.exit_code == 0 else None
         return {
             "step": run.done,

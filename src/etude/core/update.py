@@ -33,10 +33,10 @@ class Update(Protocol):
 class Step:
     """Runs forward, backward and, every ``accumulate`` steps, ``optimizer.step()``.
 
-    The last group of a run may be smaller than ``accumulate``; its gradients are averaged over what it has. A loss
+    The last group of a run may be smaller than ``accumulate``; its gradients are averaged over its own size. A loss
     that is not finite never reaches the parameters: ``stop`` raises :class:`~etude.errors.Diverged`, ``skip`` drops
-    the group and goes on, ``rollback`` goes back to the newest checkpoint and past this batch, both at most
-    ``nonfinite_limit`` times in a row.
+    the group and continues, ``rollback`` restores the newest checkpoint and skips the batch. ``skip`` and ``rollback``
+    happen at most ``nonfinite_limit`` times in a row.
 
     On an accelerator, fused optimizers read a flag on the device (see :class:`~etude.optim.found_inf.Unread`), and the
     run sees it at the next log line or save. Elsewhere each loss is read before it reaches the parameters.

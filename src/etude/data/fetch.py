@@ -69,7 +69,7 @@ def never_draws(dataset: Any, maker: str = "__getitem__") -> bool:
         return False
     if _definers(dataset, "deterministic"):
         return not _is_below(dataset, maker, "deterministic")
-    return len(_definers(dataset, maker)) <= 1  # an object that says so, of a class that nobody has overridden
+    return len(_definers(dataset, maker)) <= 1  # no subclass has overridden it
 
 
 def _is_below(dataset: Any, name: str, other: str) -> bool:
@@ -87,12 +87,13 @@ def _definers(dataset: Any, name: str) -> list[type]:
 class Fetcher:
     """Makes batches of a map-style dataset.
 
-    The fastest way that the dataset offers is taken: ``fetch(indices: Tensor)`` gives a batch; ``__getitems__`` gives
-    a batch, or a list of samples; ``__getitem__`` gives a sample. Samples are collated, batches are not.
+    It uses the fastest method that the dataset has: ``fetch(indices: Tensor)`` returns a batch; ``__getitems__``
+    returns a batch, or a list of samples; ``__getitem__`` returns a sample. Samples are collated, batches are not.
 
-    To seed three generators takes longer than to read many a sample. So it is watched which of them the first samples
-    draw from, and only those are seeded from then on. A batch that moves another one is made again with that one
-    seeded too, and so are all after it. A dataset with ``deterministic = True`` says itself that it never draws.
+    Seeding three generators can take longer than reading a sample. So the first samples show which generators the
+    dataset draws from, and only those are seeded from then on. If a later batch draws from another one, it is made
+    again with that one seeded, too, and so are all batches after it. A dataset with ``deterministic = True`` never
+    draws.
     """
 
     def __init__(
@@ -267,8 +268,8 @@ class Fetcher:
 class StreamFetcher:
     """Makes batches of an iterable dataset.
 
-    Each batch is drawn under a seed of (seed, epoch, position of its first sample). A dataset with ``state_dict`` says
-    after every batch where it stands, so that it can go on there; another one is read again from the beginning of the
+    Each batch is drawn with a seed of (seed, epoch, position of its first sample). A dataset with ``state_dict`` is
+    asked for its position after every batch and resumes there; another one is read again from the beginning of the
     epoch.
     """
 
@@ -355,9 +356,9 @@ class StreamFetcher:
 
 
 def collated(collate: Collate, samples: list[Any], where: Callable[[], tuple[Sequence[Any], str]]) -> Any:
-    """Make a batch of ``samples``. Where they do not fit together, say which sample is the odd one.
+    """Collate ``samples``. If their shapes differ, name the sample that does not fit.
 
-    ``where`` gives the indices of the samples and the place of the batch; it is asked only then.
+    ``where`` returns the indices of the samples and the place of the batch; it is called only for that message.
     """
     try:
         return collate(samples)
@@ -365,11 +366,11 @@ def collated(collate: Collate, samples: list[Any], where: Callable[[], tuple[Seq
         indices, place = where()
         forms = [_form(sample) for sample in samples]
         usual = max(forms, key=forms.count)
-        odd = next((number for number, form in enumerate(forms) if form != usual), None)
-        if odd is None or len(indices) != len(samples):
+        other = next((number for number, form in enumerate(forms) if form != usual), None)
+        if other is None or len(indices) != len(samples):
             raise
         raise _Refused(
-            f"the samples of {place} do not make a batch: sample {indices[odd]} is {forms[odd]}, "
+            f"the samples of {place} do not make a batch: sample {indices[other]} is {forms[other]}, "
             f"others are {usual}; collate: Pad fills up sequences, collate: Lists keeps samples apart"
         ) from error
 

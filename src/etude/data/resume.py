@@ -5,7 +5,7 @@ Every engine that runs here, native or of a dialect, uses these three:
 ``Snapshot.take()``
     Copies the states of Python's, numpy's, torch's and CUDA's generators. ``restore()`` puts them back.
     ``state_dict()`` returns numbers and tensors only, so that ``torch.load(weights_only=True)`` reads them;
-    ``Snapshot.of(state)`` is the way back.
+    ``Snapshot.of(state)`` reads them.
 
 ``Pass(loader)``
     Iterates ``loader`` once and counts batches. ``Pass(loader, state)`` continues the pass whose ``state_dict()`` was

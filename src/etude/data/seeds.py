@@ -1,7 +1,7 @@
 """Seeds the random generators of samples, workers and ranks.
 
-What a sample draws is a function of (seed, epoch, index). So the number of workers does not matter, and a run that
-was interrupted goes on with the numbers it would have drawn.
+The random numbers of a sample are a function of (seed, epoch, index). So the number of workers does not matter, and a
+resumed run draws the same numbers as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def seed_rank(seed: int, world: Any, step: int = 0) -> None:
 class Generator:
     """One generator of the process. Its state is kept while other code seeds it and draws, and restored afterwards.
 
-    Reading a state through Python takes longer than reading many a sample. So :meth:`look` reads something cheap that
-    every draw changes, and the state is taken again only if that is not what it was.
+    Reading a state through Python can take longer than reading a sample. So :meth:`look` reads something cheap that
+    every draw changes, and the state is read again only if that has changed.
     """
 
     seed: Callable[[int], None]
@@ -131,7 +131,7 @@ class NumpyGenerator(Generator):
     """numpy's global generator. It makes normal numbers in pairs, and returning the second one does not change its
     state.
 
-    So such a number is set aside meanwhile, and as long as there is one the state is taken anew each time.
+    So the second number is kept apart, and while there is one the state is read each time.
     """
 
     seed = staticmethod(seed_numpy)

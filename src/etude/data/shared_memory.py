@@ -1,7 +1,7 @@
 """Passes objects between processes: tensors and arrays through shared memory, all else in a message.
 
-Memory is handed over without a copy and used again as soon as nothing of a message is alive in the process that
-received it. So it is not asked for, filled with zeros and mapped anew for every batch.
+Memory is passed on without a copy. It is reused as soon as the receiver has freed every object of a message, so that
+the kernel need not allocate, zero and map it for every batch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Saves and restores the random generators of data workers.
 
-A worker of the original is seeded once, when it starts, and draws from there on: the first sample of a worker decides
-what its second one draws. Here a batch carries the states of the generators back to the run, so that a checkpoint holds
-where every worker stands. A worker is a number, not a process: with other processes than before, or with none, the same
-workers go on, as long as each of them fits into one process.
+In mmcv and MMEngine a worker is seeded once, when it starts, so that its first sample decides what the second one
+draws. Here every batch brings the generator states of its worker back to the run, and a checkpoint saves them. A worker
+is a number, not a process: a resumed run may have fewer processes, or none, as long as each worker fits into one.
 """
 
 from __future__ import annotations

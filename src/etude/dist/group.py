@@ -1,7 +1,7 @@
 """Joins and leaves the process group, and exchanges control messages beside gradients.
 
-Control messages have a group of their own (gloo, on the CPU), so that they need no accelerator and never stand in the
-way of gradients. All of these are called by every rank, in the same order; a process alone has nobody to ask.
+Control messages have their own group (gloo, on the CPU), so that they need no accelerator and never block gradients.
+Every rank calls these functions in the same order; a single process returns at once.
 """
 
 from __future__ import annotations

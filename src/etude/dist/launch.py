@@ -4,7 +4,7 @@
 
     launcher    agent (torch) · monitor (a thread: heartbeats) · signals, passed on to every rank once
     worker      a fork of a server that has torch loaded already: a restart takes a second
-    an attempt  all ranks end in good order, or one fails and the others are ended with it
+    an attempt  all ranks finish, or one fails and the others are ended with it
     again       when a rank was killed, hung or lost: the next attempt resumes from the newest checkpoint
 """
 
@@ -34,7 +34,7 @@ from etude.errors import PeerError, printable
 
 #: Loaded once, before any worker is made.
 _PRELOAD = ["torch", "torch.distributed", "torch._dynamo", "etude.build", "etude.api", "etude.session", "etude.cli"]
-#: Codes of an end in good order: all ranks come to it together.
+#: Exit codes of a normal end: all ranks reach it together.
 ORDERLY = (0, 75, 130, 143)
 _PASSED_ON = ("SIGTERM", "SIGINT", "SIGUSR1")
 
@@ -260,7 +260,7 @@ class _Early(BaseException):
 
 
 def worker(main: Callable[[list[str]], int], words: list[str], environment: dict[str, str], count: int) -> int:
-    """Run one rank. An end in good order is returned; any other ends the process with its code at once."""
+    """Run one rank. Return after a normal end; any other ends the process with its code at once."""
     os.environ.update(environment)
     with suppress(OSError):
         os.setsid()  # Ctrl-C goes to the launcher, which passes it on

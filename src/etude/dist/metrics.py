@@ -1,7 +1,8 @@
 """Computes metrics over the samples of all ranks: each sample counts once, with the result of a single process.
 
-Three kinds. One that says of which attributes it is the sum (``sums = ("_right", "_count")``) has these added up at the
-end. One of torchmetrics' gathers its own states. Any other sees the outputs and targets of all ranks, in their order.
+There are three kinds. A metric that names its sums (``sums = ("_right", "_count")``) has these added up over ranks at
+the end. A metric of torchmetrics gathers its own states. Any other sees the outputs and targets of all ranks, in rank
+order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Lets the ranks of a run decide together: is every loss finite, does any rank want to stop, how much time has passed.
 
-It is sent after the forward pass and read after the backward pass: under DDP on CPUs inside the message that carries
-the gradients, as those of a few more numbers, else in a small message beside them. Whoever looks at the answer sees the
-same one on every rank at the same step.
+The votes are sent after the forward pass and read after the backward pass. Under DDP on CPUs they travel with the
+gradients, as the gradient of a few extra numbers; elsewhere in a small message of their own. Every rank sees the same
+result at the same step.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from etude.dist import group
 from etude.dist.world import World
 
 T = TypeVar("T")
-#: Exit codes that a rank may wish for, least urgent first; sent as their place in this list.
+#: Exit codes that a rank may ask for, least urgent first; sent as their index in this list.
 WISHES = (0, 75, 143, 130)
 
 
 class Peers:
     """The other ranks, as the engine sees them. ``carrier`` is a parameter whose gradient DDP averages with the others:
-    one number for each wish, one for a loss that is bad, and the time that has passed."""
+    one number for each requested exit code, one for a bad loss, and the time that has passed."""
 
     def __init__(
         self,

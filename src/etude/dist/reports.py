@@ -3,12 +3,12 @@
 .. code-block:: text
 
     beat-1.json    rank 1: pid, steps, seconds without progress, what it is doing; written a few times a second at most
-    note-1.json    rank 1 has ended: exit code, step, its last words
-    folder         the run's folder, so that a restart goes on there
+    note-1.json    rank 1 has ended: exit code, step, its message
+    folder         the run's folder, so that a restart resumes there
 
-The folder is a temporary one of the launcher's; its path is in the environment. Without a launcher of Étude's (under
-torchrun or srun) errors are printed by the rank that has them, and the beats lie in a temporary folder of the machine,
-so that a rank that has lost another one there can say which, and what it did. Knows no torch.
+The launcher makes the folder and passes its path in the environment. Without Étude's launcher (under torchrun or srun),
+each rank prints its own errors, and the heartbeats are in a temporary folder of the machine, so that a rank can name
+another one that it has lost there, and what that did last. Imports no torch.
 """
 
 from __future__ import annotations

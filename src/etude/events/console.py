@@ -36,7 +36,7 @@ class Console:
         self._read: Callable[[], Mapping[str, Any]] | None = None
 
     def watch(self, read: Callable[[], Mapping[str, Any]]) -> None:
-        """Start the live line; ``read`` tells step, steps, epoch, epochs, loss, lr and steps per second."""
+        """Start the live line; ``read`` returns step, steps, epoch, epochs, loss, lr and steps per second."""
         self._read = read
         if not self.quiet and self.stream.isatty():
             self.progress = _live(self.stream, read)
@@ -81,7 +81,7 @@ class Console:
                 log.close()
 
     def rest(self) -> None:
-        """Take the live line away, for a summary or a question."""
+        """Remove the live line, for a summary or a question."""
         if self.progress is not None:
             self.progress.stop()
             self.progress = None

@@ -34,8 +34,8 @@ class Ear:
 class Alerts(Hook):
     """Records an event when a logged loss is ``deviations`` above the usual, or a step takes ``times`` as long.
 
-    Nothing is stopped. Losses are looked at when they are logged, so that no step waits for them; the first ``settle``
-    of them, and as many steps, only tell what is usual. A step of less than a second is never slow.
+    The run is not stopped. Losses are checked when they are logged, so that no step waits for them. The first
+    ``settle`` losses and steps only define what is usual. A step of less than a second is never slow.
     """
 
     priority = 65

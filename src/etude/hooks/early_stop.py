@@ -60,7 +60,7 @@ class EarlyStop(Hook):
 class TimeBudget(Hook):
     """Stops the run after ``limit`` (``2h``, ``90min``) of wall-clock time.
 
-    The clock starts with this process; with ``total`` it goes on where the run that is resumed had stopped.
+    The clock starts with this process. With ``total``, a resumed run adds the time of earlier processes.
     """
 
     def __init__(self, limit: str | float | Amount, total: bool = False, exit_code: int = REQUEUE) -> None:

@@ -130,9 +130,9 @@ class Ema(Hook):
 
     def _take(self, named: Mapping[str, Tensor]) -> None:
         """Take the average from a checkpoint, in the order of the model; files have their own order."""
-        strange = sorted(set(named) ^ set(self._names))
-        if strange:
-            raise ConfigError(f"{type(self).__name__}: the checkpoint and the model differ in {strange[0]}")
+        different = sorted(set(named) ^ set(self._names))
+        if different:
+            raise ConfigError(f"{type(self).__name__}: the checkpoint and the model differ in {different[0]}")
         self.average = Average(
             [named[n].to(t.device, t.dtype) for n, t in zip(self._names, self._tensors, strict=True)]
         )

@@ -47,7 +47,8 @@ _mask = _Mask()
 
 
 def _hold_signals() -> None:
-    """Hold signals while forking: one that reached the child at once would ring the parent's bell."""
+    """Block signals while forking: parent and child share the wakeup socket, so that a signal to the child would start
+    the parent's grace period."""
     if _bells:
         _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, {getattr(signal, name) for name in SIGNALS})
 
@@ -59,7 +60,7 @@ def _release_signals() -> None:
 
 
 def _leave_the_bell() -> None:
-    """Let a signal to a forked child, such as a data worker that is ended, ring nobody's bell here."""
+    """Detach a forked child, such as a data worker, from the parent's wakeup socket."""
     if _bells:
         signal.set_wakeup_fd(-1)
     _release_signals()
@@ -73,7 +74,7 @@ class Signals:
     """Turns the first signal into a request to stop and the second into an immediate exit. The handler only records the
     signal.
 
-    What the wish asks for (the end of the step, a save) has ``grace`` seconds; then the process ends without it.
+    The run then has ``grace`` seconds to finish the step and save; after that the process ends without a save.
     """
 
     def __init__(self, *, grace: float = GRACE) -> None:
@@ -100,10 +101,10 @@ class Signals:
             self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _listen(self) -> None:
-        """Have another thread start the clock when a signal comes.
+        """Let another thread start the grace period when a signal arrives.
 
-        Python calls a handler when the main thread is back from what it is in, and a backward pass is one call: it
-        could take minutes until the handler runs, and the grace would only begin then.
+        Python runs a handler only when the main thread returns to the interpreter. A backward pass is one call, so that
+        could take minutes, and the grace period would start too late.
         """
         ear, self._bell = socket.socketpair()
         self._bell.setblocking(False)
@@ -186,7 +187,7 @@ class Stops(Hook):
         self._peers: Peers | None = None
         #: The exit code to stop with; with several ranks, what all of them have agreed on.
         self._wished: Callable[[], int] = self._wish
-        #: Writes down after each step how many are done, so that it is known where a run dies.
+        #: Records the number of finished steps after each step, so that a restart knows where the run died.
         self.note: Callable[[int], None] | None = None
 
     def on_start(self, call: Callable[[], None]) -> None:

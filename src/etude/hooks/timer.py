@@ -28,8 +28,9 @@ class Gauge:
 class Timer(Hook):
     """Records seconds per step in the update and waiting for data, steps and samples per second, and memory.
 
-    Each record tells about the steps since the one before. Between two steps, evaluations count as such and everything
-    else (data, saving) as waiting. The clock is read twice a step; nothing is computed until a record is written.
+    Each record covers the steps since the previous one. Between two steps, evaluations count as evaluation and
+    everything else (data, saving) as waiting. The clock is read twice a step; nothing is computed until a record is
+    written.
     """
 
     priority = 20

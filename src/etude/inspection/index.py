@@ -1,9 +1,8 @@
 """Keeps the signatures of components, so that they need not be imported.
 
-Signatures of torch and of what comes with Étude are kept in ``index.json`` (``python -m etude.inspection.index``
-writes it anew).
-They are used while torch's version, or the sources of ours, are those they were taken from. Everything else, and
-whatever has changed since, is read from its source, which takes a few milliseconds a file.
+``index.json`` has the signatures of torch and of Étude's components (``python -m etude.inspection.index`` refreshes
+it). They are valid while torch's version, or Étude's source, is unchanged. Everything else is read from its source,
+which takes a few milliseconds per file.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ def _same_versions() -> bool:
 
 @lru_cache(maxsize=1024)
 def _unchanged(file: str) -> bool:
-    """Return whether a source of ours (named from the package's folder) is the one that signatures were taken from."""
+    """Return whether a source of Étude (relative to the package) is unchanged since its signatures were stored."""
     return bool(_kept()["sources"].get(file) == _stamp(file))
 
 

@@ -1,8 +1,8 @@
 """Reads signatures and registrations from source files, without importing anything.
 
-``check`` asks here what a component takes, so that it needs neither torch nor the user's own code. Names are followed
-through imports and base classes as far as the source shows them; where it does not, a signature is *open* and
-nothing about its arguments is compared with a config.
+``check`` reads the parameters of components here, so that it imports neither torch nor user code. Names are followed
+through imports and base classes as far as the source shows them. Where it does not, a signature is *open*, and the
+arguments of a config are not compared with it.
 """
 
 from __future__ import annotations
@@ -391,7 +391,7 @@ def names_in(source: Source, folders: Sequence[str] = (), hops: int = 4) -> set[
 
 
 def forget() -> None:
-    """Read every source anew from now on; for files that change while the process lives."""
+    """Forget all parsed sources, for files that change during the process."""
     for cache in (_signature, _find_file, parse, words_in):
         cache.cache_clear()
 

@@ -16,8 +16,8 @@ def takes_found_inf(optimizer: torch.optim.Optimizer) -> bool:
 class Unread:
     """Losses that only the device has checked.
 
-    Fused optimizers leave parameters and moments as they are while their ``found_inf`` is 1. With ``lasting``, it stays
-    1 from the first bad loss until Python knows of it, so that nothing is learnt after it either.
+    Fused optimizers leave parameters and moments unchanged while their ``found_inf`` is 1. With ``lasting``, it stays 1
+    from the first bad loss until Python reads it, so that later steps change nothing either.
     """
 
     def __init__(self, optimizers: Iterable[torch.optim.Optimizer], device: torch.device, *, lasting: bool) -> None:
@@ -28,7 +28,7 @@ class Unread:
 
     @torch.no_grad()
     def look(self, loss: Tensor) -> None:
-        """Let the device find out. Nothing is read, and no memory is asked for that stays."""
+        """Check the loss on the device. Nothing is read, and no memory stays allocated."""
         bad = loss.detach().isfinite().logical_not_()
         if self._lasting:
             bad.logical_or_(self._bad)
@@ -43,6 +43,6 @@ class Unread:
         return row, longest
 
     def set_row(self, row: int) -> None:
-        """Go on from a checkpoint."""
+        """Restore the count from a checkpoint."""
         self._row.fill_(row)
         self._longest.fill_(row)

@@ -1,8 +1,8 @@
 """Makes parameter groups from the rules of a config.
 
-A parameter goes to the first rule that fits it; a rule with several conditions wants all of them. ``depth_decay`` takes
-nobody away from other rules: it multiplies the learning rate by how deep a parameter sits. A rule that fits nothing, or
-only what others have taken, is a mistake.
+A parameter belongs to the first rule that matches it; a rule with several conditions requires all of them.
+``depth_decay`` combines with other rules: it multiplies the learning rate by a factor of the parameter's depth. A rule
+that matches nothing, or only parameters of earlier rules, is a mistake.
 """
 
 from __future__ import annotations

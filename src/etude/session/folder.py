@@ -93,9 +93,9 @@ def make(
     private: bool = True,
     data: dict[str, str] | None = None,
 ) -> None:
-    """Create the folder and write down what was asked for; unless ``anew``, a folder keeps its first answers.
+    """Create the folder and record plan, config and environment. Without ``anew``, a folder keeps its first records.
 
-    ``private``: the owner's alone, whatever the umask says. ``data``: fingerprints of the datasets by split.
+    ``private``: readable by the owner alone, whatever the umask says. ``data``: fingerprints of the datasets by split.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
@@ -109,7 +109,7 @@ def make(
             _write_or_remove(folder / "code.diff", code_changes())
             _write_or_remove(folder / "code.json", json.dumps(sources, indent=1) + "\n" if sources else "")
             _write(folder / "plan.yaml", plan_text)
-            (folder / "trackers.json").unlink(missing_ok=True)  # a run that begins anew is another one to trackers
+            (folder / "trackers.json").unlink(missing_ok=True)  # a restarted run is a new run for trackers
     except OSError as error:
         raise ConfigError(
             f"the run's folder {folder} cannot be written: {error.strerror or error}", hint="choose another --folder"

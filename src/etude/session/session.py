@@ -48,10 +48,10 @@ def open_session(run: Run, options: Options, **around: Any) -> Session:
 class Session:
     """A context around the training of a built run: opens what it needs, and always prints how it ended.
 
-    Errors that the config caused become those of the config, and a wish to stop becomes the end of the run.
+    An error that the config caused is reported with its place in the config. A request to stop ends the run.
     """
 
-    #: Whether nobody else may look into the run's folder.
+    #: Whether only the owner may read the run's folder.
     private = True
 
     def __init__(
@@ -293,8 +293,8 @@ class Session:
 
 
 class GuardedSession(Session):
-    """Around a run that drives itself: the lock and the last words. Its log, its checkpoints and its folder are as the
-    users of its system know them."""
+    """A context around a run that drives itself: the lock and the final message. Log, checkpoints and folder have the
+    layout of its own system."""
 
     private = False
     _marks = ExitStack()

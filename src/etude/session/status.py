@@ -23,7 +23,7 @@ from etude.metrics.direction import improves, is_scored, lower_is_better
 from etude.units import Amount, parse
 
 NAME = "status.json"
-#: Seconds between two writes while the run goes on.
+#: Seconds between two writes during the run.
 _PAUSE = 10.0
 _MOST_WARNINGS = 50
 _BY_CHANCE = re.compile(r"(.+?) does not have a deterministic implementation")
@@ -51,13 +51,13 @@ class Status:
         self._plan = flat(plan_text)
         self._warnings: list[str] = []
         self._resumed, self._first = False, 0
-        #: What ``status.json`` said before this life of a resumed run.
+        #: The ``status.json`` of earlier processes of a resumed run.
         self._before: dict[str, Any] = {}
         self._show = warnings.showwarning
-        self._time = time_spent  # another thread adds to it while the run goes on
+        self._time = time_spent  # another thread adds to it during the run
 
     def begin(self) -> None:
-        """Say that the run goes on, and collect the warnings from now on."""
+        """Mark the run as running, and collect warnings from now on."""
         self._first = self.run.step
         self._resumed = self._first > 0
         if self._resumed:

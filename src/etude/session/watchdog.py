@@ -11,7 +11,7 @@ from etude.core.run import Run
 from etude.dist import reports
 from etude.dist.heartbeat import Heartbeat, stack_of
 
-#: Seconds without a batch, in training or evaluation, before something is said.
+#: Seconds without a batch, in training or evaluation, before a report.
 PATIENCE = 300.0
 _SHOWN = 8
 

@@ -1,8 +1,8 @@
 """Reads checkpoint files of other systems as data: ``.pth``, ``.ckpt``, ``.bin``, ``.safetensors``.
 
-What a file is, its first bytes tell, never its name. Pickles, zipped or of torch's older kind, go through a reader that
-knows a short table of names (``safe_pickle.py``) and refuses every other, so that opening a file from
-anywhere runs nothing from it. ``trust=True`` hands one file to torch's own reader, which runs whatever it says.
+The first bytes of a file decide its format, never its name. Pickles, zipped or in torch's older format, go through a
+reader that knows a short table of names (``safe_pickle.py``) and refuses every other, so that opening an untrusted file
+runs no code. ``trust=True`` passes one file to torch's own reader, which runs whatever the pickle names.
 """
 
 from __future__ import annotations

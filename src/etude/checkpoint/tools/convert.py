@@ -99,10 +99,10 @@ def write(
         _write_dcp(target, {"model": dict(weights), **more, "step": meta["iter"], "epoch": meta["epoch"]})
         return
     if layout == "safetensors":
-        odd = next((name for name, value in weights.items() if value.dtype not in safetensors.CODES), None)
-        if odd is not None:
-            kind = str(weights[odd].dtype).removeprefix("torch.")
-            raise UserError(f"{printable(odd)}: safetensors has no {kind}; a .pth file has")
+        unknown = next((name for name, value in weights.items() if value.dtype not in safetensors.CODES), None)
+        if unknown is not None:
+            kind = str(weights[unknown].dtype).removeprefix("torch.")
+            raise UserError(f"{printable(unknown)}: safetensors has no {kind}; a .pth file has")
         plain = {"format": "pt"} | {key: str(value) for key, value in meta.items()}
         _put(target, lambda file: safetensors.write(file, weights, metadata=plain))
         return

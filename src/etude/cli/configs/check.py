@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Collect nothing: what parsers make lives until the end, and looking through it takes a third of a check."""
+    """Turn garbage collection off: parsed sources live until the end, and scanning them takes a third of a check."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -59,10 +59,10 @@ class Csv(TensorData):
 
 def require_classes(values: Iterable[str], classes: Sequence[str], where: str) -> None:
     """Refuse a class that the training data does not have: the model has no number for it."""
-    strange = sorted(set(values) - set(classes))
-    if strange:
+    unknown = sorted(set(values) - set(classes))
+    if unknown:
         raise ConfigError(
-            f"{where}: {strange[0]!r} is not a class of the training data", hint=suggest(strange[0], classes)
+            f"{where}: {unknown[0]!r} is not a class of the training data", hint=suggest(unknown[0], classes)
         )
 
 

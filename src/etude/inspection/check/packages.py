@@ -1,8 +1,8 @@
 """Checks models and datasets of timm, torchvision, transformers and datasets against their sources, without importing
 them.
 
-They hand ``**kwargs`` through several functions, so that no signature says what a model takes. A name that occurs
-nowhere in the source of the model is a mistake for sure; one that does may still be one, which building it shows.
+These packages pass ``**kwargs`` through several functions, so that no signature shows what a model takes. An argument
+that occurs nowhere in the source of the model is a mistake. One that occurs may still be wrong; building it shows that.
 """
 
 from __future__ import annotations

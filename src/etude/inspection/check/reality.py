@@ -110,7 +110,7 @@ def _taken(folder: str) -> int:
     total = 0
     for above, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # whoever else is at work there is reported later
+            with suppress(OSError):  # another run in this folder is reported later
                 total += os.lstat(os.path.join(above, name)).st_size
     return total
 
