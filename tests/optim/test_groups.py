@@ -170,3 +170,15 @@ def test_what_an_optimizer_refuses_is_told_with_its_place(args, says):
 def test_a_model_without_parameters_cannot_be_trained():
     with pytest.raises(ConfigError, match="no parameters"):
         built(model=nn.ReLU())
+
+
+def test_the_table_shows_options_that_differ_and_the_rate_and_the_decay():
+    common = {"lr": 0.1, "weight_decay": 0.0, "eps": 1e-8}
+    groups = [
+        {"params": [torch.zeros(2, 3), torch.zeros(4)], "name": "a", **common, "momentum": 0.9},
+        {"params": [torch.zeros(5)], **common, "momentum": 0.8},
+    ]
+    assert describe(groups) == [
+        {"name": "a", "tensors": 2, "numbers": 10, "lr": 0.1, "weight_decay": 0.0, "momentum": 0.9},
+        {"name": "all", "tensors": 1, "numbers": 5, "lr": 0.1, "weight_decay": 0.0, "momentum": 0.8},
+    ]
