@@ -158,6 +158,19 @@ def test_an_archive_that_would_unpack_to_more_is_refused(tmp_path: Path) -> None
         foreign.read(tmp_path / "bomb.pth")
 
 
+@pytest.mark.parametrize(("depth", "fits"), [(190, True), (250, False)])
+def test_content_that_is_nested_too_deeply_is_refused(tmp_path: Path, depth: int, fits: bool) -> None:
+    content: Any = 7
+    for _ in range(depth):
+        content = {"in": content}
+    torch.save(content, tmp_path / "deep.pth")
+    if fits:
+        assert foreign.read(tmp_path / "deep.pth") == content
+        return
+    with pytest.raises(ResumeError, match="nested too deeply"):
+        foreign.read(tmp_path / "deep.pth")
+
+
 def test_a_tensor_beyond_its_storage_is_refused(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(4)}, tmp_path / "w.pth")
     with zipfile.ZipFile(tmp_path / "w.pth") as archive:
