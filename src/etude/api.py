@@ -1,4 +1,4 @@
-"""What the command line calls, and what a script may call instead: read, lower, check, build, train."""
+"""Trains, evaluates and loads from a config: what the command line calls, and what a script may call instead."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Trial:
 def load_plan(
     config: str | Path, overrides: Sequence[str] = (), *, dialect: str = "", options: dict[str, Any] | None = None
 ) -> tuple[Plan, Tree]:
-    """The plan that a config file stands for, and the tree it was lowered from. Nothing is imported or built.
+    """Return the plan of a config file, and the tree it was lowered from. Imports and builds nothing.
 
     >>> from pathlib import Path
     >>> import etude
@@ -226,7 +226,7 @@ def measure(
 
 
 def _absent(folders: Sequence[Path]) -> set[Path]:
-    """The folders and those above them that are not there yet."""
+    """Return the folders, and their parents, that do not exist yet."""
     every = {above for path in folders for above in (path.absolute(), *path.absolute().parents)}
     return {path for path in every if not path.exists()}
 
@@ -241,7 +241,7 @@ def _is_passing(trial: Trial | None, options: Options) -> bool:
 
 
 def apply_trial(plan: Plan, trial: Trial) -> Plan:
-    """The plan with what the command line asked to be different for now."""
+    """Return the plan with the changes that the command line makes for this run only."""
     changes: dict[str, Any] = {}
     if trial.limit_batches is not None:
         changes["limit_batches"] = trial.limit_batches
@@ -267,8 +267,8 @@ def apply_trial(plan: Plan, trial: Trial) -> Plan:
 
 
 def require_sound(plan: Plan, tree: Tree | None = None, *, quiet: bool = True) -> Plan:
-    """The plan with its arguments as their components declare them. Raises everything that ``etude check`` would
-    report as an error, and says the warnings unless ``quiet``."""
+    """Return the plan with its arguments converted as their components declare them. Raise everything that ``etude
+    check`` reports as an error, and print the warnings unless ``quiet``."""
     settled, findings = dialects.of(plan).settle(plan, tree)
     _raise_or_say(findings, quiet)
     return settled

@@ -1,4 +1,5 @@
-"""Plan → Run: model, data, optimizers, schedules, hooks, in order of need. The only module that knows the parts."""
+"""Builds a Run from a Plan: model, data, optimizers, schedules, hooks, in order of need. The only module that knows
+all parts."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def build(plan: Plan, options: Options | None = None) -> Run:
 
 
 def assemble(plan: Plan, options: Options) -> Run:
-    """The run of a native plan: model, data, optimizers, hooks, in order of need."""
+    """Build the run of a native plan: model, data, optimizers, hooks, in order of need."""
     world = World.from_environment()
     place = _replica(plan.parallel, world)
     plan = for_world(plan, world if place is None else World(place.number, place.count))
@@ -166,7 +167,7 @@ def _replica(parallel: Parallel, world: World) -> Place | None:
 
 
 def for_world(plan: Plan, world: World) -> Plan:
-    """The plan with the batch of all processes together, where the config says that of one."""
+    """Return the plan with the global batch size, if the config gives that of one process."""
     data = {
         split: loader
         if loader.batch_size_per_rank is None
@@ -216,7 +217,7 @@ def wrap_for(
 def peers_of(
     world: World, wrapped: Wrapped, optimizers: dict[str, torch.optim.Optimizer], parallel: Parallel
 ) -> Peers | None:
-    """The other ranks, when there are any and the optimizers can work with them."""
+    """Return the other ranks, if there are any and the optimizers can work with them."""
     if not world.is_many:
         return None
     require_fitting(optimizers, strategy_of(parallel, world), at=str(parallel.at))
@@ -249,7 +250,7 @@ def _compiled(forward: Forward, words: Mapping[str, Any]) -> Forward:
 
 
 def make(spec: Spec, *args: Any, **extra: Any) -> Any:
-    """The object that ``spec`` names; specs among its arguments are made first."""
+    """Build the object that ``spec`` names; specs among its arguments are built first."""
     if spec.kind not in KINDS:
         return _table_with(spec).build(_filled(spec), *args, **extra)
     try:
@@ -296,7 +297,8 @@ def seed_everything(training: Training) -> None:
 
 
 def pick_device(name: str, world: World = ALONE) -> torch.device:
-    """``auto`` is the accelerator that is there, or the CPU; ranks of one machine take one each."""
+    """Return the device. ``auto`` is the accelerator if there is one, else the CPU; ranks of one machine take one
+    each."""
     if world.is_many and torch.cuda.is_available() and name in ("auto", "cuda"):
         torch.cuda.set_device(world.local_rank % torch.cuda.device_count())
     if name != "auto":
@@ -310,7 +312,7 @@ def pick_device(name: str, world: World = ALONE) -> torch.device:
 
 
 def _loaders(plan: Plan, device: torch.device, world: World, shard: tuple[int, int]) -> dict[str, Any]:
-    """Make the loaders of all splits, the training data first: the others agree with it on columns and classes."""
+    """Build the loaders of all splits, the training data first: the others take its columns and classes."""
     made: dict[str, Any] = {}
     for split in sorted(plan.data, key=lambda split: split != "train"):
         train = made["train"].dataset if "train" in made else None
@@ -320,7 +322,7 @@ def _loaders(plan: Plan, device: torch.device, world: World, shard: tuple[int, i
 
 
 def make_dataset(plan: Plan, spec: Spec, train: Any = None) -> Any:
-    """Make a dataset of a plan. One of ours agrees with the training data ``train`` on columns and classes."""
+    """Build a dataset of a plan. A dataset of Étude takes the columns and classes of the training data ``train``."""
     spec = located(spec, plan.files)
     first = plan.data.get("train")
     if train is not None and first is not None and first.dataset.name == spec.name and _is_own(spec):
@@ -360,7 +362,7 @@ def _loader(
 
 
 def _collate(spec: Spec) -> Callable[[list[Any]], Any]:
-    """A plain function of the samples, or a class whose objects are called with them."""
+    """Return the collate function: a plain function of the samples, or an object of a class."""
     found = KINDS["collate function"].get(spec.name, at=str(spec.at))
     return make(spec) if isinstance(found, type) else partial(found, **spec.args)
 
@@ -390,7 +392,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device: torch.device) -> tuple[Step, Any]:
-    """The native step, and the update that the plan names: that step itself, or one that may use it."""
+    """Return the native step, and the update that the plan names: that step itself, or one that may use it."""
     first = next(iter(plan.optimizers.values()), None)
     training = plan.train
     known: dict[str, Any] = {
@@ -419,7 +421,7 @@ def _update(plan: Plan, forward: Forward, optimizers: Mapping[str, Any], device:
 
 
 def _require_one_clipping(plan: Plan) -> None:
-    """The optimizers of a run are clipped together."""
+    """Require the same clipping for all optimizers of a run, which are clipped together."""
     wanted = {(optimizer.clip_norm, optimizer.clip_value) for optimizer in plan.optimizers.values()}
     at = next((str(o.spec.at) for o in plan.optimizers.values() if o.clip_norm or o.clip_value), "")
     if len(wanted) > 1:
@@ -427,7 +429,7 @@ def _require_one_clipping(plan: Plan) -> None:
 
 
 def _loop(spec: Spec) -> Callable[[Run], None]:
-    """A loop is a function of the run, or a class whose objects are."""
+    """Return the loop: a function of the run, or an object of a class."""
     found = KINDS["loop"].get(spec.name, at=str(spec.at))
     return make(spec) if isinstance(found, type) or spec.args else found
 
@@ -459,7 +461,7 @@ def _hook(plan: HookPlan, run: Run) -> Hook:
 
 @contextmanager
 def _placed(at: object) -> Iterator[None]:
-    """Say where in the config a mistake stands, if the error does not know."""
+    """Add the place in the config to an error that does not name it."""
     try:
         yield
     except ConfigError as error:
@@ -484,7 +486,7 @@ def _fill(value: Any, owner: str = "") -> Any:
 
 
 def _of_package(spec: Spec) -> Any:
-    """An argument of a component that is a class of the component's own package: a config of transformers, say."""
+    """Return an argument that is a class of the component's own package, such as a config of transformers."""
     found = walk(spec.name)
     if not isinstance(found, type):
         raise ConfigError(f"there is no class {spec.name!r}", at=str(spec.at))

@@ -1,4 +1,4 @@
-"""What comes with Étude, on one page: registered name → ``"module:attribute"``. Nothing is imported until asked for."""
+"""Lists the components of Étude: registered name → ``"module:attribute"``. Nothing is imported until it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the import names of other systems work in a script of one's own: ``etude.compat.install()``."""
+"""Makes the import names of other systems work in your own script: ``etude.compat.install()``."""
 
 from __future__ import annotations
 

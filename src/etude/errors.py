@@ -160,7 +160,7 @@ class Stopped(BaseException):
 
 
 def suggest(name: str, known: Iterable[str], *, most: int = 12) -> str:
-    """The hint that follows an unknown name: the near one, or all there are when they are few."""
+    """Return the hint that follows an unknown name: the nearest one, or all of them if they are few."""
     names = sorted(set(known))
     near = nearest(name, names)
     if near:
@@ -172,7 +172,7 @@ def suggest(name: str, known: Iterable[str], *, most: int = 12) -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
-    """The known name that ``name`` was probably meant to be; letters' case does not count.
+    """Return the known name that ``name`` was probably meant to be, ignoring case.
 
     One slip of the fingers (a letter dropped, doubled, swapped or wrong) beats likeness as a whole, so that even a
     name of two letters is found. A word of another system is answered with ours (``learning_rate``: ``lr``).
@@ -200,14 +200,14 @@ def is_slip(one: str, other: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line without control characters, so that a name or message cannot forge log lines."""
+    """Return ``text`` on one line without control characters, so that a name or message cannot forge log lines."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def lost_worker(error: BaseException) -> DataError | None:
-    """A process of torch's loader that died: wherever the news arrives, it is the data that failed."""
+    """Return a data error if a worker process of torch's loader died, wherever its exception surfaces."""
     if not isinstance(error, RuntimeError) or not _LOST.search(str(error)):
         return None
     return DataError(f"{printable(str(error)).strip()} Out of memory, or of /dev/shm? Fewer workers need less of both")

@@ -1,4 +1,5 @@
-"""What will run: frozen, typed, complete. Made by a dialect's ``lower``, read by check, explain, diff and build.
+"""Defines the plan: frozen, typed, complete data about what will run. Made by a dialect's ``lower``, read by check,
+explain, diff and build.
 
 A plan holds no torch object and no default left to guess. Each :class:`Spec` names one object to build and the place
 in the config that asks for it, so that any later complaint can point there.

@@ -1,4 +1,4 @@
-"""Named factories of one kind, and the tables that a config's names are looked up in.
+"""Defines registries: named factories of one kind, and the tables in which a config's names are looked up.
 
 A name is a registered one (``AdamW``), an alias, one with a scope (``mmdet.SomeHead``), or any dotted path to a
 class or function (``my_pkg.nets.Tiny``). Entries may be lazy (``"package.module:attribute"``), so that a table can
@@ -100,7 +100,8 @@ class Registry:
         return len(self._entries)
 
     def get(self, name: str, *, at: str = "") -> Factory:
-        """The factory called ``name``; a :class:`~etude.errors.ConfigError` with the near names when there is none."""
+        """Return the factory called ``name``; raise :class:`~etude.errors.ConfigError` with similar names if there
+        is none."""
         entry = self._find(name)
         if entry is None:
             entry = self._dotted(name, at) if "." in name else None
@@ -114,13 +115,13 @@ class Registry:
         return "" if entry is None else origin_of(entry)
 
     def names(self) -> list[str]:
-        """Every name that :meth:`get` knows here or in a parent, sorted."""
+        """Return every name that :meth:`get` knows here or in a parent, sorted."""
         self._fill()
         names = set(self._entries) | set(self._aliases)
         return sorted(names | set(self.parent.names() if self.parent else ()))
 
     def build(self, spec: Any, /, *args: Any, **extra: Any) -> Any:
-        """Make what ``spec`` asks for: a :class:`~etude.plan.Spec`, a mapping with ``type``, or a bare name.
+        """Build what ``spec`` names: a :class:`~etude.plan.Spec`, a mapping with ``type``, or a bare name.
 
         ``args`` and ``extra`` are what the engine adds (``params`` of an optimizer). A ``TypeError`` of the call is
         the config's mistake and says where it stands.
@@ -137,7 +138,7 @@ class Registry:
             raise ConfigError(f"{self.kind} {name!r}: {error}", at=at) from error
 
     def summary(self) -> str:
-        """One line per entry: name and where it comes from."""
+        """Return one line per entry: name and origin."""
         self._fill()
         width = max((len(name) for name in self._entries), default=0)
         return "\n".join(f"{name:<{width}}  {origin_of(self._entries[name])}" for name in sorted(self._entries))
@@ -179,7 +180,7 @@ class Registry:
         return found  # type: ignore[no-any-return]
 
     def _require_kind(self, name: str, found: Any, at: str) -> None:
-        """A dotted path in a config may name a class of the right kind, or a function of a module the user imported."""
+        """Require that a dotted path names a class of the right kind, or a function of a module the user imported."""
         if self.base:
             base = resolve(self.base)
             if isinstance(found, type) and issubclass(found, base):
@@ -214,7 +215,7 @@ def is_factory(kind: str, name: str) -> bool:
 
 
 def walk(name: str) -> Any:
-    """The object at a dotted path: modules as far as there are any, then attributes; None where one is missing."""
+    """Return the object at a dotted path: modules as far as possible, then attributes; None if one is missing."""
     module, _, rest = name.rpartition(".")
     try:
         return getattr(importlib.import_module(module), rest, None)
@@ -229,7 +230,7 @@ _trusted: set[str] = set()
 
 
 def trust(module: str) -> None:
-    """Let configs name plain functions of ``module``: it is one that the user listed under ``imports``."""
+    """Let configs name plain functions of ``module``, which the user has listed under ``imports``."""
     _trusted.add(module)
 
 
@@ -243,7 +244,7 @@ def resolve(path: str) -> Any:
 
 
 def origin_of(entry: Factory | str) -> str:
-    """``module:attr`` of an entry, whether it has been imported or not."""
+    """Return ``module:attr`` of an entry, imported or not."""
     if isinstance(entry, str):
         return entry
     return f"{getattr(entry, '__module__', '?')}:{getattr(entry, '__qualname__', type(entry).__name__)}"

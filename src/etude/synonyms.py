@@ -1,4 +1,4 @@
-"""Words of Lightning, Hugging Face's Trainer, Hydra, Ignite and torch, and what Étude calls the same thing.
+"""Maps words of Lightning, Hugging Face's Trainer, Hydra, Ignite and torch to Étude's.
 
 :func:`etude.errors.nearest` looks here before it compares letters, so that ``learning_rate`` is answered with ``lr``.
 """

@@ -1,4 +1,4 @@
-"""The engine without any config: objects in, a finished run out.
+"""Trains from Python without a config: objects in, a finished run out.
 
 >>> import torch, etude
 >>> from etude.data import Digits

@@ -1,4 +1,4 @@
-"""Amounts of training as people write them: ``3ep``, ``500step``, ``2h``."""
+"""Parses amounts of training: ``3ep``, ``500step``, ``2h``."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def parse(text: str | int | float | Amount, *, default: str = "step", at: str = 
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 step``, ``3 steps``."""
+    """Return ``1 step`` or ``3 steps``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""The server of the live page: a few read-only addresses, and a stream of changes."""
+"""Serves the live page: a few read-only addresses, and a stream of changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuses requests that a page of another site, a foreign host name or a stranger on the network makes."""
+"""Refuses requests from other sites, foreign host names and unknown machines."""
 
 from __future__ import annotations
 

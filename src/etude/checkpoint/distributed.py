@@ -59,7 +59,7 @@ class Mailbox:
         return json.loads(self._store.get(key))
 
     def forget(self, key: str) -> None:
-        """Make room; a store that cannot delete keeps the value."""
+        """Delete a value; a store that cannot delete keeps it."""
         with suppress(RuntimeError, NotImplementedError):
             self._store.delete_key(key)
 

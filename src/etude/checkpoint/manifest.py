@@ -115,7 +115,7 @@ def _from_body(body: dict[str, Any]) -> Manifest:
 
 
 def is_plain_name(name: str) -> bool:
-    """Return whether ``name`` is one component below the checkpoint's folder, whatever the file system makes of it."""
+    """Return whether ``name`` is one component below the checkpoint's folder on any file system."""
     return _FILE.fullmatch(name) is not None
 
 

@@ -89,7 +89,7 @@ def read(
 
 
 def skim(file: IO[bytes]) -> dict[str, torch.Tensor]:
-    """Names, dtypes and shapes alone: tensors on torch's ``meta`` device."""
+    """Return names, dtypes and shapes only: tensors on torch's ``meta`` device."""
     size = size_of(file)
     _, text = _read_header(file, size)
     layout = parse_header(text, size - 8 - len(text))
@@ -116,7 +116,8 @@ def _read_header(file: IO[bytes], size: int) -> tuple[bytes, bytes]:
 
 
 def parse_header(text: bytes, room: int) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
-    """Names, dtypes and shapes in the order of the data, which must fill ``room`` bytes without gap or overlap."""
+    """Return names, dtypes and shapes in the order of the data, which must fill ``room`` bytes without gap or
+    overlap."""
     try:
         entries = json.loads(text)
         entries.pop("__metadata__", None)

@@ -89,7 +89,7 @@ class Arena:
         self._regions: dict[str, Region] = {}
 
     def prepare(self, size: int) -> None:
-        """Have ``size`` bytes ready and touched: the first touch of fresh memory costs more than the copy."""
+        """Allocate and touch ``size`` bytes: the first touch of fresh memory costs more than the copy."""
         if self._memory.numel() < size:
             self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).zero_()
             self._layout = ()

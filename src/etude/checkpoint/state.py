@@ -80,7 +80,7 @@ def needed(run: Run) -> list[str]:
 
 
 def restore(run: Run, state: Mapping[str, Any], *, say: Callable[[str], Any], allow: Iterable[str] = ()) -> None:
-    """Take ``state`` back into ``run``, part by part. Generators are left for last: see :class:`Generators`."""
+    """Restore ``state`` into ``run``, part by part, the generators last: see :class:`Generators`."""
     parts = run.parts()
     check_weights(run.model, state["model"])
     state = scattered(run, state)

@@ -231,7 +231,7 @@ class Store:
         return again or not self._pruned or not self.retention.keeps_all(len(self._entries))
 
     def _point_at_best(self) -> None:
-        """Let the file ``best`` name the best checkpoint, where the config says by which metric."""
+        """Write the name of the best checkpoint into the file ``best``, if the config names a metric."""
         if not self.retention.metric:
             return
         ranked = self.retention.ranked(self.entries())

@@ -195,7 +195,8 @@ def _substituted(pattern: str, replacement: str, name: str) -> str:
 
 
 def compare(model: Mapping[str, Any], weights: Mapping[str, Any], *, inside: tuple[str, ...] = ()) -> Match:
-    """Names and shapes of a model's state, or of what is ``inside`` some submodules, against those of ``weights``."""
+    """Compare names and shapes of a model's state, or of what is ``inside`` some submodules, with those of
+    ``weights``."""
     match = Match()
     for name, own in model.items():
         other = weights.get(name)
@@ -225,7 +226,7 @@ def describe(match: Match, *, most: int = 30, sides: tuple[str, str] = ("model",
 
 
 def _grouped(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Names of one kind below one module as one line, where there are too many to read."""
+    """Join names of one kind below one module into one line, if there are too many to read."""
     groups: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
     for line in lines:
         head = ".".join(line[1].split(".")[:-1][:2])

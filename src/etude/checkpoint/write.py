@@ -66,7 +66,7 @@ class Others:
         return None
 
     def begin(self, name: str) -> None:
-        """Let them write into the folder called ``name``; empty: there will be none."""
+        """Let the other ranks write into the folder called ``name``; empty: there is none."""
 
     def end(self) -> tuple[dict[str, Stored], dict[str, tuple[str, ...]]]:
         """Wait for their files: name → what it holds, and part → the names of its files."""

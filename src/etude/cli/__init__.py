@@ -108,7 +108,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def place_overrides(args: argparse.Namespace, rest: list[str], parser: argparse.ArgumentParser) -> None:
-    """Let ``key=value`` stand anywhere, also after a flag whose value is optional; answer an unknown flag."""
+    """Allow ``key=value`` anywhere, also after a flag with an optional value, and report unknown flags."""
     overrides = getattr(args, "overrides", None)
     if overrides is not None:
         if "=" in (getattr(args, "resume", None) or "") and not os.path.exists(args.resume):

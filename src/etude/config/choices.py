@@ -85,7 +85,7 @@ def _chosen(tree: Tree, path: Path, value: Mapping[str, Any], findings: list[Fin
 
 
 def _move(tree: Tree, old: Path, new: Path) -> None:
-    """Let the places below ``old`` be those of ``new``."""
+    """Move the places below ``old`` to ``new``."""
     moved = {(*new, *path[len(old) :]): place for path, place in tree.places.items() if path[: len(old)] == old}
     for path in [path for path in tree.places if path[: len(new)] == new]:
         del tree.places[path]

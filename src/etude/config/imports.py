@@ -55,7 +55,7 @@ def find_imports(
 
 
 def is_folder(entry: str) -> bool:
-    """Return whether an entry says where to look for those after it, and is no module itself."""
+    """Return whether an entry is a folder to search for those after it, and not a module."""
     return entry.endswith("/")
 
 

@@ -53,7 +53,7 @@ def load(
 
 
 def finish(tree: Tree) -> None:
-    """Take the ``_replace_`` marks out, once nothing merges any more."""
+    """Remove the ``_replace_`` marks when nothing is left to merge."""
     tree.values = without_marks(tree.values)
     for path in [path for path in tree.places if path and path[-1] in REPLACE]:
         del tree.places[path]
@@ -86,7 +86,7 @@ def _merged(
 
 
 def put_places(places: dict[Path, Place], path: Path, value: Any, source: Tree) -> None:
-    """Let ``places`` say that ``path`` and all below it now come from ``source``."""
+    """Set the place of ``path`` and everything below it to ``source``."""
     for old in [known for known in places if known[: len(path)] == path]:
         del places[old]
     places[path] = source.place(*path)

@@ -22,7 +22,7 @@ _MISSING = object()
 
 
 def resolve_references(tree: Tree, environment: Mapping[str, str] | None = None) -> None:
-    """Put in place of every reference what it stands for; all that lead nowhere are reported at once."""
+    """Replace every reference by its value; report all that lead nowhere at once."""
     resolver = _Resolver(tree, os.environ if environment is None else environment)
     for path, value in list(tree.walk()):
         if isinstance(value, str) and "${" in value:

@@ -31,7 +31,7 @@ def step_of(run: Run) -> str:
 
 
 def not_one_number(run: Run, losses: Mapping[str, Tensor]) -> str:
-    """Say which loss gave more than one number, and where the config asks for it."""
+    """Name the loss that gave more than one number, and its place in the config."""
     name, value = next((name, value) for name, value in losses.items() if value.ndim)
     return (
         f"{place_of_loss(run, name)}the loss {name} gives a tensor of shape {tuple(value.shape)}, not one number; "
@@ -46,13 +46,13 @@ def place_of_loss(run: Run, name: str) -> str:
 
 
 def last_good(run: Run) -> str:
-    """Say which checkpoint a run that diverged may resume from."""
+    """Name the checkpoint from which a diverged run can resume."""
     good = getattr(run.store, "newest", None)
     return f"last good checkpoint: {good()}" if good and good() else "no checkpoint was saved yet"
 
 
 def batch_ids(run: Run) -> str:
-    """Say which samples made up the batch, as far as its loader can say."""
+    """Name the samples of the batch, if its loader knows them."""
     ask = getattr(run.data.get("train"), "sample_ids", None)
     ids = ask() if ask is not None else []
     shown = ", ".join(map(str, ids[:_SHOWN_IDS])) + (", …" if len(ids) > _SHOWN_IDS else "")

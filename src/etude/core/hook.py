@@ -162,7 +162,7 @@ class Periodic(Hook):
 
     @abstractmethod
     def act(self, run: Run) -> None:
-        """Do it. ``run.done`` is the number of steps that are finished, whatever the point."""
+        """Act. ``run.done`` is the number of finished steps, whatever the point."""
 
     def calls(self) -> Mapping[str, Call]:
         unit = "step" if self.every is None else parse(self.every).unit
@@ -230,7 +230,7 @@ class PointCalls:
         self.rewind()
 
     def rewind(self) -> None:
-        """Forget what is due; for counters that jumped back."""
+        """Recompute what is due after the counters jumped back."""
         self._next_due: float = -1 if self._periods or self._clocked else float("inf")
 
     def __bool__(self) -> bool:

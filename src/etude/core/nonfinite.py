@@ -41,11 +41,11 @@ class Guard:
     passes = is_finite
 
     def learnt(self, run: Run) -> None:
-        """Note an update of the parameters."""
+        """Record an update of the parameters."""
         self.bad = 0
 
     def refuse(self, run: Run, losses: Mapping[str, Tensor], finite: bool) -> None:
-        """Do what the policy says; ``finite``: the loss of this rank is, and that of another one is not."""
+        """Apply the policy. ``finite``: the loss of this rank is finite, but that of another rank is not."""
         values = ", ".join(f"{name} {float(value.detach())}" for name, value in losses.items())
         values = f"({values}){batch_ids(run)}"
         if run.peers is not None:
@@ -60,7 +60,7 @@ class Guard:
             run.store.rollback(run)
 
     def settle(self, run: Run) -> None:
-        """Let Python know of losses that only the device has looked at."""
+        """Read the losses that only the device has checked."""
 
     def load(self, bad: int) -> None:
         """Continue from a checkpoint."""
@@ -75,7 +75,7 @@ class DeferredGuard(Guard):
         self._unread = Unread(optimizers, device, lasting=policy == "stop")
 
     def passes(self, loss: Tensor) -> bool:
-        """Let the device look at ``loss``; its optimizers learn nothing from a bad one."""
+        """Let the device check ``loss``; its optimizers skip a bad one."""
         self._unread.look(loss)
         return True
 

@@ -183,18 +183,18 @@ class Step:
         return norm if run.peers is None else whole(norm)
 
     def _drop(self, run: Run, losses: Losses, loss: Tensor) -> None:
-        """Leave out the group that a bad loss is in."""
+        """Drop the group that contains a bad loss."""
         self._forget()
         self._guard.refuse(run, losses, self._guard.is_finite(loss))
 
     def _forget(self) -> None:
-        """Forget the gradients of a group."""
+        """Drop the gradients of a group."""
         self.pending = 0
         for param in self.params:
             set_gradient(param, None)
 
     def settle(self, run: Run) -> None:
-        """Let Python know of losses that only the device has looked at: before a log line or a save, at the end."""
+        """Read the losses that only the device has checked: before a log line or a save, and at the end."""
         self._guard.settle(run)
 
     def _group_size(self, run: Run) -> int:
@@ -241,7 +241,7 @@ class Step:
 
 
 def settle(run: Run) -> None:
-    """Do what an update has put off to the next log line or save."""
+    """Do what an update has deferred to the next log line or save."""
     own = getattr(run.update, "settle", None)
     if own is not None:
         own(run)

@@ -64,7 +64,8 @@ def offers(dataset: Any, method: str) -> bool:
 
 
 def never_draws(dataset: Any, maker: str = "__getitem__") -> bool:
-    """Return whether a dataset says that it never draws; a subclass with its own ``maker`` has to say so itself."""
+    """Return whether a dataset declares that it never draws; a subclass with its own ``maker`` must declare it
+    itself."""
     if not getattr(dataset, "deterministic", False):
         return False
     if _definers(dataset, "deterministic"):
@@ -162,7 +163,7 @@ class Fetcher:
         self._seeders = tuple(generator.seed for generator in self._seeded)
 
     def _watch(self, number: int) -> None:
-        """Seed everything, and remember how it then looks, for so many samples."""
+        """Seed all generators with ``number`` and, for the first samples, remember their states."""
         self._look()
         seed_process(number)
         self._watched += 1
@@ -177,7 +178,7 @@ class Fetcher:
         self._looks = []
 
     def _seed(self, *numbers: int) -> None:
-        """Seed for one call of user-defined code."""
+        """Seed the generators for one call of user-defined code."""
         if self._seeders:
             number = mix(self.seed, *numbers)
             for seed in self._seeders:

@@ -230,7 +230,7 @@ class Loader:
         return fingerprint_of(self.dataset)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration begin where ``state`` stood."""
+        """Start the next iteration at the position of ``state``."""
         samples = state.get("samples")
         if samples is not None and not self.allow_change and samples != len(self.dataset):
             raise ConfigError(
@@ -251,7 +251,7 @@ class Loader:
         self._stream_state = state.get("stream")
 
     def close(self) -> None:
-        """End the workers. They are started again if the loader is iterated again."""
+        """Stop the workers. They start again if the loader is iterated again."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

@@ -52,7 +52,7 @@ class Workers:
         return new
 
     def begin(self, skip: int) -> None:
-        """Begin a pass; behind ``skip`` batches the states are those of a resumed run."""
+        """Begin a pass; after ``skip`` batches the states are those of a resumed run."""
         self.settle()
         if not self.persist and not skip:
             self.states.clear()
@@ -64,11 +64,11 @@ class Workers:
         return Turn(worker, state, fresh=first and state is None and not self.persist)
 
     def lend(self, loader: Any) -> None:
-        """Note that something else than the run takes batches of workers that persist, as ``PreciseBNHook`` does."""
+        """Record that something other than the run, such as ``PreciseBNHook``, takes batches of persistent workers."""
         self.lent = loader
 
     def settle(self) -> None:
-        """Ask workers that have been lent where they stand.
+        """Ask lent workers for their generator states.
 
         The answers come behind the batches that they have prepared in vain: in the original, too, those count.
         """
@@ -104,7 +104,7 @@ class Numbered(BatchSampler):
         self._lend = note
 
     def ask(self, workers: Workers) -> None:
-        """Let the next pass be one question to each of ``workers``."""
+        """Make the next pass one question to each of ``workers``."""
         self._asked = workers
 
     def begin(self, workers: Workers | None, skip: int, restart: Restart | None) -> None:

@@ -51,7 +51,7 @@ class Snapshot:
         return cls(random.getstate(), np.random.get_state(legacy=True), torch.get_rng_state(), cuda)
 
     def restore(self) -> None:
-        """Put the generators back. CUDA's stay as they are if the number of devices has changed."""
+        """Restore the generators. CUDA's stay as they are if the number of devices has changed."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)
         torch.set_rng_state(self.torch)
@@ -134,7 +134,7 @@ def own_states(loader: Any) -> list[Tensor]:
 
 
 def restore_own(loader: Any, states: Sequence[Tensor]) -> None:
-    """Put a loader's own generators back, if it has as many as it had."""
+    """Restore a loader's own generators, if their number is unchanged."""
     generators = own_generators(loader)
     if len(generators) == len(states):
         for generator, state in zip(generators, states, strict=True):
@@ -164,7 +164,7 @@ class Replay:
         yield from self._pass
 
     def set_epoch(self, epoch: int) -> None:
-        """Make ``epoch`` the next iteration; a position inside another epoch is forgotten."""
+        """Make ``epoch`` the next iteration; drop a position inside another epoch."""
         if epoch != self._epoch:
             self._epoch, self._resumed = epoch, None
         inner = getattr(self.loader, "set_epoch", None)
@@ -179,5 +179,5 @@ class Replay:
         self._epoch, self._pass, self._resumed = int(state["epoch"]), None, state["pass"]
 
     def rewind(self) -> None:
-        """Begin the next iteration at its first batch."""
+        """Start the next iteration at its first batch."""
         self._resumed = None

@@ -47,7 +47,7 @@ def mix_each(numbers: Sequence[int], last: Sequence[int]) -> list[int]:
 
 
 def seed_python(number: int) -> None:
-    """Do what ``random.seed(number)`` does with an integer, without asking what ``number`` is."""
+    """Do the same as ``random.seed(number)`` for an integer, without its type checks."""
     _seed_twister(number)
     random._inst.gauss_next = None  # type: ignore[attr-defined]
 
@@ -100,11 +100,11 @@ class Generator:
             self._look, self._state = look, self._get()
 
     def put_back(self) -> None:
-        """Put the generator where :meth:`keep` found it."""
+        """Restore the state that :meth:`keep` found."""
         raise NotImplementedError
 
     def give_back(self) -> bool:
-        """Put the generator back if it has moved; whether it had."""
+        """Restore the generator if it has moved; return whether it had."""
         moved = bool(self.look() != self._look)
         if moved:
             self.put_back()
@@ -198,7 +198,7 @@ def generators() -> tuple[Generator, ...]:
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
-    """Give the process its generators back as they were, whatever is seeded inside."""
+    """Restore the generators of the process after the block, whatever is seeded inside."""
     kept = generators()
     for generator in kept:
         generator.keep()

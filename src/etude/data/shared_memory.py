@@ -147,7 +147,7 @@ def _received(handle: Any) -> Area:
 
 
 def _enlarge(handle: int, end: int, size: int) -> None:
-    """Take the memory now: a lack of it is an error here, and would be a fatal signal at the first write."""
+    """Allocate the memory now: too little is an error here, but a fatal signal at the first write."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(handle, end, size)
     else:

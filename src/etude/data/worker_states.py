@@ -33,7 +33,7 @@ def current_state() -> State:
 
 
 def restore(state: State) -> None:
-    """Put the generators of this process where ``state`` stood."""
+    """Set the generators of this process to ``state``."""
     words, gauss, keys, position, has_gauss, cached, own = state
     random.setstate((3, tuple(array("I", words)), gauss))
     np.random.set_state(("MT19937", np.frombuffer(keys, dtype=np.uint32), position, has_gauss, cached))
@@ -110,7 +110,7 @@ class Desk:
         return Made(batch, turn.worker, state)
 
     def _start(self, worker: int) -> None:
-        """Seed the generators as torch seeds those of a new worker, then as the loader's own function does."""
+        """Seed the generators as torch seeds a new worker, then as the loader's own function does."""
         seed = self._base_seed + worker
         random.seed(seed)
         torch.default_generator.manual_seed(seed)

@@ -37,7 +37,7 @@ is_waiting = False
 
 
 def _waiting(function: Callable[P, T]) -> Callable[P, T]:
-    """Say so while ``function`` waits for the other ranks."""
+    """Mark the time in which ``function`` waits for the other ranks."""
 
     @wraps(function)
     def wait(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -88,7 +88,7 @@ def _meeting_place(world: World, timeout: timedelta) -> Any:
 
 
 def leave() -> None:
-    """Let go of the others; harmless for a process alone and the second time."""
+    """Leave the group; does nothing for a single process and the second time."""
     global _control
     if distributed.is_available() and distributed.is_initialized():
         _control = None
@@ -137,7 +137,7 @@ def broadcast(value: T) -> T:
 
 @_waiting
 def barrier() -> None:
-    """Go on when every rank is here."""
+    """Wait until every rank is here."""
     if _control is not None:
         distributed.barrier(group=_control)
 
@@ -259,6 +259,6 @@ def lost_peer(error: BaseException, *, step: int) -> PeerError | None:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what went wrong, without the line of the library's source that says so and without advice."""
+    """Return what went wrong, without the library's source line and advice."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return printable(re.sub(r"^\[[^\]]*\.(cc|cpp|h):\d+\] ", "", line).partition(". This is")[0])[:200]

@@ -105,7 +105,8 @@ class Heartbeat:
 
 
 def watch_start(interval: float = 1.0) -> None:
-    """Tell the launcher where this rank is until its heart beats: a rank that never comes to train is then named."""
+    """Report this rank's position to the launcher until its heartbeat starts, so that a rank that never trains is
+    named."""
     main = threading.main_thread().ident or 0
 
     def watch() -> None:

@@ -82,7 +82,8 @@ def launch(words: Sequence[str], options: Launch, main: Callable[[list[str]], in
 
 
 def _prepare() -> None:
-    """Say ourselves what happens, and have a server ready that workers are forked from."""
+    """Silence torch's messages, because the launcher reports itself, and start a server that workers are forked
+    from."""
     for name in ("torch.distributed.elastic", "torch.distributed.launcher", "torch.multiprocessing"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     multiprocessing.set_forkserver_preload(_PRELOAD)
@@ -163,7 +164,7 @@ class _Attempt:
         )
 
     def _network(self) -> dict[str, str]:
-        """Have gloo and NCCL use the network on which the machines meet, unless you say which."""
+        """Let gloo and NCCL use the network on which the machines meet, unless the environment chooses one."""
         name = interface_of(towards(self.options.endpoint)) if self.options.endpoint else ""
         wanted = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name else ()
         return {key: name for key in wanted if key not in os.environ}
@@ -183,7 +184,7 @@ class _Attempt:
     # -- watching --------------------------------------------------------------------------------------------------
 
     def _monitor(self) -> None:
-        """End the ranks of this machine when one of them has stood still for too long."""
+        """End the ranks of this machine if one of them makes no progress for too long."""
         patience, seen = self.options.hang_timeout, time.monotonic()
         judge_from = seen
         while not self._over.wait(min(1.0, patience / 8)):

@@ -55,7 +55,7 @@ class Peers:
         return self.now
 
     def sync(self, completes: bool) -> None:
-        """Say whether the next backward pass completes the gradients of an update; between, they are not sent."""
+        """Set whether the next backward pass completes the gradients of an update; until then, they are not sent."""
         self._completes = completes
         self._sync(completes)
 
@@ -72,7 +72,7 @@ class Peers:
         self._is_carried = True
 
     def _send(self, bad: bool) -> None:
-        """Begin an exchange of its own."""
+        """Begin a separate exchange."""
         values = [float(WISHES.index(self.wish())), monotonic() - self._began, float(bad)]
         self._sent.copy_(torch.tensor(values, dtype=torch.float64))
         self._work = distributed.all_reduce(self._sent, distributed.ReduceOp.MAX, group=group._control, async_op=True)
@@ -101,7 +101,7 @@ class Peers:
 
     @torch.no_grad()
     def average(self, params: Iterable[torch.nn.Parameter]) -> bool:
-        """Make gradients their mean over ranks, in one message for each kind of number; they are to be used: True."""
+        """Average gradients over ranks, in one message per dtype and device; return True: they are to be used."""
         kinds: dict[Any, list[torch.Tensor]] = {}
         for param in params:
             if param.grad is not None:
@@ -125,7 +125,7 @@ class Peers:
             distributed.broadcast(buffer, src=0)
 
     def from_bad_ranks(self, words: str, bad: bool) -> str:
-        """Return what the ranks whose loss is not finite say about it."""
+        """Return the messages of the ranks whose loss is not finite."""
         gathered = group.gather(words if bad else "")
         return "; ".join(f"on rank {rank} {said}" for rank, said in enumerate(gathered) if said)
 

@@ -92,7 +92,7 @@ def timeout() -> timedelta:
 
 
 def leave_note(code: int, words: str = "") -> None:
-    """Tell the launcher how this process ends; the first word counts."""
+    """Report to the launcher how this process ends; the first note counts."""
     place, world = folder(), World.from_environment()
     if place is None or (place / f"note-{world.rank}.json").exists():
         return
@@ -101,14 +101,15 @@ def leave_note(code: int, words: str = "") -> None:
 
 
 def beat(**facts: Any) -> None:
-    """Tell the launcher how it goes, or without one the other ranks."""
+    """Report the progress to the launcher or, without one, to the other ranks."""
     place, world = folder() or _shared, World.from_environment()
     if place is not None:
         _write(place / f"beat-{world.rank}.json", asdict(Beat(world.rank, os.getpid(), time.monotonic(), **facts)))
 
 
 def share_beats(path: Path) -> None:
-    """Leave beats of the run in ``path`` for the other ranks of this machine if there is no launcher to read them."""
+    """Keep heartbeats of the run in ``path`` for the other ranks of this machine, if there is no launcher to read
+    them."""
     global _shared
     if folder() is not None or not hasattr(os, "getuid"):
         return
@@ -130,7 +131,7 @@ def end_beats() -> None:
 
 
 def remember_folder(path: Path) -> None:
-    """Note where the run lives, for a restart."""
+    """Record the run's folder, for a restart."""
     place = folder()
     if place is not None:
         (place / "folder").write_text(str(path.absolute()), encoding="utf-8")
@@ -164,7 +165,7 @@ def silence(beat: Beat) -> float:
 
 
 def describe_hang(beats: Iterable[Beat], patience: float) -> str:
-    """Say which ranks stand still, where, and since when."""
+    """Name the ranks that make no progress, where, and since when."""
     lines = []
     for beat in beats:
         frozen = silence(beat) >= patience / 2
@@ -176,7 +177,7 @@ def describe_hang(beats: Iterable[Beat], patience: float) -> str:
 
 
 def suspects() -> str:
-    """Say, without a launcher, which ranks of this machine are gone or stand still; nothing where nobody knows."""
+    """Name the ranks of this machine that are gone or make no progress, without a launcher; empty if unknown."""
     if _shared is None:
         return ""
     patience, world, host = float(os.environ.get(PATIENCE, "300")), World.from_environment(), socket.gethostname()

@@ -89,7 +89,7 @@ def forget_whole(model: torch.nn.Module) -> None:
 
 
 def remember(model: torch.nn.Module) -> None:
-    """Note where FSDP keeps the gradients of ``model`` that it has not reduced yet."""
+    """Record where FSDP keeps the gradients of ``model`` that it has not reduced yet."""
     for module in model.modules():
         state: Any = getattr(module, "_get_fsdp_state", None)
         if state is not None:
@@ -109,7 +109,7 @@ def gradient(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def set_gradient(param: torch.Tensor, grad: torch.Tensor | None) -> None:
-    """Put ``grad`` where the next backward pass adds to it; None forgets what is there."""
+    """Put ``grad`` where the next backward pass adds to it; None drops what is there."""
     record = _records.get(param)
     own = None if grad is None else grad.to(param.device).clone()
     if record is None:

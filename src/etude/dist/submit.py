@@ -75,7 +75,7 @@ class Training:
 
 
 def _ignore_warning() -> None:
-    """Have the training ignore the signal that submitit waits for. SLURM sends it to all processes of a step, and it
+    """Make the training ignore the signal that submitit waits for. SLURM sends it to all processes of a step, and it
     would kill them before they have saved."""
     import submitit
 

@@ -138,7 +138,7 @@ class Replicas:
 
     @torch.no_grad()
     def average(self, params: Iterable[torch.nn.Parameter]) -> bool:
-        """Make gradients the mean over replicas, in one message; False if the batch is to be dropped."""
+        """Average gradients over replicas, in one message; return False if the batch is to be dropped."""
         grads = [param.grad for param in params if param.grad is not None]
         flat = torch.cat([*(grad.reshape(-1).float() for grad in grads), torch.tensor([float(self._bad)])])
         self._manager.allreduce(flat).wait()

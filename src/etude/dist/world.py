@@ -55,7 +55,7 @@ class World:
         return self.rank, self.size
 
     def announce(self) -> None:
-        """Say the same in torchrun's variables, which other systems read; SLURM's own are not enough for them."""
+        """Set torchrun's variables, which other systems read; SLURM's own are not enough for them."""
         if self.is_many and "WORLD_SIZE" not in os.environ:
             os.environ.update({name: str(getattr(self, word)) for word, name in _TORCHRUN.items()})
             os.environ.update(MASTER_ADDR=self.address, MASTER_PORT=str(self.port))

@@ -86,8 +86,8 @@ def _data_parallel(model: nn.Module, parallel: Parallel, device: torch.device) -
 
 
 def _carrier(parallel: Parallel, device: torch.device) -> nn.Parameter | None:
-    """Make room for what the ranks decide, where DDP takes a gradient that comes from no graph, sends it as it is, and
-    the CPU can read it without waiting for a device."""
+    """Add a parameter for the votes of ranks, if DDP accepts a gradient without a graph, sends it as it is, and the
+    CPU can read it without waiting for a device."""
     if device.type != "cpu" or parallel.find_unused or parallel.static_graph or parallel.compression != "none":
         return None
     return nn.Parameter(torch.zeros(5))

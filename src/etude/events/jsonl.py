@@ -82,7 +82,7 @@ class Jsonl:
             os.close(fd)
 
     def sync(self) -> None:
-        """Have every byte so far on the disk."""
+        """Sync every byte so far to the disk."""
         with suppress(OSError):
             os.fsync(self._fd)
 

@@ -181,7 +181,7 @@ class Events:
                 _warn(writer, "cannot be closed", error)
 
     def sync(self) -> None:
-        """Have what the writers wrote on the disk, before a checkpoint that counts on it; any thread may."""
+        """Sync the writers' files to the disk, before a checkpoint that counts on them; any thread may call it."""
         for writer in list(self.writers):
             sync = getattr(writer, "sync", None)
             if sync is not None:
@@ -232,7 +232,7 @@ class Events:
 
 
 def _warn(writer: Writer, what: str, error: Exception, then: str = "") -> None:
-    """Say that a writer is broken, and with an error that is not the disk's, where."""
+    """Warn that a writer is broken; if the disk is not the cause, name the line."""
     text = str(error)
     if not isinstance(error, OSError):
         last = extract_tb(error.__traceback__)[-1]

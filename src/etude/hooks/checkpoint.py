@@ -94,7 +94,7 @@ class Checkpoint(Periodic):
         return self._ranked_at == run.done and self._evaluated_at == run.done
 
     def fresh_metrics(self, run: Run) -> dict[str, float]:
-        """Return what was measured on these very weights; older results say nothing about them."""
+        """Return the metrics that were measured on the current weights; older results do not describe them."""
         return dict(run.metrics) if self._evaluated_at == run.done else {}
 
     def state_dict(self) -> dict[str, Any]:

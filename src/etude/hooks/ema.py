@@ -27,7 +27,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, tensors: Sequence[Tensor], weight: float) -> None:
-        """Go the share ``weight`` of the way to ``tensors``; 1 copies them. Of shards each rank moves its own."""
+        """Move the share ``weight`` of the way to ``tensors``; 1 copies them. Each rank moves its own shards."""
         own, others = self.tensors, list(tensors)
         if self._sharded:
             own, others = list(map(local, own)), list(map(local, others))
@@ -104,7 +104,7 @@ class Ema(Hook):
         self._swap(False)
 
     def summary(self) -> str:
-        """Say which weights the reported results belong to."""
+        """Name the weights that the reported results belong to."""
         if not self.evaluate or self.average is None:
             return ""
         return f"weights averaged by {type(self).__name__.upper()}; the results are theirs, and etude.load gives them"
@@ -140,7 +140,7 @@ class Ema(Hook):
 
     @torch.no_grad()
     def _swap(self, averaged: bool) -> None:
-        """Let model and average exchange their memory; nothing is copied, unless FSDP holds on to its own."""
+        """Swap the memory of model and average without copying, except where FSDP keeps its own."""
         if self.average is None or self._swapped == averaged:
             return
         self._swapped = averaged

@@ -191,7 +191,7 @@ class Stops(Hook):
         self.note: Callable[[int], None] | None = None
 
     def on_start(self, call: Callable[[], None]) -> None:
-        """Have ``call`` done when everything else is ready, right before the first step."""
+        """Call ``call`` right before the first step, when everything else is ready."""
         self._on_start = call
 
     def agree_with(self, peers: Peers) -> None:

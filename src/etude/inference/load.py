@@ -1,4 +1,4 @@
-"""From a finished run to its model: load it, predict with it, export it."""
+"""Loads the model of a finished run, predicts with it, and exports it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def missing_data(plan: Plan) -> Iterator[Finding]:
 
 
 def wrong_columns(plan: Plan) -> Iterator[Finding]:
-    """Look into the first lines of CSV files: a column that a config names, or that training has, must be there."""
+    """Read the first lines of CSV files: a column that a config names, or that training has, must exist."""
     first: tuple[Spec, list[str]] | None = None
     for split in sorted(plan.data, key=lambda split: split != "train"):
         for spec in _datasets(plan.data[split].dataset):

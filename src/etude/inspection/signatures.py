@@ -465,7 +465,7 @@ def _field_default(value: ast.expr | None) -> tuple[bool, str | None]:
 
 
 def registers_unreadably(module: str, file: str) -> bool:
-    """Return whether a file registers something under a name that its source alone does not tell, as in a loop."""
+    """Return whether a file registers something under a name that its source does not show, as in a loop."""
     source = parse(module, file)
     if source is None:
         return True

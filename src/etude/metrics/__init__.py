@@ -1,4 +1,4 @@
-"""What an evaluation measures. Anything with ``update(output, target)``, ``compute()`` and ``reset()`` is a metric."""
+"""Metrics of evaluations. Anything with ``update(output, target)``, ``compute()`` and ``reset()`` is a metric."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Which way is better for a metric."""
+"""Decides whether a metric should rise or fall."""
 
 from __future__ import annotations
 

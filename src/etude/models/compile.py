@@ -1,4 +1,5 @@
-"""Changes how a model computes, and not what: gradient checkpointing, memory format of images, ``torch.compile``."""
+"""Applies ``torch.compile``, gradient checkpointing and channels-last, which change how a model computes and not
+what."""
 
 from __future__ import annotations
 

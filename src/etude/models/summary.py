@@ -1,4 +1,4 @@
-"""Sums a model up: layers, parameters, output shapes, bytes."""
+"""Summarizes a model: layers, parameters, output shapes, bytes."""
 
 from __future__ import annotations
 

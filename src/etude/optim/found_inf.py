@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def takes_found_inf(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether the kernel skips its update when a flag on the device says so, as for ``GradScaler``."""
+    """Return whether the kernel skips its update if a flag on the device is set, as for ``GradScaler``."""
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 

@@ -52,7 +52,7 @@ def named_parameters(model: nn.Module, patterns: Sequence[str] = ()) -> list[Nam
 
 
 def layer_depths(model: nn.Module, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Name → (depth, number of depths). A model with ``get_layer_depth(name)`` says itself.
+    """Map name → (depth, number of depths). A model can define ``get_layer_depth(name)``.
 
     Otherwise numbered blocks (``layer1.0``, ``blocks.3``) are depths in their order; what comes before the first is
     depth 0, what comes after the last is the deepest, and what stands between two belongs to the one before it.

@@ -1,4 +1,4 @@
-"""Curves as text for a terminal, and as PNG or SVG files."""
+"""Draws curves as text for a terminal, and as PNG or SVG files."""
 
 from __future__ import annotations
 

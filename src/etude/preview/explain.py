@@ -1,4 +1,4 @@
-"""A plan's story: who acts at which point of which step, and with which values, reported without training anything.
+"""Predicts a run from its plan: which hook acts at which step, and with which values, without training anything.
 
 The counters are simulated, nothing else; what a run does later has to agree, event by event. What depends on results
 (early stopping, a plateau, a time budget) is reported as if it never struck.

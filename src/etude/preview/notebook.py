@@ -1,4 +1,4 @@
-"""Figures and HTML for notebooks: what a run has recorded, and what a plan says."""
+"""Makes figures and HTML for notebooks: what a run has recorded, and what a plan says."""
 
 from __future__ import annotations
 

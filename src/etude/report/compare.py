@@ -1,4 +1,4 @@
-"""Tells why two runs differ: plan, code, environment, data, seeds, and where their metrics part."""
+"""Explains why two runs differ: plan, code, environment, data, seeds, and where their metrics diverge."""
 
 from __future__ import annotations
 

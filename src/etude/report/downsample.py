@@ -1,4 +1,4 @@
-"""Thins curves for drawing: the least and the greatest value of each piece stay, so that spikes are seen."""
+"""Downsamples curves for drawing: the minimum and maximum of each piece stay, so that spikes remain visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the runs below a folder and sums each of them up in a line."""
+"""Finds the runs below a folder and summarizes each of them."""
 
 from __future__ import annotations
 

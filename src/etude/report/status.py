@@ -1,4 +1,4 @@
-"""Tells the state of a run from the files in its folder."""
+"""Determines the state of a run from the files in its folder."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ class Plateau:
         return lambda step: self.factor
 
     def observe(self, value: float) -> None:
-        """Take the result of an evaluation."""
+        """Receive the result of an evaluation."""
         if self._better(value):
             self.best, self.waited = value, 0
         else:

@@ -143,7 +143,7 @@ def environment() -> dict[str, Any]:
 
 
 def fingerprints(data: dict[str, Any]) -> dict[str, str]:
-    """Return what each split's dataset is known by, where it tells."""
+    """Return the fingerprint of each split's dataset, if it has one."""
     from etude.data.fingerprint import fingerprint_of
 
     found = {}

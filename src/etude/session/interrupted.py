@@ -164,7 +164,8 @@ def finish_step(run: Run, step: Mapping[str, Any]) -> None:
 
 
 def _begin_again(run: Run, rest: HookTable) -> None:
-    """Have the hooks that will end the step begin it once more: what they note then (a time) is in no checkpoint.
+    """Call the hooks that will finish the step at its start again: what they remember of it (a time) is in no
+    checkpoint.
 
     What a checkpoint does hold, their states, the records and the generators, is afterwards as it was.
     """

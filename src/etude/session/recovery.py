@@ -222,7 +222,7 @@ class Recovery:
             )
 
     def restore(self) -> None:
-        """Take over the state that was found, when the plan is still the same or its changes are allowed."""
+        """Restore the state that was found, if the plan is the same or its changes are allowed."""
         loaded, self._loaded = self._loaded, None
         self._check_allowed(loaded)
         if loaded is None:
@@ -365,9 +365,8 @@ class Recovery:
                     lock.release()
 
     def _end_attempt(self, error: BaseException | None) -> None:
-        """Forget the attempt if it ended well, or with a mistake that is reported at once: that was no failure of the
-        run.
-        """
+        """Forget the attempt if it ended well, or with a mistake that is reported at once, which is no failure of
+        the run."""
         if self._attempts is None:
             return
         if isinstance(error, Exception) and not isinstance(error, UserError):
@@ -381,7 +380,7 @@ def _limit(run: Run) -> float | None:
 
 
 def _set_records_aside(folder: Path) -> None:
-    """Begin at step 0 with empty records: lines of a life that left no checkpoint belong to nothing."""
+    """Start at step 0 with empty records: lines of an attempt without a checkpoint belong to nothing."""
     for name in _RECORDS:
         if (folder / name).exists() and (folder / name).stat().st_size:
             os.replace(folder / name, folder / f"{name}.{time.strftime('%Y%m%d-%H%M%S')}")
@@ -410,7 +409,7 @@ def _reached_steps(folder: Path | None) -> int:
 
 
 def _new_settings(run: Run) -> dict[str, list[dict[str, Any]]]:
-    """Return what the new plan says about each parameter group: rates, decays, momenta; not which parameters."""
+    """Return the new plan's settings of each parameter group: rates, decays, momenta; not which parameters."""
     return {
         name: [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
         for name, optimizer in run.optimizers.items()

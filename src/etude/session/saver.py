@@ -43,7 +43,7 @@ class Saver:
         self._unsaved = ""
 
     def prepare(self, run: Run) -> None:
-        """Have the memory for snapshots ready before the first save; the optimizer has its state after a step.
+        """Allocate the memory for snapshots before the first save; the optimizer has its state after a step.
 
         A state that could not be saved is refused now, not when hours of training are to be.
         """
@@ -157,7 +157,7 @@ class Saver:
         self._store(run, **parts)
 
     def resumed_from(self, run: Run, loaded: Loaded) -> None:
-        """Note that this very state is saved, and that a hook which raises at once has nothing new to leave."""
+        """Record that this state is saved already, so that a hook that raises at once has nothing new to save."""
         self._left_at = run.done
         if INTERRUPTED not in loaded.state:
             self._place, self._kinds = (run.done, run.epochs_done), {(bool(loaded.manifest.metrics), False, "")}

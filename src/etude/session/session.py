@@ -206,7 +206,7 @@ class Session:
         return not any((folder / "checkpoints").glob("*")) and not any(folder.glob("**/*.pth"))
 
     def _discard(self) -> None:
-        """Take the folder back that this start has made, and those above it that are empty again."""
+        """Remove the folder that this start has made, and parents that are empty again."""
         for folder in self._made[:1]:
             shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
@@ -322,7 +322,7 @@ class GuardedSession(Session):
 
 
 def end_script(run: Run) -> None:
-    """Let the signal that has stopped a run end the script as well, as it would have without Étude."""
+    """Let the signal that has stopped a run end the script as well, as it would without Étude."""
     if run.exit_code == _CTRL_C:
         raise KeyboardInterrupt(run.stopping)
     if run.exit_code == _SIGTERM:

@@ -81,7 +81,7 @@ class Status:
             self._write("running")
 
     def end(self, error: BaseException | None, *, note: str = "") -> None:
-        """Say how the run ended. Nothing is raised: this is the last thing that happens."""
+        """Record how the run ended. Raises nothing, because this is the last thing that happens."""
         self._warnings += [note] if note else []
         if warnings.showwarning is getattr(self, "_note", None):
             warnings.showwarning = self._show
@@ -181,7 +181,7 @@ def _steps(every: str | int | Amount | None, steps_per_epoch: int | None) -> int
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return what the file says; nothing where it is not there or damaged."""
+    """Return the content of the file; nothing if it is missing or damaged."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return {key: found[key] for key in ("began", "seconds", "time") if key in found}

@@ -73,7 +73,7 @@ class Sampler:
 
 
 def mark_updates(run: Run) -> ExitStack:
-    """Note every ``optimizer.step()`` as the update of a run whose own code calls it, until the stack is closed."""
+    """Count every ``optimizer.step()`` as the update of a run whose own code calls it, until the stack is closed."""
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     def begin(*_: Any) -> None:
@@ -122,7 +122,7 @@ def _has_peers_on_cpu() -> bool:
 
 
 def _sleeps(native_id: int) -> bool:
-    """Return whether a thread waits for something else than a CPU; False where the system does not say."""
+    """Return whether a thread waits for something other than a CPU; False if the system does not tell."""
     try:
         return Path(f"/proc/self/task/{native_id}/stat").read_text().rpartition(")")[2].split()[0] == "S"
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""The search space of a sweep, as the command line writes it.
+"""Parses the search space of a sweep from the command line.
 
 .. code-block:: text
 

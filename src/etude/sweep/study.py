@@ -1,4 +1,4 @@
-"""Runs a sweep on Optuna: draws values, starts trials, prunes hopeless ones, and goes on after a kill.
+"""Runs a sweep on Optuna: draws values, starts trials, prunes bad ones, and resumes after a kill.
 
 The folder of a sweep holds Optuna's journal, one run folder per trial, and ``sweep.json`` with the settings. Every
 trial is an ordinary run: resume it, test it or look at it like any other.

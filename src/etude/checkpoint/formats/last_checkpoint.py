@@ -54,7 +54,7 @@ def _capped(steps: int, state: Mapping[Any, Any]) -> int:
 
 
 def is_bookkeeping(path: str) -> bool:
-    """Return whether what stands at ``path`` says nothing about the training as such."""
+    """Return whether the value at ``path`` does not describe the training itself."""
     return _BOOKKEEPING.match(path) is not None
 
 

@@ -115,7 +115,7 @@ def _span(file: IO[bytes], begin: int, length: int) -> bytes:
 
 
 def _nested(flat: Mapping[str, Any], paths: Mapping[str, Any]) -> dict[Any, Any]:
-    """Names back to the nesting they were flattened from, where the file says how."""
+    """Return flattened names in their original nesting, if the file records it."""
     made: dict[Any, Any] = {}
     for name, value in flat.items():
         path = paths.get(name) if isinstance(paths, Mapping) else None

@@ -47,7 +47,7 @@ def gated(gate: Gate) -> Iterator[None]:
 
 
 def set_gate(gate: Gate | None) -> Gate | None:
-    """Put ``gate`` (or none) in front of all calls; returns the one that was there."""
+    """Put ``gate`` (or none) in front of all calls; return the previous one."""
     global _gate
     before, _gate = _gate, gate
     return before
@@ -103,7 +103,7 @@ class Writer:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Give the file back; does not sync."""
+        """Close the file without syncing it."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)

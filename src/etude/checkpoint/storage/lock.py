@@ -49,7 +49,7 @@ class Lock:
         os.pwrite(self._fd, json.dumps(facts).encode(), 0)
 
     def release(self) -> None:
-        """Let others in. Harmless the second time."""
+        """Release the lock. A second call does nothing."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             _held.pop(fd, None)

@@ -37,7 +37,7 @@ class Comparison:
 
 
 def compare(left: Content, right: Content) -> Comparison:
-    """Hold two checkpoints together, part by part; of different layouts in the words that both share."""
+    """Compare two checkpoints part by part; those of different layouts under their common names."""
     alike = left.layout == right.layout
     first, second = (one.parts() if alike else one.common_parts() for one in (left, right))
     both = [part for part in first if part in second]

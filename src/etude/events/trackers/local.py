@@ -88,7 +88,7 @@ class DvcLiveRun(Service):
     package = "dvclive"
 
     def begin(self, live: Any = None, **settings: Any) -> str:
-        """Make ``Live(**settings)``, or take the ``live`` that is there."""
+        """Make ``Live(**settings)``, or use the given ``live``."""
         if live is None:
             from dvclive import Live
 

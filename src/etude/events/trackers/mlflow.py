@@ -44,7 +44,7 @@ class MlflowRun(Service):
         return self.id
 
     def activate(self) -> None:
-        """Make this run the active one of the calling thread, for ``mlflow.log_metric(...)`` in a user's code."""
+        """Make this run the active one of the calling thread, for ``mlflow.log_metric(...)`` in user code."""
         import mlflow
 
         if not self.id:  # it could not be opened

@@ -61,7 +61,7 @@ class Outbox:
         self._thread = threading.Thread(target=self._serve, name=f"etude-{name}", daemon=True)
 
     def put(self, call: Callable[..., object], *args: Any, **settings: Any) -> None:
-        """Have ``call(*args, **settings)`` made soon."""
+        """Queue ``call(*args, **settings)``."""
         if self._failed:
             self.dropped += 1
             if not self._warned:
@@ -83,7 +83,7 @@ class Outbox:
             self._wake.set()
 
     def send(self, call: Callable[..., object], *args: Any, at_once: bool = False) -> None:
-        """Have a call made that sends files, which the end of the run waits for.
+        """Queue a call that sends files; the end of the run waits for it.
 
         Without ``at_once`` the service may send in the background and wait in a later call, so those may take as long.
         """
@@ -96,7 +96,7 @@ class Outbox:
         call(*args)
 
     def begin(self, package: str, call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
-        """Have the service opened. Wait only if the program has imported ``package``: then it may use it next."""
+        """Open the service. Wait only if the program has imported ``package``, because it may use it next."""
         if package in sys.modules:
             return self.ask(call, *args, **settings)
         self.put(call, *args, **settings)
@@ -108,7 +108,7 @@ class Outbox:
             self.ask(lambda: None)
 
     def ask(self, call: Callable[..., Any], *args: Any, **settings: Any) -> Any:
-        """Have a call made and wait for its result, as long as the end of a run would; None when there is none."""
+        """Queue a call and wait for its result, as long as the end of a run would; None if there is none."""
         answer: list[Any] = []
         done = threading.Event()
 
@@ -125,7 +125,7 @@ class Outbox:
         return answer[0] if answer else None
 
     def leave(self, last: Callable[[], object] | None, say: Callable[[str], object] | None = None) -> None:
-        """Have what is left sent, then ``last``, the final call, without waiting for it: :meth:`close` does.
+        """Send what is left, then ``last``, the final call, without waiting: :meth:`close` waits.
 
         ``say`` gets the line that announces a wait.
         """
@@ -231,7 +231,7 @@ def put_time() -> float:
 
 
 def _announce(say: Callable[[str], object]) -> None:
-    """Say once what the end of a run waits for."""
+    """Print once what the end of a run waits for."""
     waiting = sorted(outbox._waits_for() for outbox in _leaving if outbox._thread.is_alive())
     _leaving.clear()
     if waiting:

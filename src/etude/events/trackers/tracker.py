@@ -65,7 +65,7 @@ class Tracker(Service):
         self._outbox.put(self._send, record)
 
     def leave(self, say: Callable[[str], object] | None = None) -> None:
-        """Have what is left sent, without waiting for it: several trackers end at the same time."""
+        """Send what is left without waiting, so that several trackers end in parallel."""
         if self.checkpoint and self._began:
             self._outbox.send(self._send_best, at_once=self.sends_at_once)
         self._outbox.leave(self.finish, say)
@@ -115,7 +115,7 @@ class Tracker(Service):
 
 
 def read_job(folder: Path, tracker: str) -> Job:
-    """Return what the run's folder tells a tracker."""
+    """Return the job of a run's folder, for a tracker."""
     environment = _read_json(folder / "env.json")
     git = environment.get("git")
     try:

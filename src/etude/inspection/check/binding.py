@@ -210,7 +210,7 @@ class Binder:
     def _unknown_arguments(
         self, spec: Spec, takes: Mapping[str, Parameter], given: set[str], *, is_open: bool
     ) -> set[str]:
-        """Tell of every argument that the component does not take; returns the names that were probably meant."""
+        """Report every argument that the component does not take; return the names that were probably meant."""
         meant: set[str] = set()
         for name in spec.args:
             if name in takes or (is_open and name not in given):
@@ -263,8 +263,8 @@ class Binder:
 
 
 def parameters_of(kind: str, signature: Signature, name: str = "") -> tuple[dict[str, Parameter], set[str]]:
-    """Return what a config may say to the component ``name`` of this kind, by key; and the names that the engine gives
-    itself: to the update that comes with it, not to others."""
+    """Return what a config may pass to the component ``name`` of this kind, by key; and the names that the engine
+    passes itself: to its own update, not to others."""
     if not signature.is_class and kind in _OF_FUNCTIONS:
         return {word: Parameter(word, "str", "''") for word in _OF_FUNCTIONS[kind]}, set()
     by_position = _BY_POSITION.get(kind, 0) if signature.is_class else _called_with(kind, signature)

@@ -163,7 +163,7 @@ def _words(file: str) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _parameters(file: str) -> frozenset[str]:
-    """Names of parameters and of fields, to suggest."""
+    """Return names of parameters and fields, for suggestions."""
     try:
         nodes = list(ast.walk(ast.parse(_text(file))))
     except (SyntaxError, ValueError):
