@@ -41,6 +41,16 @@ _OLD_NUMPY = {
     r"module 'numpy' has no attribute '(in1d|trapz)'": "numpy<2.4",
     r"module 'numpy' has no attribute": "numpy<1.24",
 }
+#: Modules → the package that brings them, where it has another name.
+_DISTRIBUTIONS = {
+    "attr": "attrs",
+    "cv2": "opencv-python-headless",
+    "modelindex": "model-index",
+    "PIL": "pillow",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 _OURS = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -243,6 +253,19 @@ def release_hint(message: str) -> str:
         if re.search(said, message):
             return f"; this code is for an older numpy: pip install '{releases}', or a newer release of that package"
     return ""
+
+
+def missing_hint(error: BaseException) -> str:
+    """Return what to install for an import of a package that is not there; empty for a module of one that is."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if not name or "." in name or isinstance(error, EtudeError):
+        return ""
+    return install_hint(name)
+
+
+def install_hint(module: str) -> str:
+    """Return the command that installs the package of a module."""
+    return f"pip install {_DISTRIBUTIONS.get(module, module)}"
 
 
 def is_library(filename: str) -> bool:

@@ -20,6 +20,7 @@ from etude.errors import (
     UserCodeError,
     is_library,
     lost_worker,
+    missing_hint,
     nearest,
     printable,
     raised_in_worker,
@@ -255,7 +256,8 @@ def _report_unexpected(error: Exception) -> int:
         print("\n".join(map(printable, str(error).splitlines())), file=sys.stderr)
         return _report(in_worker)
     frames = traceback.extract_tb(error.__traceback__)
-    hint = release_hint(str(error))
+    missing = missing_hint(error)
+    hint = release_hint(str(error)) or (f"; {missing}" if missing else "")
     theirs = [frame for frame in frames if not is_library(frame.filename)] or (frames[-1:] if hint else [])
     if theirs:
         _print_user_frames(error)

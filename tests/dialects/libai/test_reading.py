@@ -34,7 +34,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "own module": ({"config.py": CONFIG.replace("line_parts", "line_prts")}, "did you mean 'line_parts'?"),
     "module behind": (
         {"line_parts.py": PARTS.replace("from torch import nn", "import nothing_there")},
-        "line_parts.py:3: ModuleNotFoundError: No module named 'nothing_there'; read for config.py:5",
+        "line_parts.py:3: ModuleNotFoundError: No module named 'nothing_there'; pip install nothing_there; read for config.py:5",
     ),
     "out of scope": (
         {"config.py": f"from libai.models import BertModel\n{CONFIG}"}, "config.py:1: libai.models.BertModel is out of"

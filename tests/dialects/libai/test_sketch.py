@@ -81,7 +81,9 @@ def test_parts_may_stand_in_a_folder_without_init(config: Path, capsys: pytest.C
     (config.parent / "folder" / "inner").mkdir(parents=True)
     (config.parent / "folder" / "inner" / "parts.py").write_text("import nothing_installed\n\n\nclass Line: ...\n")
     config.write_text(CONFIG + "from folder.inner import parts\nmodel = LazyCall(parts.Line)()\n")
-    assert main(["check", "config.py"]) == 0, capsys.readouterr().out
+    assert main(["check", "config.py"]) == 0
+    said = capsys.readouterr().out
+    assert "parts.py:1: warning: the package 'nothing_installed' is not installed, and training imports it" in said
 
 
 def test_what_is_not_known_may_stand_beside_references(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,3 +142,19 @@ def test_a_section_that_a_function_returns_is_read_with_it(config: Path, capsys:
 def test_a_class_of_the_config_takes_what_its_base_takes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(CONFIG + "class Mine(Line):\n    pass\n\n\nmodel = LazyCall(Mine)(dropout=0.1)\n")
     assert main(["check", "config.py"]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("import nothing_installed", "No module named 'nothing_installed'; pip install nothing_installed"),
+        ("import os; os.environ['NO_SUCH_FOLDER']", "the environment variable NO_SUCH_FOLDER is not set; set it"),
+    ],
+)
+def test_what_the_machine_lacks_is_reported_with_a_remedy(
+    config: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    config.write_text(f"{CONFIG}{line}\n")
+    assert main(["check", "config.py"]) == 2
+    printed = capsys.readouterr().out
+    assert f"config.py:{len(CONFIG.splitlines()) + 1}: " in printed and said in printed

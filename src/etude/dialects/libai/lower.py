@@ -12,7 +12,7 @@ from typing import Any
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.checks.arguments import arguments
-from etude.dialects.libai.checks.missing import missing_targets
+from etude.dialects.libai.checks.missing import missing_packages, missing_targets
 from etude.dialects.libai.checks.structure import is_detectron2, structure
 from etude.dialects.libai.checks.trial import unmakeable
 from etude.dialects.libai.checks.typos import beside, closed, slips, takes_of_loader
@@ -118,7 +118,7 @@ def lower(tree: Tree) -> Plan:
 def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
     """The plan, and everything that is wrong with the config."""
     plan, findings = _surveyed(tree)
-    return plan, [*findings, *missing_weights(tree)]
+    return plan, [*findings, *missing_weights(tree), *missing_packages(tree)]
 
 
 def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:

@@ -1,4 +1,4 @@
-"""Targets by name that are not there. Nothing is imported to find out. No torch."""
+"""Targets by name and packages that are not there. Nothing is imported to find out. No torch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from etude.config.files import display
 from etude.config.tree import Tree, dotted
 from etude.dialects import ownership
 from etude.dialects.libai import names
-from etude.errors import Finding, is_slip, nearest
+from etude.dialects.libai.lazy.reading.errors import is_users
+from etude.dialects.libai.lazy.reading.sketches import FAMILY, absent_imports
+from etude.errors import Finding, install_hint, is_slip, nearest
 from etude.inspection import signatures
 
 
@@ -34,6 +37,28 @@ def missing_targets(tree: Tree) -> list[Finding]:
             hint = f"did you mean {module}.{near}?" if near else ""
             found.append(Finding(str(tree.place(*way, "_target_")), f"{dotted(way)}: there is no {target}", hint))
     return found
+
+
+def missing_packages(tree: Tree) -> list[Finding]:
+    """Warn of packages that are not installed and that the sources of the config's parts import."""
+    found: dict[str, Finding] = {}
+    for module in sorted({name.rpartition(".")[0] for name in _targets(tree)}):
+        source = signatures.find_source(module, tuple(sys.path)) if module.partition(".")[0] not in FAMILY else None
+        if source is None or not is_users(source.file):
+            continue
+        for each in signatures.reached(module, source.file, folders=sys.path):
+            for statement, package in absent_imports(each.body, os.path.dirname(each.file)):
+                text = f"the package {package!r} is not installed, and training imports it"
+                at = f"{display(each.file)}:{statement.lineno}"
+                found.setdefault(package, Finding(at, text, install_hint(package), "warning"))
+    return list(found.values())
+
+
+def _targets(tree: Tree) -> Iterator[str]:
+    for _, node in tree.walk():
+        target = node.get("_target_") if isinstance(node, Mapping) else None
+        if isinstance(target, str) and "." in target:
+            yield target
 
 
 def _no_module(name: str) -> str:

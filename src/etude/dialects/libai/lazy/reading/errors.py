@@ -19,9 +19,10 @@ from typing import Any
 import etude
 from etude.config.files import display
 from etude.dialects.libai.names import MODULES
-from etude.errors import ConfigError, EtudeError, UserError, is_slip, nearest
+from etude.errors import ConfigError, EtudeError, UserError, is_slip, missing_hint, nearest
 
 _OURS = os.path.dirname(os.path.abspath(etude.__file__))
+_ENVIRON = type(os.environ).__getitem__.__code__.co_filename
 _NO_NAME = re.compile(r"cannot import name '(\w+)'")
 
 
@@ -79,11 +80,19 @@ def says(error: Exception) -> str:
         return f"SyntaxError: {syntax.msg}" + (f" ({line})" if line else "")
     if getattr(error, "problem_mark", None) is not None:  # YAML's
         return ": ".join(filter(None, (getattr(error, "context", ""), getattr(error, "problem", ""))))
+    if is_unset_variable(error):
+        return f"the environment variable {error.args[0]} is not set"
     message = error.args[0] if isinstance(error, KeyError) and error.args else error
     line = (str(message).strip().splitlines() or [""])[0]
     if isinstance(error, UserError):
         return line
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def is_unset_variable(error: Exception) -> bool:
+    """Return whether ``os.environ`` was asked for a variable that is not set."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, KeyError) and bool(frames) and frames[-1].filename == _ENVIRON
 
 
 def _places(error: Exception, path: str) -> tuple[str, str]:
@@ -116,7 +125,9 @@ def hint_of(error: Exception) -> str:
     if own is not None:
         return own
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return _module_hint(error.name)
+        return _module_hint(error.name) or missing_hint(error)
+    if is_unset_variable(error):
+        return f"set it: {error.args[0]}=… etude …"
     if isinstance(error, ImportError) and (lacking := _NO_NAME.search(str(error))) and error.name in sys.modules:
         return near(lacking[1], dir(sys.modules[error.name]))
     if isinstance(error, AttributeError) and error.name and "id you mean" not in str(error):

@@ -12,7 +12,7 @@ import ast
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -32,7 +32,7 @@ _LIGHT = (*sys.stdlib_module_names, "omegaconf", "etude", "yaml", "numpy")
 #: Runs a file as a config, and returns its names.
 Run = Callable[[str], dict[str, Any]]
 #: Packages whose modules are sketched as a whole.
-_FAMILY = ("libai", "detectron2", "oneflow", "flowvision", "torch", "torchvision")
+FAMILY = ("libai", "detectron2", "oneflow", "flowvision", "torch", "torchvision")
 _LAZY = ("etude.dialects.libai.lazy.", "etude.dialects.libai.args")
 
 
@@ -157,7 +157,7 @@ class Sketched:
         """Return the value that a module of the user assigns to ``name``; a sketch of anything else."""
         source = signatures.find_source(module, tuple(sys.path))
         assigned = source.names.get(name) if source and is_users(source.file) else None
-        known = isinstance(assigned, ast.expr | str) and module.partition(".")[0] not in _FAMILY
+        known = isinstance(assigned, ast.expr | str) and module.partition(".")[0] not in FAMILY
         if source is None or self.run is None or not known:
             return Sketch(module, name)
         if isinstance(assigned, str):  # the module imports it from another one
@@ -233,16 +233,25 @@ def _is_ours(module: str) -> bool:
 def _require_imports(module: str) -> None:
     """Raise what importing a user-defined module would raise: it cannot be parsed, or imports what is not installed.
 
-    Not in a checkout of LiBai or detectron2, whose projects are checked where not all that they need is installed.
+    Not in a checkout of LiBai or detectron2: the check of its projects warns of packages that are not installed.
     """
     if any(ownership.original(package) is not None for package in ("libai", "detectron2")):
         return
     found = locate(module, NOWHERE, os.getcwd())
     file = found.file if found is not None else None
-    if not file or not is_users(file) or not file.endswith(".py") or module.partition(".")[0] in _FAMILY:
+    if not file or not is_users(file) or not file.endswith(".py") or module.partition(".")[0] in FAMILY:
         return
     with open(file, encoding="utf-8") as text:
         body = ast.parse(text.read(), file).body
+    for statement, _ in absent_imports(body, os.path.dirname(file)):
+        exec(compile(ast.Module([statement], []), file, "exec"), {})  # for Python's own error, with this line
+
+
+def absent_imports(body: Iterable[ast.stmt], folder: str) -> Iterator[tuple[ast.stmt, str]]:
+    """Yield the import statements at the top of a module that name a package which is not there, and that package.
+
+    Those below ``try`` and ``if`` do without it.
+    """
     for statement in body:
         if isinstance(statement, ast.Import):
             names = [alias.name for alias in statement.names]
@@ -250,9 +259,10 @@ def _require_imports(module: str) -> None:
             names = [statement.module]
         else:
             continue
-        tops = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
-        if not all(top in MODULES or locate(top, NOWHERE, os.path.dirname(file)) for top in tops):
-            exec(compile(ast.Module([statement], []), file, "exec"), {})  # for Python's own error, with this line
+        for top in dict.fromkeys(name.partition(".")[0] for name in names):
+            known = top in sys.stdlib_module_names or top in MODULES or os.path.isdir(os.path.join(os.getcwd(), top))
+            if not known and locate(top, NOWHERE, folder) is None:
+                yield statement, top
 
 
 def _require(module: str, name: str) -> None:
