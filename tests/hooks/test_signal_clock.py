@@ -38,3 +38,35 @@ print(signals._timer)
 """
     done = zygote.run("-c", program)
     assert done.stdout.strip() == "None", done.stderr
+
+
+def test_a_signal_to_all_processes_of_a_run_leaves_its_data_workers_alone():
+    """``timeout`` and schedulers send it so, and the run needs its workers to finish the step."""
+    program = """
+import os, signal, subprocess, time
+import torch
+from etude.hooks.stops import Signals
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self): return 6
+    def __getitem__(self, index): time.sleep(0.05); return index
+
+os.setsid()
+signals = Signals()
+signals.install()
+loader = torch.utils.data.DataLoader(Slow(), num_workers=2, persistent_workers=True, multiprocessing_context="fork")
+seen = []
+for index in loader:
+    if not seen:
+        subprocess.run(["sh", "-c", f"kill -TERM -{os.getpgid(0)}"], start_new_session=True)
+    seen.append(int(index))
+workers = loader._iterator._workers
+print(seen, signals.received, [worker.is_alive() for worker in workers])
+workers[0].terminate()
+workers[0].join(20)
+print(workers[0].exitcode)
+os.kill(workers[1].pid, signal.SIGKILL)
+os._exit(0)
+"""
+    done = zygote.run("-c", program)
+    assert done.stdout.splitlines() == ["[0, 1, 2, 3, 4, 5] SIGTERM [True, True]", "0"], done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import signal
 import socket
@@ -66,6 +67,23 @@ def _leave_the_bell() -> None:
     _release_signals()
 
 
+def _spare_worker(signals: Signals) -> None:
+    """Let a forked worker obey SIGTERM from its parent alone.
+
+    Schedulers, systemd and ``timeout`` send it to every process of a run, and a run whose workers are gone cannot
+    finish its step and save. Workers end with the run as ever: torch's and Étude's watch their parent.
+    """
+    if signals.installed and hasattr(signal, "sigwaitinfo"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_obey, args=[os.getppid()], daemon=True, name="etude-signals").start()
+
+
+def _obey(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)  # as a worker of torch ends when its loader says so
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_leave_the_bell)
 
@@ -97,8 +115,13 @@ class Signals:
             number = getattr(signal, name, None)
             if number is not None:
                 self._before[number] = signal.signal(number, self._handle)
+        multiprocessing.util.register_after_fork(self, _spare_worker)
         if hasattr(signal, "SIGHUP"):
             self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    @property
+    def installed(self) -> bool:
+        return bool(self._before)
 
     def _listen(self) -> None:
         """Let another thread start the grace period when a signal arrives.
