@@ -45,7 +45,7 @@ def test_a_signal_to_all_processes_of_a_run_leaves_its_data_workers_alone():
     program = """
 import os, signal, subprocess, time
 import torch
-from etude.hooks.stops import Signals
+from etude.hooks.signals import Signals
 
 class Slow(torch.utils.data.Dataset):
     def __len__(self): return 6
