@@ -114,7 +114,7 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
         except BaseException:
             quietly(disk.remove_tree, place)
             raise
-        disk.sync_folder(folder)
+        disk.sync_folder(folder)  # without it, a power loss may undo the rename
     job.outcome.path = target
     return Entry(name, target, manifest)
 
@@ -122,6 +122,8 @@ def write_checkpoint(disk: Disk, folder: str, job: Job) -> Entry:
 def write_files(disk: Disk, place: str, files: Sequence[File]) -> dict[str, Stored]:
     """Write all files. Checksums are computed from the same memory at the same time."""
     with ThreadPoolExecutor(2, thread_name_prefix="etude-hash") as pool:
+        # sha256 releases the GIL, so that hashing and writing overlap. Hashes come from memory, not from the written
+        # file: a bit that the disk flips while writing is noticed when the checkpoint is read.
         sums = [pool.submit(_checksum, file) for file in files]
         if disk.RENAMES:
             _write_together(disk, place, files)

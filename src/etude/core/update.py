@@ -139,6 +139,8 @@ class Step:
         A rank's loss counts as much as its share of the batch, so that the mean over ranks is that over samples.
         """
         weight = weight_of(run)
+        # Ask before and settle after the backward pass, so that the vote travels with or beside the gradients. Every
+        # rank must run the backward pass, even with a bad loss: the others wait in its all-reduce.
         run.peers.ask(run.step, bad=not self._guard.is_finite(loss))
         self.backward(loss if weight == size == 1 else loss * (weight / size))
         run.peers.settle()
@@ -157,7 +159,7 @@ class Step:
             return
         run.acting = "update"
         if self._stepping is not None:
-            self._stepping.unscale(self.optimizers)
+            self._stepping.unscale(self.optimizers)  # before clipping, which has to see the true norm
         if self._clips:
             run.events.put("grad_norm", self._clip(run))
         run.hooks.before_update(run)

@@ -56,11 +56,11 @@ _seed_twister = super(random.Random, random._inst).seed
 
 
 def seed_numpy(number: int) -> None:
-    np.random.seed(number & 0xFFFFFFFF)
+    np.random.seed(number & 0xFFFFFFFF)  # numpy takes 32 bits
 
 
 def seed_torch(number: int) -> None:
-    torch.default_generator.manual_seed(number >> 1)
+    torch.default_generator.manual_seed(number >> 1)  # the CPU's alone: torch.manual_seed would seed every device
 
 
 def seed_process(number: int) -> None:

@@ -167,7 +167,7 @@ class Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         if self.received is not None:
-            os._exit(SIGNALS[name][1])  # what is being written is beside its target and will be swept
+            os._exit(SIGNALS[name][1])  # safe in the middle of a save: an unfinished one is never read
         self.received = name
         if self._bell is None:
             self._start_clock(name)

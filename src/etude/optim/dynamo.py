@@ -1,7 +1,7 @@
 """Keeps ``torch._dynamo`` out of runs that compile nothing: importing it takes as long as importing torch.
 
-torch's optimizers import it when they are made and at every step, only to be left out of its graphs. As long as nothing
-else has imported it, there are no graphs.
+torch's optimizers import it when they are made and at every step, only to exclude themselves from its graphs. As long
+as nothing else has imported it, there are no graphs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _without_disabling(method: Any) -> Callable[..., Any]:
     plain = method.__wrapped__
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if "torch._dynamo" not in sys.modules:
+        if "torch._dynamo" not in sys.modules:  # checked at each call: a hook may compile something later
             return plain(*args, **kwargs)
         if getattr(plain, _PLACE, None) is call:
             delattr(plain, _PLACE)

@@ -90,6 +90,7 @@ class LAMB(Optimizer):
             return
         descents = self._scratch(params)
         torch._foreach_copy_(descents, params)
+        # AdamW with lr 1 computes w · (1 - (1 + decay)) - m̂ / (√v̂ + eps) = -(decay · w + m̂ / (√v̂ + eps)): LAMB's step.
         _adam_kernel(group, now, divisor, descents, grads, first, second, 1.0, 1.0 + decay)
         lengths = norms([*params, *descents]).tolist()
         for parameter, descent, weight, length in zip(params, descents, lengths, lengths[len(params) :], strict=False):
@@ -132,6 +133,7 @@ class LAMB(Optimizer):
         torch._foreach_mul_(second, beta2)
         torch._foreach_addcmul_(second, grads, grads, value=1.0 - beta2)
         correct1, correct2 = _corrections(group)
+        # In place, without a copy per factor: -m / (correct1 · (√v / √correct2 + eps)).
         descent = list(torch._foreach_sqrt(second))
         torch._foreach_mul_(descent, -correct1 / correct2**0.5)
         torch._foreach_sub_(descent, correct1 * group["eps"])

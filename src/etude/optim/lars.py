@@ -72,6 +72,7 @@ class LARS(Optimizer):
                 scale = lr * (eta * weight / (length + decay * weight + eps))
             if momentum != 0:
                 state = self.state[parameter]
+                # As in torch's SGD, the first gradient enters the buffer whole, without dampening.
                 share = 1.0 - group["dampening"] if "momentum_buffer" in state else 1.0
                 buffers, dampening, scale = [_buffer(state, parameter)], 1.0 - scale * share, 1.0
             torch._fused_sgd_(

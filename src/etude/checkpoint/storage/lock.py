@@ -25,8 +25,8 @@ class Lock:
     """Holds ``folder`` from construction to :meth:`release`. A second holder is refused, and the message names the
     first.
 
-    The lock belongs to the open file, which children made by ``fork`` (data workers) would keep open, and the folder
-    locked, after their parent's death; so they close it first thing.
+    The lock belongs to the open file. Children made by ``fork`` (data workers) would keep the file open, and the folder
+    locked, after their parent has died; so they close it first.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
