@@ -1,4 +1,4 @@
-"""mmcls and mmtrack: registries, builders, datasets, heads, and their training functions called by a script."""
+"""mmcls and mmtrack: registries, builders, datasets, and their training functions called by a script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from tests.dialects.mmcv1.toys import Net, Noisy
 
 from mmcls.datasets import DATASETS, PIPELINES, BaseDataset, build_dataloader, build_dataset  # isort: skip
-from mmcls.models import BACKBONES, CLASSIFIERS, accuracy, build_classifier
+from mmcls.models import CLASSIFIERS, accuracy, build_classifier
 from mmcv import Config
 
 SCORES = np.array([[0.7, 0.2, 0.1], [0.1, 0.6, 0.3], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]])
@@ -34,14 +34,18 @@ class Points(BaseDataset):
         return [{"img": np.full((1, 4, 4), label, dtype=np.float32), "gt_label": label} for label in LABELS]
 
 
-@BACKBONES.register_module(force=True)
+@CLASSIFIERS.register_module(force=True)
 class Tiny(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(1, 6, 3)
+        self.body = nn.Sequential(nn.Conv2d(1, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-        return (self.conv(x),)
+    def forward(self, img: torch.Tensor, return_loss: bool = True, **kwargs: Any) -> Any:
+        return list(self.body(img).softmax(1).detach().numpy())
+
+    def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
+        loss = nn.functional.cross_entropy(self.body(data["img"]), torch.as_tensor(data["gt_label"]))
+        return {"loss": loss, "log_vars": {"loss": loss}, "num_samples": len(data["img"])}
 
 
 @PIPELINES.register_module(force=True)
@@ -52,12 +56,7 @@ class OnlyImage:
 
 PIPELINE = [{"type": "Halve"}]
 TEST_PIPELINE = [{"type": "Halve"}, {"type": "OnlyImage"}]
-MODEL = {
-    "type": "ImageClassifier",
-    "backbone": {"type": "Tiny"},
-    "neck": {"type": "GlobalAveragePooling"},
-    "head": {"type": "LinearClsHead", "num_classes": 3, "in_channels": 6, "topk": (1, 2), "cal_acc": True},
-}
+MODEL = {"type": "Tiny"}
 
 
 def _settings(folder: Path, **changes: Any) -> Any:
@@ -92,7 +91,6 @@ def test_a_script_trains_with_the_function_of_mmcls(tmp_path: Path) -> None:
     cfg = _settings(tmp_path)
     set_random_seed(init_random_seed(1))
     model = build_classifier(MODEL)
-    model.init_weights()
     train_model(
         model, build_dataset(cfg.data.train), cfg, validate=True, timestamp="now", device="cpu", meta={"seed": 1}
     )
@@ -188,7 +186,7 @@ def test_the_registry_of_models_knows_scopes() -> None:
     from mmcv.cnn import MODELS
 
     assert CLASSIFIERS.parent is MODELS
-    assert MODELS.get("mmcls.ImageClassifier") is CLASSIFIERS.get("ImageClassifier")
+    assert MODELS.get("mmcls.Tiny") is CLASSIFIERS.get("Tiny")
 
 
 def test_lamb_is_an_optimizer_of_mmcls() -> None:

@@ -1,4 +1,4 @@
-"""A model's step that torch refuses: the labels, the step and the model are told, never a fault of the engine."""
+"""A model's step that torch refuses: the step and the model are named, never a fault of the engine."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from etude.cli import main
 PARTS = """
 import torch
 from mmcls.datasets import DATASETS
-from mmcls.models import BACKBONES
+from mmcls.models import CLASSIFIERS
 
-BACKBONES.register_module(name='FlatOfFaults', module=torch.nn.Flatten, force=True)
+@CLASSIFIERS.register_module(force=True)
+class NetOfFaults(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+    def train_step(self, data, optimizer=None):
+        loss = torch.nn.functional.cross_entropy(self(data['img']), data['gt_label'])
+        return dict(loss=loss, log_vars=dict(loss=loss), num_samples=len(data['img']))
 
 @DATASETS.register_module(force=True)
 class DataOfFaults(torch.utils.data.Dataset):
     CLASSES = ('a', 'b', 'c')
-    def __init__(self, keys=('img', 'gt_label'), grows=False, size=3):
-        self.keys, self.grows, self.size, self.drawn = keys, grows, size, 0
+    def __init__(self, grows=False, size=3):
+        self.grows, self.size, self.drawn = grows, size, 0
     def __len__(self):
         return self.size
     def __getitem__(self, index):
         self.drawn += 1
         width = 5 if self.grows and self.drawn > 2 else 4
-        sample = dict(img=torch.ones(width), gt_label=torch.tensor(index))
-        return {key: sample[key] for key in self.keys}
+        return dict(img=torch.ones(width), gt_label=torch.tensor(index))
 """
 CONFIG = """\
 custom_imports = dict(imports=['parts_of_faults'])
-model = dict(
-    type='ImageClassifier', backbone=dict(type='FlatOfFaults'),
-    head=dict(type='LinearClsHead', num_classes=3, in_channels=4))
+model = dict(type='NetOfFaults')
 data = dict(samples_per_gpu=1, workers_per_gpu=0, train=dict(type='DataOfFaults'))
 optimizer = dict(type='SGD', lr=0.1)
 optimizer_config = dict()
@@ -59,26 +62,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ("model.head.num_classes=2", "labels of the batch go from 2 to 2, and num_classes is 2 (override 'model.head."),
-        (
-            "data.train.keys=(img,)",
-            "step 1: the batch has no gt_label, it holds img; the last transforms of data.train",
-        ),
-        ("data.train.grows=True", "model ImageClassifier, step 3: RuntimeError: mat1 and mat2 shapes cannot"),
-    ],
-)
-def test_a_step_that_torch_refuses_is_the_models(
-    folder: Path, capsys: pytest.CaptureFixture[str], change: str, told: str
-) -> None:
+def test_a_step_that_torch_refuses_is_the_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change = "data.train.grows=True"
     code = main(["train", "labels.py", "--work-dir", "out", "--seed", "1", "--no-validate", "--cfg-options", change])
     said = capsys.readouterr().err
-    assert code == 3 and told in said and "fault of the engine" not in said, said
+    assert code == 3 and "fault of the engine" not in said, said
+    assert "parts_of_faults.py:11: RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x5 and 4x3)" in said
 
 
 def test_an_empty_training_set_is_a_fault_of_the_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["train", "labels.py", "--no-validate", "--cfg-options", "data.train.size=0"])
-    assert code == 5 and "data.train (labels.py:5) has no samples" in capsys.readouterr().err
+    assert code == 5 and "data.train (labels.py:3) has no samples" in capsys.readouterr().err
     assert not (folder / "work_dirs").exists()

@@ -21,12 +21,6 @@ _TORCH_OPTIMIZERS = (
     "RMSprop", "Rprop", "SGD", "SparseAdam",
 )  # fmt: skip
 _INITIALIZERS = ("Constant", "Xavier", "Normal", "TruncNormal", "Uniform", "Kaiming", "Caffe2Xavier")
-_MODELS = {
-    "CLASSIFIERS": ("ImageClassifier",),
-    "NECKS": ("GlobalAveragePooling",),
-    "HEADS": ("ClsHead", "LinearClsHead"),
-    "LOSSES": ("CrossEntropyLoss",),
-}
 
 
 def _of(ending: str, *modules: str) -> dict[str, str]:
@@ -58,9 +52,6 @@ def policies(suffix: str) -> dict[str, str]:
 def registries() -> dict[str, Mapping[str, str]]:
     """Registry → name → ``module:attr``; policies by the word that a config writes."""
     others = {name: target for name, target in HOOKS.items() if not name.endswith((LR, MOMENTUM))}
-    models = {
-        table: {name: names.MODULES["mmcls.models"][name] for name in entries} for table, entries in _MODELS.items()
-    }
     return {
         "RUNNERS": RUNNERS,
         "OPTIMIZERS": OPTIMIZERS,
@@ -71,7 +62,6 @@ def registries() -> dict[str, Mapping[str, str]]:
         "lr_config policies": policies(LR),
         "momentum_config policies": policies(MOMENTUM),
         "INITIALIZERS": INITIALIZERS,
-        **models,
     }
 
 

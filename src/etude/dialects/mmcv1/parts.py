@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from etude.config.tree import Path
 from etude.dialects import ownership
-from etude.dialects.mmcv1.listing import registries
 from etude.dialects.mmcv1.names import OUT_OF_SCOPE
 from etude.dialects.mmcv1.projects import PROJECTS, installed
 from etude.dialects.openmm.checks.lowering import NOT_ARGUMENTS, Lowering
@@ -20,21 +19,16 @@ from etude.errors import is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 
 _HOMES = ("mmcls.models.", "mmcls.datasets.", "mmcv.cnn.", "mmtrack.datasets.")
-_SLOTS: dict[Path, str] = {
-    ("backbone",): "BACKBONES", ("neck",): "NECKS", ("head",): "HEADS", ("head", "loss"): "LOSSES",
-}  # fmt: skip
 _MODELS = ("MODELS", "CLASSIFIERS", "BACKBONES", "HEADS")
 #: The last releases for mmcv 1.x.
 _RELEASES = {"mmcls": "mmcls==0.25.0", "mmdet": "mmdet==2.28.2", "mmtrack": "mmtrack==0.14.0"}
-#: Name of a part that MMClassification has and Étude has not → why.
+#: Name of a part that MMClassification has and Étude has not → why. Your own model may mean torch's cross entropy.
 _NOT_SERVED = {key.rpartition(".")[2]: why for key, why in OUT_OF_SCOPE.items() if key.startswith(_HOMES)}
+_NOT_SERVED.pop("CrossEntropyLoss")
 
 
 def report_unknown_parts(low: Lowering, known: Collection[str]) -> None:
     """Add to the findings of ``low`` what no registry will have when the model and the data are built."""
-    if _bare(low.tree.get("model", "type")) == "ImageClassifier" and low.tree.get("model", "train_cfg", "augments"):
-        hint = "mix images in the collate function of the data, or in forward_train of a classifier of your own"
-        low.error(low.place("model", "train_cfg", "augments"), "model.train_cfg.augments is not served", hint)
     if not reads_all(low):
         return
     found = {*known, *(name for _, name in low.registered)}
@@ -69,25 +63,10 @@ def _remedy(low: Lowering, path: Path, name: str) -> str:
     if name in _NOT_SERVED:
         return f"Étude does not bring it: {_NOT_SERVED[name]}"
     alike = _registered(low, path)
-    if alike:
-        near = nearest(name, [*alike, *_served(_MODELS if path == ("model",) else ())])
-        return f"did you mean {near!r}?" if near else f"{', '.join(low.modules)} registers {', '.join(alike)}"
-    table = _slot(low, path) if low.modules else ""
-    own = [entry for kind, entry in low.registered if kind == table]
-    return suggest(name, sorted({*_served((table,)), *own})) if table else ""
-
-
-def _slot(low: Lowering, path: Path) -> str:
-    """The registry of a part that a class of Étude's own will build; empty where a user-defined class may do so."""
-    table = _SLOTS.get(path[1:], "") if path[0] == "model" else ""
-    owners = [low.tree.get(*path[:length], "type") for length in range(1, len(path))]
-    served = _served(("CLASSIFIERS", "HEADS"))
-    return table if all(_bare(owner) in served for owner in owners) else ""
-
-
-def _served(tables: Collection[str]) -> list[str]:
-    known = registries()
-    return [name for table in tables for name in known.get(table, ())]
+    near = nearest(name, alike)
+    if near:
+        return f"did you mean {near!r}?"
+    return f"{', '.join(low.modules)} registers {', '.join(alike)}" if alike else ""
 
 
 def _registered(low: Lowering, path: Path) -> list[str]:

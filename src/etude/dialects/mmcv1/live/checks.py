@@ -6,18 +6,15 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING
 
 import etude
 from etude.config.files import display
 from etude.dialects.openmm.errors import ConfigAssertionError
-from etude.errors import DataError, EtudeError, UserCodeError, printable, release_hint
+from etude.errors import DataError, UserCodeError, printable, release_hint
 
 if TYPE_CHECKING:
-    from etude.dialects.mmcv1.live.runner.base_runner import BaseRunner
+    pass
 
 
 _LIBRARIES = (os.path.dirname(os.path.abspath(etude.__file__)) + os.sep, "<frozen", sys.base_prefix)
@@ -64,38 +61,3 @@ def require(ok: bool, message: str) -> None:
     """Raise an ``AssertionError``, as mmcv does for these arguments, also under ``python -O``."""
     if not ok:
         raise ConfigAssertionError(message)
-
-
-def explain_step_error(error: Exception, runner: BaseRunner, batch: Any) -> None:
-    """Let the command line say what the labels of ``batch`` have to do with ``error``, which a head of ours raised."""
-    if isinstance(error, EtudeError) or hasattr(error, "etude_reported"):
-        return
-    if not hasattr(error, "etude_labels"):
-        return
-    labels, known = error.etude_labels
-    said = _missing(batch, runner) or _beyond(labels, known, runner)
-    if said:
-        reported = UserCodeError(f"model {runner.model_name}, step {runner.iter + 1}: {said}")
-        error.etude_reported = reported  # type: ignore[attr-defined]
-
-
-def _missing(batch: Any, runner: BaseRunner) -> str:
-    if not isinstance(batch, Mapping) or "gt_label" in batch:
-        return ""
-    keys = printable(", ".join(map(str, batch)))
-    at = _place(runner, "data", "train", "pipeline")
-    return f"the batch has no gt_label, it holds {keys}; the last transforms of data.train.pipeline{at} must collect it"
-
-
-def _beyond(labels: Any, known: int | None, runner: BaseRunner) -> str:
-    if not isinstance(labels, torch.Tensor) or labels.is_floating_point() or labels.ndim != 1 or known is None:
-        return ""
-    if int(labels.max()) < known and int(labels.min()) >= 0:
-        return ""
-    at = _place(runner, "model", "head", "num_classes")
-    return f"labels of the batch go from {int(labels.min())} to {int(labels.max())}, and num_classes is {known}{at}"
-
-
-def _place(runner: BaseRunner, *path: str) -> str:
-    place = getattr(runner.engine.plan, "places", {}).get(path)
-    return f" ({place})" if place is not None else ""

@@ -17,7 +17,6 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 from etude.dialects.mmcv1.live.parallel import collate
-from etude.dialects.mmcv1.live.projects.models import accuracy
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.mmcv1.live.workers import follow_torch as worker_init_fn
 from etude.dialects.mmcv1.live.workers import keep_workers, stay_seeded
@@ -238,3 +237,20 @@ def _accuracies(scores: Any, labels: Any, topk: Any, thrs: Any) -> dict[str, flo
         else:
             found[name] = float(share)
     return found
+
+
+def accuracy(pred: Any, target: Any, topk: int | tuple[int, ...] = 1, thrs: Any = 0.0) -> Any:
+    """Share of samples, in percent, whose label is among the best ``k`` and scores above the threshold."""
+    scores, labels = torch.as_tensor(pred), torch.as_tensor(target)
+    ks = (topk,) if isinstance(topk, int) else tuple(topk)
+    thresholds = thrs if isinstance(thrs, tuple) else (thrs,)
+    best, where = scores.float().topk(min(max(ks), scores.shape[1]), dim=1)
+    hit = where == labels.reshape(-1, 1)
+    found = []
+    for k in ks:
+        shares = [
+            (hit[:, :k] & (best[:, :k] > limit if limit is not None else True)).any(1).float().mean().reshape(1) * 100
+            for limit in thresholds
+        ]
+        found.append(shares if isinstance(thrs, tuple) else shares[0])
+    return found[0] if isinstance(topk, int) else found

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from etude.core.hook import Hook as EngineHook
 from etude.core.run import Run
 from etude.dialects.mmcv1 import files
-from etude.dialects.mmcv1.live.checks import MissingOutput, WrongOutputs, explain_step_error, require
+from etude.dialects.mmcv1.live.checks import MissingOutput, WrongOutputs, require
 from etude.dialects.mmcv1.live.hooks.hook import Hook
 from etude.dialects.mmcv1.live.parallel import unwrap
 from etude.dialects.mmcv1.live.runner import crash_checkpoint as leaving
@@ -194,11 +194,7 @@ class BaseRunner(Resuming, Registration):
         return self.model.val_step(data_batch, self.optimizer, **kwargs)  # type: ignore[operator]
 
     def _update(self, run: Run, batch: Any) -> Any:
-        try:
-            self.run_iter(batch, train_mode=True, **self._step_kwargs)
-        except Exception as error:
-            explain_step_error(error, self, batch)
-            raise
+        self.run_iter(batch, train_mode=True, **self._step_kwargs)
         return self.outputs
 
     @contextmanager
