@@ -89,12 +89,7 @@ def assemble(plan: Plan, options: Options) -> Run:
     seed_everything(plan.train)
     device = pick_device(plan.train.device, world)
     meet(world, device)
-    model = make(plan.model).to(device)
-    if plan.train.gradient_checkpointing:
-        at = plan.places.get(("train", "gradient_checkpointing"), "")
-        recompute(model, plan.train.gradient_checkpointing, at=str(at))
-    if plan.train.channels_last:
-        channels_last(model)
+    model = _model(plan, device)
     data = _loaders(plan, device, world, world.shard if place is None else place.shard)
     wrapped = wrap(model, plan.parallel, world, device, by_hand=plan.update.name != "Step")
     optimizers = {name: build_optimizer(optimizer, model) for name, optimizer in plan.optimizers.items()}
@@ -105,9 +100,7 @@ def assemble(plan: Plan, options: Options) -> Run:
         forward = _compiled(forward, _words_of_compile(plan.train))
     step, update = _update(plan, forward, optimizers, device)
     steps_per_epoch = _steps_per_epoch(data["train"], plan.train)
-    peers: Any = peers_of(world, wrapped, optimizers, plan.parallel)
-    if place is not None:
-        peers = Replicas(place, at=str(plan.parallel.at), timeout=reports.timeout().total_seconds())
+    peers = _others(plan, world, place, wrapped, optimizers)
     clock = monotonic if peers is None else peers.clock
     run = Run(
         model=model,
@@ -128,22 +121,46 @@ def assemble(plan: Plan, options: Options) -> Run:
         _learn_by_heart(run, plan.train)
     if update is not step:
         run.extra_parts["step"] = step
-    autocast = getattr(update, "autocast", step.autocast)
     # DDP sends buffers around at every call; an evaluation calls the module itself.
     seen = forward if peers is None else Forward(model, losses)
-    run.evaluation = Evaluation(seen, _metrics(plan, device), autocast=autocast)
+    run.evaluation = Evaluation(seen, _metrics(plan, device), autocast=getattr(update, "autocast", step.autocast))
     for hook_plan in plan.hooks:
         run.hooks.add(_hook(hook_plan, run))
     if compiles:
         run.hooks.add(Compiled(losses=len(losses)))
+    _begin_together(run, plan, place)
+    return run
+
+
+def _model(plan: Plan, device: torch.device) -> torch.nn.Module:
+    model: torch.nn.Module = make(plan.model).to(device)
+    if plan.train.gradient_checkpointing:
+        at = plan.places.get(("train", "gradient_checkpointing"), "")
+        recompute(model, plan.train.gradient_checkpointing, at=str(at))
+    if plan.train.channels_last:
+        channels_last(model)
+    return model
+
+
+def _others(
+    plan: Plan, world: World, place: Place | None, wrapped: Wrapped, optimizers: dict[str, torch.optim.Optimizer]
+) -> Any:
+    """The processes that train with this one: replicas that come and go, or the ranks of a job; None for one alone."""
+    peers = peers_of(world, wrapped, optimizers, plan.parallel)
+    if place is None:
+        return peers
+    return Replicas(place, at=str(plan.parallel.at), timeout=reports.timeout().total_seconds())
+
+
+def _begin_together(run: Run, plan: Plan, place: Place | None) -> None:
+    """Let replicas join and leave, or compare ranks; then give each process random numbers of its own."""
     if place is not None:
         run.hooks.add(FunctionHook(join_replicas, "before_train", priority=110))
         run.hooks.add(FunctionHook(leave_replicas, "after_train", priority=130))
         seed_rank(plan.train.seed, World(place.number, place.count))
-    elif peers is not None:
+    elif run.peers is not None:
         unite(run, facts(plan))
-        seed_rank(plan.train.seed, world)
-    return run
+        seed_rank(plan.train.seed, run.world)
 
 
 def join_replicas(run: Run) -> None:

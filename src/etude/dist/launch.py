@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,9 +189,8 @@ class _Attempt:
         judge_from = seen
         while not self._over.wait(min(1.0, patience / 8)):
             before, seen = seen, time.monotonic()
-            if (
-                seen - before > patience / 2
-            ):  # the whole job was stopped (Ctrl-Z, a debugger): ranks get their time again
+            # The whole job was stopped (Ctrl-Z, a debugger): ranks get their time again.
+            if seen - before > patience / 2:
                 judge_from = seen + patience
             if seen < judge_from:
                 continue
@@ -223,34 +222,55 @@ class _Attempt:
             time.sleep(1.0)
 
     def _end(self, rank: int, code: int) -> End:
-        notes = reports.read_notes(self.place)
+        """Return why the ranks ended: the first of these reasons that there is. ``rank`` ended first, with ``code``."""
         if self._hung:
             return End(PeerError.exit_code, self._hung, lost=True)
-        # A rank that ends because another one failed has nothing to say; the one that failed has.
-        spoken = sorted(notes, key=lambda note: not note.words)
-        followed = [PeerError.exit_code]
-        killed = code == -signal.SIGKILL and all(note.rank != rank for note in notes)
-        if self._signalled is None and (killed or (notes and notes[0].code == PeerError.exit_code)):
-            followed.append(143)  # the agent's SIGTERM, which ends the others when one of them is gone
-        raised = next((note for note in spoken if note.code not in followed), None)
-        if raised is not None and raised.code in ORDERLY:
-            return End(raised.code)  # it came to the end; what happened while it was torn down does not matter
-        if raised is not None:
-            return End(raised.code, _describe_error(raised))
-        beats = reports.read_beats(self.place)
-        late = [beat for beat in beats.values() if beat.doing == reports.STARTING and not beat.waiting]
-        if code == PeerError.exit_code and late:  # the others have waited for it in vain
-            return End(PeerError.exit_code, _describe_late(late[0]), lost=True)
-        silent = [one for one in beats if one not in {note.rank for note in notes}]
-        if code < 0 or silent:
-            lost = rank if code < 0 else silent[0]
-            how = f"killed by {_signal_name(-code)}" if code < 0 else "killed"
-            step = max([note.step for note in notes] + [beats[lost].step if lost in beats else 0])
-            after = f"at step {step}" if step else "before the first step"
-            return End(PeerError.exit_code, f"rank {lost} on {_host()} lost {after}: {how}", lost=True)
+        notes, beats = reports.read_notes(self.place), reports.read_beats(self.place)
+        torn_down = self._signalled is None and _is_torn_down(rank, code, notes)
+        found = _spoken(notes, torn_down=torn_down) or _never_began(code, beats) or _gone(rank, code, notes, beats)
+        if found is not None:
+            return found
         if notes:
             return End(PeerError.exit_code, _last_line(notes[0]), lost=True)
         return End(code or 1, f"rank {rank} on {_host()} ended with code {code} and no message")
+
+
+def _is_torn_down(rank: int, code: int, notes: Sequence[Note]) -> bool:
+    """Return whether the agent has ended the ranks with SIGTERM because one of them was gone."""
+    killed = code == -signal.SIGKILL and all(note.rank != rank for note in notes)
+    return killed or bool(notes and notes[0].code == PeerError.exit_code)
+
+
+def _spoken(notes: Sequence[Note], *, torn_down: bool) -> End | None:
+    """Return what the rank that failed says. Ranks that only followed it have nothing to say."""
+    followed = (PeerError.exit_code, 143) if torn_down else (PeerError.exit_code,)
+    with_words_first = sorted(notes, key=lambda note: not note.words)
+    raised = next((note for note in with_words_first if note.code not in followed), None)
+    if raised is None:
+        return None
+    if raised.code in ORDERLY:  # it came to the end; what happened while it was torn down does not matter
+        return End(raised.code)
+    return End(raised.code, _describe_error(raised))
+
+
+def _never_began(code: int, beats: Mapping[int, Beat]) -> End | None:
+    """Return that the others have waited in vain for a rank which never came to its first step."""
+    late = [beat for beat in beats.values() if beat.doing == reports.STARTING and not beat.waiting]
+    if code != PeerError.exit_code or not late:
+        return None
+    return End(PeerError.exit_code, _describe_late(late[0]), lost=True)
+
+
+def _gone(rank: int, code: int, notes: Sequence[Note], beats: Mapping[int, Beat]) -> End | None:
+    """Return that a rank was killed: by a signal that torch saw, or it has left no note."""
+    silent = [one for one in beats if one not in {note.rank for note in notes}]
+    if code >= 0 and not silent:
+        return None
+    lost = rank if code < 0 else silent[0]
+    how = f"killed by {_signal_name(-code)}" if code < 0 else "killed"
+    step = max([note.step for note in notes] + [beats[lost].step if lost in beats else 0])
+    after = f"at step {step}" if step else "before the first step"
+    return End(PeerError.exit_code, f"rank {lost} on {_host()} lost {after}: {how}", lost=True)
 
 
 class _Early(BaseException):
