@@ -51,9 +51,9 @@ class McQuic(Hosted):
         return True
 
     def measure(self, plan: Plan, options: Options, checkpoint: str, split: str, measure: Measure) -> Mapping[str, Any]:
-        from etude.dialects.mcquic.live import measure as own
+        from etude.dialects.mcquic.live.build import measure as own
 
-        return own.measure(plan, options, checkpoint, split)
+        return own(plan, options, checkpoint, split)
 
     def listing(self, tree: Tree | None = None) -> dict[str, dict[str, str]]:
         from etude.dialects.mcquic.listing import tables

@@ -1,4 +1,7 @@
-"""``etude train`` for a McQuic config: registries, external libraries, trainer, data, hooks, in this order."""
+"""``etude train`` for a McQuic config: registries, external libraries, trainer, data, hooks, in this order.
+
+``etude test`` builds the model and the validation alone (:func:`measure`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from etude.checkpoint.state import check_weights
 from etude.checkpoint.storage.lock import Lock
 from etude.config.files import display
 from etude.core.run import Run
@@ -40,7 +44,7 @@ from etude.dialects.mcquic.live.trainer import MainTrainer
 from etude.dialects.mcquic.live.validate import Validator
 from etude.dist import group, reports
 from etude.dist.world import ALONE, World
-from etude.errors import ConfigError, UserCodeError
+from etude.errors import ConfigError, ResumeError, UserCodeError
 from etude.events.jsonl import Jsonl
 from etude.hooks.signals import SIGNALS, Signals, Stops
 from etude.plan import Plan, Spec
@@ -246,3 +250,24 @@ def _tell_devices(saver: Saver, wanted: int) -> None:
         saver.info(
             "%d GPU%s asked for, there %s %s", wanted, "" if wanted == 1 else "s", "are" if found else "is", what
         )
+
+
+def measure(plan: Plan, options: Options, checkpoint: str, split: str) -> dict[str, float]:
+    """Return the means over all images: PSNR and MS-SSIM in decibel, bits per pixel, and a target of your own."""
+    config = Config.deserialize(dict(plan.source))
+    import_parts(plan, config)
+    state = Saver.load(checkpoint, trust=options.trust).get("trainer", {}).get("_model")
+    if state is None:
+        raise ResumeError(f"{checkpoint} is no checkpoint of McQuic: it has no trainer with a _model")
+    make = find_model(config.Model.Key, at=str(plan.model.at))
+    alone = join_alone(make)
+    try:
+        model = compound(plan, config, make).to(device_of()).eval()
+        check_weights(model, state)
+        model.load_state_dict(state)
+        train = config.Train
+        images = validator(plan, split, train.ValSet if split == "val" else train.TrainSet)
+        return images.means(model, train.Target)[0]
+    finally:
+        if alone:
+            torch.distributed.destroy_process_group()

@@ -9,7 +9,7 @@ from typing import Any
 
 from etude.dialects.mmcv1 import tracking
 from etude.dialects.mmcv1.live.originals import Scripts
-from etude.dialects.mmcv1.live.projects import data, models, train
+from etude.dialects.mmcv1.live.projects import builders, train
 from etude.dialects.mmcv1.live.runner.wiring import Wired
 from etude.dialects.mmcv1.live.utils import environment
 
@@ -53,8 +53,8 @@ CLASSIFICATION = StandIns(
     "mmcls",
     "MMClassification",
     environment.MMCLS_VERSION,
-    models.build_model,
-    data.build_dataset,
+    builders.build_model,
+    builders.build_dataset,
     train.Classification,
     train.get_root_logger,
 )
@@ -62,8 +62,8 @@ TRACKING = StandIns(
     "mmtrack",
     "MMTracking",
     environment.MMTRACK_VERSION,
-    models.build_track_model,
-    data.build_track_dataset,
+    builders.build_track_model,
+    builders.build_track_dataset,
     train.Tracking,
     train.get_track_logger,
 )
@@ -72,5 +72,5 @@ TRACKING = StandIns(
 def project_for(cfg: Any, imported: Iterable[Any]) -> StandIns:
     """MMTracking's when the config says so by a key or by what it imports, else MMClassification's."""
     kind = cfg.get("model", {}).get("type")
-    only_there = kind in models.TRACK_MODELS.module_dict and kind not in models.MODELS.module_dict
+    only_there = kind in builders.TRACK_MODELS.module_dict and kind not in builders.MODELS.module_dict
     return TRACKING if only_there or tracking.is_tracking(cfg, imported) else CLASSIFICATION

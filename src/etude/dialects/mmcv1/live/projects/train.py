@@ -19,8 +19,8 @@ from etude.dialects.mmcv1.live.hooks.optimizer_hook import Fp16OptimizerHook, Op
 from etude.dialects.mmcv1.live.hooks.small_hooks import DistSamplerSeedHook
 from etude.dialects.mmcv1.live.optimizers import build_optimizer
 from etude.dialects.mmcv1.live.parallel import MMDataParallel, MMDistributedDataParallel
-from etude.dialects.mmcv1.live.projects import data, frames
-from etude.dialects.mmcv1.live.projects.data import BaseDataset, check_metrics
+from etude.dialects.mmcv1.live.projects import builders, frames
+from etude.dialects.mmcv1.live.projects.builders import BaseDataset, check_metrics
 from etude.dialects.mmcv1.live.runner import runners
 from etude.dialects.mmcv1.live.runner.epoch_runner import EpochBasedRunner
 from etude.dialects.mmcv1.live.runner.wiring import Wired, begin, hand_over, present, validation_of
@@ -157,7 +157,7 @@ class Classification(Wiring):
         return get_root_logger(log_level=log_level)
 
     def loader(self, dataset: Any) -> Any:
-        return data.build_dataloader(dataset, **{**self._common(), **self.cfg["data"].get("train_dataloader", {})})
+        return builders.build_dataloader(dataset, **{**self._common(), **self.cfg["data"].get("train_dataloader", {})})
 
     def _common(self) -> dict[str, Any]:
         found = {
@@ -203,7 +203,9 @@ class Classification(Wiring):
     def _register_evaluation(self, runner: Any) -> None:
         settings = {**self._common(), "shuffle": False, "sampler_cfg": None, "drop_last": False}
         settings |= self.cfg["data"].get("val_dataloader", {})
-        loader = data.build_dataloader(data.build_dataset(validation_of(self.cfg), {"test_mode": True}), **settings)
+        loader = builders.build_dataloader(
+            builders.build_dataset(validation_of(self.cfg), {"test_mode": True}), **settings
+        )
         evaluation = dict(self.cfg.get("evaluation") or {})
         evaluation["by_epoch"] = self.cfg["runner"]["type"] != "IterBasedRunner"
         hook = DistEvalHook if self.distributed or get_dist_info()[1] > 1 else EvalHook
@@ -222,7 +224,7 @@ class Tracking(Wiring):
 
     def loader(self, dataset: Any) -> Any:
         given = self.cfg["data"]
-        return data.build_track_dataloader(
+        return builders.build_track_dataloader(
             dataset,
             given.get("samples_per_gpu", given.get("imgs_per_gpu", 1)),
             given.get("workers_per_gpu", 0),
@@ -280,9 +282,9 @@ class Tracking(Wiring):
         return given
 
     def _register_evaluation(self, runner: Any) -> None:
-        dataset = data.build_track_dataset(validation_of(self.cfg), {"test_mode": True})
+        dataset = builders.build_track_dataset(validation_of(self.cfg), {"test_mode": True})
         workers = self.cfg["data"].get("workers_per_gpu", 0)
-        loader = data.build_track_dataloader(dataset, 1, workers, dist=self.distributed, shuffle=False)
+        loader = builders.build_track_dataloader(dataset, 1, workers, dist=self.distributed, shuffle=False)
         evaluation = dict(self.cfg.get("evaluation") or {})
         if self._has_own_runner:
             evaluation["by_epoch"] = self.cfg["runner"]["type"] != "IterBasedRunner"

@@ -10,7 +10,7 @@ from torch import nn
 from etude.core.run import Run
 from etude.dialects.mmengine.live.dist.utils import infer_launcher
 from etude.dialects.mmengine.live.runner.runner import _ARGUMENTS, _DEFAULTS, Runner, TrainStep
-from etude.dialects.mmengine.live.strategy.base import BaseStrategy
+from etude.dialects.mmengine.live.strategies import BaseStrategy
 from etude.dialects.openmm.registries.root import STRATEGIES
 
 

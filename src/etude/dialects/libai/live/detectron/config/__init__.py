@@ -1,1 +1,1 @@
-"""detectron2's config nodes, defaults and registry."""
+"""detectron2's config nodes with their defaults, and registry."""

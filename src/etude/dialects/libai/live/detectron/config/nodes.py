@@ -1,4 +1,7 @@
-"""detectron2's config node: fvcore's, with a version. Files of earlier versions are read with today's names."""
+"""detectron2's config node, which is fvcore's with a version, and the default config (``get_cfg``).
+
+Files of earlier versions are read with today's names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ import re
 from collections.abc import Iterable
 from typing import IO, Any
 
+import yaml
+
 from etude.dialects.libai.lazy.yacs_places import telling
+from etude.dialects.libai.places import CONFIGS
 from etude.errors import MissingExtra
 
 try:
@@ -171,3 +177,38 @@ def _taken(node: Any, way: list[str]) -> Any:
     if not node[way[0]]:
         del node[way[0]]
     return value
+
+
+# -- the default config -----------------------------------------------------------------------------------------------
+
+
+def _read(path: str) -> Any:
+    with open(path, encoding="utf-8") as file:
+        return _with_tuples(yaml.safe_load(file))
+
+
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_tuples(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_tuples(item) for item in value]
+    return ast.literal_eval(value) if isinstance(value, str) and value.startswith("(") else value
+
+
+#: The default config itself, which code that adds keys for everybody changes.
+DEFAULT_CONFIG = CfgNode(_read(os.path.join(CONFIGS, "detectron2", "defaults.yaml")))
+
+
+def get_cfg() -> Any:
+    """Return a copy of the default config."""
+    return DEFAULT_CONFIG.clone()
+
+
+#: A config that all of a process can reach; detectron2 itself advises against it.
+global_cfg = CfgNode()
+
+
+def set_global_cfg(cfg: CfgNode) -> None:
+    """Let :data:`global_cfg` hold what ``cfg`` holds."""
+    global_cfg.clear()
+    global_cfg.update(cfg)

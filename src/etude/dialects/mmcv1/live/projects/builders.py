@@ -1,6 +1,6 @@
-"""Datasets and loaders of MMClassification and MMTracking: registries, builders, one base class.
+"""Registries and builders of MMClassification and MMTracking, and the base class of data sets.
 
-Transforms, wrappers around datasets and metrics other than the accuracy come with the projects themselves.
+Models, transforms, wrappers around data sets and metrics other than the accuracy come with the projects themselves.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+from etude.dialects.mmcv1.live.optimizers import OPTIMIZERS
+from etude.dialects.mmcv1.live.overlay.registries import MODELS as MMCV_MODELS
 from etude.dialects.mmcv1.live.parallel import collate
 from etude.dialects.mmcv1.live.utils.dist import get_dist_info
 from etude.dialects.mmcv1.live.workers import follow_torch as worker_init_fn
@@ -23,12 +25,33 @@ from etude.dialects.mmcv1.live.workers import keep_workers, stay_seeded
 from etude.dialects.openmm.errors import ConfigKeyError, ConfigValueError
 from etude.dialects.openmm.registries.registry_v1 import Registry, build_from_cfg
 from etude.errors import suggest
+from etude.optim.lamb import LAMB
 
+MODELS = Registry("models", parent=MMCV_MODELS, scope="mmcls")
+BACKBONES = NECKS = HEADS = LOSSES = CLASSIFIERS = MODELS
+ATTENTION = Registry("attention", scope="mmcls")
+TRACK_MODELS = Registry("models", parent=MMCV_MODELS, scope="mmtrack")
+TRACKERS = MOTION = REID = AGGREGATORS = TRACK_MODELS
 DATASETS = Registry("dataset", scope="mmcls")
 PIPELINES = Registry("pipeline", scope="mmcls")
 SAMPLERS = Registry("sampler", scope="mmcls")
 TRACK_DATASETS = Registry("dataset", scope="mmtrack")
 TRACK_PIPELINES = Registry("pipeline", scope="mmtrack")
+
+OPTIMIZERS.register_module(name="Lamb", module=LAMB, force=True)
+
+
+def build_model(cfg: Any) -> Any:
+    """Build a classifier or a part of one; ``build_backbone`` and the others of mmcls are this."""
+    return MODELS.build(cfg)
+
+
+def build_track_model(cfg: Any, train_cfg: Any = None, test_cfg: Any = None) -> Any:
+    """Build a tracker or a part of one; settings for training and tests belong into its config."""
+    if train_cfg is None and test_cfg is None:
+        return TRACK_MODELS.build(cfg)
+    warnings.warn("train_cfg and test_cfg outside the model are deprecated", stacklevel=2)
+    return TRACK_MODELS.build(cfg, default_args={"train_cfg": train_cfg, "test_cfg": test_cfg})
 
 
 def build_dataset(cfg: Any, default_args: Mapping[str, Any] | None = None, registry: Registry = DATASETS) -> Any:
