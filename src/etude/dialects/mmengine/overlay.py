@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import os
 from collections.abc import Mapping
 
 from etude.dialects import ownership
 from etude.dialects.mmengine import names
 
 _BEGINNINGS = tuple(f"{module}." for module in names.FROM_DISK[""])
-#: Module → our file that stands for it where no mmengine is on disk: projects import it when they are imported.
-_STAND_INS = {
-    "mmengine.visualization.utils": os.path.join(os.path.dirname(__file__), "live", "visualization", "canvas.py"),
-}
 _MISSING = "it is no part of training and comes from mmengine itself, of which none is on disk: pip install mmengine"
 
 
@@ -30,10 +25,7 @@ def is_layer(module: str) -> bool:
 def find_spec(module: str) -> importlib.machinery.ModuleSpec | None:
     """Return how to load ``module`` from the disk; None where it is Étude's, or no mmengine has it."""
     top = ownership.original("mmengine") if is_layer(module) else None
-    if top is None:
-        own = _STAND_INS.get(module)
-        return importlib.util.spec_from_file_location(module, own) if own is not None else None
-    found = ownership.source_in(top, module)
+    found = ownership.source_in(top, module) if top is not None else None
     if found is None:
         return None
     return importlib.util.spec_from_file_location(module, found[0], submodule_search_locations=found[1])
