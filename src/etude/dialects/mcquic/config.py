@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 TARGETS = ("PSNR", "MsSSIM")
@@ -123,13 +124,9 @@ class General:
     key: str
     params: dict[str, Any]
 
-    @property
-    def Key(self) -> str:
-        return self.key
-
-    @property
-    def Params(self) -> dict[str, Any]:
-        return self.params
+    # McQuic writes and saves sections with small letters, and its code reads them with capital ones.
+    Key = property(attrgetter("key"))
+    Params = property(attrgetter("params"))
 
 
 @dataclass
@@ -140,17 +137,9 @@ class GPU:
     vRam: int
     wantsMore: bool
 
-    @property
-    def GPUs(self) -> int:
-        return self.gpus
-
-    @property
-    def VRam(self) -> int:
-        return self.vRam
-
-    @property
-    def WantsMore(self) -> bool:
-        return self.wantsMore
+    GPUs = property(attrgetter("gpus"))
+    VRam = property(attrgetter("vRam"))
+    WantsMore = property(attrgetter("wantsMore"))
 
 
 @dataclass
@@ -170,33 +159,14 @@ class Train:
     hooks: list[General] | None = None
     externalLib: list[str] | None = None
 
-    @property
-    def BatchSize(self) -> int:
-        return self.batchSize
-
-    @property
-    def Epoch(self) -> int:
-        return self.epoch
-
-    @property
-    def ValFreq(self) -> int:
-        return self.valFreq
-
-    @property
-    def TrainSet(self) -> str:
-        return self.trainSet
-
-    @property
-    def ValSet(self) -> str:
-        return self.valSet
-
-    @property
-    def SaveDir(self) -> str:
-        return self.saveDir
-
-    @property
-    def Target(self) -> str:
-        return self.target
+    BatchSize = property(attrgetter("batchSize"))
+    Epoch = property(attrgetter("epoch"))
+    ValFreq = property(attrgetter("valFreq"))
+    TrainSet = property(attrgetter("trainSet"))
+    ValSet = property(attrgetter("valSet"))
+    SaveDir = property(attrgetter("saveDir"))
+    Target = property(attrgetter("target"))
+    Schdr = property(attrgetter("schdr"))
 
     @property
     def Optim(self) -> General:
@@ -205,10 +175,6 @@ class Train:
         if "lr" in scaled.params:
             scaled.params["lr"] /= 2 ** (3 - math.log2(self.batchSize * self.gpu.gpus) / 2)
         return scaled
-
-    @property
-    def Schdr(self) -> General:
-        return self.schdr
 
     @property
     def GPU(self) -> GPU:
@@ -230,9 +196,7 @@ class Config:
     model: General
     train: Train
 
-    @property
-    def Model(self) -> General:
-        return self.model
+    Model = property(attrgetter("model"))
 
     @property
     def Train(self) -> Train:
