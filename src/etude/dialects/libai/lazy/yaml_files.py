@@ -42,6 +42,7 @@ def _dataclass(loader: Any, suffix: str, node: Any) -> Any:
         raise yaml.constructor.ConstructorError(
             None, None, f"python/object:{suffix} is refused: it is no dataclass that is imported", node.start_mark
         )
+    # As pickles do: ``__init__`` and ``__post_init__`` ran when the object was made, and a frozen class takes values.
     made = object.__new__(found)
     for each in dataclasses.fields(found):
         if each.name in fields:

@@ -41,6 +41,7 @@ class Averaging:
     def _filled(self, parameter: torch.Tensor) -> None:
         if not self._due:
             self._due = True
+            # Called when the whole backward pass is over, as DDP's last bucket is; no hook of a parameter is the last.
             Variable._execution_engine.queue_callback(self._average)
 
     def _average(self) -> None:

@@ -85,7 +85,7 @@ def place_input(cfg: Any, logger: logging.Logger) -> None:
 def seed_all(seed: int) -> None:
     """Torch's, numpy's and Python's generators, as ``tools/train_net.py`` does it after the setup."""
     torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)
+    np.random.seed(seed % 2**32)  # numpy takes no larger ones
     random.seed(seed)
 
 

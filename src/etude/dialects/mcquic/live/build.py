@@ -70,7 +70,7 @@ def build(plan: Plan, options: Options) -> Run:
     if options.extras.get("debug"):
         print(builtin.summaries())
     random.seed(plan.train.seed)
-    np.random.seed(plan.train.seed % 2**32)
+    np.random.seed(plan.train.seed % 2**32)  # numpy takes no larger ones
     torch.manual_seed(plan.train.seed)
     paths = group.first(lambda: resuming.checkpoints(options.resume, Path(train.SaveDir)))
     saver = group.together(lambda: _saver(plan, config, paths, world, level), "train.saveDir")

@@ -34,7 +34,9 @@ def import_external(paths: Iterable[str]) -> list[str]:
             _log.warning("externalLib: %s is not a Python file and was left out", path)
             continue
         module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
+        sys.modules[name] = (
+            module  # before it runs, as an import does: classes look their module up while they are made
+        )
         spec.loader.exec_module(module)
         names.append(name)
     return names

@@ -281,6 +281,7 @@ def _few(loader: Any, count: int, *, same: bool) -> Any:
     """
     if same or workers_of(loader) is None:
         return FewBatches(loader, count, same=same)
+    # torch refuses another sampler for a loader that was made; this one has not been iterated yet.
     object.__setattr__(loader, "batch_sampler", FewBatches(loader.batch_sampler, count, same=False))
     return loader
 

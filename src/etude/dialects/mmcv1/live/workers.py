@@ -26,6 +26,7 @@ def follow_torch(worker_id: int) -> None:
 
 def keep_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
     """Let the lasting workers of ``loader`` draw as new ones would. It must have been made with :func:`stay_seeded`."""
+    # torch refuses another sampler for a loader that was made; this one has not been iterated yet.
     loader.__dict__["batch_sampler"] = EpochSeeds(loader.batch_sampler)
     return loader
 
@@ -63,6 +64,8 @@ class EpochSeeds:
 def stay_seeded(worker_id: int) -> None:
     """In a worker: seed all generators, now and whenever batches come that say so."""
     follow_torch(worker_id)
+    # A worker gets nothing but indices, so the seed travels with them; this is the only place that sees both. The
+    # change stays in the worker's own process.
     make: Any = fetch._MapDatasetFetcher.fetch
     current = None
 

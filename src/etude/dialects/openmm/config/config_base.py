@@ -67,6 +67,7 @@ class ConfigBase:
         self._set("_text", cfg_text if cfg_text else _text_of(filename))
 
     def _set(self, name: str, value: Any) -> None:
+        # An ordinary assignment would be a key of the config.
         object.__setattr__(self, name, value)
 
     # -- reading and writing files -------------------------------------------------------------------------------

@@ -135,6 +135,7 @@ class RegistryTree:
     @staticmethod
     def infer_scope() -> str:
         """The top package of the module that makes the registry."""
+        # As in the originals: a registry that is given no scope has that of the package whose code makes it.
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and str(frame.f_globals.get("__name__")).startswith(_HERE):
             frame = frame.f_back

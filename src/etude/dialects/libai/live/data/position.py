@@ -156,6 +156,7 @@ def _numbered(loader: Any, seed: int, number: int, skip: int) -> Any:
     of = "sampler" if loader.batch_sampler is None else "batch_sampler"
     made = copy.copy(loader)
     order = _Order(getattr(loader, of), seed, number, skip, workers=loader.num_workers > 0)
+    # torch refuses another sampler for a loader that was made; this copy has not been iterated yet.
     object.__setattr__(made, of, order)
     object.__setattr__(made, "_iterator", None)
     object.__setattr__(made, "order", order)

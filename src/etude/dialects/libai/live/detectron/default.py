@@ -100,7 +100,7 @@ def seed_all_rng(seed: int | None = None) -> None:
     if seed is None:
         seed = os.getpid() + int(datetime.now().strftime("%S%f")) + int.from_bytes(os.urandom(2), "big")
         logger.info(f"Using a generated random seed {seed}")
-    np.random.seed(seed % 2**32)
+    np.random.seed(seed % 2**32)  # numpy takes no larger ones
     torch.manual_seed(seed)
     random.seed(seed)
     os.environ["PYTHONHASHSEED"] = str(seed)

@@ -97,6 +97,7 @@ def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:
     wrapped = _generate_optimizer_class_with_gradient_clipping(kind, per_param_clipper=_create_gradient_clipper(clip))
     if isinstance(optimizer, type):
         return wrapped
+    # The object stays the one that schedulers and checkpoints of the script hold already.
     optimizer.__class__ = wrapped
     return optimizer
 

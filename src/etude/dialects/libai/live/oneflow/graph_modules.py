@@ -30,6 +30,7 @@ class GraphModule:
     @activation_checkpointing.setter
     def activation_checkpointing(self, wanted: bool) -> None:
         """Compute the module's activations again in the backward pass instead of keeping them."""
+        # A ``forward`` of the object hides that of its class; without it the class's is back.
         vars(self.module).pop("forward", None)
         if wanted:
             forward = partial(checkpoint, self.module.forward, use_reentrant=False)

@@ -122,7 +122,7 @@ def begin(loader: Any, order: Sequence[int], rank: int, world: int) -> tuple[Any
         raise TypeError(f"{type(loader).__name__} has no batch sampler")
     inner = vars(holder)[name]
     made = Rest(inner.inner if isinstance(inner, Rest) else inner, order, rank, world)
-    vars(holder)[name] = made
+    vars(holder)[name] = made  # past torch's loader, which refuses another sampler
     current = exact.Pass(loader, at_once=True)
     current.taken = max(0, len(loader) - len(made.batches))
     return exact.begin(loader), current

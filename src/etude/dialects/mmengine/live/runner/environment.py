@@ -53,7 +53,7 @@ def set_random_seed(seed: int | None = None, deterministic: bool = False, diff_r
     common = sync_random_seed() if seed is None else seed
     own = common + get_rank() if diff_rank_seed else common
     random.seed(own)
-    np.random.seed(own % 2**32)
+    np.random.seed(own % 2**32)  # numpy takes no larger ones
     torch.manual_seed(own)
     torch.cuda.manual_seed_all(own)
     if deterministic:
