@@ -106,7 +106,7 @@ def test_a_finished_run_that_is_resumed_keeps_its_time(command: Commands):
     assert command("train", "c.yaml", "-q", "--folder", "run").code == 0
     before = json.loads(Path("run/status.json").read_text())
     said = command("train", "c.yaml", "--folder", "run", "--resume")
-    assert said.code == 0 and "there is nothing left to do" in said.err
+    assert said.code == 0 and "nothing is left to do" in said.err
     after = json.loads(Path("run/status.json").read_text())
     assert [after[key] for key in ("began", "seconds", "time")] == [before[key] for key in ("began", "seconds", "time")]
     assert command("train", "c.yaml", "-q", "--folder", "run", "--resume", "train.epochs=3").code == 0
