@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from glob import glob
 from typing import Any
 
 from etude.cli.train import positive
-from etude.errors import DataError, EtudeError, UserCodeError, UserError, is_library
+from etude.errors import DataError, EtudeError, UserCodeError, UserError, is_library, nearest
 
 HELP = """\
 Run a script of mmcv 1.x, MMEngine, LiBai, detectron2 or McQuic as `python SCRIPT …` would, on Étude's engine: it takes
@@ -40,7 +41,10 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the script as ``__main__``; its exit code is ours. The folder one is in can be imported from too."""
     if not os.path.isfile(args.script):
-        raise UserError(f"there is no script {args.script}")
+        folder, name = os.path.split(args.script)
+        near = nearest(name, [os.path.basename(file) for file in glob(os.path.join(folder, "*.py"))])
+        hint = f"; did you mean {os.path.join(folder, near)}?" if near else ""
+        raise UserError(f"there is no script {args.script}{hint}")
     if args.nproc > 1 and "ETUDE_LAUNCHER" not in os.environ:
         return _launch(args)
     import runpy

@@ -199,3 +199,16 @@ def test_a_signal_ends_after_the_step_with_a_checkpoint_to_resume_from(config: P
 
     ended, whole = (torch.load(config.parent / name / "model_final" / "model") for name in ("out", "whole"))
     assert all(torch.equal(ended[key], whole[key]) for key in whole)
+
+
+def test_libai_trains_without_the_packages_of_detectron2(config: Path) -> None:
+    """``pip install 'etude[libai]'`` brings neither fvcore nor iopath."""
+    code = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('fvcore', 'iopath', 'yacs')))\n"
+        "import etude.cli, etude.dialects.libai.live.native\n"
+        f"assert etude.cli.main(['train', {str(config)!r}, 'train.train_iter=2']) == 0\n"
+        f"assert etude.cli.main(['test', {str(config)!r}, 'out/model_final']) == 0\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

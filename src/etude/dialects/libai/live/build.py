@@ -20,7 +20,6 @@ from etude.dialects.libai.live import setup
 from etude.dialects.libai.live.config_errors import explained
 from etude.dialects.libai.live.data.position import put_off
 from etude.dialects.libai.live.default import DefaultTrainer
-from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
 from etude.dialects.libai.live.events.logger import Held
 from etude.dialects.libai.live.hooks.hooks import PeriodicWriter
 from etude.dialects.libai.live.resume.resume import has_ended, say_ended
@@ -53,7 +52,7 @@ def build(plan: Plan, options: Options) -> Run:
     if asked_for and not (Path(cfg.train.output_dir) / LAST).exists():
         raise ResumeError(f"{printable(str(cfg.train.output_dir))}: there is no checkpoint to evaluate")
     with _told_in_words(), explained(cfg):
-        run = build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
+        run = _build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
     run.plan, run.world = plan, World.from_environment()
     signals = Signals()
     run.hooks.add(Stops(signals, max_seconds=plan.train.max_seconds))
@@ -62,6 +61,13 @@ def build(plan: Plan, options: Options) -> Run:
         run.loop = _leaving_nothing(run.loop, str(run.folder))
         run.folder = None
     return run
+
+
+def _build_detectron2(cfg: Any, arguments: Any) -> Any:
+    # Needs fvcore, which users of LiBai do not have.
+    from etude.dialects.libai.live.detectron.lazy_train import build_detectron2
+
+    return build_detectron2(cfg, arguments)
 
 
 def _refuse_shortening(plan: Plan) -> None:

@@ -14,8 +14,6 @@ from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live import setup
 from etude.dialects.libai.live.config_errors import explained
 from etude.dialects.libai.live.default import DefaultTrainer
-from etude.dialects.libai.live.detectron import lazy_train
-from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.evaluation.run import flatten_results_dict
 from etude.dialects.libai.lower import is_detectron2
 from etude.errors import ConfigError
@@ -48,6 +46,10 @@ def _of_libai(cfg: Any, checkpoint: str) -> Mapping[str, Any]:
 
 
 def _of_detectron2(cfg: Any, checkpoint: str) -> Any:
+    # Both need fvcore, which users of LiBai do not have.
+    from etude.dialects.libai.live.detectron import lazy_train
+    from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
+
     lazy_train.prepare(cfg)
     model = lazy_train.build_model(cfg)
     DetectionCheckpointer(model).load(checkpoint, checkpointables=[])

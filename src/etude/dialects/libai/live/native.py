@@ -14,7 +14,6 @@ from etude.dialects.libai.lazy.extra import dict_config
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live.data.batches import to_device
 from etude.dialects.libai.live.data.loaders import trivial_batch_collator
-from etude.dialects.libai.live.detectron.data import MapDataset
 from etude.dialects.libai.live.optim.build import own_parameters
 
 #: A converted config lists this module before your own, which import the old names.
@@ -44,7 +43,12 @@ class Fields:
 
 def Mapped(dataset: Any, mapper: Any = None) -> Any:
     """Return a list of dicts or a data set, each sample through detectron2's mapper, an object or a function's name."""
-    return dataset if mapper is None else MapDataset(dataset, locate(mapper) if isinstance(mapper, str) else mapper)
+    if mapper is None:
+        return dataset
+    # Needs fvcore, which users of LiBai do not have.
+    from etude.dialects.libai.live.detectron.data import MapDataset
+
+    return MapDataset(dataset, locate(mapper) if isinstance(mapper, str) else mapper)
 
 
 def whole(samples: list[Any]) -> list[Any]:
