@@ -116,6 +116,8 @@ def test_timer_tells_of_the_steps_since_the_last_record():
     again = [float(gauge) for gauge in list(timer._gauges.values())[:3]]
     assert again == [records[-1].values[name] for name in list(timer._gauges)[:3]]
     assert timer.totals["evaluation"] > 0
+    for name in ("step", "data"):  # a record has the mean of its four steps
+        assert 4 * sum(record.values[f"time/{name}"] for record in records) == pytest.approx(timer.totals[name])
 
 
 def test_freeze_holds_parameters_and_statistics_for_a_while():
