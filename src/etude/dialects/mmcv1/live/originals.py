@@ -19,10 +19,7 @@ from etude.dialects.mmcv1 import tracking
 from etude.dialects.mmcv1.live.runner.wiring import Wired, held_back
 from etude.dialects.mmcv1.live.utils import environment
 from etude.dialects.mmcv1.projects import Project
-from etude.errors import EtudeError, UserError
-
-#: What a package is called on the package index, where that is another name.
-_DISTRIBUTIONS = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn"}
+from etude.errors import EtudeError, UserError, install_hint, release_hint
 
 
 class Scripts:
@@ -143,4 +140,4 @@ def _broken(module: str, error: Exception) -> str:
     place = f"{inside[-1].filename}:{inside[-1].lineno}: " if inside else ""
     text = f"{place}importing {module} raised {type(error).__name__}: {error}"
     missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
-    return f"{text}; pip install {_DISTRIBUTIONS.get(missing, missing)}" if missing else text
+    return f"{text}; {install_hint(missing)}" if missing else text + release_hint(str(error))
