@@ -4,6 +4,7 @@ only those are reported that are known not to be served."""
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,11 +16,13 @@ from etude.dialects.mmcv1.projects import PROJECTS, installed
 from etude.dialects.openmm.checks.lowering import NOT_ARGUMENTS, Lowering
 from etude.dialects.openmm.checks.project_sources import scoped
 from etude.dialects.openmm.checks.source_coverage import reads_all
-from etude.errors import is_slip, nearest, suggest
+from etude.errors import Finding, is_slip, nearest, suggest
 from etude.inspection import signatures as scan
 
 _HOMES = ("mmcls.models.", "mmcls.datasets.", "mmcv.cnn.", "mmtrack.datasets.")
 _MODELS = ("MODELS", "CLASSIFIERS", "BACKBONES", "HEADS")
+#: What messages about names of the engine begin with.
+_ENGINE = ("no policy ", "no hook ", "no priority ", "no optimizer ", "no runner ")
 #: The last releases for mmcv 1.x.
 _RELEASES = {"mmcls": "mmcls==0.25.0", "mmdet": "mmdet==2.28.2", "mmtrack": "mmtrack==0.14.0"}
 #: Name of a part that MMClassification has and Étude has not → why. Your own model may mean torch's cross entropy.
@@ -47,7 +50,7 @@ def report_other_project(low: Lowering, known: Collection[str]) -> None:
         return
     if not there and low.modules:
         return  # the model is the user's own, and the parts are reported one by one
-    missing = [finding for finding in low.findings if " is called " in finding.message]
+    missing = [finding for finding in low.findings if " is called " in finding.message and not _is_slip(finding)]
     if any(finding.severity == "error" for finding in missing):
         low.findings[:] = [finding for finding in low.findings if finding not in missing]
         titles = " and ".join(f"{one.title} {ownership.version(one.package)}" for one in there) or "Étude itself"
@@ -56,6 +59,12 @@ def report_other_project(low: Lowering, known: Collection[str]) -> None:
             ("install the project that the config is for", *rest, "or name your own module in custom_imports")
         )
         low.error(low.place("model", "type"), f"{titles} has no model {kind!r}", hint)
+
+
+def _is_slip(finding: Finding) -> bool:
+    """Return whether a name of the engine is misspelt by a letter, whatever project the config is for."""
+    words = re.findall(r"'(\w+)'", f"{finding.message} {finding.hint}")
+    return finding.message.startswith(_ENGINE) and len(words) == 2 and is_slip(*words)
 
 
 def _remedy(low: Lowering, path: Path, name: str) -> str:
