@@ -47,6 +47,8 @@ PINS: dict[str, tuple[str, ...]] = {
         "tqdm==4.70.1",
     ),
     "mcquic-needs": ("marshmallow==3.26.2", "msgpack==1.2.4"),
+    # What McQuic's own trainer imports; only to exchange checkpoints with it.
+    "vlutils-0.1.28": ("vlutils==0.1.28", "nvidia-ml-py==13.615.71"),
     "opencv": ("opencv-python-headless==4.13.0.92",),
     # MMTracking imports it. This release is the newest whose Python part can be used without its compiled ops, which are
     # built for one torch alone: the tests run with Étude's ops in plain torch, whatever torch is there.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from PIL import Image
 
@@ -41,6 +42,92 @@ def test_the_real_compressor_trains_validates_and_is_saved_under_its_own_names(p
         "print(sum(name.startswith('module._compressor._quantizer._encoders.1.') for name in state) > 10)"
     )
     assert projects.run("-c", code).stdout.strip() == "True"
+
+
+#: McQuic's own trainer without Étude, as far as a CPU lets it: it restores a checkpoint, or trains two steps and saves one.
+ORIGINAL = """
+import logging, sys, types
+import torch, yaml
+import torch.distributed as dist
+
+rans = types.ModuleType("mcquic.rans")  # the compiled coder, which training does not call
+rans.pmfToQuantizedCDF = None
+rans.RansEncoder = rans.RansDecoder = object
+sys.modules["mcquic.rans"] = rans
+
+def on_cpu(to):
+    return lambda self, *args, **kwds: to(self, *("cpu" if type(arg) is int else arg for arg in args), **kwds)
+
+torch.Tensor.to, torch.nn.Module.to = on_cpu(torch.Tensor.to), on_cpu(torch.nn.Module.to)
+torch.cuda.set_device = lambda index: None
+parallel = torch.nn.parallel.DistributedDataParallel
+make = parallel.__init__
+parallel.__init__ = lambda self, module, *args, **kwds: make(self, module)  # today's has other arguments
+
+import mcquic.loss
+import mcquic.train.trainer as theirs
+from mcquic.config import Config
+from mcquic.modules.compressor import Compressor
+from mcquic.utils.registry import LossRegistry
+from vlutils.saver import Saver
+
+class OnCpu:
+    device = staticmethod(lambda text: torch.device("cpu"))
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+class Silent(Saver):
+    def __init__(self):
+        self.Logger, self._decorateFn = logging.getLogger("silent"), None
+
+theirs.torch, theirs.Validator = OnCpu(), lambda *args: None
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+config = Config.deserialize(yaml.full_load(open("config.yaml")))
+model = lambda: (Compressor(**config.Model.Params), LossRegistry.get(config.Train.Target)())
+trainer = theirs.MainTrainer(config, model, torch.optim.Adam, torch.optim.lr_scheduler.ExponentialLR, Silent())
+trainer.progress.stop()
+word, path = sys.argv[1:]
+if word == "restore":
+    trainer.restoreStates(path)
+    saved = torch.load(path)["trainer"]["_model"]
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in trainer._model.state_dict().items())
+    print("restored", trainer._epoch, trainer._step)
+else:
+    for trainer._step in (1, 2):
+        _, (rate, distortion), *_ = trainer._model(torch.rand(1, 3, 256, 256))
+        (rate + distortion).backward()
+        trainer._optimizer.step()
+    trainer._epoch = 1
+    trainer._scheduler.step()
+    trainer.save(path)
+"""
+OWN = """
+import etude.compat
+etude.compat.install()
+from mcquic.train.cli import main
+main(False, True, None, "config.yaml")
+"""
+
+
+@pytest.mark.pins("mcquic-0.1.40", "mcquic-needs", "vlutils-0.1.28", "torchvision-0.15.2")
+def test_every_way_trains_the_same_bits_and_the_original_and_etude_restore_each_other(projects):
+    write(projects.cwd)
+    (projects.cwd / "own.py").write_text(OWN)
+    (projects.cwd / "original.py").write_text(ORIGINAL)
+    saved, made = projects.cwd / "saved/latest/last.ckpt", []
+    for words in (("-m", "etude", "train", "config.yaml"), ("-m", "etude", "exec", "-m", "mcquic.train", "config.yaml"), ("own.py",)):  # fmt: skip
+        done = projects.run(*words)
+        assert done.returncode == 0, done.stderr
+        made.append(torch.load(saved)["trainer"]["_model"])
+    assert all(torch.equal(one[name], tensor) for one in made for name, tensor in made[0].items())
+    restored = projects.run("original.py", "restore", str(saved), fresh=True)
+    assert restored.stdout.strip().splitlines()[-1] == "restored 1 1", restored.stderr
+    written = projects.run("original.py", "save", "theirs.ckpt", fresh=True)
+    assert written.returncode == 0, written.stderr
+    resumed = projects.etude("train", "config.yaml", "--resume", "theirs.ckpt", "train.epoch=2")
+    assert resumed.returncode == 0 and "Resume training at     2 steps / 1 epochs." in resumed.stderr, resumed.stderr
+    state = torch.load(saved)["trainer"]
+    assert (state["_step"], state["_epoch"]) == (3, 2)
 
 
 @REAL

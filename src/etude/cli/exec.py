@@ -20,6 +20,10 @@ the place of theirs, installed or not. Everything after SCRIPT belongs to the sc
 On eight GPUs, in place of tools/dist_train.sh:
 
   etude exec --nproc 8 tools/train.py configs/resnet50.py --launcher pytorch
+
+A module, as `python -m` takes it:
+
+  etude exec -m mcquic.train config.yaml
 """
 
 
@@ -33,6 +37,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--nproc", type=positive, default=1, metavar="N", help="processes on this machine (before SCRIPT)"
     )
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as in python -m SCRIPT")
     parser.add_argument("script", metavar="SCRIPT")
     parser.add_argument("args", metavar="…", nargs=argparse.REMAINDER, help="arguments of the script")
     parser.set_defaults(run=run)
@@ -40,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the script as ``__main__``; its exit code is ours. The folder one is in can be imported from too."""
-    if not os.path.isfile(args.script):
+    if not args.module and not os.path.isfile(args.script):
         folder, name = os.path.split(args.script)
         near = nearest(name, [os.path.basename(file) for file in glob(os.path.join(folder, "*.py"))])
         hint = f"; did you mean {os.path.join(folder, near)}?" if near else ""
@@ -54,9 +59,13 @@ def run(args: argparse.Namespace) -> int:
     imports.install()
     words, path = sys.argv, list(sys.path)
     sys.argv = [args.script, *args.args]
-    sys.path[:0] = [os.path.dirname(os.path.abspath(args.script)), os.getcwd()]
+    sys.path[:0] = [os.getcwd()] if args.module else [os.path.dirname(os.path.abspath(args.script)), os.getcwd()]
     try:
-        runpy.run_path(args.script, run_name="__main__")
+        if args.module:
+            _require_module(args.script)
+            runpy.run_module(args.script, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(args.script, run_name="__main__")
     except SystemExit as stop:
         return _code(stop)
     except EtudeError as error:
@@ -65,6 +74,21 @@ def run(args: argparse.Namespace) -> int:
     finally:
         sys.argv, sys.path[:] = words, path
     return 0
+
+
+def _require_module(name: str) -> None:
+    """Raise an error unless ``python -m name`` would find something to run."""
+    from importlib.util import find_spec
+
+    try:
+        found = find_spec(name)
+        runnable = found is not None and (
+            found.submodule_search_locations is None or find_spec(f"{name}.__main__") is not None
+        )
+    except ModuleNotFoundError:
+        runnable = False
+    if not runnable:
+        raise UserError(f"there is no module {name} to run")
 
 
 def _launch(args: argparse.Namespace) -> int:

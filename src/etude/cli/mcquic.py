@@ -7,8 +7,11 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 Train = Callable[[bool, bool, str | None, str | None], int]
+
+NEITHER = "neither a config nor a file to resume from is given"
 
 
 def level(debug: bool, quiet: bool) -> int:
@@ -31,10 +34,25 @@ def main(argv: Sequence[str] | None = None, *, train: Train | None = None) -> in
         for path, what in ((args.config, "'[CONFIG]'"), (args.resume, "'-r' / '--resume'")):
             _require_file(training, path, what)
         if args.config is None and args.resume is None:
-            training.error("neither a config nor a file to resume from is given")
+            training.error(NEITHER)
     except SystemExit as stop:
         return int(stop.code or 0)
     return (train or _train)(args.debug, args.quiet, args.resume, args.config)
+
+
+def train(debug: bool, quiet: bool, resume: str | Path | None, configPath: str | Path | None) -> int:
+    """Train as ``mcquic.train.cli.main`` does; a run that fails or is stopped ends the script with its exit code."""
+    if resume is None and configPath is None:
+        raise ValueError(NEITHER)
+    code = _train(debug, quiet, str(resume) if resume else None, str(configPath) if configPath else None)
+    if code:
+        raise SystemExit(code)
+    return 0
+
+
+def entryPoint() -> NoReturn:
+    """Train with the words of the command line, as ``mcquic.train.cli.entryPoint`` does."""
+    raise SystemExit(main(["train", *sys.argv[1:]]))
 
 
 def _require_file(parser: argparse.ArgumentParser, path: str | None, what: str) -> None:

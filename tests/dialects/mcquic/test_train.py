@@ -413,3 +413,10 @@ def test_a_saver_keeps_so_many_runs_the_latest_among_them(tmp_path, most, left):
     Saver(tmp_path / "runs", maxItems=most, tensorboard=False)
     assert len(list((tmp_path / "runs").iterdir())) == left
     assert (tmp_path / "runs" / "latest").is_dir()
+
+
+def test_a_module_that_cannot_be_run_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("nowhere.at.all", "mcquic.modules"):
+        assert main(["exec", "-m", name]) == 2
+        assert f"there is no module {name} to run" in capsys.readouterr().err

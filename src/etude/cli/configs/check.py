@@ -17,7 +17,8 @@ def add_parser(subparsers: Any) -> None:
         help="find every mistake in a config without running it",
         description="Find every mistake in one or several configs: unknown keys and names, parameters that a component "
         "does not take, wrong types, contradictions. Prints one line per mistake, with file and line number. "
-        "Builds nothing, and runs no code except that of a Python config.",
+        "Builds nothing, and runs no code except that of a Python config. Data and weights that are not here are a "
+        "warning: they may be on the machine that trains.",
         epilog="exit code: 0 if nothing is wrong (warnings may be printed), else 2",
     )
     parser.add_argument("configs", metavar="CONFIG", nargs="+", help="config files, and key=value to change a value")

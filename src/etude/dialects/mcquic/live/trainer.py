@@ -228,6 +228,11 @@ class Trainer(Restorable):
         position = exact.get("position", {})
         if position.get("within"):
             self._enter_epoch(position)
+        if (
+            self.run.steps_per_epoch is not None
+        ):  # the epochs that are left count: before, they may have had other lengths
+            begun = self.run.step - self.run.step_in_epoch
+            self.run.total_steps = begun + (self.config.Train.Epoch - self.run.epoch) * self.run.steps_per_epoch
         for name, hook in self._stateful().items():
             if name in exact.get("hooks", {}):
                 hook.load_state_dict(exact["hooks"][name])
