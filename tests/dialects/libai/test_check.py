@@ -8,9 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 import etude
 from etude.cli import main
+from etude.dialects.libai.known_keys import KEYS, value
+from etude.dialects.libai.lazy.keys import get_config
+from etude.dialects.libai.lazy.load import DetectronLazyConfig
+from etude.dialects.libai.places import CONFIGS
 
 SLIPS = {
     "train.train_itr=5": "did you mean 'train_iter'?",
@@ -136,6 +141,18 @@ def test_the_schema_knows_keys_types_and_defaults(capsys: pytest.CaptureFixture[
     assert train["max_iter"]["default"] == 90000
     assert main(["schema", "--dialect", "libai", "--markdown"]) == 0
     assert "| `train.checkpointer.period` | integer | `5000` |" in capsys.readouterr().out
+
+
+def test_the_schema_has_the_defaults_of_the_common_configs() -> None:
+    graph = get_config("common/models/graph.py")
+    configs = [get_config("common/train.py"), graph, DetectronLazyConfig.load(f"{CONFIGS}/detectron2/common/train.py")]
+    for section, keys in KEYS.items():
+        for key in keys:
+            name = ".".join(map(str, (*section, key)))
+            said = [found for cfg in configs if (found := OmegaConf.select(cfg, name, default="")) != ""]
+            plain = [found for found in said[:1] if not OmegaConf.is_config(found)]
+            schema = value((*section, key))
+            assert plain == ([schema["default"]] if "default" in schema else []), name
 
 
 def test_what_a_config_can_name_is_listed_without_torch() -> None:

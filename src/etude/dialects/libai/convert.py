@@ -11,6 +11,7 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower as lowering
 from etude.dialects.libai.checks.yaml_values import resolved, unwritable
 from etude.dialects.libai.curves import Running
+from etude.dialects.libai.lazy.targets import is_served, target_name
 from etude.errors import ConfigError, Finding
 from etude.inspection import signatures
 from etude.plan import Plan
@@ -121,7 +122,7 @@ class _Conversion:
         target = self.tree.get(*way)
         if not isinstance(target, str) and (finding := unwritable(self.tree, way, target)):
             self.findings.append(finding)
-        return lowering.target_name(target)
+        return target_name(target)
 
     def _plain(self, way: Path) -> Any:
         given = self.tree.get(*way)
@@ -141,14 +142,14 @@ class _Conversion:
         if finding := unwritable(self.tree, way, given):
             self.findings.append(finding)
             return None
-        return {"type": f"{LIVE}.found", "name": lowering.target_name(given)}
+        return {"type": f"{LIVE}.found", "name": target_name(given)}
 
     # -- the parts that both have --------------------------------------------------------------------------------------
 
     def require_loader(self) -> Mapping[str, Any]:
         way = ("dataloader", "train")
         loader: Mapping[str, Any] = self.tree.get(*way) or {}
-        if not lowering.is_served(loader.get("_target_", ""), self.loaders):
+        if not is_served(loader.get("_target_", ""), self.loaders):
             self.refuse(way, f"a loader other than {' and '.join(self.loaders)}")
         for key in [key for key in loader if key not in self.said_of_loaders]:
             self.refuse((*way, key), f"{key} of the loader")
@@ -158,13 +159,13 @@ class _Conversion:
         way: Path = (self.optimizer_key,)
         given: Mapping[str, Any] = self.tree.get(*way)
         left_out = ("_target_", "params", *_ONEFLOWS)
-        made: dict[str, Any] = {"type": lowering.target_name(given["_target_"])}
+        made: dict[str, Any] = {"type": target_name(given["_target_"])}
         module, _, name = made["type"].rpartition(".")
         if module in ("torch.optim", "oneflow.optim", "oneflow.nn.optimizer") or module.startswith("torch.optim."):
             made = {"type": name, **_as_torch_does(name)}
         made |= {str(key): self._plain((*way, key)) for key in given if key not in left_out}
         rules: Mapping[str, Any] = given.get("params") or {}
-        if not lowering.is_served(rules.get("_target_", ""), ("get_default_optimizer_params",)):
+        if not is_served(rules.get("_target_", ""), ("get_default_optimizer_params",)):
             self.refuse((*way, "params"), "parameter groups of your own")
         for key in [key for key, value in rules.items() if key not in _RULES and value is not None]:
             inherited = {"base_lr": given.get("lr"), "weight_decay": given.get("weight_decay")}
@@ -242,7 +243,7 @@ class _LiBai(_Conversion):
         if loader.get("mixup_func") is not None:
             self.refuse((*way, "mixup_func"), "mixup of batches")
         sampler = loader.get("sampler") or {}
-        if sampler and not lowering.is_served(sampler.get("_target_", ""), ("CyclicSampler",)):
+        if sampler and not is_served(sampler.get("_target_", ""), ("CyclicSampler",)):
             self.refuse((*way, "sampler"), "a sampler other than CyclicSampler")
         collate = {"collate": self.name((*way, "collate_fn"))} if loader.get("collate_fn") is not None else {}
         return {
@@ -290,7 +291,7 @@ class _LiBai(_Conversion):
         way: Path = ("train", "scheduler")
         given: Mapping[str, Any] = self.tree.get(*way)
         base, total = float(self.tree.get("optim", "lr")), self.iterations
-        name = lowering.target_name(given["_target_"]).rpartition(".")[2]
+        name = target_name(given["_target_"]).rpartition(".")[2]
         gamma = given.get("gamma", 0.1)
         known: dict[str, dict[str, Any]] = {
             "WarmupCosineLR": {"type": "Cosine", "to": given.get("alpha", 0.0)},
@@ -301,7 +302,7 @@ class _LiBai(_Conversion):
                 "type": "Poly", "to": given.get("end_learning_rate", 1e-4) / base, "power": given.get("power", 1.0),
             },
         }  # fmt: skip
-        if not lowering.is_served(given["_target_"], tuple(known)) or given.get("cycle"):
+        if not is_served(given["_target_"], tuple(known)) or given.get("cycle"):
             self.refuse(way, f"the scheduler {name} with these arguments")
             return {}
         warmup = math.ceil(total // self.many * self.tree.get("train", "warmup_ratio", default=0)) * self.many
@@ -352,7 +353,7 @@ class _Detectron2(_Conversion):
         if given is None:
             self.refuse((), "a config without lr_multiplier")
             return {}
-        name = lowering.target_name(given["_target_"]).rpartition(".")[2]
+        name = target_name(given["_target_"]).rpartition(".")[2]
         warmed = name == "WarmupParamScheduler"
         main = self._multiplier((*way, "scheduler") if warmed else way, total)
         length = float(given.get("warmup_length", 0.0)) * total if warmed else 0.0
@@ -367,7 +368,7 @@ class _Detectron2(_Conversion):
     def _multiplier(self, way: Path, total: int) -> dict[str, Any] | None:
         """Return the native curve of one of fvcore's schedulers; None where there is none."""
         given = self.tree.get(*way)
-        name = lowering.target_name(given.get("_target_", "")).rpartition(".")[2] if isinstance(given, Mapping) else ""
+        name = target_name(given.get("_target_", "")).rpartition(".")[2] if isinstance(given, Mapping) else ""
         if name == "ConstantParamScheduler":
             return {"type": "Constant", "factor": given["value"]}
         if name in ("CosineParamScheduler", "LinearParamScheduler"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from etude.config.tree import Tree
 from etude.dialects import ownership
+from etude.dialects.libai.checks.calls import named_targets
 from etude.dialects.libai.names import MODULES
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
@@ -53,10 +54,9 @@ def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
 
 def named(tree: Tree) -> Iterator[tuple[str, str]]:
     """Yield the kind and the dotted name of each class that a config names."""
-    for way, node in tree.walk():
+    for way, target in named_targets(tree):
         words = [key for key in way if isinstance(key, str)]
-        target = node.get("_target_") if isinstance(node, Mapping) else None
-        if words and words[-1] in KEYS and isinstance(target, str):
+        if words and words[-1] in KEYS:
             yield KEYS[words[-1]], target
 
 

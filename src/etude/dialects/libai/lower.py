@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from etude.config.files import display
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai.checks.arguments import arguments
+from etude.dialects.libai.checks.calls import unknown_arguments
 from etude.dialects.libai.checks.missing import missing_packages, missing_targets
 from etude.dialects.libai.checks.structure import is_detectron2, structure
 from etude.dialects.libai.checks.trial import unmakeable
-from etude.dialects.libai.checks.typos import beside, closed, slips, takes_of_loader
+from etude.dialects.libai.checks.typos import beside, slips
 from etude.dialects.libai.checks.values import missing_weights, wrong_values
 from etude.dialects.libai.known_keys import KEYS, NAMESPACES, YACS
-from etude.dialects.libai.lazy.configurable import is_configurable
 from etude.dialects.libai.lazy.extra import container, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
 from etude.dialects.libai.lazy.origins import key_of, way_of
 from etude.dialects.libai.lazy.reading.errors import as_config_error
 from etude.dialects.libai.lazy.reading.sketches import asleep, by_name
-from etude.dialects.libai.lazy.targets import name_of
+from etude.dialects.libai.lazy.targets import target_name
 from etude.dialects.libai.places import project_folders, survey_files
-from etude.errors import ConfigError, EtudeError, Finding, is_slip, nearest, suggest
+from etude.errors import ConfigError, EtudeError, Finding, is_slip, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.synonyms import meaning
 from etude.units import Amount
@@ -122,7 +121,7 @@ def survey(tree: Tree) -> tuple[Plan, list[Finding]]:
 
 
 def _surveyed(tree: Tree) -> tuple[Plan, list[Finding]]:
-    wrong = (structure, unknown, wrong_values, missing_targets, calls, slips, beside, arguments, _sizes)
+    wrong = (structure, unknown, wrong_values, missing_targets, unknown_arguments, slips, beside, arguments, _sizes)
     findings = [finding for look in wrong for finding in look(tree)]
     if not any(finding.severity == "error" for finding in findings):
         findings += unmakeable(tree)
@@ -244,24 +243,6 @@ def _spec(tree: Tree, way: Path, kind: str) -> Spec:
     )
 
 
-def target_name(target: Any) -> str:
-    """The dotted name of a ``_target_``, be it a name, a callable or another lazy call."""
-    if isinstance(target, str):
-        return target
-    if isinstance(target, Mapping):
-        return target_name(target.get("_target_", ""))
-    try:
-        return name_of(target)
-    except (AttributeError, TypeError):
-        return getattr(target, "__qualname__", str(target))
-
-
-def is_served(target: Any, names: Sequence[str]) -> bool:
-    """Return whether a target is one of these of LiBai's or detectron2's, and no other that is called so."""
-    module, _, name = target_name(target).rpartition(".")
-    return name in names and module.split(".")[0] in ("libai", "detectron2", "etude")
-
-
 # -- findings ----------------------------------------------------------------------------------------------------------
 
 
@@ -297,44 +278,6 @@ def _is_misspelt(key: str, near: str, known: Collection[str]) -> bool:
         return True
     longer = key in near or near in key
     return not longer and bool(get_close_matches(key, [near], cutoff=0.75))
-
-
-def calls(tree: Tree) -> list[Finding]:
-    """Arguments that a target, as far as it is at hand, does not take."""
-    findings = []
-    for way, node in tree.walk():
-        target = node.get("_target_") if isinstance(node, Mapping) else None
-        if isinstance(node, Mapping) and (callable(target) or isinstance(target, str)):
-            findings += _binding(tree, way, node, target)
-    return findings
-
-
-def _binding(tree: Tree, way: Path, node: Mapping[str, Any], target: Callable[..., Any] | str) -> list[Finding]:
-    parameters = closed(target) if isinstance(target, str) else _parameters(target)
-    if parameters is None:
-        return []
-    return [
-        Finding(
-            str(tree.place(*way, key)),
-            f"{dotted(way)}: {target_name(target)} takes no argument {key!r}",
-            suggest(str(key), parameters),
-        )
-        for key in node
-        if key not in parameters and key not in ("_target_", "_recursive_")
-    ]
-
-
-def _parameters(target: Callable[..., Any]) -> tuple[str, ...] | None:
-    ours = takes_of_loader(target)
-    if ours is not None:
-        return ours
-    if is_configurable(target):
-        return None
-    try:
-        parameters = inspect.signature(target).parameters
-    except (TypeError, ValueError):
-        return None
-    return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else tuple(parameters)
 
 
 def _sizes(tree: Tree) -> list[Finding]:

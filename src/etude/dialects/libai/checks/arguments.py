@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai.checks import typos as slips
+from etude.dialects.libai.checks.calls import lazy_calls, signature_of
 from etude.dialects.libai.checks.values import misfit
 from etude.dialects.libai.lazy.targets import SERVED
 from etude.errors import Finding
@@ -55,14 +54,13 @@ _SCALED: tuple[Path, ...] = (("train", "scheduler", "milestones"),)
 def arguments(tree: Tree) -> list[Finding]:
     """Every value of a lazy call that its target cannot take; in a user-defined class only a warning."""
     found: list[Finding] = []
-    for way, node in tree.walk():
-        target = node.get("_target_") if isinstance(node, Mapping) else None
-        if not isinstance(node, Mapping) or target is None:
-            continue
+    for way, node, target in lazy_calls(tree):
+        signature = signature_of(target)
         ranges = _RANGES.get(tuple(key for key in way if not isinstance(key, int)), {})
-        for name, parameter in _parameters(target).items():
-            if name in node and _is_plain(node[name]) and (*way, name) not in _SCALED:
-                found += _of_kind(tree, (*way, name), node[name], parameter, severity=_severity(target))
+        for parameter in signature.parameters if signature is not None else ():
+            given = (*way, parameter.name)
+            if parameter.annotation and parameter.name in node and given not in _SCALED:
+                found += _of_kind(tree, given, node[parameter.name], parameter, severity=_severity(target))
         for name, wanted in ranges.items():
             if name in node and not any(finding.at == str(tree.place(*way, name)) for finding in found):
                 found += _in_range(tree, (*way, name), node[name], wanted)
@@ -75,6 +73,8 @@ def _severity(target: Any) -> str:
 
 
 def _of_kind(tree: Tree, way: Path, value: Any, parameter: Parameter, *, severity: str) -> list[Finding]:
+    if not _is_plain(value):
+        return []
     if (value is None and parameter.default == "None") or ("bool" in parameter.annotation and value in (0, 1)):
         return []
     try:
@@ -98,26 +98,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, Mapping):
         return "_target_" not in value and all(map(_is_plain, value.values()))
     return all(map(_is_plain, value)) if isinstance(value, list | tuple) else not callable(value)
-
-
-def _parameters(target: Any) -> dict[str, Parameter]:
-    """Return what a target declares, by name, as far as it says of what kind."""
-    if isinstance(target, str):
-        signature = slips.of_name(target)
-        return {p.name: p for p in signature.parameters if p.annotation} if signature is not None else {}
-    try:
-        given = inspect.signature(target).parameters.values() if callable(target) else ()
-    except (TypeError, ValueError):
-        return {}
-    empty = inspect.Parameter.empty
-    fixed = [p for p in given if p.annotation is not empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    return {
-        p.name: Parameter(p.name, _text(p.annotation), None if p.default is empty else repr(p.default)) for p in fixed
-    }
-
-
-def _text(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _of_configs(annotation: str) -> str:

@@ -7,12 +7,12 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Mapping
 
 from etude.config.files import display
 from etude.config.tree import Tree, dotted
 from etude.dialects import ownership
 from etude.dialects.libai import names
+from etude.dialects.libai.checks.calls import named_targets
 from etude.dialects.libai.lazy.reading.errors import is_users
 from etude.dialects.libai.lazy.reading.sketches import FAMILY, absent_imports
 from etude.errors import Finding, install_hint, is_slip, nearest
@@ -22,10 +22,7 @@ from etude.inspection import signatures
 def missing_targets(tree: Tree) -> list[Finding]:
     """Targets by name in modules that are at hand and have nothing of that name."""
     found = []
-    for way, node in tree.walk():
-        target = node.get("_target_") if isinstance(node, Mapping) else None
-        if not isinstance(target, str) or "." not in target:
-            continue
+    for way, target in named_targets(tree):
         module, _, attribute = target.rpartition(".")
         if lacking := _no_module(module):
             at = str(tree.place(*way, "_target_"))
@@ -42,7 +39,7 @@ def missing_targets(tree: Tree) -> list[Finding]:
 def missing_packages(tree: Tree) -> list[Finding]:
     """Warn of packages that are not installed and that the sources of the config's parts import."""
     found: dict[str, Finding] = {}
-    for module in sorted({name.rpartition(".")[0] for name in _targets(tree)}):
+    for module in sorted({name.rpartition(".")[0] for _, name in named_targets(tree)}):
         source = signatures.find_source(module, tuple(sys.path)) if module.partition(".")[0] not in FAMILY else None
         if source is None or not is_users(source.file):
             continue
@@ -52,13 +49,6 @@ def missing_packages(tree: Tree) -> list[Finding]:
                 at = f"{display(each.file)}:{statement.lineno}"
                 found.setdefault(package, Finding(at, text, install_hint(package), "warning"))
     return list(found.values())
-
-
-def _targets(tree: Tree) -> Iterator[str]:
-    for _, node in tree.walk():
-        target = node.get("_target_") if isinstance(node, Mapping) else None
-        if isinstance(target, str) and "." in target:
-            yield target
 
 
 def _no_module(name: str) -> str:

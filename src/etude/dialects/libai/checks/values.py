@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from etude.config.tree import Tree, dotted
-from etude.dialects.libai import schema
-from etude.dialects.libai.known_keys import KEYS
+from etude.dialects.libai import known_keys
 from etude.errors import Finding, nearest
 
 _PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "object": Mapping, "array": list}
@@ -18,10 +17,10 @@ _PYTHON = {"integer": int, "number": (int, float), "string": str, "boolean": boo
 def wrong_values(tree: Tree) -> list[Finding]:
     """Numbers that are words, words that are none of those there are, sections that are single values."""
     found = []
-    for section, keys in KEYS.items():
+    for section, keys in known_keys.KEYS.items():
         node = tree.get(*section)
         for key in keys if isinstance(node, Mapping) and "_target_" not in node else ():
-            wrong = misfit(node[key], schema.value((*section, key))) if key in node else ""
+            wrong = misfit(node[key], known_keys.value((*section, key))) if key in node else ""
             if wrong:
                 way = (*section, key)
                 found.append(Finding(str(tree.place(*way)), f"{dotted(way)} is {node[key]!r}: {wrong}"))

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
-from etude.dialects.libai import lower as lowering
 from etude.dialects.libai.checks.structure import key_of_way
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf, without_tuples
-from etude.dialects.libai.lazy.targets import locate
+from etude.dialects.libai.lazy.targets import locate, target_name
 from etude.errors import Finding
 
 
@@ -43,7 +42,7 @@ def unwritable(tree: Tree, way: Path, value: Any) -> Finding | None:
     """Return why a class, a function or an object cannot be named in YAML; None where its name finds it again."""
     if callable(value) and getattr(value, "__module__", None) and "<" not in getattr(value, "__qualname__", "<"):
         try:
-            if locate(lowering.target_name(value)) is value:
+            if locate(target_name(value)) is value:
                 return None
         except (ImportError, ValueError):
             pass  # a class of the config itself

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, dotted
-from etude.dialects.libai.checks import typos as slips
+from etude.dialects.libai.checks.calls import closed
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.reading.errors import is_users, near, put_on, says
 from etude.errors import ConfigError, EtudeError, UserCodeError
@@ -80,6 +80,6 @@ def _hint(error: Exception, target: Any, label: str) -> str:
     if unknown is None:
         return ""
     try:
-        return near(unknown[1], slips.closed(label) or inspect.signature(target).parameters)
+        return near(unknown[1], closed(label) or inspect.signature(target).parameters)
     except (TypeError, ValueError):
         return ""

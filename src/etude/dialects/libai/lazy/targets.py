@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -83,9 +83,22 @@ def name_of(target: Any) -> str:
     return f"{module}.{qualname}"
 
 
-def _convert_target_to_string(t: Any) -> str:
-    """:func:`name_of` under the name that the originals have for it."""
-    return name_of(t)
+def target_name(target: Any) -> str:
+    """Return the dotted name of a ``_target_``, be it a name, a callable or another lazy call."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, Mapping):
+        return target_name(target.get("_target_", ""))
+    try:
+        return name_of(target)
+    except (AttributeError, TypeError):
+        return getattr(target, "__qualname__", str(target))
+
+
+def is_served(target: Any, names: Sequence[str]) -> bool:
+    """Return whether a target is one of these of LiBai's or detectron2's, and no other that is called so."""
+    module, _, name = target_name(target).rpartition(".")
+    return name in names and module.split(".")[0] in ("libai", "detectron2", "etude")
 
 
 @cache

@@ -16,8 +16,7 @@ from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower
-from etude.dialects.libai.checks import arguments, missing, structure, values
-from etude.dialects.libai.checks import typos as slips
+from etude.dialects.libai.checks import arguments, calls, missing, structure, typos, values
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.reading.errors import is_users, put_on, says
@@ -32,7 +31,7 @@ _CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
     values.wrong_values,
     missing.missing_targets,
     arguments.arguments,
-    lower.calls,
+    calls.unknown_arguments,
 )
 
 
@@ -94,9 +93,9 @@ def require_sound(cfg: Any, args: Any, logger: logging.Logger) -> None:
     """Refuse, before anything is written, values that cannot be and overrides that set what nobody reads and are nearly
     a key that somebody does; point at such keys in the config itself, and at overrides that add a key."""
     given = getattr(args, "opts", None) or []
-    added = slips.new_keys({text: way for text, way in ORIGINS.new.items() if text in given})
+    added = typos.new_keys({text: way for text, way in ORIGINS.new.items() if text in given})
     tree = tree_of(cfg)
-    findings = [*added, *slips.beside(tree), *(finding for look in _CAUSES for finding in look(tree))]
+    findings = [*added, *typos.beside(tree), *(finding for look in _CAUSES for finding in look(tree))]
     wrong = [finding for finding in findings if finding.severity == "error"]
     if wrong:
         raise ConfigError(wrong)

@@ -1,0 +1,90 @@
+"""Finds the lazy calls of a config, what their targets take, and arguments that these do not take. No torch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from etude.config.tree import Path, Tree, dotted
+from etude.dialects.libai import names
+from etude.dialects.libai.lazy.configurable import is_configurable
+from etude.dialects.libai.lazy.targets import target_name
+from etude.errors import Finding, suggest
+from etude.inspection import signatures
+from etude.inspection.index import kept
+from etude.inspection.signatures import Parameter, Signature
+
+#: Keys of a lazy call that are no arguments.
+MARKS = ("_target_", "_recursive_")
+_BUILDERS = ("etude.dialects.libai.live.data.loaders", "etude.dialects.libai.live.detectron.data")
+#: What our loader builders pass on to torch's ``DataLoader``.
+_OF_TORCH = (
+    "pin_memory", "timeout", "multiprocessing_context", "prefetch_factor", "pin_memory_device", "in_order", "drop_last",
+)  # fmt: skip
+#: What OneFlow's optimizers take and torch's do not.
+_ONEFLOW = ("do_bias_correction", "contiguous_params", "fused")
+
+
+def lazy_calls(tree: Tree) -> Iterator[tuple[Path, Mapping[Any, Any], Any]]:
+    """Yield the path, the node and the target of every lazy call: a name, a callable or another lazy call."""
+    for way, node in tree.walk():
+        if isinstance(node, Mapping) and node.get("_target_") is not None:
+            yield way, node, node["_target_"]
+
+
+def named_targets(tree: Tree) -> Iterator[tuple[Path, str]]:
+    """Yield the targets that are given by a dotted name."""
+    return ((way, target) for way, _, target in lazy_calls(tree) if isinstance(target, str) and "." in target)
+
+
+def signature_of(target: Any) -> Signature | None:
+    """Return what a target takes: by the source of one that is given by its name, else by the callable itself."""
+    if isinstance(target, str):
+        module, _, attribute = target.rpartition(".")
+        module = "torch.optim" if module == "oneflow.optim" else module
+        ours = names.MODULES.get(module, {}).get(attribute, f"{module}:{attribute}")
+        return signatures.signature(ours, known=kept) if module else None
+    try:
+        given = inspect.signature(target).parameters.values() if callable(target) else None
+    except (TypeError, ValueError):
+        given = None
+    if given is None:
+        return None
+    taken = [_parameter(each) for each in given if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    if is_configurable(target):  # ``cfg`` stands for all arguments
+        return Signature((Parameter("cfg", default="..."), *taken), open=True)
+    return Signature(tuple(taken), open=any(each.kind is each.VAR_KEYWORD for each in given))
+
+
+def _parameter(given: inspect.Parameter) -> Parameter:
+    declared = given.annotation
+    text = declared if isinstance(declared, str) else inspect.formatannotation(declared)
+    return Parameter(
+        given.name,
+        "" if declared is given.empty else text,
+        None if given.default is given.empty else repr(given.default),
+    )
+
+
+def closed(target: Any) -> tuple[str, ...] | None:
+    """Return all that a target takes; None where its signature alone does not say."""
+    signature, module, home = signature_of(target), "", getattr(target, "__module__", "")
+    if isinstance(target, str):
+        module, _, name = target.rpartition(".")
+        home = names.MODULES.get(module, {}).get(name, "").partition(":")[0]
+    loader = home in _BUILDERS
+    if signature is None or (signature.open and not loader):
+        return None
+    extra = _OF_TORCH if loader else _ONEFLOW if module == "oneflow.optim" else ()
+    return (*(parameter.name for parameter in signature.parameters), *extra)
+
+
+def unknown_arguments(tree: Tree) -> Iterator[Finding]:
+    """Yield arguments that a target, as far as it is at hand, does not take."""
+    for way, node, target in lazy_calls(tree):
+        known = closed(target) if callable(target) or isinstance(target, str) else None
+        for key in node if known is not None else ():
+            if known is not None and key not in known and key not in MARKS:
+                text = f"{dotted(way)}: {target_name(target)} takes no argument {key!r}"
+                yield Finding(str(tree.place(*way, key)), text, suggest(str(key), known))
