@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from etude.dialects.libai.lazy.keys import CONFIGS
+from etude.dialects.libai.lazy.load import CONFIGS
 from etude.dialects.libai.live import setup
 from tests.dialects.libai.project import forget_loggers
 from tests.golden.goldens import data, params

@@ -13,8 +13,7 @@ from omegaconf import OmegaConf
 import etude
 from etude.cli import main
 from etude.dialects.libai.known_keys import KEYS, value
-from etude.dialects.libai.lazy.keys import get_config
-from etude.dialects.libai.lazy.load import DetectronLazyConfig
+from etude.dialects.libai.lazy.load import DetectronLazyConfig, get_config
 from etude.dialects.libai.places import CONFIGS
 
 SLIPS = {

@@ -169,7 +169,7 @@ def test_a_broken_config_is_one_line_with_its_place(config: Path, capsys: pytest
 def test_reading_a_config_needs_no_torch() -> None:
     code = (
         "import sys, etude.dialects.libai.lower, etude.dialects.libai.names, etude.dialects.libai.convert\n"
-        "from etude.dialects.libai.lazy.keys import get_config\n"
+        "from etude.dialects.libai.lazy.load import get_config\n"
         "get_config('common/train.py')\n"
         "assert 'torch' not in sys.modules"
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+import subprocess
+import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from unittest import mock
 import pytest
 import torch
 from detectron2.checkpoint import Checkpointer
-from detectron2.config import CfgNode, LazyConfig, configurable, downgrade_config, get_cfg, instantiate, upgrade_config
+from detectron2.config import CfgNode, LazyConfig, configurable, get_cfg, instantiate
 from detectron2.config import LazyCall as L
 from detectron2.data import (
     MapDataset,
@@ -21,7 +24,7 @@ from detectron2.data import (
     build_detection_train_loader,
 )
 from detectron2.data.samplers import InferenceSampler, TrainingSampler
-from detectron2.engine import DefaultTrainer
+from detectron2.engine import DefaultTrainer, hooks
 from detectron2.model_zoo import get_config
 from detectron2.modeling import META_ARCH_REGISTRY, build_model
 from torch import nn
@@ -106,22 +109,68 @@ def test_values_keep_their_types_and_keys_their_names() -> None:
     assert str(CfgNode({"B": {"C": 1}, "A": 2})) == "A: 2\nB:\n  C: 1"
 
 
-def test_keys_of_earlier_versions_are_read_as_those_of_today(tmp_path: Path) -> None:
-    cfg = get_cfg()
-    cfg.OF_MY_OWN = 1
-    for version in (0, 1, 2):
-        old = downgrade_config(cfg, version)
-        assert (old.VERSION, upgrade_config(old)) == (version, cfg)
+def test_keys_of_earlier_versions_need_detectron2(tmp_path: Path) -> None:
     path = tmp_path / "old.yaml"
-    path.write_text("MODEL: {RPN_HEAD: {NAME: Mine}}\nVERSION: 0\n")
-    cfg.merge_from_file(str(path))
-    assert (cfg.MODEL.RPN.HEAD_NAME, cfg.VERSION, cfg.OF_MY_OWN) == ("Mine", 2, 1)
-    path.write_text("MODEL: {WEIGHT: mine.pth, META_ARCHITECTURE: RetinaNet, RETINANET: {ANCHOR_SIZES: [[8]]}}\n")
-    cfg.merge_from_file(str(path))
-    assert (cfg.MODEL.WEIGHTS, cfg.MODEL.ANCHOR_GENERATOR.SIZES) == ("mine.pth", [[8]])
+    path.write_text("MODEL: {WEIGHT: mine.pth}\nVERSION: 1\n")
+    with pytest.raises(ValueError, match="VERSION: 1 of the keys is read by detectron2, which is not installed"):
+        get_cfg().merge_from_file(str(path))
+    with pytest.raises(ImportError, match="it comes with detectron2, which is not installed here"):
+        exec("from detectron2.config import upgrade_config")
     path.write_text("VERSION: 3\n")
     with pytest.raises(AssertionError, match="Cannot merge a v3 config"):
-        cfg.merge_from_file(str(path))
+        get_cfg().merge_from_file(str(path))
+
+
+#: A checkout as far as these tests need it: earlier keys, and a hook that is no part of training.
+DETECTRON2 = {
+    "__init__.py": "",
+    "modeling/meta_arch/build.py": "",
+    "config/compat.py": """
+        def guess_version(cfg, filename):
+            return 1 if "WEIGHT" in cfg.MODEL else 2
+        def downgrade_config(cfg, to_version):
+            cfg = cfg.clone()
+            cfg.MODEL.WEIGHT, cfg.VERSION = cfg.MODEL.pop("WEIGHTS"), to_version
+            return cfg
+        def upgrade_config(cfg):
+            cfg = cfg.clone()
+            cfg.MODEL.WEIGHTS, cfg.VERSION = cfg.MODEL.pop("WEIGHT"), 2
+            return cfg
+    """,
+    "engine/hooks.py": """
+        from .train_loop import HookBase
+        class TorchMemoryStats(HookBase):
+            pass
+    """,
+}
+
+
+def test_an_installed_detectron2_has_what_is_no_part_of_training(tmp_path: Path) -> None:
+    for name, text in DETECTRON2.items():
+        file = tmp_path / "detectron2" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(text))
+    (tmp_path / "old.yaml").write_text("MODEL: {WEIGHT: mine.pth}\n")
+    code = """
+        from etude import compat
+        compat.install()
+        from detectron2.config import get_cfg
+        from detectron2.engine import HookBase, hooks
+        cfg = get_cfg()
+        cfg.merge_from_file("old.yaml")
+        assert (cfg.MODEL.WEIGHTS, cfg.VERSION) == ("mine.pth", 2)
+        assert isinstance(hooks.TorchMemoryStats(), HookBase)
+        assert HookBase.__module__.startswith("etude.")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_profiler_names_the_package_that_it_comes_with() -> None:
+    with pytest.raises(ImportError, match=r"detectron2.engine.hooks.TorchProfiler comes with detectron2, which is not"):
+        hooks.TorchProfiler(lambda trainer: True, "out")
 
 
 def test_a_detection_model_is_refused_with_the_reason() -> None:

@@ -256,8 +256,6 @@ def test_tests_for_oneflow_run_where_there_are_as_many_processes() -> None:
     [
         (LazyConfig.apply_overrides, "cfg overrides"),
         (dump_dataclass, "obj"),
-        (hooks.TorchProfiler, "enable_predicate output_dir activities save_tensorboard"),
-        (hooks.AutogradProfiler, "enable_predicate output_dir use_cuda"),
         (hooks.BestCheckpointer._update_best, "self val iteration"),
         (verify_results, "cfg results"),
         (print_csv_format, "results"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower as lowering
-from etude.dialects.libai.checks.yaml_values import resolved, unwritable
+from etude.dialects.libai.checks.structure import key_of_way
 from etude.dialects.libai.curves import Running
-from etude.dialects.libai.lazy.targets import is_served, target_name
+from etude.dialects.libai.lazy.extra import dict_config, omegaconf, without_tuples
+from etude.dialects.libai.lazy.targets import is_served, locate, target_name
 from etude.errors import ConfigError, Finding
 from etude.inspection import signatures
 from etude.plan import Plan
@@ -34,7 +36,7 @@ _ONEFLOWS = ("do_bias_correction", "contiguous_params", "fused")
 
 def convert(tree: Tree) -> tuple[dict[str, Any], list[str]]:
     """Return the native config, and notes on it. Raises for what has no native form, all of it at once."""
-    tree = resolved(tree)
+    tree = _resolved(tree)
     plan = lowering.lower(tree)
     return (_Detectron2 if lowering.is_detectron2(tree.values) else _LiBai)(tree, plan).converted()
 
@@ -120,7 +122,7 @@ class _Conversion:
 
     def name(self, way: Path) -> str:
         target = self.tree.get(*way)
-        if not isinstance(target, str) and (finding := unwritable(self.tree, way, target)):
+        if not isinstance(target, str) and (finding := _unwritable(self.tree, way, target)):
             self.findings.append(finding)
         return target_name(target)
 
@@ -139,7 +141,7 @@ class _Conversion:
             self.refuse(way, f"{dotted(way)}, {given!r}, which is known when training begins,", hint)
         if given is None or isinstance(given, str | bool | int | float):
             return given
-        if finding := unwritable(self.tree, way, given):
+        if finding := _unwritable(self.tree, way, given):
             self.findings.append(finding)
             return None
         return {"type": f"{LIVE}.found", "name": target_name(given)}
@@ -395,3 +397,41 @@ def _as_torch_does(name: str) -> dict[str, Any]:
     signature = signatures.signature(f"torch.optim:{name}")
     takes = [parameter.name for parameter in signature.parameters] if signature else []
     return {"differentiable": False} if "differentiable" in takes else {}
+
+
+def _resolved(tree: Tree) -> Tree:
+    """The config with what ``${..lr}`` stands for, as far as it is known: the native form has other references."""
+    config = dict_config(dict(tree.values))
+    return replace(tree, values={key: _standing(config, (key,), value) for key, value in tree.values.items()})
+
+
+def _standing(config: Any, way: Path, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _standing(config, (*way, key), item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_standing(config, (*way, index), item) for index, item in enumerate(value)]
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    package = omegaconf()
+    try:
+        found = package.OmegaConf.select(config, key_of_way(way))
+    except package.errors.OmegaConfBaseException:
+        return value
+    return (
+        without_tuples(package.OmegaConf.to_container(found, resolve=True))
+        if package.OmegaConf.is_config(found)
+        else found
+    )
+
+
+def _unwritable(tree: Tree, way: Path, value: Any) -> Finding | None:
+    """Return why a class, a function or an object cannot be named in YAML; None where its name finds it again."""
+    if callable(value) and getattr(value, "__module__", None) and "<" not in getattr(value, "__qualname__", "<"):
+        try:
+            if locate(target_name(value)) is value:
+                return None
+        except (ImportError, ValueError):
+            pass  # a class of the config itself
+    kind = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    hint = "move what is defined in the config itself to a module"
+    return Finding(str(tree.place(*way)), f"{dotted(way)}: {kind} cannot be written into YAML", hint)

@@ -17,20 +17,21 @@ import os
 import re
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from etude.checkpoint.formats import foreign, torch_file
+from etude.checkpoint.formats.folders import damage
 from etude.checkpoint.storage import chaos, disk
 from etude.dialects.libai.lazy.extra import is_list_config
-from etude.dialects.libai.live.resume import sound
-from etude.errors import ResumeError, SaveError
+from etude.errors import ResumeError, SaveError, printable
 
 LAST = "last_checkpoint"
 #: The name that is never pointed to: a resume starts from the newest state, not from the best one.
 BEST = "model_best"
+_NUMBERED = re.compile(r"\w*?_(\d{7,})(\.pth)?")
 
 
 class Checkpointer:
@@ -93,7 +94,7 @@ class Checkpointer:
     def newest_whole(self) -> str:
         """The last checkpoint; one that is damaged is named in a warning, and the newest whole one taken instead."""
         last = self.get_checkpoint_file()
-        path = sound.newest_whole(last, self.logger)
+        path = newest_whole(last, self.logger)
         if not path:
             raise ResumeError(f"{self.save_dir}: none of the checkpoints can be used")
         if path != last:
@@ -265,6 +266,36 @@ def iteration_of(path: str) -> int:
     """The number behind the last ``_`` of a checkpoint's name; 0 where there is none."""
     word = os.path.basename(os.path.normpath(path)).rpartition("_")[2]
     return int(word) if word.isdigit() else 0
+
+
+def require_whole(path: str, need: Collection[str] = ("model",)) -> None:
+    """Refuse a checkpoint that somebody named and that is not whole."""
+    if wrong := damage(path, need):
+        raise ResumeError(f"{printable(path)}: {wrong}")
+
+
+def newest_whole(last: str, logger: logging.Logger, need: Collection[str] = ("model",)) -> str:
+    """``last``, or the newest whole checkpoint beside it when ``last`` is damaged, which is said.
+
+    Empty when there is none at all.
+    """
+    for path in (last, *_earlier(last)):
+        wrong = damage(path, need)
+        if not wrong:
+            return path
+        logger.warning(f"the checkpoint {path} cannot be used ({wrong}), looking for an earlier one")
+    return ""
+
+
+def _earlier(last: str) -> list[str]:
+    """The other periodic checkpoints of the folder, newest first."""
+    folder = os.path.dirname(last)
+    found = []
+    for name in os.listdir(folder or "."):
+        number = _NUMBERED.fullmatch(name)
+        if number is not None and name != os.path.basename(last):
+            found.append((int(number[1]), os.path.join(folder, name)))
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 # -- models ------------------------------------------------------------------------------------------------------------

@@ -77,8 +77,9 @@ def _entries(kind: str, modules: tuple[str, ...]) -> list[tuple[str, str]]:
     found = []
     for module in modules:
         for name, target in MODULES[module].items():
-            is_module = ":" not in target
-            if is_module or name.startswith("_") or name in _OTHERS or not _fits(kind, name):
+            home, is_attribute, _ = target.partition(":")
+            theirs = home.endswith(".originals")  # of the detectron2 that is installed
+            if not is_attribute or theirs or name.startswith("_") or name in _OTHERS or not _fits(kind, name):
                 continue
             found.append((f"{module}.{name}", _line(target) or _line(_elsewhere(name, modules)) or _of_torch(target)))
     return found

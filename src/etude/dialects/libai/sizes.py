@@ -7,7 +7,7 @@ import logging
 import math
 from typing import Any
 
-from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.lazy.load import try_get_key
 
 logger = logging.getLogger("libai.engine.default")
 

@@ -128,20 +128,11 @@ class Saver:
             elif content is not None:
                 path.write_bytes(content)
 
-    def debug(self, message: str, *args: Any) -> None:
-        self.logger.debug(message, *args)
-
-    def info(self, message: str, *args: Any) -> None:
-        self.logger.info(message, *args)
-
-    def warning(self, message: str, *args: Any) -> None:
-        self.logger.warning(message, *args)
-
-    def error(self, message: str, *args: Any) -> None:
-        self.logger.error(message, *args)
-
-    def critical(self, message: str, *args: Any) -> None:
-        self.logger.critical(message, *args)
+    def __getattr__(self, name: str) -> Any:
+        """Log as a logger does: ``saver.info("…", *args)``."""
+        if name not in ("debug", "info", "warning", "error", "critical"):
+            raise AttributeError(name)
+        return getattr(self.logger, name)
 
     def add_scalar(self, tag: str, value: Any, global_step: int | None = None, **kwds: Any) -> None:
         self._show("add_scalar", tag, value, global_step=global_step, **kwds)

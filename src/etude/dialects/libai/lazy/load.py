@@ -1,10 +1,14 @@
-"""``LazyConfig``: reading, overriding, saving and printing lazy configs."""
+"""Writes lazy calls down (``LazyCall``), reads, changes and saves configs (``LazyConfig``), and looks keys up."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
 from collections.abc import Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from glob import glob
 from typing import Any
 
 from etude.dialects.libai.known_keys import NAMESPACES
@@ -12,7 +16,7 @@ from etude.dialects.libai.lazy.extra import dict_config, omegaconf
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.overrides import apply
 from etude.dialects.libai.lazy.reading import light
-from etude.dialects.libai.lazy.reading.errors import explain_reading_error
+from etude.dialects.libai.lazy.reading.errors import explain_reading_error, hinted, near
 from etude.dialects.libai.lazy.reading.relative import (
     DETECTRON2,
     LIBAI,
@@ -22,8 +26,26 @@ from etude.dialects.libai.lazy.reading.relative import (
     fresh_package,
 )
 from etude.dialects.libai.lazy.reading.sketches import is_computed, sketched
+from etude.dialects.libai.lazy.targets import name_of
+from etude.dialects.libai.places import CONFIGS, common_config
 
 Keys = str | tuple[str, ...] | list[str] | None
+_ABSENT = object()
+
+
+class LazyCall:
+    """Wraps a callable, the dotted name of one, or another lazy call that yields one."""
+
+    def __init__(self, target: Any) -> None:
+        if not (callable(target) or isinstance(target, str | Mapping) or type(target).__name__ == "DictConfig"):
+            raise TypeError(f"target of LazyCall must be a callable or defines a callable! Got {target}")
+        self._target = target
+
+    def __call__(self, **kwargs: Any) -> Any:
+        # OmegaConf would take these types for schemas, so their names stand for them.
+        schema = isinstance(self._target, type) and (is_dataclass(self._target) or issubclass(self._target, dict))
+        target = name_of(self._target) if schema else self._target
+        return dict_config({**kwargs, "_target_": target})
 
 
 class LazyConfig:
@@ -113,3 +135,36 @@ def _everything(content: Mapping[str, Any]) -> Any:
         reading.lost |= any(is_computed(content.get(name)) for name in NAMESPACES)
     kept = {name: value for name, value in content.items() if isinstance(value, kinds) and not name.startswith("_")}
     return dict_config(kept)
+
+
+# -- looking things up -----------------------------------------------------------------------------------------------
+
+
+def try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:
+    """The value of the first dotted key that is there; one that holds None counts, one that holds ``???`` does not."""
+    select = omegaconf().OmegaConf.select
+    for key in keys:
+        value = select(cfg, key, default=_ABSENT)
+        if value is not _ABSENT:
+            return value
+    return default
+
+
+def get_config(config_path: str) -> Any:
+    """Return one of the common configs: ``get_config("common/train.py").train``."""
+    if path := common_config(config_path):
+        return LazyConfig.load(path)
+    models_and_data = _models_and_data()
+    if config_path in models_and_data:
+        return dict_config(models_and_data[config_path])
+    files = [os.path.relpath(file, CONFIGS) for file in glob(f"{CONFIGS}/**/*.py", recursive=True)]
+    known = [*files, *models_and_data]
+    raise hinted(RuntimeError(f"{config_path} not available in LiBai configs!"), near(config_path, known))
+
+
+@cache
+def _models_and_data() -> dict[str, Any]:
+    """Return LiBai's configs of models and data sets, by the path that users give."""
+    with open(os.path.join(CONFIGS, "common.json"), encoding="utf-8") as file:
+        read: dict[str, Any] = json.load(file)
+    return read

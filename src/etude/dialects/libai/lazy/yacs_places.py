@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import glob
@@ -12,7 +13,7 @@ from typing import Any
 import yaml
 
 from etude.config.files import display
-from etude.dialects.libai.lazy.reading.errors import explain_reading_error, near, put_on, says
+from etude.dialects.libai.lazy.reading.errors import explain_reading_error, is_users, near, put_on, says
 from etude.errors import ConfigError
 
 #: The key under which a file names those that it builds on.
@@ -34,6 +35,22 @@ def telling(node: Mapping[str, Any], *, file: str = "", pairs: Sequence[Any] = (
             explain_reading_error(error, file)
         elif not hasattr(error, "etude_reported"):
             put_on(error, _told(error, node, file, pairs))
+        raise
+
+
+@contextmanager
+def about(keys: str, *, hint: str = "") -> Iterator[None]:
+    """Report what is refused inside, with no user-defined code involved, with these ``keys``.
+
+    A script may build its parts long after the config was read, and a part does not know whose value it refuses.
+    """
+    try:
+        yield
+    except (AssertionError, LookupError, ValueError, ArithmeticError, RuntimeError, OSError) as error:
+        if not any(is_users(frame.filename) for frame in traceback.extract_tb(error.__traceback__)):
+            said = error if isinstance(error, OSError) or not error.args else error.args[0]
+            message = str(said) or type(error).__name__
+            put_on(error, ConfigError(message, at=keys, hint=hint or getattr(error, "etude_hint", "")))
         raise
 
 

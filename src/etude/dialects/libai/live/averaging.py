@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as torch_dist
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
 from etude.dialects.libai.live import distributed as dist
+from etude.dist.peers import Peers
 
 
 def average(model: torch.nn.Module) -> Averaging | None:
@@ -30,7 +30,7 @@ class Averaging:
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
+        self.model, self._peers = model, Peers(dist.get_dist_util().world)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._handles: list[Any] = [
             each.register_post_accumulate_grad_hook(self._filled)  # type: ignore[no-untyped-call]
@@ -47,30 +47,15 @@ class Averaging:
     def _average(self) -> None:
         """A parameter that this process did not use counts as one without a slope: another may have used it."""
         self._due = False
-        size = dist.get_world_size()
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        for group in _by_kind([parameter.grad for parameter in self._parameters if parameter.grad is not None]):
-            flat = torch.cat([grad.reshape(-1) for grad in group])
-            torch_dist.all_reduce(flat)
-            means = torch.split(flat / size, [grad.numel() for grad in group])
-            for grad, mean in zip(group, means, strict=True):
-                grad.copy_(mean.view_as(grad))
+        self._peers.average(self._parameters)
 
     def share_buffers(self) -> None:
         """Running statistics as the first process has them, as a wrapper shares them before each pass."""
-        for buffer in self.model.buffers():
-            torch_dist.broadcast(buffer, src=0)
+        self._peers.align(self.model)
 
     def stop(self) -> None:
         for handle in self._handles:
             handle.remove()
-
-
-def _by_kind(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Tensors that can be sent as one: of one type, on one device."""
-    groups: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault((tensor.dtype, tensor.device), []).append(tensor)
-    return list(groups.values())

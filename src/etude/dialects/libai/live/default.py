@@ -16,7 +16,7 @@ from etude.dialects.libai import sizes
 from etude.dialects.libai.files import Checkpointer
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.lazy.instantiate import instantiate
-from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.lazy.load import try_get_key
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live import distributed as dist

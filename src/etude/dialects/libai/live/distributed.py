@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as torch_dist
 
-from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.lazy.load import try_get_key
 from etude.dist import reports
 from etude.dist.world import World
 from etude.errors import ConfigError

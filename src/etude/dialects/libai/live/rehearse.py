@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 from etude.core.hook import HookTable
@@ -64,26 +65,13 @@ class Rehearsed(HookBase):
 
     def __init__(self, hook: Any, record: Record, *, really: bool) -> None:
         self._hook, self._record, self._really = hook, record, really
-        self._acts = {point for point in _POINTS if _overrides(hook, point)}
+        for point in [point for point in _POINTS if _overrides(hook, point)]:
+            setattr(self, point, partial(self._called, point))
 
     def _called(self, point: str) -> None:
-        if point not in self._acts:
-            return
         self._record.act(point, type(self._hook).__name__)
         if self._really:
             getattr(self._hook, point)()
-
-    def before_train(self) -> None:
-        self._called("before_train")
-
-    def before_step(self) -> None:
-        self._called("before_step")
-
-    def after_step(self) -> None:
-        self._called("after_step")
-
-    def after_train(self) -> None:
-        self._called("after_train")
 
 
 def _overrides(hook: Any, point: str) -> bool:

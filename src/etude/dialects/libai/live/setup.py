@@ -12,8 +12,7 @@ import torch
 
 from etude.dialects.libai import sizes as compute
 from etude.dialects.libai.files import LAST
-from etude.dialects.libai.lazy.keys import try_get_key
-from etude.dialects.libai.lazy.load import LazyConfig
+from etude.dialects.libai.lazy.load import LazyConfig, try_get_key
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.config_errors import explained, require_sound
 from etude.dialects.libai.live.events.logger import Held, setup_logger

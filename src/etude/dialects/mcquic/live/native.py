@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from etude.dialects.mcquic.live import builtin
-from etude.dialects.mcquic.live.data.images import open_images
+from etude.dialects.mcquic.live.data.images import Folder, Lmdb, open_images
 from etude.dialects.mcquic.live.data.transforms import getTrainingPreprocess, getTrainingTransform
 from etude.dialects.mcquic.live.model.compound import Compound
 from etude.dialects.mcquic.live.model.models import crop_of, find_model, join_alone
@@ -33,19 +33,11 @@ class Compression(torch.nn.Module):
         return {"loss_rate": outputs["rate"], "loss_distortion": outputs["distortion"]}
 
 
-class Images:
-    """Random crops of a folder of images or an LMDB."""
-
-    def __init__(self, path: str, key: str = "Compressor", at_least: int = 1) -> None:
-        self.images = open_images(path, transform=getTrainingPreprocess(crop_of(find_model(key))))
-        if len(self.images) < at_least:
-            self.images.repeat = -(-at_least // len(self.images))
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.images[index]
+def Images(path: str, key: str = "Compressor", at_least: int = 1) -> Folder | Lmdb:
+    """Return random crops of a folder of images or an LMDB; fewer than ``at_least`` come several times an epoch."""
+    images = open_images(path, transform=getTrainingPreprocess(crop_of(find_model(key))))
+    images.repeat = -(-max(at_least, len(images)) // len(images))
+    return images
 
 
 class PerEpoch:

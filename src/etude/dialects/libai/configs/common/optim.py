@@ -1,6 +1,6 @@
 """AdamW with LiBai's parameter groups."""
 
-from etude.dialects.libai.lazy.call import LazyCall
+from etude.dialects.libai.lazy.load import LazyCall
 
 optim = LazyCall("oneflow.optim.AdamW")(
     params=LazyCall("libai.optim.build.get_default_optimizer_params")(

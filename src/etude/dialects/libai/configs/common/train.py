@@ -1,6 +1,6 @@
 """Every key of ``train`` with its default: length, batch sizes, evaluation, checkpoints."""
 
-from etude.dialects.libai.lazy.call import LazyCall
+from etude.dialects.libai.lazy.load import LazyCall
 
 train = {
     "output_dir": "./output",

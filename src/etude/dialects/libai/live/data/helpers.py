@@ -25,20 +25,11 @@ import torch
 from etude.errors import UserError
 
 
-def build_mapping(*args: Any) -> Any:
-    return _module().build_mapping(*args)
-
-
-def build_blocks_mapping(*args: Any) -> Any:
-    return _module().build_blocks_mapping(*args)
-
-
-def build_sample_idx(*args: Any) -> Any:
-    return _module().build_sample_idx(*args)
-
-
-def build_blending_indices(*args: Any) -> Any:
-    return _module().build_blending_indices(*args)
+def __getattr__(name: str) -> Any:
+    """Return one of the compiled functions (``build_mapping`` …), which is built when it is called."""
+    if not name.startswith("build_"):
+        raise AttributeError(name)
+    return lambda *args: getattr(_module(), name)(*args)
 
 
 @cache

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
-from etude.dialects.libai.lazy.call import LazyCall
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.lazy.instantiate import instantiate
+from etude.dialects.libai.lazy.load import LazyCall
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.data.samplers import CyclicSampler, SingleRoundSampler

@@ -14,8 +14,8 @@ from etude.checkpoint.formats import foreign
 from etude.checkpoint.storage import chaos
 from etude.dialects.libai import files
 from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
+from etude.dialects.libai.lazy.yacs_places import about
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.detectron.config.user_errors import about
 from etude.dialects.libai.live.detectron.utils.helpers import path_manager
 from etude.errors import UserError
 

@@ -16,13 +16,12 @@ import numpy as np
 import torch
 
 from etude.dialects import ownership
-from etude.dialects.libai.lazy.keys import try_get_key
-from etude.dialects.libai.lazy.load import DetectronLazyConfig
+from etude.dialects.libai.lazy.load import DetectronLazyConfig, try_get_key
 from etude.dialects.libai.live.config_errors import explained, require_sound
 from etude.dialects.libai.live.detectron import optim
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset, print_csv_format, verify_results
-from etude.dialects.libai.live.detectron.hooks import hooks, hooks_save
+from etude.dialects.libai.live.detectron.hooks import hooks
 from etude.dialects.libai.live.detectron.hooks.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
 from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
 from etude.dialects.libai.live.detectron.utils import comm
@@ -160,13 +159,9 @@ def _data(name: str, instead: str) -> Any:
     return getattr(importlib.import_module("detectron2.data"), name)
 
 
-class DefaultPredictor:
-    """Named by many scripts; detection models are not part of the engine."""
-
-    def __init__(self, cfg: Any) -> None:
-        raise OutOfScope(
-            "detectron2.engine.DefaultPredictor is out of Étude's scope: load the weights and call the model"
-        )
+def _of_inner(name: str) -> Any:
+    """Return a property that is the attribute of the trainer inside, which makes the steps."""
+    return property(lambda self: getattr(self._trainer, name), lambda self, value: setattr(self._trainer, name, value))
 
 
 class DefaultTrainer(TrainerBase):
@@ -205,29 +200,7 @@ class DefaultTrainer(TrainerBase):
                 f"`build_test_loader(cls, cfg, dataset_name)` in {own.__name__}"
             )
 
-    @property
-    def model(self) -> Any:
-        return self._trainer.model
-
-    @model.setter
-    def model(self, value: Any) -> None:
-        self._trainer.model = value
-
-    @property
-    def data_loader(self) -> Any:
-        return self._trainer.data_loader
-
-    @data_loader.setter
-    def data_loader(self, value: Any) -> None:
-        self._trainer.data_loader = value
-
-    @property
-    def optimizer(self) -> Any:
-        return self._trainer.optimizer
-
-    @optimizer.setter
-    def optimizer(self, value: Any) -> None:
-        self._trainer.optimizer = value
+    model, data_loader, optimizer = (_of_inner(name) for name in ("model", "data_loader", "optimizer"))
 
     def resume_or_load(self, resume: bool = True) -> None:
         """The last checkpoint if asked for and there; else the weights of ``MODEL.WEIGHTS``."""
@@ -245,9 +218,9 @@ class DefaultTrainer(TrainerBase):
         ):
             loader = self.build_train_loader(cfg)
             made.append(hooks.PreciseBN(cfg.TEST.EVAL_PERIOD, self.model, loader, cfg.TEST.PRECISE_BN.NUM_ITER))
-        saver = hooks_save.together(self, self.checkpointer)
+        saver = hooks.together(self, self.checkpointer)
         if comm.get_world_size() > 1 or comm.is_main_process():
-            made.append(hooks_save.PeriodicCheckpointer(saver, cfg.SOLVER.CHECKPOINT_PERIOD))
+            made.append(hooks.PeriodicCheckpointer(saver, cfg.SOLVER.CHECKPOINT_PERIOD))
         made.append(hooks.EvalHook(cfg.TEST.EVAL_PERIOD, self._evaluate))
         if comm.is_main_process():
             made.append(hooks.PeriodicWriter(self.build_writers(), period=20))
@@ -346,6 +319,4 @@ class DefaultTrainer(TrainerBase):
             )
             return None
 
-    @staticmethod
-    def auto_scale_workers(cfg: Any, num_workers: int) -> Any:
-        return auto_scale_workers(cfg, num_workers)
+    auto_scale_workers = staticmethod(auto_scale_workers)

@@ -15,13 +15,13 @@ from etude.checkpoint.formats.folders import damage
 from etude.core.run import Run
 from etude.data.seeds import kept_generators
 from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
-from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.lazy.load import try_get_key
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.reading.errors import put_on
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.default import announce, create_ddp_model, default_writers, seed_from
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset, print_csv_format
-from etude.dialects.libai.live.detectron.hooks import hooks, hooks_save
+from etude.dialects.libai.live.detectron.hooks import hooks
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
 from etude.dialects.libai.live.detectron.utils import comm
 from etude.dialects.libai.live.distributed import join
@@ -80,11 +80,11 @@ def _iterations_done(cfg: Any, arguments: Namespace) -> int:
 
 def _hooks(cfg: Any, trainer: SimpleTrainer, checkpointer: DetectionCheckpointer) -> list[Any]:
     """In the order of the original's script; the writers come when training begins."""
-    saver, looked_at = hooks_save.together(trainer, checkpointer), test_data(cfg)
+    saver, looked_at = hooks.together(trainer, checkpointer), test_data(cfg)
     return [
         hooks.IterationTimer(),
         hooks.LRScheduler(scheduler=instantiate(cfg.lr_multiplier), optimizer=trainer.optimizer),
-        hooks_save.PeriodicCheckpointer(saver, **cfg.train.checkpointer),
+        hooks.PeriodicCheckpointer(saver, **cfg.train.checkpointer),
         hooks.EvalHook(cfg.train.eval_period, lambda: do_test(cfg, trainer.model, looked_at)),
         hooks.PeriodicWriter([], period=cfg.train.log_period) if comm.is_main_process() else None,
     ]

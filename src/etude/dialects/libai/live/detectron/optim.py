@@ -16,18 +16,20 @@ from fvcore.common.param_scheduler import (
 from torch import nn
 
 from etude.dialects.libai.lazy.reading.errors import near
-from etude.dialects.libai.live.detectron.config.user_errors import about
+from etude.dialects.libai.lazy.yacs_places import about
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
 from etude.dialects.libai.live.optim.build import (
     NORMS,
     Group,
     Groups,
-    expand,
+    expand_param_groups,
     own_parameters,
-    reduce,
+    reduce_param_groups,
     with_bias_override,
 )
 from etude.dialects.libai.multipliers import WarmupParamScheduler
+
+__all__ = ["expand_param_groups", "reduce_param_groups"]
 
 _NORMS = (*NORMS, nn.SyncBatchNorm, nn.LocalResponseNorm)
 
@@ -77,15 +79,6 @@ def get_default_optimizer_params(
         group.update(overrides.get(name, {}))
         made.append(group)
     return reduce_param_groups(made)
-
-
-def _expand_param_groups(params: Groups) -> Groups:
-    return expand(params)
-
-
-def reduce_param_groups(params: Groups) -> Groups:
-    """One group per set of options, in the order they first come."""
-    return reduce(params)
 
 
 def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:

@@ -44,19 +44,11 @@ def _made(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return made
 
 
-tensor = _made(torch.tensor)
-zeros = _made(torch.zeros)
-ones = _made(torch.ones)
-full = _made(torch.full)
-empty = _made(torch.empty)
-rand = _made(torch.rand)
-randn = _made(torch.randn)
-randint = _made(torch.randint)
-randperm = _made(torch.randperm)
-arange = _made(torch.arange)
-eye = _made(torch.eye)
-linspace = _made(torch.linspace)
-normal = _made(torch.normal)
+for _name in (
+    "tensor", "zeros", "ones", "full", "empty", "rand", "randn", "randint", "randperm", "arange", "eye", "linspace",
+    "normal",
+):  # fmt: skip
+    globals()[_name] = _made(getattr(torch, _name))
 
 
 def matmul(

@@ -39,10 +39,6 @@ def amp_black_identity(x: Tensor) -> Tensor:
     return x
 
 
-def relu(x: Tensor, inplace: bool = False) -> Tensor:
-    return F.relu(x, inplace=inplace)
-
-
 def quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
@@ -142,7 +138,8 @@ def global_arange(
     placement: Any = None,
     sbp: Any = None,
 ) -> Tensor:
-    return flow.arange(start, end, step, dtype=dtype, placement=placement, sbp=sbp)
+    made: Tensor = flow.arange(start, end, step, dtype=dtype, placement=placement, sbp=sbp)
+    return made
 
 
 def layer_norm(x: Tensor, *, begin_norm_axis: int, begin_params_axis: int = -1, epsilon: float = 1e-5) -> Tensor:

@@ -82,15 +82,6 @@ def with_bias_override(
     return merged
 
 
-def _expand_param_groups(params: Groups) -> Groups:
-    return expand(params)
-
-
-def reduce_param_groups(params: Groups) -> Groups:
-    """One group per set of options, in the order they first come."""
-    return reduce(params)
-
-
 def clip_grad(optimizer: Any) -> None:
     """An optimizer's own ``clip_grad()`` if it has one, else by its groups' keys."""
     own = getattr(optimizer, "clip_grad", None)
@@ -125,7 +116,7 @@ def own_parameters(model: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Parame
                 yield module, name, parameter
 
 
-def expand(groups: Groups) -> Groups:
+def expand_param_groups(groups: Groups) -> Groups:
     """One group per parameter; what a later group says about it is added to what an earlier one said."""
     per_parameter: dict[Any, Group] = {}
     for group in groups:
@@ -140,10 +131,10 @@ def expand(groups: Groups) -> Groups:
     return list(per_parameter.values())
 
 
-def reduce(groups: Groups) -> Groups:
+def reduce_param_groups(groups: Groups) -> Groups:
     """Parameters with the same options, in the same order, together; groups in the order they first come."""
     by_options: dict[tuple[tuple[str, Any], ...], Group] = {}
-    for entry in expand(groups):
+    for entry in expand_param_groups(groups):
         options = tuple((key, value) for key, value in entry.items() if key not in ("params", "param_names"))
         group = by_options.setdefault(options, {**dict(options), "params": []})
         group["params"].extend(entry["params"])

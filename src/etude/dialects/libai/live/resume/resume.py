@@ -13,10 +13,17 @@ from typing import Any
 
 from etude.checkpoint.attempts import NAME as ATTEMPTS
 from etude.checkpoint.formats.folders import damage
-from etude.dialects.libai.files import LAST, PeriodicCheckpointer, iteration_of, read_item, save_file
-from etude.dialects.libai.lazy.keys import try_get_key
+from etude.dialects.libai.files import (
+    LAST,
+    PeriodicCheckpointer,
+    iteration_of,
+    newest_whole,
+    read_item,
+    require_whole,
+    save_file,
+)
+from etude.dialects.libai.lazy.load import try_get_key
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.resume.sound import newest_whole, require_whole
 from etude.dialects.libai.live.resume.state import own_part
 from etude.errors import ResumeError, SaveError, printable
 

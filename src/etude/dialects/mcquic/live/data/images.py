@@ -81,11 +81,6 @@ def near_path(path: str | Path) -> str:
     return f"did you mean {near!r}?" if near else f"looked for {Path(path).absolute()}"
 
 
-def save_image(image: Tensor, path: str | Path) -> None:
-    """A tensor in [-1, 1] as a picture file."""
-    _pillow().fromarray(to_bytes(image)).save(path)
-
-
 def to_bytes(image: Tensor) -> np.ndarray[Any, Any]:
     """A tensor in [-1, 1] (3×H×W) as H×W×3 bytes."""
     scaled = ((image.detach().cpu().float() + 1) * 127.5).round().clamp(0, 255)
@@ -132,5 +127,5 @@ def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingExtra("pillow", "mcquic", "reading and writing images") from error
+        raise MissingExtra("pillow", "mcquic", "reading images") from error
     return Image

@@ -50,12 +50,6 @@ class Quantizer(nn.Module):
         places = codes.view(self.m, n, h, w).transpose(0, 1)
         return quantized, places, -distance, commitment
 
-    def words_of(self, codes: Tensor) -> Tensor:
-        """Codes back to features."""
-        n, m, h, w = codes.shape
-        parts = [self.codebook[i][codes[:, i].flatten(1)].transpose(1, 2).reshape(n, -1, h, w) for i in range(m)]
-        return torch.cat(parts, 1)
-
     @torch.no_grad()
     def _count(self, codes: Tensor) -> None:
         share = torch.zeros_like(self.usage).scatter_add_(1, codes, torch.ones_like(codes, dtype=self.usage.dtype))
@@ -146,13 +140,6 @@ class Compressor(nn.Module):
         image: Tensor = self.toImage(self.decoder(total))
         return image
 
-    def decompress(self, codes: Sequence[Tensor]) -> Tensor:
-        """An image from its codes alone."""
-        words = [level.quantizer.words_of(places) for level, places in zip(self._levels, codes, strict=True)]
-        restored = self._restore(words)
-        polished: Tensor = restored + self.polish(restored)
-        return polished
-
     def bits(self, codes: Sequence[Tensor]) -> float:
         """Return the size of the codes at the entropy of their own histogram, as a good coder would reach it."""
         total = 0.0
@@ -162,10 +149,6 @@ class Compressor(nn.Module):
                 share = share[share > 0]
                 total += float(-(share * share.log2()).sum()) * book.numel()
         return total
-
-    def fixed_bits(self, codes: Sequence[Tensor]) -> float:
-        """Return the size of the codes when every one is written with the same number of bits."""
-        return float(sum(places.numel() * math.log2(words) for places, words in zip(codes, self.k, strict=True)))
 
     def refresh(self) -> float:
         shares = [float(level.quantizer.refresh()) for level in self._levels]

@@ -1,6 +1,6 @@
 """Graph mode: on, with one graph to train and one to evaluate."""
 
-from etude.dialects.libai.lazy.call import LazyCall
+from etude.dialects.libai.lazy.load import LazyCall
 
 graph = {
     "enabled": True,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from etude.dialects.libai.lazy.call import LazyCall
+from etude.dialects.libai.lazy.load import LazyCall
 
 _ONE = 90_000
 

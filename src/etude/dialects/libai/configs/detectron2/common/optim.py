@@ -1,6 +1,6 @@
 """The two optimizers of detectron2's common configs; ``params.model`` is set when the model is there."""
 
-from etude.dialects.libai.lazy.call import LazyCall
+from etude.dialects.libai.lazy.load import LazyCall
 
 SGD = LazyCall("torch.optim.SGD")(
     params=LazyCall("detectron2.solver.build.get_default_optimizer_params")(weight_decay_norm=0.0),

@@ -9,7 +9,7 @@ import torch
 
 from etude.dialects.libai.lazy.reading.errors import near, put_on
 from etude.dialects.libai.lazy.targets import locate
-from etude.dialects.libai.live.detectron.config.user_errors import about
+from etude.dialects.libai.lazy.yacs_places import about
 from etude.errors import ConfigError, OutOfScope
 
 __all__ = ["META_ARCH_REGISTRY", "Registry", "build_model", "locate"]

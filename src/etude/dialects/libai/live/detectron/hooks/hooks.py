@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
-import os
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 
+from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.hooks.writers import EventStorage
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier, is_param_scheduler
 from etude.dialects.libai.live.detectron.trainer import HookBase
 from etude.dialects.libai.live.hooks import hooks as shared
+from etude.dialects.libai.live.hooks import hooks_save
+from etude.dialects.libai.live.resume.state import moment
 from etude.errors import MissingExtra
-
-Predicate = Callable[[Any], bool]
 
 
 def precise_bn() -> Any:
@@ -113,89 +111,45 @@ class PreciseBN(HookBase):
             precise_bn().update_bn_stats(self._model, itertools.islice(self._data_iter, self._num_iter), self._num_iter)
 
 
-class TorchProfiler(HookBase):
-    """Profiles the iterations for which ``enable_predicate(trainer)`` is true."""
-
-    def __init__(
-        self, enable_predicate: Predicate, output_dir: str, *, activities: Any = None, save_tensorboard: bool = True
-    ) -> None:
-        self._enable_predicate, self._output_dir = enable_predicate, output_dir
-        self._activities, self._save_tensorboard = activities, save_tensorboard
-        self._profiler: Any = None
-
-    def before_step(self) -> None:
-        if not self._enable_predicate(self.trainer):
-            self._profiler = None
-            return
-        handler = None
-        if self._save_tensorboard:
-            folder = os.path.join(self._output_dir, "log", f"profiler-tensorboard-iter{self.trainer.iter}")
-            handler = torch.profiler.tensorboard_trace_handler(folder)
-        self._profiler = torch.profiler.profile(
-            activities=self._activities,
-            on_trace_ready=handler,
-            record_shapes=True,
-            profile_memory=True,
-            with_stack=True,
-        )
-        self._profiler.__enter__()
-
-    def after_step(self) -> None:
-        if self._profiler is None:
-            return
-        self._profiler.__exit__(None, None, None)
-        if not self._save_tensorboard:
-            os.makedirs(self._output_dir, exist_ok=True)
-            self._profiler.export_chrome_trace(
-                os.path.join(self._output_dir, f"profiler-trace-iter{self.trainer.iter}.json")
-            )
+class PeriodicCheckpointer(hooks_save.PeriodicCheckpointer, HookBase):
+    """LiBai's, as a hook of detectron2's trainers."""
 
 
-class AutogradProfiler(TorchProfiler):
-    """The older profiler of torch's autograd; one trace file per profiled iteration."""
+class Companion:
+    """Stands for the checkpointer in the processes that write nothing: adds their generators to what is written."""
 
-    def __init__(self, enable_predicate: Predicate, output_dir: str, *, use_cuda: bool = True) -> None:
-        super().__init__(enable_predicate, output_dir)
-        self._use_cuda = use_cuda and torch.cuda.is_available()
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = weakref.proxy(trainer)
 
-    def before_step(self) -> None:
-        self._profiler = None
-        if self._enable_predicate(self.trainer):
-            self._profiler = torch.autograd.profiler.profile(use_device="cuda" if self._use_cuda else None)
-            self._profiler.__enter__()
+    def save(self, name: str, **kwargs: Any) -> None:
+        moment(self.trainer, gather=True)
 
-    def after_step(self) -> None:
-        if self._profiler is None:
-            return
-        self._profiler.__exit__(None, None, None)
-        os.makedirs(self._output_dir, exist_ok=True)
-        path = os.path.join(self._output_dir, f"autograd-profiler-trace-iter{self.trainer.iter}.json")
-        with tempfile.TemporaryDirectory(prefix="detectron2_profiler") as folder:
-            exported = os.path.join(folder, "tmp.json")
-            self._profiler.export_chrome_trace(exported)
-            with open(exported, encoding="utf-8") as source, open(path, "w", encoding="utf-8") as target:
-                json.dump(json.load(source), target)
+    def get_checkpoint_file(self) -> str:
+        return ""
 
 
-class TorchMemoryStats(HookBase):
-    """Lines about the memory of the CUDA devices, the first ``max_runs`` times; resets the peaks each time."""
+def together(trainer: Any, checkpointer: Any) -> Any:
+    """Return what each process gives to its ``PeriodicCheckpointer``, so that all of them are there when one saves."""
+    trainer.saves_together = dist.get_world_size() > 1
+    return checkpointer if dist.is_main_process() else Companion(trainer)
 
-    def __init__(self, period: int = 20, max_runs: int = 10) -> None:
-        self._logger = logging.getLogger("detectron2.engine.hooks")
-        self._period, self._max_runs, self._runs = period, max_runs, 0
 
-    def after_step(self) -> None:
-        if self._runs > self._max_runs or not torch.cuda.is_available():
-            return
-        following = self.trainer.iter + 1
-        if following % self._period != 0 and following != self.trainer.max_iter:
-            return
-        megabyte = 1024.0 * 1024.0
-        self._logger.info(
-            f" iter: {self.trainer.iter}  max_reserved_mem: {torch.cuda.max_memory_reserved() / megabyte:.0f}MB "
-            f" reserved_mem: {torch.cuda.memory_reserved() / megabyte:.0f}MB "
-            f" max_allocated_mem: {torch.cuda.max_memory_allocated() / megabyte:.0f}MB "
-            f" allocated_mem: {torch.cuda.memory_allocated() / megabyte:.0f}MB  at {time.strftime('%X')}"
-        )
-        self._runs += 1
-        torch.cuda.reset_peak_memory_stats()
+class BestCheckpointer(hooks_save.BestCheckpointer, HookBase):
+    """Saves the best model with its iteration; where a resume starts stays the newest checkpoint."""
+
+    logger_name = "detectron2.engine.hooks"
+    missing_message = (
+        "Given val metric {metric} does not seem to be computed/stored.Will not be checkpointing based on it."
+    )
+
+    def _best_checking(self) -> None:
+        """Every process for itself: detectron2's scripts register this hook in the first one only."""
+        saves = self._decide()
+        if saves is not None:
+            self._keep(*saves)
+
+    def _save(self, iteration: int) -> None:
+        last = getattr(self._checkpointer, "get_checkpoint_file", lambda: "")()
+        self._checkpointer.save(self._file_prefix, iteration=iteration)
+        if isinstance(last, str) and last and not last.endswith(f"{self._file_prefix}.pth"):
+            self._checkpointer.tag_last_checkpoint(last.rpartition("/")[2])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from functools import cache
+from functools import cache, partial
 from typing import IO, Any
 
 from etude.dialects.libai.live.events import logger as shared
@@ -51,13 +50,5 @@ def path_manager() -> Any:
     return manager
 
 
-def setup_logger(
-    output: str | None = None,
-    distributed_rank: int = 0,
-    *,
-    color: bool = True,
-    name: str = "detectron2",
-    abbrev_name: str | None = None,
-) -> logging.Logger:
-    """Set up a logger as LiBai's, under detectron2's name."""
-    return shared.setup_logger(output, distributed_rank, color=color, name=name, abbrev_name=abbrev_name)
+#: LiBai's, under detectron2's name.
+setup_logger = partial(shared.setup_logger, name="detectron2")
