@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -34,17 +33,43 @@ BEST = "model_best"
 _NUMBERED = re.compile(r"\w*?_(\d{7,})(\.pth)?")
 
 
-class Checkpointer:
+class Resuming:
+    """Resumes from the newest checkpoint that is whole."""
+
+    save_dir: str
+    logger: logging.Logger
+
+    def resume_or_load(self: Any, path: str, *, resume: bool = True) -> dict[str, Any]:
+        """All of the last checkpoint when ``resume`` is asked for and there is one; else the weights at ``path``."""
+        if resume and self.has_checkpoint():
+            loaded: dict[str, Any] = self.load(self.newest_whole())
+        else:
+            loaded = self.load(path, checkpointables=[])
+        return loaded
+
+    def newest_whole(self: Any) -> str:
+        """The last checkpoint; one that is damaged is named in a warning, and the newest whole one taken instead."""
+        last = self.get_checkpoint_file()
+        path = newest_whole(last, self.logger)
+        if not path:
+            raise ResumeError(f"{self.save_dir}: none of the checkpoints can be used")
+        if path != last:
+            self.logger.warning(f"going on from {path} instead of {last}")
+        return path
+
+
+class Checkpointer(Resuming):
     """Saves and loads a model together with other things that have ``state_dict`` and ``load_state_dict``."""
 
-    logger_name = "libai.utils.checkpoint"
+    #: The end of a checkpoint's name.
+    suffix = ""
 
     def __init__(
         self, model: torch.nn.Module, save_dir: str = "", *, save_to_disk: bool = True, **checkpointables: Any
     ) -> None:
         self.model = unwrapped(model)
         self.checkpointables: dict[str, Any] = dict(checkpointables)
-        self.logger = logging.getLogger(self.logger_name)
+        self.logger = logging.getLogger("libai.utils.checkpoint")
         self.save_dir, self.save_to_disk = save_dir, save_to_disk
         self.path_manager: Any = None
 
@@ -84,22 +109,6 @@ class Checkpointer:
             return ""
 
     # -- loading -------------------------------------------------------------------------------------------------
-
-    def resume_or_load(self, path: str, *, resume: bool = True) -> dict[str, Any]:
-        """All of the last checkpoint when ``resume`` is asked for and there is one; else the weights at ``path``."""
-        if resume and self.has_checkpoint():
-            return self.load(self.newest_whole())
-        return self.load(path, checkpointables=[])
-
-    def newest_whole(self) -> str:
-        """The last checkpoint; one that is damaged is named in a warning, and the newest whole one taken instead."""
-        last = self.get_checkpoint_file()
-        path = newest_whole(last, self.logger)
-        if not path:
-            raise ResumeError(f"{self.save_dir}: none of the checkpoints can be used")
-        if path != last:
-            self.logger.warning(f"going on from {path} instead of {last}")
-        return path
 
     def load(self, path: str, checkpointables: Iterable[str] | None = None) -> dict[str, Any]:
         """The model, and all (or the named) checkpointables; returns what nobody took, and ``iter`` from the name."""
@@ -317,50 +326,28 @@ class IncompatibleKeys(NamedTuple):
 
 
 def load_model(model: torch.nn.Module, state: Mapping[str, Any], logger: logging.Logger) -> IncompatibleKeys:
-    """Take what fits, and tell what did not."""
-    found = take(model, state)
-    report_wrong_values(found, logger)
-    return found
-
-
-def report_wrong_values(found: IncompatibleKeys, logger: logging.Logger) -> None:
-    for key, there, here in found.incorrect_shapes:
+    """Load what fits, and warn of what does not: a common ``module.`` is stripped, other shapes are skipped."""
+    incoming = dict(_stripped(state))
+    own = model.state_dict()
+    wrong_shapes = []
+    for key in [key for key in incoming if isinstance(own.get(key), torch.Tensor)]:
+        value = incoming[key] = torch.as_tensor(incoming[key])
+        if not torch.nn.parameter.is_lazy(own[key]) and own[key].shape != value.shape:
+            wrong_shapes.append((key, tuple(value.shape), tuple(own[key].shape)))
+            del incoming[key]
+    result = model.load_state_dict(incoming, strict=False)
+    skipped = {key for key, _, _ in wrong_shapes}
+    missing = [key for key in result.missing_keys if key not in skipped and not _is_alias(model, key, incoming)]
+    for key, there, here in wrong_shapes:
         logger.warning(
             f"Skip loading parameter '{key}' to the model due to incompatible shapes: {there} in the checkpoint but "
             f"{here} in the model! You might want to double check if this is expected."
         )
-    if found.missing_keys:
-        logger.warning(get_missing_parameters_message(found.missing_keys))
-    if found.unexpected_keys:
-        logger.warning(get_unexpected_parameters_message(found.unexpected_keys))
-
-
-def take(model: torch.nn.Module, state: Mapping[str, Any]) -> IncompatibleKeys:
-    """Load without being strict: a common ``module.`` is stripped, other shapes are skipped."""
-    incoming = dict(_stripped(state))
-    own = model.state_dict()
-    wrong_values = []
-    for key in [key for key in incoming if isinstance(own.get(key), torch.Tensor)]:
-        value = incoming[key] = torch.as_tensor(incoming[key])
-        lazy = torch.nn.parameter.is_lazy(own[key])
-        if not lazy and own[key].shape != value.shape and not _observes(model, key):
-            wrong_values.append((key, tuple(value.shape), tuple(own[key].shape)))
-            del incoming[key]
-    result = model.load_state_dict(incoming, strict=False)
-    skipped = {key for key, _, _ in wrong_values}
-    missing = [key for key in result.missing_keys if key not in skipped and not _is_alias(model, key, incoming)]
-    return IncompatibleKeys(missing, list(result.unexpected_keys), wrong_values)
-
-
-def _observes(model: torch.nn.Module, key: str) -> bool:
-    """Return whether a tensor belongs to what observes values for quantization: that takes its shape from what it
-    loads.
-    """
-    quantization = sys.modules.get("torch.ao.quantization")
-    if quantization is None:
-        return False
-    owner = model.get_submodule(key.rpartition(".")[0])
-    return isinstance(owner, quantization.ObserverBase | quantization.FakeQuantizeBase)
+    if missing:
+        logger.warning(get_missing_parameters_message(missing))
+    if result.unexpected_keys:
+        logger.warning(get_unexpected_parameters_message(result.unexpected_keys))
+    return IncompatibleKeys(missing, list(result.unexpected_keys), wrong_shapes)
 
 
 def _stripped(state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,14 +13,7 @@ from etude.config import read as read_files
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects import ownership
-from etude.dialects.mcquic.config import (
-    GENERAL,
-    GPU_FIELDS,
-    ROOT,
-    TARGETS,
-    TRAIN,
-    Field,
-)
+from etude.dialects.mcquic.config import GENERAL, GPU_FIELDS, ROOT, TARGETS, TRAIN, Field
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
@@ -30,7 +23,6 @@ from etude.units import Amount
 
 __all__ = ["lower", "read", "survey"]
 
-KNOWN_KEYS = tuple(ROOT)
 _LIVE = "etude.dialects.mcquic.live"
 _TORCH = "torch.optim.lr_scheduler"
 #: What each registry has before any external library is read.
@@ -124,17 +116,18 @@ def _missing_files(tree: Tree) -> Iterator[Finding]:
     for key in ("trainSet", "valSet"):
         value = tree.get("train", key)
         if isinstance(value, str) and not FilePath(value).exists():
-            near = nearest(FilePath(value).name, _names_beside(FilePath(value)))
-            hint = f"did you mean {near!r}?" if near else f"looked for {FilePath(value).absolute()}"
-            yield Finding(str(tree.place("train", key)), f"train.{key}: there is no {value}", hint, severity="warning")
+            text = f"train.{key}: there is no {value}"
+            yield Finding(str(tree.place("train", key)), text, near_path(value), severity="warning")
     folder = tree.get("train", "saveDir")
     if isinstance(folder, str) and FilePath(folder).is_file():
         yield Finding(str(tree.place("train", "saveDir")), f"train.saveDir: {folder} is a file, not a folder")
 
 
-def _names_beside(path: FilePath) -> list[str]:
-    folder = path.absolute().parent
-    return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+def near_path(path: str | FilePath) -> str:
+    """Return a hint at what lies beside a path that does not exist."""
+    beside = FilePath(path).absolute().parent
+    near = nearest(FilePath(path).name, [entry.name for entry in beside.iterdir()] if beside.is_dir() else [])
+    return f"did you mean {near!r}?" if near else f"looked for {FilePath(path).absolute()}"
 
 
 def registered(tree: Tree) -> dict[str, dict[str, str]]:

@@ -9,7 +9,6 @@ from typing import Any
 from etude.core.hook import HookTable
 from etude.core.run import Run
 from etude.dialects.libai.files import PeriodicCheckpointer
-from etude.dialects.libai.live.detectron.checkpoint import Checkpointer as OneFile
 from etude.dialects.libai.live.detectron.hooks.hooks import PreciseBN
 from etude.dialects.libai.live.events.writers import EventWriter
 from etude.dialects.libai.live.hooks import hooks, hooks_save
@@ -41,7 +40,7 @@ def _rehearsed(hook: Any, record: Record) -> HookBase:
     elif isinstance(hook, hooks.EvalHook):
         hook._func = lambda: record.did(EVALUATION)
     elif isinstance(hook, hooks_save.BestCheckpointer):
-        best = f"{hook._file_prefix}{'.pth' if isinstance(hook._checkpointer, OneFile) else ''}"
+        best = f"{hook._file_prefix}{getattr(hook._checkpointer, 'suffix', '')}"
         hook._best_checking = lambda: record.did("best, maybe")  # type: ignore[method-assign]
         record.perhaps.append(best)
         record.note(f"{hook._file_prefix} is saved when {hook._val_metric} is the best so far: that depends on results")
@@ -83,7 +82,7 @@ class _Saves:
     """Stands for a checkpointer: notes the names that it would write, and those that are removed again."""
 
     def __init__(self, checkpointer: Any, record: Record) -> None:
-        self._ending = ".pth" if isinstance(checkpointer, OneFile) else ""
+        self._ending = getattr(checkpointer, "suffix", "")
         self._record, self._last = record, ""
 
     def save(self, name: str, **kwargs: Any) -> None:

@@ -7,14 +7,14 @@ import importlib.util
 import logging
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-
-import torch
 
 from etude.dialects.mcquic.live import hooks, schedulers, tuners
 from etude.dialects.mcquic.live.model import blocks, losses
 from etude.dialects.mcquic.live.registry import REGISTRIES, LrSchedulerRegistry, OptimizerRegistry
-from etude.optim.lamb import LAMB
+from etude.dialects.mcquic.lower import REGISTERED
+from etude.registry import resolve
 
 _log = logging.getLogger("mcquic")
 
@@ -50,25 +50,14 @@ OWN = (blocks, schedulers, losses, hooks, tuners)
 
 def registerBuiltinFunctions() -> None:
     """apex's LAMB where apex is installed, Étude's own where it is not; what a user registered stays."""
-    try:
-        from apex.optimizers import FusedLAMB as lamb  # type: ignore[import-not-found]
-    except ImportError:
-        lamb = LAMB
-    rates = torch.optim.lr_scheduler
-    for registry, entries in (
-        (OptimizerRegistry, {"Lamb": lamb, "Adam": torch.optim.Adam}),
-        (
-            LrSchedulerRegistry,
-            {
-                "ReduceLROnPlateau": rates.ReduceLROnPlateau,
-                "Exponential": rates.ExponentialLR,
-                "MultiStep": rates.MultiStepLR,
-                "OneCycle": rates.OneCycleLR,
-            },
-        ),
-    ):
-        for name, entry in entries.items():
-            registry._map.setdefault(name, entry)
+    with suppress(ImportError):
+        from apex.optimizers import FusedLAMB  # type: ignore[import-not-found]
+
+        OptimizerRegistry._map.setdefault("Lamb", FusedLAMB)
+    for registry in (OptimizerRegistry, LrSchedulerRegistry):
+        for name, target in REGISTERED[registry.__name__].items():
+            if not registry.has(name):
+                registry._map[name] = resolve(target)
 
 
 def summaries() -> str:

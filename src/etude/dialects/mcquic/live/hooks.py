@@ -102,13 +102,12 @@ class FrequecyHook:
         for frequency, function in pairs:
             self.byFrequency.setdefault(frequency, []).append(function)
 
-    def count(self, step: int, *args: Any) -> int:
-        return step
-
     def __call__(self, step: int, *args: Any, **kwds: Any) -> dict[int, list[Any]]:
-        number = self.count(step, *args)
+        return self._due(step, step, *args, **kwds)
+
+    def _due(self, number: int, *args: Any, **kwds: Any) -> dict[int, list[Any]]:
         return {
-            frequency: [function(step, *args, **kwds) for function in functions]
+            frequency: [function(*args, **kwds) for function in functions]
             for frequency, functions in self.byFrequency.items()
             if number % frequency == 0
         }
@@ -124,16 +123,9 @@ class FrequecyHook:
 class EpochFrequencyHook(FrequecyHook):
     """The same by epoch, without gradients; its functions get the epoch first."""
 
-    def count(self, step: int, *args: Any) -> int:
-        return int(args[0])
-
     @torch.inference_mode()
     def __call__(self, step: int, epoch: int, *args: Any, **kwds: Any) -> dict[int, list[Any]]:
-        return {
-            frequency: [function(epoch, step, epoch, *args, **kwds) for function in functions]
-            for frequency, functions in self.byFrequency.items()
-            if epoch % frequency == 0
-        }
+        return self._due(epoch, epoch, step, epoch, *args, **kwds)
 
 
 def getAllHooks(hooks: Iterable[Any]) -> dict[str, ChainHook]:

@@ -7,40 +7,35 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-import numpy as np
 import torch
 
 from etude.checkpoint.formats import foreign
 from etude.checkpoint.storage import chaos
 from etude.dialects.libai import files
-from etude.dialects.libai.files import IncompatibleKeys, PeriodicCheckpointer
+from etude.dialects.libai.files import PeriodicCheckpointer
 from etude.dialects.libai.lazy.yacs_places import about
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.detectron.utils.helpers import path_manager
-from etude.errors import UserError
+from etude.errors import MissingExtra, UserError
+
+try:
+    from fvcore.common import checkpoint as fvcore
+except ImportError as error:
+    raise MissingExtra("fvcore", "detectron2", "a checkpoint of detectron2") from error
 
 __all__ = ["Checkpointer", "DetectionCheckpointer", "PeriodicCheckpointer"]
 
 
-class Checkpointer(files.Checkpointer):
-    """Saves ``{"model", <checkpointables>, **extra}`` into one file; reads as data."""
+class Checkpointer(files.Resuming, fvcore.Checkpointer):  # type: ignore[misc]
+    """fvcore's, which writes a file whole or not at all, reads it as data and resumes from the newest whole one."""
 
-    logger_name = "fvcore.common.checkpoint"
+    suffix = ".pth"
 
     def __init__(
         self, model: torch.nn.Module, save_dir: str = "", *, save_to_disk: bool = True, **checkpointables: Any
     ) -> None:
-        super().__init__(model, save_dir, save_to_disk=save_to_disk)
+        super().__init__(files.unwrapped(model), save_dir, save_to_disk=save_to_disk, **checkpointables)
         self.path_manager = path_manager()
-        for key, value in checkpointables.items():
-            self.add_checkpointable(key, value)
-
-    def add_checkpointable(self, key: str, checkpointable: Any) -> None:
-        if key in self.checkpointables:
-            raise KeyError(f"Key {key} already used in the Checkpointer")
-        if not hasattr(checkpointable, "state_dict"):
-            raise TypeError("add_checkpointable needs an object with 'state_dict()' method.")
-        self.checkpointables[key] = checkpointable
 
     def save(self, name: str, **kwargs: Any) -> None:
         if not self.save_dir or not self.save_to_disk:
@@ -48,7 +43,7 @@ class Checkpointer(files.Checkpointer):
         data: dict[str, Any] = {"model": self.model.state_dict()}
         data |= {key: part.state_dict() for key, part in self.checkpointables.items()}
         data |= kwargs
-        basename = f"{name}.pth"
+        basename = f"{name}{self.suffix}"
         path = os.path.join(self.save_dir, basename)
         self.logger.info(f"Saving checkpoint to {path}")
         if _is_local(path):
@@ -61,75 +56,27 @@ class Checkpointer(files.Checkpointer):
         self.tag_last_checkpoint(basename)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        path = os.path.join(self.save_dir, files.LAST)
-        if _is_local(path):
-            super().tag_last_checkpoint(last_filename_basename)
+        if _is_local(self.save_dir):
+            files.write_text(os.path.join(self.save_dir, files.LAST), last_filename_basename)
         else:
-            with self.path_manager.open(path, "w") as file:
-                file.write(last_filename_basename)
-
-    def has_checkpoint(self) -> bool:
-        return bool(self.path_manager.exists(os.path.join(self.save_dir, files.LAST)))
-
-    def get_checkpoint_file(self) -> str:
-        try:
-            with self.path_manager.open(os.path.join(self.save_dir, files.LAST), "r") as file:
-                return os.path.join(self.save_dir, file.read().strip())
-        except OSError:
-            return ""
+            super().tag_last_checkpoint(last_filename_basename)
 
     def newest_whole(self) -> str:
-        last = self.get_checkpoint_file()
+        last: str = self.get_checkpoint_file()
         return super().newest_whole() if _is_local(last) else last
 
     def load(self, path: str, checkpointables: Iterable[str] | None = None) -> dict[str, Any]:
-        if not path:
-            self.logger.info("No checkpoint found. Initializing model from scratch")
-            return {}
-        self.logger.info(f"[Checkpointer] Loading from {path} ...")
-        if not os.path.isfile(path):
+        if path and not os.path.isfile(path):
             with about("MODEL.WEIGHTS (of a lazy config: train.init_checkpoint)"):
                 path = self.path_manager.get_local_path(path)
                 assert os.path.isfile(path), f"Checkpoint {path} not found!"
-        checkpoint = self._load_file(path)
-        wrong_values = self._load_model(checkpoint)
-        if wrong_values is not None:
-            self._log_incompatible_keys(wrong_values)
-        for key in list(self.checkpointables if checkpointables is None else checkpointables):
-            if key in checkpoint:
-                self.logger.info(f"Loading {key} from {path} ...")
-                self.checkpointables[key].load_state_dict(checkpoint.pop(key))
-        return checkpoint
+        loaded: dict[str, Any] = super().load(path, checkpointables)
+        return loaded
 
     def _load_file(self, path: str) -> dict[str, Any]:
         """The file as data; one that holds bare weights counts as a checkpoint of a model."""
         content = foreign.read(path)
         return content if "model" in content else {"model": content}
-
-    def _load_model(self, checkpoint: dict[str, Any]) -> IncompatibleKeys | None:
-        """Take the weights out of ``checkpoint``; a subclass may change them, and return None to tell nothing."""
-        state = checkpoint.pop("model")
-        self._convert_ndarray_to_tensor(state)
-        return files.take(self.model, state)
-
-    def _log_incompatible_keys(self, incompatible: IncompatibleKeys) -> None:
-        files.report_wrong_values(incompatible, self.logger)
-
-    def _convert_ndarray_to_tensor(self, state_dict: dict[str, Any]) -> None:
-        """Arrays become tensors in place; anything else is refused."""
-        for key, value in list(state_dict.items()):
-            if isinstance(value, np.ndarray):
-                state_dict[key] = torch.from_numpy(value)
-            elif not isinstance(value, torch.Tensor):
-                raise ValueError(f"Unsupported type found in checkpoint! {key}: {type(value)}")
-
-    def get_all_checkpoint_files(self) -> list[str]:
-        """Every ``.pth`` file of the folder."""
-        return [
-            path
-            for name in sorted(os.listdir(self.save_dir))
-            if os.path.isfile(path := os.path.join(self.save_dir, name)) and name.endswith(".pth")
-        ]
 
 
 def _is_local(path: str) -> bool:
@@ -167,7 +114,7 @@ class DetectionCheckpointer(Checkpointer):
             raise ValueError(f"Unsupported query remaining: {query}, original filename: {path}")
         return loaded
 
-    def _load_model(self, checkpoint: dict[str, Any]) -> IncompatibleKeys | None:
+    def _load_model(self, checkpoint: dict[str, Any]) -> Any:
         if checkpoint.get("matching_heuristics", False):
             self._convert_ndarray_to_tensor(checkpoint["model"])
             checkpoint["model"] = _matched(self.model.state_dict(), checkpoint["model"])

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from etude.dialects.mcquic.live.data.transforms import Compose, Normalize, ToFloat
-from etude.errors import ConfigError, DataError, MissingExtra, nearest
+from etude.dialects.mcquic.lower import near_path
+from etude.errors import ConfigError, DataError, MissingExtra
 
 Transform = Callable[[Tensor], Tensor]
 #: The image as it is, as numbers from -1 to 1.
@@ -71,14 +72,6 @@ def open_images(path: str | Path, *, transform: Transform = whole, repeat: int =
     if (place / "data.mdb").exists() or place.is_file():
         return Lmdb(place, transform=transform, repeat=repeat)
     return Folder(place, transform=transform, repeat=repeat)
-
-
-def near_path(path: str | Path) -> str:
-    """A hint at what lies beside a path that does not exist."""
-    beside = Path(path).absolute().parent
-    names = [entry.name for entry in beside.iterdir()] if beside.is_dir() else []
-    near = nearest(Path(path).name, names)
-    return f"did you mean {near!r}?" if near else f"looked for {Path(path).absolute()}"
 
 
 def to_bytes(image: Tensor) -> np.ndarray[Any, Any]:
