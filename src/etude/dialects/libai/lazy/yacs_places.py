@@ -22,7 +22,7 @@ _KEY = re.compile(r"(?:Non-existent (?:config )?key|for config key|Key):? ([\w.]
 
 
 @contextmanager
-def telling(node: Mapping[str, Any], *, file: str = "", pairs: Sequence[Any] = ()) -> Iterator[None]:
+def reporting(node: Mapping[str, Any], *, file: str = "", pairs: Sequence[Any] = ()) -> Iterator[None]:
     """Exceptions of merging ``file`` or ``pairs`` into ``node`` know where to look."""
     try:
         yield
@@ -34,7 +34,7 @@ def telling(node: Mapping[str, Any], *, file: str = "", pairs: Sequence[Any] = (
         elif isinstance(error, OSError | yaml.YAMLError):
             explain_reading_error(error, file)
         elif not hasattr(error, "etude_reported"):
-            put_on(error, _told(error, node, file, pairs))
+            put_on(error, _reported(error, node, file, pairs))
         raise
 
 
@@ -54,7 +54,7 @@ def about(keys: str, *, hint: str = "") -> Iterator[None]:
         raise
 
 
-def _told(error: Exception, node: Mapping[str, Any], file: str, pairs: Sequence[Any]) -> ConfigError:
+def _reported(error: Exception, node: Mapping[str, Any], file: str, pairs: Sequence[Any]) -> ConfigError:
     message = str(error) if not isinstance(error, KeyError) else says(error).removeprefix("KeyError: ")
     found = _KEY.search(message)
     if found is None:

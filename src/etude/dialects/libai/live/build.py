@@ -51,7 +51,7 @@ def build(plan: Plan, options: Options) -> Run:
     asked_for = arguments.eval_only and arguments.resume and not arguments.named
     if asked_for and not (Path(cfg.train.output_dir) / LAST).exists():
         raise ResumeError(f"{printable(str(cfg.train.output_dir))}: there is no checkpoint to evaluate")
-    with _told_in_words(), explained(cfg):
+    with _reported(), explained(cfg):
         run = _build_detectron2(cfg, arguments) if is_detectron2(plan.source) else build_libai(cfg, arguments)
     run.plan, run.world = plan, World.from_environment()
     signals = Signals()
@@ -81,7 +81,7 @@ def _refuse_shortening(plan: Plan) -> None:
 
 
 @contextmanager
-def _told_in_words() -> Iterator[None]:
+def _reported() -> Iterator[None]:
     """Report what LiBai's parts refuse as a user's mistake, not as a fault of the engine."""
     try:
         yield
@@ -168,7 +168,7 @@ def train(trainer: PutOff, arguments: Namespace, written: Any) -> None:
     for hook in trainer._hooks:
         if isinstance(hook, PeriodicWriter):
             hook.write_to(trainer.build_writers())
-    with _told_in_words():
+    with _reported():
         trainer.train()
 
 

@@ -27,7 +27,7 @@ from etude.core.loop import fit, train_step
 from etude.core.run import Run
 from etude.dialects.libai.lazy.reading.errors import is_users, put_on
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.data.batches import telling_of_workers
+from etude.dialects.libai.live.data.batches import reporting_workers
 from etude.dialects.libai.live.data.position import Batches, batches_of
 from etude.dialects.libai.live.events.history import KEPT
 from etude.dialects.libai.live.events.storage import EventStorage, get_event_storage
@@ -123,7 +123,7 @@ class TrainerBase:
         run.loop = iterations
         run.step, run.total_steps = start_iter, max_iter
         run.stopping = run.error = None
-        with self.storage_class(start_iter) as self.storage, telling_of_workers():
+        with self.storage_class(start_iter) as self.storage, reporting_workers():
             fit(run)
             keep_state(self)
 

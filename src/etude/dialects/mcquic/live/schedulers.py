@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -41,87 +42,23 @@ class MultiStepLRWithWarmUp(LRScheduler):
 
 @LrSchedulerRegistry.register
 @served_as(_MODULE)
-class CyclicLR(LRScheduler):
-    """Up and down between two rates; the momentum goes the other way."""
+class CyclicLR(torch.optim.lr_scheduler.CyclicLR):
+    """Up and down between two rates; the momentum goes the other way. torch's, which McQuic has a copy of."""
 
     def __init__(
         self,
-        optimizer: Optimizer,
-        base_lr: float | list[float],
-        max_lr: float | list[float],
-        step_size_up: int = 2000,
-        step_size_down: int | None = None,
-        mode: str = "triangular",
-        gamma: float = 1.0,
-        scale_fn: Callable[[float], float] | None = None,
-        scale_mode: str = "cycle",
-        cycle_momentum: bool = True,
+        *args: Any,
         base_momentum: float | list[float] = 0.8,
         max_momentum: float | list[float] = 0.9,
-        last_epoch: int = -1,
         verbose: bool = False,
+        **kwds: Any,
     ) -> None:
-        self.optimizer = optimizer
-        bases = _per_group("base_lr", optimizer, base_lr)
-        if last_epoch == -1:
-            for group, rate in zip(optimizer.param_groups, bases, strict=True):
-                group["lr"] = rate
-        self.max_lrs = _per_group("max_lr", optimizer, max_lr)
-        down = step_size_up if step_size_down is None else step_size_down
-        self.total_size = float(step_size_up + down)
-        self.step_ratio = step_size_up / self.total_size
-        if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
-            raise ValueError("mode is invalid and scale_fn is None")
-        self.gamma, self.mode = gamma, mode
-        self.scale_fn, self.scale_mode = self._scaling(mode, scale_fn, scale_mode)
-        self.cycle_momentum = cycle_momentum
-        if cycle_momentum:
-            self._prepare_momentum(base_momentum, max_momentum, last_epoch)
-        super().__init__(optimizer, last_epoch)
-        self.base_lrs = list(bases)
+        kwds |= {"base_momentum": base_momentum, "max_momentum": max_momentum}
+        super().__init__(*args, **kwds)
 
-    def _scaling(
-        self, mode: str, given: Callable[[float], float] | None, scale_mode: str
-    ) -> tuple[Callable[[float], float], str]:
-        if given is not None:
-            return given, scale_mode
-        if mode == "exp_range":
-            return lambda step: self.gamma**step, "iterations"
-        return (lambda cycle: 1.0) if mode == "triangular" else (lambda cycle: 1 / 2 ** (cycle - 1)), "cycle"
-
-    def _prepare_momentum(self, low: float | list[float], high: float | list[float], last_epoch: int) -> None:
-        self.use_beta1 = "betas" in self.optimizer.defaults
-        if not self.use_beta1 and "momentum" not in self.optimizer.defaults:
-            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-        lows, highs = _per_group("base_momentum", self.optimizer, low), _per_group("max_momentum", self.optimizer, high)
-        if last_epoch == -1:
-            for group, least, most in zip(self.optimizer.param_groups, lows, highs, strict=True):
-                self._set_momentum(group, most)
-                group["base_momentum"], group["max_momentum"] = least, most
-        self.base_momentums = [group["base_momentum"] for group in self.optimizer.param_groups]
-        self.max_momentums = [group["max_momentum"] for group in self.optimizer.param_groups]
-
-    def _set_momentum(self, group: dict[str, Any], value: float) -> None:
-        if self.use_beta1:
-            group["betas"] = (value, *group["betas"][1:])
-        else:
-            group["momentum"] = value
-
-    def get_lr(self) -> list[Any]:
-        cycle = math.floor(1 + self.last_epoch / self.total_size)
-        x = 1.0 + self.last_epoch / self.total_size - cycle
-        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
-        scale = self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
-        if self.cycle_momentum:
-            for group, low, high in zip(
-                self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True
-            ):
-                self._set_momentum(group, high - (high - low) * height * scale)
-        return [base + (top - base) * height * scale for base, top in zip(self.base_lrs, self.max_lrs, strict=True)]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Without the scaling function, which follows from the mode."""
-        return {key: value for key, value in super().state_dict().items() if key != "scale_fn"}
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; one of McQuic's own does not say what function scales the cycles."""
+        super().load_state_dict({"_scale_fn_custom": None, **state_dict})
 
 
 @LrSchedulerRegistry.register
@@ -186,12 +123,3 @@ class CosineAnnealingWarmupRestarts(LRScheduler):
             self.cycle = number
             self.step_in_cycle = epoch - int(first * (mult**number - 1) / (mult - 1))
             self.cur_cycle_steps = int(first * mult**number)
-
-
-def _per_group(name: str, optimizer: Optimizer, value: float | Sequence[float]) -> list[float]:
-    count = len(optimizer.param_groups)
-    if isinstance(value, list | tuple):
-        if len(value) != count:
-            raise ValueError(f"expected {count} values for {name}, got {len(value)}")
-        return list(value)
-    return [value] * count  # type: ignore[list-item]

@@ -71,15 +71,15 @@ class Trainer(Restorable):
         self.rank, self.worldSize = world.rank, world.size
         self._peers = Peers(world) if world.is_many else None
         saver.debug("<%s> is located at rank `%d`", type(self).__name__, self.rank)
-        model = self._told("model", "Model", modelFn)
+        model = self._logged("model", "Model", modelFn)
         saver.debug("[%s] Model size: %s", prettyStep(0), totalParameters(model))
         if self._peers is not None:
             self._peers.copy_from_main(model)
         optim, schdr = config.Train.Optim, config.Train.Schdr
         self.run = Run(model, self._update, epochs, max_epochs=config.Train.Epoch)
         self.run.runner = self
-        self._optimizer = self._told("optimizer", "Optimizer", lambda: optimFn(model.parameters(), **optim.Params))
-        self._scheduler = self._told("LR scheduler", "LR scheduler", lambda: schdrFn(self._optimizer, **schdr.Params))
+        self._optimizer = self._logged("optimizer", "Optimizer", lambda: optimFn(model.parameters(), **optim.Params))
+        self._scheduler = self._logged("LR scheduler", "LR scheduler", lambda: schdrFn(self._optimizer, **schdr.Params))
         self.run.optimizers = {"": self._optimizer}
         self.bestRate, self.bestDistortion = 1e10, -1.0
         self.keepLast, self.seed = False, 3407
@@ -95,7 +95,7 @@ class Trainer(Restorable):
         self._restored: dict[str, Any] = {}
         saver.debug("[%s] <%s> created.", prettyStep(0), type(self).__name__)
 
-    def _told(self, what: str, done: str, make: Callable[[], Any]) -> Any:
+    def _logged(self, what: str, done: str, make: Callable[[], Any]) -> Any:
         self.saver.debug("[%s] Creating %s...", prettyStep(0), what)
         made = make()
         self.saver.debug("[%s] %s created.", prettyStep(0), done)

@@ -16,12 +16,10 @@ from difflib import get_close_matches
 from glob import glob
 from typing import Any
 
-import etude
 from etude.config.files import display
 from etude.dialects.libai.names import MODULES
-from etude.errors import ConfigError, EtudeError, UserError, is_slip, missing_hint, nearest
+from etude.errors import ConfigError, EtudeError, UserError, is_library, is_slip, missing_hint, nearest
 
-_OURS = os.path.dirname(os.path.abspath(etude.__file__))
 _ENVIRON = type(os.environ).__getitem__.__code__.co_filename
 _NO_NAME = re.compile(r"cannot import name '(\w+)'")
 
@@ -69,7 +67,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 def is_users(filename: str) -> bool:
     """Return whether a file is the user's, and not Étude's, Python's or an installed package's."""
-    return not filename.startswith((_OURS, "<frozen", sys.base_prefix)) and "site-packages" not in filename
+    return not is_library(filename)
 
 
 def says(error: Exception) -> str:

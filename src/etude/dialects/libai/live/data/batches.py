@@ -44,7 +44,7 @@ _WORKER = re.compile(r"in DataLoader worker process (\d+)")
 
 
 @contextmanager
-def telling_of_workers() -> Iterator[None]:
+def reporting_workers() -> Iterator[None]:
     """torch raises the exception of a worker again with the traceback as its text, and no frame of user code."""
     try:
         yield

@@ -21,7 +21,10 @@ from etude.dialects.libai.live.evaluation.run import (
     inference_context,
 )
 
-__all__ = ["DatasetEvaluator", "DatasetEvaluators", "inference_context", "inference_on_dataset"]
+__all__ = [
+    "DatasetEvaluator", "DatasetEvaluators", "flatten_results_dict", "inference_context", "inference_on_dataset",
+    "print_csv_format", "verify_results",
+]  # fmt: skip
 
 
 def inference_on_dataset(
@@ -55,9 +58,6 @@ def inference_on_dataset(
     watch.report()
     results = looks.evaluate()
     return {} if results is None else results
-
-
-__all__ = ["flatten_results_dict", "print_csv_format", "verify_results"]
 
 
 def print_csv_format(results: Mapping[str, Any]) -> None:

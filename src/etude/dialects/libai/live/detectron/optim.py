@@ -20,10 +20,9 @@ from etude.dialects.libai.lazy.yacs_places import about
 from etude.dialects.libai.live.detectron.schedule import LRMultiplier
 from etude.dialects.libai.live.optim.build import (
     NORMS,
-    Group,
     Groups,
     expand_param_groups,
-    own_parameters,
+    grouped,
     reduce_param_groups,
     with_bias_override,
 )
@@ -64,21 +63,7 @@ def get_default_optimizer_params(
     overrides = with_bias_override(overrides, bias)
     if lr_factor_func is not None and base_lr is None:
         raise ValueError("lr_factor_func requires base_lr")
-    names = {module: name for name, module in model.named_modules()}
-    made: Groups = []
-    for module, name, parameter in own_parameters(model):
-        group: Group = {"params": [parameter]}
-        if base_lr is not None:
-            group["lr"] = base_lr
-        if weight_decay is not None:
-            group["weight_decay"] = weight_decay
-        if isinstance(module, _NORMS) and weight_decay_norm is not None:
-            group["weight_decay"] = weight_decay_norm
-        if lr_factor_func is not None:
-            group["lr"] *= lr_factor_func(f"{names[module]}.{name}")
-        group.update(overrides.get(name, {}))
-        made.append(group)
-    return reduce_param_groups(made)
+    return grouped(model, _NORMS, base_lr, weight_decay, weight_decay_norm, overrides, lr_factor_func=lr_factor_func)
 
 
 def maybe_add_gradient_clipping(cfg: Any, optimizer: Any) -> Any:

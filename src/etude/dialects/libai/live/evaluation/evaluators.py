@@ -1,8 +1,7 @@
-"""BLEU of a corpus, as nltk counts it: n-grams up to four with equal weights, and a penalty for brevity."""
+"""LiBai's evaluators: accuracy, perplexity, correlations and BLEU."""
 
 from __future__ import annotations
 
-import copy
 import math
 import sys
 from collections import Counter, OrderedDict
@@ -18,7 +17,9 @@ _ORDERS = (1, 2, 3, 4)
 
 
 def corpus_bleu(references: Sequence[Sequence[Tokens]], candidates: Sequence[Tokens]) -> float:
-    """In [0, 1]; each candidate has one or more references.
+    """Return BLEU as nltk counts it, in [0, 1]: n-grams up to four with equal weights, and a penalty for brevity.
+
+    Each candidate has one or more references.
 
     >>> corpus_bleu([["the cat sat on the mat".split()]], ["the cat sat on the mat".split()])
     1.0
@@ -74,11 +75,8 @@ class ClsEvaluator(DatasetEvaluator):
     def evaluate(self) -> dict[str, float]:
         if self._samples == 0:
             raise ValueError("ClsEvaluator saw no sample: is the evaluation data empty?")
-        return copy.deepcopy(
-            OrderedDict(
-                (f"Acc@{k}", hits * 100.0 / self._samples) for k, hits in zip(self.topk, self._hits, strict=True)
-            )
-        )
+        pairs = zip(self.topk, self._hits, strict=True)
+        return OrderedDict((f"Acc@{k}", hits * 100.0 / self._samples) for k, hits in pairs)
 
 
 class PPLEvaluator(DatasetEvaluator):

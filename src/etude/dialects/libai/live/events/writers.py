@@ -25,27 +25,33 @@ class EventWriter:
         pass
 
 
-class JSONWriter(EventWriter):
-    """One JSON object per iteration and line, appended to a file.
+class Recording(EventWriter):
+    """A writer of scalars. Of each the latest (smoothed) value is written, once; what belongs to an iteration at or
+    before the newest one written earlier is left out."""
 
-    Of each scalar the latest (smoothed) value is written, once; what belongs to an iteration at or before the newest
-    one written earlier is left out.
-    """
+    _last_write = -1
+    _window_size: int
+
+    def _news(self) -> list[tuple[str, float, int]]:
+        """Return the scalars that were not written yet, with their iterations."""
+        latest = get_event_storage().latest_with_smoothing_hint(self._window_size)
+        found = [(name, value, at) for name, (value, at) in latest.items() if at > self._last_write]
+        self._last_write = max([self._last_write, *(at for _, _, at in found)])
+        return found
+
+
+class JSONWriter(Recording):
+    """One JSON object per iteration and line, appended to a file."""
 
     def __init__(self, json_file: str, window_size: int = 20) -> None:
         self._file_handle = open(json_file, "a", encoding="utf-8")  # noqa: SIM115
         self._window_size = window_size
-        self._last_write, self._size = -1, self._file_handle.tell()
+        self._size = self._file_handle.tell()
 
     def write(self) -> None:
         lines: dict[int, dict[str, Any]] = {}
-        newest = self._last_write
-        for name, (value, iteration) in get_event_storage().latest_with_smoothing_hint(self._window_size).items():
-            if iteration <= self._last_write:
-                continue
+        for name, value, iteration in self._news():
             lines.setdefault(iteration, {})[name] = value
-            newest = max(newest, iteration)
-        self._last_write = newest
         for iteration, scalars in lines.items():
             scalars["iteration"] = iteration
             self._file_handle.write(json.dumps(scalars, sort_keys=True) + "\n")
@@ -71,8 +77,8 @@ class JSONWriter(EventWriter):
             self._size = size
 
 
-class TensorboardXWriter(EventWriter):
-    """Scalars (the same rule as :class:`JSONWriter`), images and histograms to a TensorBoard event file."""
+class TensorboardXWriter(Recording):
+    """Scalars, images and histograms to a TensorBoard event file."""
 
     opens_at_once = True
 
@@ -82,7 +88,6 @@ class TensorboardXWriter(EventWriter):
         self._files = EventFiles()
         self._outbox = Outbox("TensorBoard", after=self._files.flush)
         self._is_open = False
-        self._last_write = -1
         if self.opens_at_once:
             self._open()
 
@@ -100,12 +105,8 @@ class TensorboardXWriter(EventWriter):
 
     def write(self) -> None:
         storage = get_event_storage()
-        newest = self._last_write
-        for name, (value, iteration) in storage.latest_with_smoothing_hint(self._window_size).items():
-            if iteration > self._last_write:
-                self._call("add_scalar", name, value, iteration)
-                newest = max(newest, iteration)
-        self._last_write = newest
+        for name, value, iteration in self._news():
+            self._call("add_scalar", name, value, iteration)
         for name, image, step in storage._vis_data:
             self._call("add_image", name, image, step)
         storage.clear_images()

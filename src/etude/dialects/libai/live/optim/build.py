@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -52,18 +52,35 @@ def get_default_optimizer_params(
     """Groups with their own weight decay for norm layers and biases; ``overrides`` go by a parameter's last name."""
     overrides = with_bias_override(overrides, {"weight_decay": weight_decay_bias})
     clips = clip_grad_max_norm is not None and clip_grad_norm_type is not None
+    always = {"clip_grad_max_norm": clip_grad_max_norm, "clip_grad_norm_type": clip_grad_norm_type} if clips else {}
+    return grouped(model, norm_layers(), base_lr, weight_decay, weight_decay_norm, overrides, always=always)
+
+
+def grouped(
+    model: nn.Module,
+    norms: tuple[type[nn.Module], ...],
+    base_lr: float | None,
+    weight_decay: float | None,
+    weight_decay_norm: float | None,
+    overrides: Mapping[str, Mapping[str, Any]],
+    *,
+    always: Mapping[str, Any] | None = None,
+    lr_factor_func: Callable[[str], float] | None = None,
+) -> Groups:
+    """Return the parameters in groups of equal options; ``lr_factor_func`` sees ``module.parameter`` names."""
+    names = {module: name for name, module in model.named_modules()}
     made: Groups = []
-    norms = norm_layers()
     for module, name, parameter in own_parameters(model):
         group: Group = {"params": [parameter]}
         if base_lr is not None:
             group["lr"] = base_lr
         if weight_decay is not None:
             group["weight_decay"] = weight_decay
-        if clips:
-            group |= {"clip_grad_max_norm": clip_grad_max_norm, "clip_grad_norm_type": clip_grad_norm_type}
+        group.update(always or {})
         if isinstance(module, norms) and weight_decay_norm is not None:
             group["weight_decay"] = weight_decay_norm
+        if lr_factor_func is not None:
+            group["lr"] *= lr_factor_func(f"{names[module]}.{name}")
         group.update(overrides.get(name, {}))
         made.append(group)
     return reduce_param_groups(made)

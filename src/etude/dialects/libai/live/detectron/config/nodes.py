@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import yaml
 
-from etude.dialects.libai.lazy.yacs_places import telling
+from etude.dialects.libai.lazy.yacs_places import reporting
 from etude.dialects.libai.places import CONFIGS
 from etude.errors import MissingExtra
 
@@ -50,7 +50,7 @@ class CfgNode(fvcore.CfgNode):  # type: ignore[misc]
 
     def merge_from_file(self, cfg_filename: str, allow_unsafe: bool = True) -> None:
         """Merge a YAML file, which is read as data: ``allow_unsafe`` has no effect."""
-        with telling(self, file=cfg_filename):
+        with reporting(self, file=cfg_filename):
             self._merge_file(cfg_filename)
 
     @classmethod
@@ -60,7 +60,7 @@ class CfgNode(fvcore.CfgNode):  # type: ignore[misc]
             return io.StringIO(_EXPRESSION.sub(lambda found: _computed(found[1]), file.read()))
 
     def merge_from_list(self, cfg_list: list[Any]) -> None:
-        with telling(self, pairs=cfg_list):
+        with reporting(self, pairs=cfg_list):
             super().merge_from_list(cfg_list)
 
     def _merge_file(self, cfg_filename: str) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from etude.dialects.libai.live.events import storage as events
 from etude.dialects.libai.live.events import writers
-from etude.dialects.libai.live.events.history import HistoryBuffer
 from etude.dialects.libai.live.events.storage import get_event_storage, has_event_storage
 from etude.dialects.libai.live.events.writers import Estimating, EventWriter, JSONWriter
 
-__all__ = ["EventStorage", "get_event_storage", "has_event_storage"]
+__all__ = [
+    "CommonMetricPrinter", "EventStorage", "EventWriter", "JSONWriter", "TensorboardXWriter", "get_event_storage",
+    "has_event_storage",
+]  # fmt: skip
 
 
 class EventStorage(events.EventStorage):
@@ -34,12 +35,6 @@ class EventStorage(events.EventStorage):
 
     def _smoothed(self, name: str, window_size: int) -> float:
         return self._buffers[name].median(self.count_samples(name, window_size))
-
-    def histories(self) -> Mapping[str, HistoryBuffer]:
-        return super().histories()
-
-
-__all__ = ["CommonMetricPrinter", "EventWriter", "JSONWriter", "TensorboardXWriter"]
 
 
 class TensorboardXWriter(writers.TensorboardXWriter):
@@ -76,16 +71,9 @@ class CommonMetricPrinter(Estimating):
         )
 
     def _times(self, storage: Any) -> str:
-        shown = ""
-        histories = storage.histories()
-        for name, average in (("time", "global_avg"), ("data_time", "avg")):
-            if name not in histories:
-                continue
-            history = histories[name]
-            mean = (
-                history.global_avg()
-                if average == "global_avg"
-                else history.avg(storage.count_samples(name, self._window_size))
-            )
+        shown, histories = "", storage.histories()
+        for name in [name for name in ("time", "data_time") if name in histories]:
+            history, window = histories[name], storage.count_samples(name, self._window_size)
+            mean = history.global_avg() if name == "time" else history.avg(window)
             shown += f"{name}: {mean:.4f}  last_{name}: {history.latest():.4f}  "
         return shown
