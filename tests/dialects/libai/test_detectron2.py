@@ -261,7 +261,7 @@ def test_a_wrapped_model_and_a_bare_one_share_checkpoints(tmp_path: Path) -> Non
 def test_what_does_not_fit_is_told_and_left() -> None:
     checkpointer = Checkpointer(Simple())
     found = checkpointer._load_model({"model": {"module.fc.weight": torch.zeros(2, 2), "module.other": torch.zeros(1)}})
-    assert found.missing_keys == ["fc.bias"]
+    assert found.missing_keys == ["fc.weight", "fc.bias"]
     assert found.unexpected_keys == ["other"]
     assert found.incorrect_shapes == [("fc.weight", (2, 2), (3, 3))]
 
