@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
@@ -15,11 +16,11 @@ from etude.dialects.libai import files
 from etude.dialects.libai.files import PeriodicCheckpointer
 from etude.dialects.libai.lazy.yacs_places import about
 from etude.dialects.libai.live import distributed as dist
-from etude.dialects.libai.live.detectron.utils.helpers import path_manager
 from etude.errors import MissingExtra, UserError
 
 try:
     from fvcore.common import checkpoint as fvcore
+    from iopath.common import file_io
 except ImportError as error:
     raise MissingExtra("fvcore", "detectron2", "a checkpoint of detectron2") from error
 
@@ -77,6 +78,19 @@ class Checkpointer(files.Resuming, fvcore.Checkpointer):  # type: ignore[misc]
         """The file as data; one that holds bare weights counts as a checkpoint of a model."""
         content = foreign.read(path)
         return content if "model" in content else {"model": content}
+
+
+@cache
+def path_manager() -> Any:
+    """Return detectron2's own manager where detectron2 is there, else one of iopath's that fetches addresses."""
+    try:
+        from detectron2.utils.file_io import PathManager  # the original's, which knows detectron2://
+    except ImportError:
+        manager = file_io.PathManager()
+        manager.register_handler(file_io.HTTPURLHandler())
+        manager.register_handler(file_io.OneDrivePathHandler())
+        return manager
+    return PathManager
 
 
 def _is_local(path: str) -> bool:

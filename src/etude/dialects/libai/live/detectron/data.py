@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
+from etude.dialects.libai.live.detectron import comm
 from etude.dialects.libai.live.detectron.default import seed_all_rng
-from etude.dialects.libai.live.detectron.utils import comm
 from etude.errors import UserError
 
 Collate = Callable[[list[Any]], Any]

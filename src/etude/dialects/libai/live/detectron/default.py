@@ -10,6 +10,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,13 @@ import torch
 from etude.dialects import ownership
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, try_get_key
 from etude.dialects.libai.live.config_errors import explained, require_sound
-from etude.dialects.libai.live.detectron import optim
+from etude.dialects.libai.live.detectron import comm, optim
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset, print_csv_format, verify_results
 from etude.dialects.libai.live.detectron.hooks import hooks
 from etude.dialects.libai.live.detectron.hooks.writers import CommonMetricPrinter, JSONWriter, TensorboardXWriter
 from etude.dialects.libai.live.detectron.trainer import ETUDE, AMPTrainer, SimpleTrainer, TrainerBase
-from etude.dialects.libai.live.detectron.utils import comm
-from etude.dialects.libai.live.detectron.utils.helpers import setup_logger
+from etude.dialects.libai.live.events import logger as shared
 from etude.dialects.libai.live.events.logger import Held
 from etude.dialects.libai.live.setup import report_earlier_run
 from etude.dialects.libai.places import CONFIGS
@@ -33,6 +33,8 @@ from etude.dialects.libai.sizes import auto_scale_workers
 from etude.errors import OutOfScope
 
 logger = logging.getLogger("detectron2.engine.defaults")
+#: LiBai's, under detectron2's name.
+setup_logger = partial(shared.setup_logger, name="detectron2")
 
 
 def _try_get_key(cfg: Any, *keys: str, default: Any = None) -> Any:

@@ -18,12 +18,12 @@ from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as inst
 from etude.dialects.libai.lazy.load import try_get_key
 from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.reading.errors import put_on
+from etude.dialects.libai.live.detectron import comm
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
 from etude.dialects.libai.live.detectron.default import announce, create_ddp_model, default_writers, seed_from
 from etude.dialects.libai.live.detectron.evaluation import inference_on_dataset, print_csv_format
 from etude.dialects.libai.live.detectron.hooks import hooks
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
-from etude.dialects.libai.live.detectron.utils import comm
 from etude.dialects.libai.live.distributed import join
 from etude.dialects.libai.live.resume.resume import FINAL, has_ended, say_ended
 from etude.dist.world import World

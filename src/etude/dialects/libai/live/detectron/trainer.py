@@ -16,8 +16,8 @@ from etude.dialects.libai.files import PeriodicCheckpointer
 from etude.dialects.libai.lazy.reading.errors import put_on
 from etude.dialects.libai.live import trainer as shared
 from etude.dialects.libai.live.data import position
+from etude.dialects.libai.live.detectron import comm
 from etude.dialects.libai.live.detectron.hooks.writers import EventStorage
-from etude.dialects.libai.live.detectron.utils import comm
 from etude.dialects.libai.live.events.storage import get_event_storage
 from etude.dialects.libai.live.resume.state import moment, own_part, restore_hooks
 from etude.dialects.libai.live.trainer import log_error

@@ -1,1 +1,0 @@
-"""Utilities that detectron2 scripts import: paths, logging, processes."""
