@@ -1,19 +1,19 @@
 """The config as McQuic's users see it: what may stand where, how values are read, and the messages for what may not.
 
-One table of fields is the source of everything: reading, writing, the JSON schema and its readable form.
+``schema.json`` is the source of everything: reading, writing, the JSON schema and its readable form.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
-TARGETS = ("PSNR", "MsSSIM")
-REQUIRED = "Missing data for required field."
 _TRUE = {"t", "T", "true", "True", "TRUE", "on", "On", "ON", "y", "Y", "yes", "Yes", "YES", "1", 1}
 _FALSE = {"f", "F", "false", "False", "FALSE", "off", "Off", "OFF", "n", "N", "no", "No", "NO", "0", 0}
 
@@ -24,16 +24,6 @@ class ValidationError(ValueError):
     def __init__(self, messages: Any) -> None:
         self.messages = messages
         super().__init__(str(messages))
-
-
-@dataclass(frozen=True)
-class Field:
-    """One key: how its value is read, whether it must be there, and what the documentation says of it."""
-
-    read: Callable[[Any], Any]
-    schema: Mapping[str, Any]
-    doc: str
-    required: bool = True
 
 
 def _integer(value: Any) -> int:
@@ -68,53 +58,6 @@ def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ValidationError(["Not a valid mapping type."])
     return deepcopy(dict(value))
-
-
-def _list_of(read: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    def read_list(value: Any) -> list[Any]:
-        if not isinstance(value, list | tuple):
-            raise ValidationError(["Not a valid list."])
-        found, wrong = [], {}
-        for index, item in enumerate(value):
-            try:
-                found.append(_not_null(read, item))
-            except ValidationError as error:
-                wrong[index] = error.messages
-        if wrong:
-            raise ValidationError(wrong)
-        return found
-
-    return read_list
-
-
-def _not_null(read: Callable[[Any], Any], value: Any) -> Any:
-    if value is None:
-        raise ValidationError(["Field may not be null."])
-    return read(value)
-
-
-def _section(fields: Mapping[str, Field], make: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A mapping with these keys and no others; all that is wrong with it is reported at once."""
-
-    def read_section(value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            raise ValidationError({"_schema": ["Invalid input type."]})
-        wrong: dict[Any, Any] = {key: ["Unknown field."] for key in value if key not in fields}
-        found: dict[str, Any] = {}
-        for name, field in fields.items():
-            if name not in value:
-                if field.required:
-                    wrong[name] = [REQUIRED]
-                continue
-            try:
-                found[name] = _not_null(field.read, value[name])
-            except ValidationError as error:
-                wrong[name] = error.messages
-        if wrong:
-            raise ValidationError(wrong)
-        return make(**found)
-
-    return read_section
 
 
 @dataclass
@@ -212,81 +155,84 @@ class Config:
         return ConfigSchema().dump(self)
 
 
-GENERAL = {
-    "key": Field(_string, {"type": "string"}, "Name in the registry, or a dotted path to a class."),
-    "params": Field(_mapping, {"type": "object"}, "Keyword arguments it is made with; `{}` for none."),
-}
-GPU_FIELDS = {
-    "gpus": Field(_integer, {"type": "integer", "minimum": 1}, "Number of devices, and of processes."),
-    "vRam": Field(_integer, {"type": "integer", "minimum": -1}, "Memory that each must have free, in MiB; -1: any."),
-    "wantsMore": Field(_boolean, {"type": "boolean"}, "Take all devices that qualify."),
-}
-_general = _section(GENERAL, General)
-TRAIN = {
-    "batchSize": Field(_integer, {"type": "integer", "minimum": 1}, "Samples per process and step."),
-    "epoch": Field(_integer, {"type": "integer", "minimum": 1}, "Epochs in all."),
-    "valFreq": Field(_integer, {"type": "integer", "minimum": 1}, "Validate and save every so many epochs."),
-    "trainSet": Field(_string, {"type": "string"}, "A folder of images, or an LMDB."),
-    "valSet": Field(_string, {"type": "string"}, "A folder of images, or an LMDB."),
-    "saveDir": Field(_string, {"type": "string"}, "Where runs are kept; the newest is in `latest`."),
-    "target": Field(
-        _string,
-        {"type": "string", "enum": list(TARGETS)},
-        "The distortion to train for; a loss of one's own by its name in LossRegistry.",
-    ),
-    "optim": Field(_general, {"$ref": "#/$defs/General"}, "The optimizer."),
-    "schdr": Field(_general, {"$ref": "#/$defs/General"}, "The learning-rate scheduler, stepped once per epoch."),
-    "gpu": Field(_section(GPU_FIELDS, GPU), {"$ref": "#/$defs/GPU"}, "The devices."),
-    "hooks": Field(
-        _list_of(_general), {"type": "array", "items": {"$ref": "#/$defs/General"}}, "Hooks, in order.", required=False
-    ),
-    "externalLib": Field(
-        _list_of(_string), {"type": "array", "items": {"type": "string"}}, "Python files to import.", required=False
-    ),
-}
-ROOT = {
-    "model": Field(_general, {"$ref": "#/$defs/General"}, "The model and its hyper-parameters."),
-    "train": Field(_section(TRAIN, Train), {"$ref": "#/$defs/Train"}, "Everything about training."),
-}
-SECTIONS = {"Config": ROOT, "Train": TRAIN, "General": GENERAL, "GPU": GPU_FIELDS}
+#: The JSON schema of a config.
+SCHEMA: dict[str, Any] = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
+REQUIRED = "Missing data for required field."
+_READ: dict[str, Callable[[Any], Any]] = {
+    "integer": _integer, "string": _string, "boolean": _boolean, "object": _mapping,
+}  # fmt: skip
+_MADE: dict[str, type[Any]] = {"Config": Config, "Train": Train, "General": General, "GPU": GPU}
+
+
+def fields(section: str) -> dict[str, dict[str, Any]]:
+    """Return the schema of each key of a section."""
+    properties = SCHEMA["properties"] if section == "Config" else SCHEMA["$defs"][section]["properties"]
+    return {key: schema for key, schema in properties.items() if key != "$schema"}
+
+
+def is_required(section: str, key: str) -> bool:
+    return key in (SCHEMA if section == "Config" else SCHEMA["$defs"][section])["required"]
+
+
+TARGETS: tuple[str, ...] = tuple(fields("Train")["target"]["enum"])
+
+
+def _read(value: Any, schema: Mapping[str, Any]) -> Any:
+    """Return a value as its schema says, or raise with what is wrong."""
+    if value is None:
+        raise ValidationError(["Field may not be null."])
+    if "$ref" in schema:
+        return _section(value, _kind(schema))
+    if schema["type"] != "array":
+        return _READ[schema["type"]](value)
+    if not isinstance(value, list | tuple):
+        raise ValidationError(["Not a valid list."])
+    return list(_collected({index: (item, schema["items"]) for index, item in enumerate(value)}, {}).values())
+
+
+def _section(value: Any, name: str) -> Any:
+    """Read a mapping with the keys of a section and no others; all that is wrong with it is reported at once."""
+    if not isinstance(value, Mapping):
+        raise ValidationError({"_schema": ["Invalid input type."]})
+    known = fields(name)
+    wrong: dict[Any, Any] = {key: ["Unknown field."] for key in value if key not in known}
+    wrong |= {key: [REQUIRED] for key in known if key not in value and is_required(name, key)}
+    return _MADE[name](**_collected({key: (value[key], known[key]) for key in known if key in value}, wrong))
+
+
+def _collected(given: Mapping[Any, tuple[Any, Mapping[str, Any]]], wrong: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the values of ``given`` (key → value, schema); raise where any of them, or something before, is wrong."""
+    found = {}
+    for key, (value, schema) in given.items():
+        try:
+            found[key] = _read(value, schema)
+        except ValidationError as error:
+            wrong[key] = error.messages
+    if wrong:
+        raise ValidationError(wrong)
+    return found
 
 
 class ConfigSchema:
     """Reads and writes configs."""
 
     def load(self, data: Any) -> Any:
-        return _section(ROOT, Config)(data)
+        return _section(data, "Config")
 
     def dump(self, config: Config) -> dict[str, Any]:
         return _plain(config)  # type: ignore[no-any-return]
 
 
-def json_schema() -> dict[str, Any]:
-    """The JSON schema of a config, from the same table that reads it."""
-    root = _object_schema(ROOT)
-    root["properties"] = {"$schema": {"type": "string"}, **root["properties"]}
-    defs = {name: _object_schema(fields) for name, fields in SECTIONS.items() if name != "Config"}
-    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "McQuic config", **root, "$defs": defs}
-
-
 def markdown_schema() -> str:
     """The same for people."""
     lines = ["# The config of McQuic", ""]
-    for name, fields in SECTIONS.items():
+    for name in _MADE:
         lines += [f"## {name}", "", "| key | value | required | |", "|---|---|---|---|"]
-        for key, field in fields.items():
-            lines.append(f"| `{key}` | {_kind(field.schema)} | {'yes' if field.required else 'no'} | {field.doc} |")
+        for key, schema in fields(name).items():
+            required = "yes" if is_required(name, key) else "no"
+            lines.append(f"| `{key}` | {_kind(schema)} | {required} | {schema['description']} |")
         lines.append("")
     return "\n".join(lines)
-
-
-def _object_schema(fields: Mapping[str, Field]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": [name for name, field in fields.items() if field.required],
-        "properties": {name: {**field.schema, "description": field.doc} for name, field in fields.items()},
-    }
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

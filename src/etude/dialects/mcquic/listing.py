@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.config.tree import Tree
-from etude.dialects.mcquic.config import json_schema
+from etude.dialects.mcquic.config import SCHEMA
 from etude.dialects.mcquic.lower import registered
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
@@ -36,7 +36,7 @@ def tables(tree: Tree | None = None) -> dict[str, dict[str, str]]:
 
 def schema(tree: Tree | None = None) -> dict[str, Any]:
     """Return the JSON Schema of a config; with ``tree`` also what its project registers, with the arguments."""
-    made = copy.deepcopy(json_schema())
+    made = copy.deepcopy(SCHEMA)
     sections = {"": made["properties"], "Train": made["$defs"]["Train"]["properties"]}
     for (section, name), registry in _NAMED_IN.items() if tree is not None else ():
         node = sections[section][name]

@@ -13,7 +13,7 @@ from etude.config import read as read_files
 from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects import ownership
-from etude.dialects.mcquic.config import GENERAL, GPU_FIELDS, ROOT, TARGETS, TRAIN, Field
+from etude.dialects.mcquic.config import TARGETS, fields, is_required
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
@@ -59,12 +59,12 @@ def read(path: str, overrides: Sequence[str] = (), *, options: Mapping[str, Any]
 def lower(tree: Tree) -> Plan:
     """Return the plan; raise one error with everything that is wrong."""
     low = _Lowering(tree)
-    low.section((), ROOT)
-    low.section(("model",), GENERAL)
-    low.section(("train",), TRAIN)
-    low.section(("train", "gpu"), GPU_FIELDS)
+    low.section((), "Config")
+    low.section(("model",), "General")
+    low.section(("train",), "Train")
+    low.section(("train", "gpu"), "GPU")
     for path in (("train", "optim"), ("train", "schdr"), *low.hook_paths()):
-        low.section(path, GENERAL)
+        low.section(path, "General")
     low.raise_errors()
     model = low.spec(("model",), "model", "model")
     optim = low.spec(("train", "optim"), "OptimizerRegistry", "optimizer")
@@ -156,7 +156,7 @@ class _Lowering:
         if self.findings:
             raise ConfigError(self.findings)
 
-    def section(self, path: Path, fields: Mapping[str, Field]) -> None:
+    def section(self, path: Path, name: str) -> None:
         """Keys that are missing or unknown, and values that the published schema would refuse."""
         value = self.tree.get(*path) if path else self.tree.values
         if value is None:
@@ -164,15 +164,16 @@ class _Lowering:
         if not isinstance(value, Mapping):
             self.error(path, f"{dotted(path)} must be a mapping, not {value!r}")
             return
-        unknown = [key for key in value if key not in fields]
-        meant = {nearest(str(key), list(fields)) for key in unknown}
+        known = fields(name)
+        unknown = [key for key in value if key not in known]
+        meant = {nearest(str(key), list(known)) for key in unknown}
         for key in unknown:
-            self.error((*path, key), f"unknown key {dotted((*path, key))}", _hint(str(key), fields))
-        for key, field in fields.items():
-            if key not in value and field.required and key not in meant:
-                self.error(path, f"{dotted((*path, key))} is missing", _example(key, field))
+            self.error((*path, key), f"unknown key {dotted((*path, key))}", _hint(str(key), name))
+        for key, schema in known.items():
+            if key not in value and is_required(name, key) and key not in meant:
+                self.error(path, f"{dotted((*path, key))} is missing", f"{key}: {schema['description']}")
             elif key in value:
-                self._fits((*path, key), value[key], field.schema)
+                self._fits((*path, key), value[key], schema)
 
     def _fits(self, path: Path, value: Any, schema: Mapping[str, Any]) -> None:
         kinds = {"integer": int, "string": str, "boolean": bool, "object": Mapping, "array": list}
@@ -291,11 +292,8 @@ def _images(tree: Tree, key: str, batch_size: int, *, shuffle: bool) -> Loader:
     return Loader(dataset=dataset, batch_size=batch_size, shuffle=shuffle, at=place)
 
 
-def _hint(key: str, fields: Mapping[str, Field]) -> str:
-    if fields is GENERAL and not nearest(key, list(fields)):
+def _hint(key: str, section: str) -> str:
+    known = list(fields(section))
+    if section == "General" and not nearest(key, known):
         return "did you mean 'key'?" if key == "type" else f"arguments stand under `params`: params: {{{key}: …}}"
-    return suggest(key, fields)
-
-
-def _example(key: str, field: Field) -> str:
-    return f"{key}: {field.doc}"
+    return suggest(key, known)
