@@ -6,7 +6,8 @@ from typing import Any
 
 from etude.config.tree import Tree
 from etude.dialects.mcquic.config import Config
-from etude.dialects.mcquic.lower import REGISTERED, lower, registered
+from etude.dialects.mcquic.lower import lower, registered
+from etude.dialects.mcquic.names import REGISTERED
 
 _NATIVE = "etude.dialects.mcquic.live.native"
 #: Keys of the registry → names of the native tables.

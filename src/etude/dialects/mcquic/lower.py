@@ -14,6 +14,7 @@ from etude.config.conform import Misfit, conform
 from etude.config.tree import Path, Tree, dotted
 from etude.dialects import ownership
 from etude.dialects.mcquic.config import TARGETS, fields, is_required
+from etude.dialects.mcquic.names import REGISTERED
 from etude.errors import ConfigError, Finding, nearest, suggest
 from etude.inspection import signatures as scan
 from etude.inspection.index import kept
@@ -23,27 +24,6 @@ from etude.units import Amount
 
 __all__ = ["lower", "read", "survey"]
 
-_LIVE = "etude.dialects.mcquic.live"
-_TORCH = "torch.optim.lr_scheduler"
-#: What each registry has before any external library is read.
-REGISTERED = {
-    "OptimizerRegistry": {"Lamb": "etude.optim.lamb:LAMB", "Adam": "torch.optim:Adam"},
-    "LrSchedulerRegistry": {
-        "MultiStepLRWithWarmUp": f"{_LIVE}.schedulers:MultiStepLRWithWarmUp",
-        "CyclicLR": f"{_LIVE}.schedulers:CyclicLR",
-        "CosineAnnealingWarmupRestarts": f"{_LIVE}.schedulers:CosineAnnealingWarmupRestarts",
-        "ReduceLROnPlateau": f"{_TORCH}:ReduceLROnPlateau",
-        "Exponential": f"{_TORCH}:ExponentialLR",
-        "MultiStep": f"{_TORCH}:MultiStepLR",
-        "OneCycle": f"{_TORCH}:OneCycleLR",
-    },
-    "HookRegistry": {
-        "DisablePostProcessAfterEpoch": f"{_LIVE}.hooks:DisablePostProcessAfterEpoch",
-        "CodebookReassign": f"{_LIVE}.hooks:CodebookReassign",
-    },
-    "LossRegistry": {"PSNR": f"{_LIVE}.model.losses:PSNR", "MsSSIM": f"{_LIVE}.model.losses:MsSSIM"},
-    "model": {"Compressor": f"{_LIVE}.model.compressor:Compressor"},
-}
 STAND_IN = "McQuic is not installed: Compressor is Étude's small one, which trains on crops of 64 pixels"
 #: Arguments that the trainer gives.
 GIVEN = ("params", "optimizer", "last_epoch", "verbose")

@@ -13,7 +13,7 @@ from pathlib import Path
 from etude.dialects.mcquic.live import hooks, schedulers, tuners
 from etude.dialects.mcquic.live.model import blocks, losses
 from etude.dialects.mcquic.live.registry import REGISTRIES, LrSchedulerRegistry, OptimizerRegistry
-from etude.dialects.mcquic.lower import REGISTERED
+from etude.dialects.mcquic.names import REGISTERED
 from etude.registry import resolve
 
 _log = logging.getLogger("mcquic")
