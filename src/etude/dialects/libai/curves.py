@@ -1,4 +1,4 @@
-"""LiBai's learning-rate schedules as pure functions: base lr and number of steps in, learning rate out.
+"""LiBai's learning-rate schedules as pure functions of the base lr and the step.
 
 The main schedule is not shifted by the warm-up: it has been running since step 0, and a linear warm-up climbs to the
 value that the main schedule has when the warm-up ends.

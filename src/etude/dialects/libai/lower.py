@@ -20,11 +20,10 @@ from etude.dialects.libai.checks.values import missing_weights, wrong_values
 from etude.dialects.libai.known_keys import KEYS, NAMESPACES, YACS
 from etude.dialects.libai.lazy.extra import container, without_tuples
 from etude.dialects.libai.lazy.load import DetectronLazyConfig, LazyConfig
-from etude.dialects.libai.lazy.origins import key_of, way_of
 from etude.dialects.libai.lazy.reading.errors import as_config_error
 from etude.dialects.libai.lazy.reading.sketches import asleep, by_name
 from etude.dialects.libai.lazy.targets import target_name
-from etude.dialects.libai.places import project_folders, survey_files
+from etude.dialects.libai.places import key_of, project_folders, survey_files, way_of
 from etude.errors import ConfigError, EtudeError, Finding, is_slip, nearest
 from etude.plan import HookPlan, Loader, Optimizer, Place, Plan, Spec, Training
 from etude.synonyms import meaning

@@ -13,7 +13,6 @@ from typing import Any
 
 from etude.dialects.libai.known_keys import NAMESPACES
 from etude.dialects.libai.lazy.extra import dict_config, omegaconf
-from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.overrides import apply
 from etude.dialects.libai.lazy.reading import light
 from etude.dialects.libai.lazy.reading.errors import explain_reading_error, hinted, near
@@ -27,7 +26,7 @@ from etude.dialects.libai.lazy.reading.relative import (
 )
 from etude.dialects.libai.lazy.reading.sketches import is_computed, sketched
 from etude.dialects.libai.lazy.targets import name_of
-from etude.dialects.libai.places import CONFIGS, common_config
+from etude.dialects.libai.places import CONFIGS, ORIGINS, common_config
 
 Keys = str | tuple[str, ...] | list[str] | None
 _ABSENT = object()

@@ -11,8 +11,8 @@ from typing import Any
 
 from etude.config.tree import Path, dotted
 from etude.dialects.libai.checks.calls import closed
-from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.reading.errors import is_users, near, put_on, says
+from etude.dialects.libai.places import ORIGINS
 from etude.errors import ConfigError, EtudeError, UserCodeError
 
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")

@@ -20,8 +20,8 @@ from typing import Any
 from etude.config.tree import Path
 from etude.dialects.libai.lazy.errors import OverrideParseException
 from etude.dialects.libai.lazy.extra import omegaconf
-from etude.dialects.libai.lazy.origins import ORIGINS, way_of
 from etude.dialects.libai.lazy.reading.errors import put_on
+from etude.dialects.libai.places import ORIGINS, way_of
 from etude.errors import ConfigError
 
 _WORD = r"(?:[A-Za-z_$][\w$-]*|\d+)"

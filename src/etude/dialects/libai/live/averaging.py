@@ -1,7 +1,7 @@
-"""Gradients of several processes for a user-defined step, which knows nothing of them.
+"""Averages the gradients of several processes for a user-defined step, which does not do it itself.
 
-LiBai's models are spread over the processes by themselves, so a trainer that a script brings calls ``self.model`` and
-is done. Here the default trainers wrap the model; for others the gradients are averaged where they come into being.
+OneFlow spreads LiBai's models over the processes, so a trainer of a script only calls ``self.model``. Here the default
+trainers wrap the model in DDP. For other trainers the gradients are averaged at the end of each backward pass.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def average(model: torch.nn.Module) -> Averaging | None:
 
 
 class Averaging:
-    """At the end of every backward pass the gradients of all processes become their mean.
+    """Replaces the gradients by their mean over all processes, at the end of every backward pass.
 
-    What waits for an update since earlier passes is the same everywhere, so averaging it once more changes nothing.
+    Sums of earlier passes that wait for an update are the same everywhere: averaging them again changes nothing.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -45,7 +45,7 @@ class Averaging:
             Variable._execution_engine.queue_callback(self._average)
 
     def _average(self) -> None:
-        """A parameter that this process did not use counts as one without a slope: another may have used it."""
+        """Count a parameter that this process did not use as one with zero gradient: another may have used it."""
         self._due = False
         for parameter in self._parameters:
             if parameter.grad is None:
@@ -53,7 +53,7 @@ class Averaging:
         self._peers.average(self._parameters)
 
     def share_buffers(self) -> None:
-        """Running statistics as the first process has them, as a wrapper shares them before each pass."""
+        """Copy running statistics from the first process, as DDP does before each forward pass."""
         self._peers.align(self.model)
 
     def stop(self) -> None:

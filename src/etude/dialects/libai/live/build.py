@@ -1,4 +1,4 @@
-"""Plan → Run for a lazy config: what ``tools/train_net.py`` does; whatever writes is put off until training."""
+"""Builds the run of a lazy config, as ``tools/train_net.py`` does. Nothing is written before training begins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def build(plan: Plan, options: Options) -> Run:
-    """The default trainer of the config as a run; ``run.loop(run)`` sets up and trains (or only evaluates)."""
+    """Return the default trainer of the config as a run; ``run.loop(run)`` sets up and trains (or only evaluates)."""
     cfg = dict_config(dict(plan.source))
     extras: Mapping[str, Any] = options.extras or {}
     arguments = Namespace(
@@ -71,7 +71,7 @@ def _build_detectron2(cfg: Any, arguments: Any) -> Any:
 
 
 def _refuse_shortening(plan: Plan) -> None:
-    """Flags about batches of an epoch: there are no epochs here, and what they ask for would be missed in silence."""
+    """Refuse flags that count batches of an epoch: there are no epochs here, so they would have no effect."""
     length = "max_iter" if is_detectron2(plan.source) else "train_iter"
     for flag, given in (("--limit-batches", plan.train.limit_batches), ("--overfit", plan.train.overfit)):
         if given is not None:

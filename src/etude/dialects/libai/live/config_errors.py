@@ -1,7 +1,7 @@
-"""Exceptions before the first step that the config is to blame for, reported as its mistakes with their places.
+"""Reports exceptions before the first step as mistakes of the config, with their places.
 
-``etude train`` checks a config before anything is made of it; a script does not. What a part refuses there is explained
-afterwards: by what ``etude check`` finds in the config, or by the key that the message speaks of.
+``etude train`` checks a config before it builds anything; a script does not. An exception there is explained
+afterwards, by what ``etude check`` finds in the config or by the key that the message names.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from etude.config.tree import Path, Tree, dotted
 from etude.dialects.libai import lower
 from etude.dialects.libai.checks import arguments, calls, missing, structure, typos, values
 from etude.dialects.libai.lazy.extra import is_dict_config, omegaconf, without_tuples
-from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.reading.errors import is_users, put_on, says
+from etude.dialects.libai.places import ORIGINS
 from etude.errors import ConfigError, EtudeError, Finding, UserCodeError
 
 #: What parts refuse values with.
@@ -37,7 +37,7 @@ _CAUSES: tuple[Callable[[Tree], Iterable[Finding]], ...] = (
 
 @contextmanager
 def explained(cfg: Any) -> Iterator[None]:
-    """Exceptions from inside, with no user-defined code involved, are about ``cfg``."""
+    """Blame ``cfg`` for exceptions of the block that come from no user-defined code."""
     try:
         yield
     except Exception as error:
@@ -66,7 +66,7 @@ def explain(error: Exception, cfg: Any) -> None:
 
 
 def tree_of(cfg: Any) -> Tree:
-    """A config that a script holds, with the places of what it was read from."""
+    """Return a config that a script holds, with the places of what it was read from."""
     values = omegaconf().OmegaConf.to_container(cfg, resolve=False) if is_dict_config(cfg) else {}
     return Tree(_unscaled(without_tuples(values)), ORIGINS.places(), {}, {ORIGINS.file: ""} if ORIGINS.file else {})
 
@@ -83,7 +83,7 @@ def _unscaled(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spoken_of(tree: Tree, message: str) -> Path:
-    """The first key with a place that a message names, longer names before shorter ones."""
+    """Return the first key with a place that a message names, longer names before shorter ones."""
     words = set(re.findall(r"\w+", message))
     ways = [way for way in tree.places if way and str(way[-1]) in words and len(str(way[-1])) > 3]
     return max(ways, key=lambda way: (dotted(way) in message, len(str(way[-1]))), default=())

@@ -17,7 +17,6 @@ from etude.dialects.libai.files import Checkpointer
 from etude.dialects.libai.lazy.extra import is_list_config
 from etude.dialects.libai.lazy.instantiate import instantiate
 from etude.dialects.libai.lazy.load import try_get_key
-from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.targets import locate
 from etude.dialects.libai.live import distributed as dist
 from etude.dialects.libai.live.averaging import Averaging, average
@@ -34,6 +33,7 @@ from etude.dialects.libai.live.resume import resume
 from etude.dialects.libai.live.resume.state import TrainerState
 from etude.dialects.libai.live.setup import place_input
 from etude.dialects.libai.live.trainer import Amp, EagerTrainer, GraphTrainer, TrainerBase
+from etude.dialects.libai.places import ORIGINS
 from etude.errors import ConfigError
 
 logger = logging.getLogger("libai.engine.default")

@@ -33,7 +33,7 @@ def rehearse(run: Run, record: Record) -> None:
 
 
 def _rehearsed(hook: Any, record: Record) -> HookBase:
-    """The hook with its work taken out, inside one that notes when it is called."""
+    """Take the work out of a hook, and wrap it in one that notes when it is called."""
     really = type(hook).__module__.startswith("etude.dialects.libai.")
     if isinstance(hook, PeriodicCheckpointer):
         hook.checkpointer = _Saves(hook.checkpointer, record)

@@ -1,4 +1,4 @@
-"""Evaluation in detectron2's words: batches go to the model as they are."""
+"""Evaluates a model as detectron2 does: it sees batches as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting a script's ``main`` in as many processes as asked for."""
+"""Starts a script's ``main`` in several processes, as detectron2's ``launch`` does."""
 
 from __future__ import annotations
 

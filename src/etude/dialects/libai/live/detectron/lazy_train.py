@@ -16,7 +16,6 @@ from etude.core.run import Run
 from etude.data.seeds import kept_generators
 from etude.dialects.libai.lazy.instantiate import instantiate_detectron2 as instantiate
 from etude.dialects.libai.lazy.load import try_get_key
-from etude.dialects.libai.lazy.origins import ORIGINS
 from etude.dialects.libai.lazy.reading.errors import put_on
 from etude.dialects.libai.live.detectron import comm
 from etude.dialects.libai.live.detectron.checkpoint import DetectionCheckpointer
@@ -26,6 +25,7 @@ from etude.dialects.libai.live.detectron.hooks import hooks
 from etude.dialects.libai.live.detectron.trainer import AMPTrainer, SimpleTrainer
 from etude.dialects.libai.live.distributed import join
 from etude.dialects.libai.live.resume.resume import FINAL, has_ended, say_ended
+from etude.dialects.libai.places import ORIGINS
 from etude.dist.world import World
 from etude.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""Running a model over a data set, and what looks at its outputs."""
+"""Runs a model over a data set and passes its outputs to evaluators."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class PeriodicWriter(HookBase):
             writer.close()
 
     def _settle(self) -> None:
-        """Wait for what a trainer still records beside the training; LiBai's record at once."""
+        """Wait for metrics that a trainer writes in the background; LiBai's write at once."""
 
     def write_to(self, writers: Sequence[EventWriter]) -> None:
         """Go on with these writers, from where those of a checkpoint were."""

@@ -98,7 +98,7 @@ def has_ended(folder: str) -> bool:
 
 
 def say_ended(folder: str, iterations: int, key: str) -> None:
-    """The word of a command that has nothing to do."""
+    """Print that the run has ended and what continues it."""
     if dist.is_main_process():
         print(f"{printable(folder)}: training has finished after {iterations} iterations; a larger {key} goes on")
 
