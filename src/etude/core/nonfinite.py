@@ -29,11 +29,12 @@ class Guard:
         self.policy, self.limit = policy, limit
         #: How many losses in a row were bad.
         self.bad = 0
-        self._peeks = sees_memory(device)
+        #: Whether Python reads tensors of the device without waiting for it.
+        self.peeks = sees_memory(device)
 
     def is_finite(self, loss: Tensor) -> bool:
         """Read ``loss``. Memory of the CPU is looked at directly: that waits for no device."""
-        if self._peeks and loss.dtype != torch.bfloat16:
+        if self.peeks and loss.dtype != torch.bfloat16:
             return math.isfinite(loss.detach().numpy())
         return bool(loss.isfinite())
 

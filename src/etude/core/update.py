@@ -22,6 +22,7 @@ from etude.core.run import Run
 from etude.core.stepping import Scaled, Searching, Stepping, needs_closure
 from etude.dist.shards import gradient, set_gradient, whole
 from etude.errors import ConfigError, UserCodeError, suggest
+from etude.optim.gradients import ClipNorm, clear
 
 
 class Update(Protocol):
@@ -69,6 +70,7 @@ class Step:
         )  # fmt: skip
         self._stepping = self._special()
         self._clips = clip_norm is not None or clip_value is not None
+        self._clip_norm = None if clip_norm is None else ClipNorm(self.params, clip_norm, peeks=self._guard.peeks)
         # For `only`: the optimizers by name, the steps of single ones, and what these are made with.
         self._named, self._parts = dict(optimizers), dict[str, Step]()
         self._label, self._inputs = "loss", list[torch.nn.Parameter]()
@@ -168,7 +170,7 @@ class Step:
                 optimizer.step()
             else:
                 self._stepping.step(run, optimizer)
-            optimizer.zero_grad()
+            clear(optimizer)
         if self._stepping is not None:
             self._stepping.finish(run)
         self.pending, run.acting = 0, None
@@ -176,8 +178,8 @@ class Step:
 
     def _clip(self, run: Run) -> Tensor:
         """Clip the gradients of all optimizers together, and return the norm that they had."""
-        if self.clip_norm is not None:
-            norm = torch.nn.utils.clip_grad_norm_(self.params, self.clip_norm)
+        if self._clip_norm is not None:
+            norm = self._clip_norm()
         else:
             norm = torch.nn.utils.get_total_norm([param.grad for param in self.params if param.grad is not None])
         if self.clip_value is not None:
