@@ -52,3 +52,20 @@ def test_a_picture_of_another_kind_is_refused(command):
 def test_a_plan_of_a_bad_config_is_refused(command):
     said = command("plan", "c.yaml", c_yaml=CONFIG.replace("sizes", "szes"))
     assert said.code == 2 and "c.yaml:1" in said.err and "'sizes'" in said.err
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("+train.accumulate=4", "accumulates"),
+        ("+train.nonfinite=rollback", "may roll back"),
+        ("optim.type=Adadelta", "has an optimizer that is not fused"),
+        ("optim.lr=0.01", None),
+    ],
+)
+def test_a_plan_says_why_every_step_waits_for_an_accelerator(command, monkeypatch, override, reason):
+    monkeypatch.setattr("etude.core.nonfinite.sees_memory", lambda device: False)
+    said = command("plan", "c.yaml", override)
+    assert said.code == 0
+    notes = re.findall(r"^note       every step waits for the device to read its loss: this run (.*)$", said.out, re.M)
+    assert notes == ([] if reason is None else [reason])

@@ -25,8 +25,10 @@ class Guard:
     ``rollback`` goes back to the newest checkpoint and past the batch, both at most ``limit`` times in a row.
     """
 
-    def __init__(self, device: torch.device, *, policy: str, limit: int) -> None:
+    def __init__(self, device: torch.device, *, policy: str, limit: int, waits: str = "") -> None:
         self.policy, self.limit = policy, limit
+        #: Why every step waits for an accelerator to read its loss; empty if none does.
+        self.waits = waits
         #: How many losses in a row were bad.
         self.bad = 0
         #: Whether Python reads tensors of the device without waiting for it.
@@ -109,14 +111,15 @@ def guard_of(
     precision: str,
 ) -> Guard:
     """Return the guard that waits for the device as seldom as the optimizers allow."""
-    if sees_memory(device) or precision == "fp16":
+    if sees_memory(device):
         return Guard(device, policy=policy, limit=limit)
     able = all(takes_found_inf(optimizer) for optimizer in optimizers)
-    if able and accumulate == 1 and policy != "rollback":
+    if able and accumulate == 1 and policy != "rollback" and precision != "fp16":
         return DeferredGuard(optimizers, device, policy=policy, limit=limit)
-    reason = "accumulates" if accumulate > 1 else "may roll back" if able else "has an optimizer not fused"
-    _log.info("the loss is read at every step, which waits for the device: this run %s", reason)
-    return Guard(device, policy=policy, limit=limit)
+    reason = "accumulates" if accumulate > 1 else "uses fp16" if precision == "fp16" else "may roll back"
+    waits = f"this run {reason if able else 'has an optimizer that is not fused'}"
+    _log.info("the loss is read at every step, which waits for the device: %s", waits)
+    return Guard(device, policy=policy, limit=limit, waits=waits)
 
 
 def sees_memory(device: torch.device) -> bool:

@@ -197,6 +197,11 @@ class Step:
         for param in self.params:
             set_gradient(param, None)
 
+    @property
+    def waits(self) -> str:
+        """Why every step waits for the accelerator to read its loss; empty if none does."""
+        return self._guard.waits
+
     def settle(self, run: Run) -> None:
         """Read the losses that only the device has checked: before a log line or a save, and at the end."""
         self._guard.settle(run)

@@ -25,7 +25,8 @@ class ClipNorm:
     def __call__(self) -> Tensor:
         grads = [param.grad for param in self.params if param.grad is not None]
         if not self._alike or not grads:  # shards, several devices or types
-            return torch.nn.utils.clip_grad_norm_(self.params, self.most)
+            norm: Tensor = torch.nn.utils.clip_grad_norm_(self.params, self.most)
+            return norm
         with torch.no_grad():
             norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
             if not (self._peeks and self._is_below(norm)):

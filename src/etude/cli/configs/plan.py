@@ -120,7 +120,9 @@ def _predicted(plan: Plan, count: int = 1) -> Told:
         _times(acts, facts),
         _disk(acts, plan, facts),
     ]
-    return Told(blocks, _curves(plan, facts), acts)
+    waits = getattr(built.update, "waits", "")
+    notes = [f"every step waits for the device to read its loss: {waits}"] if waits else []
+    return Told(blocks, _curves(plan, facts), acts, notes)
 
 
 def _processes(asked: Plan, plan: Plan, count: int) -> list[str]:
