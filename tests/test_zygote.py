@@ -49,6 +49,23 @@ def test_an_error_is_shown_and_a_kill_is_a_kill(workdir):
     assert child.wait() == -signal.SIGKILL
 
 
+ENDING = """\
+import atexit, sys, threading, time
+sys.stdout.write("not flushed, ")
+atexit.register(print, "at exit")
+threading.Thread(target=lambda: (time.sleep(0.05), print("thread, ", end=""))).start()
+"""
+
+
+@pytest.mark.parametrize("last", ["", "sys.exit(300)", "raise SystemExit(True)", "raise KeyboardInterrupt"])
+def test_a_fork_ends_like_a_fresh_interpreter(workdir, last):
+    fresh = subprocess.run([sys.executable, "-c", ENDING + last], capture_output=True, text=True)
+    forked = zygote.run("-c", ENDING + last)
+    assert fresh.stdout == "not flushed, thread, at exit\n"
+    assert (forked.returncode, forked.stdout) == (fresh.returncode, fresh.stdout)
+    assert forked.stderr.splitlines()[-1:] == fresh.stderr.splitlines()[-1:]
+
+
 def test_another_version_of_a_loaded_package_gets_a_fresh_interpreter(workdir):
     Path("other").mkdir()
     Path("other/yaml.py").write_text("version = 'mine'")

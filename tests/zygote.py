@@ -25,7 +25,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ from typing import Any
 PATIENCE = 600.0
 PRELOADED = ("torch._dynamo", "PIL.Image", "yaml", "etude.cli.train", "etude.api", "etude.build")
 #: Packages of torch that projects bring along, too, and that are the same to both in any version.
-ANY_VERSION = ("tqdm",)
+ANY_VERSION = ("tqdm", "_distutils_hack")
 _LONGEST = 1 << 20
 
 
@@ -230,11 +232,55 @@ def _main() -> None:
     sys.path.pop(0)  # the folder of this file
     for name in PRELOADED:
         importlib.import_module(name)
+    _forget_what_torch_does_at_exit()
     gc.freeze()
     assert len(os.listdir("/proc/self/task")) == 1, "a fork has the lock of another thread, but not the thread"
     request = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if request is not None:
+    if request is None:
+        return
+    if os.environ.get("ETUDE_TEST_ALL"):
         _become(**request, path=path)
+    else:
+        _end(_code_of(request, path))
+
+
+def _forget_what_torch_does_at_exit() -> None:
+    """A table of compile times that nobody sees, and taking apart libraries of operators."""
+    atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
+
+
+def _code_of(request: dict[str, Any], path: list[str]) -> int:
+    """Run the command and return its exit code, as the interpreter finds it."""
+    try:
+        _become(**request, path=path)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt):
+            return -signal.SIGINT
+        return 1
+    return 0
+
+
+def _end(code: int) -> None:
+    """End the process as the interpreter does, but do not take apart the modules of the zygote: freeing all that torch
+    has imported copies the memory that the two share, which takes longer than most commands. ``make test-all`` does it.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # joins threads; what exits waits for them before atexit
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it
+            stream.flush()
+    if code == -signal.SIGINT:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code)
 
 
 if __name__ == "__main__":
